@@ -1,0 +1,281 @@
+"""Every error an ackq user can meet: a small tree, each with a code, a message and plain fields.
+
+A message says what happened, to which object, and what the reader can do. Errors pickle (they cross
+Spark's worker boundary) and travel over gRPC as an `ErrorDetail` in the trailing metadata key
+`ackq-error-bin`; `STATUS` is the one table from code to gRPC status name. A broken invariant is not
+here: that is an `AssertionError`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+
+class AckqError(Exception):
+    """The root. `code` names the kind, `message` is for people.
+
+    `fields` holds the named objects as strings.
+
+    Args:
+        message: What happened, to which object, and the remedy.
+        **fields: The objects the message names; values are turned into strings.
+    """
+
+    code: ClassVar[str] = "internal"
+
+    def __init__(self, message: str, **fields: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fields: dict[str, str] = {name: str(value) for name, value in fields.items()}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (self.code, self.message, self.fields))
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InvalidArgumentError(AckqError):
+    """A value is outside what the call takes."""
+
+    code = "invalid_argument"
+
+
+class UnknownOptionError(InvalidArgumentError):
+    """A connector option that does not exist; names the nearest that does."""
+
+    code = "unknown_option"
+
+
+class SchemaError(InvalidArgumentError):
+    """A column is missing, unknown or of the wrong type."""
+
+    code = "wrong_schema"
+
+
+class MalformedBlockError(InvalidArgumentError):
+    """A data frame is not what its header says, or its Arrow bytes are not valid."""
+
+    code = "malformed_block"
+
+
+class MessageTooLargeError(InvalidArgumentError):
+    """A message or frame is over the size limit."""
+
+    code = "message_too_large"
+
+
+class OffsetVersionError(InvalidArgumentError):
+    """A checkpoint holds an offset of a version this software does not know."""
+
+    code = "offset_version"
+
+
+class NotFoundError(AckqError):
+    """A named object does not exist."""
+
+    code = "not_found"
+
+
+class QueueNotFoundError(NotFoundError):
+    """No such queue."""
+
+    code = "queue_not_found"
+
+
+class ExchangeNotFoundError(NotFoundError):
+    """No such exchange."""
+
+    code = "exchange_not_found"
+
+
+class SessionNotFoundError(NotFoundError):
+    """No such session or incarnation: the broker lost it, or it was released or replaced."""
+
+    code = "session_not_found"
+
+
+class PreconditionFailedError(AckqError):
+    """The object is there, but not in the state the call needs."""
+
+    code = "precondition_failed"
+
+
+class PropertiesDifferError(PreconditionFailedError):
+    """A declare of something that exists with other properties (Q1)."""
+
+    code = "properties_differ"
+
+
+class InUseError(PreconditionFailedError):
+    """A delete of something that is used (Q4)."""
+
+    code = "in_use"
+
+
+class WrongModeError(PreconditionFailedError):
+    """A publisher opened in one mode was asked for the other (P1)."""
+
+    code = "wrong_mode"
+
+
+class CheckpointMismatchError(PreconditionFailedError):
+    """A checkpoint does not fit the session, the queues or the broker it is used with (S4, S10)."""
+
+    code = "checkpoint_mismatch"
+
+
+class LeaseHeldError(PreconditionFailedError):
+    """An opening would abandon messages that are leased under this session name (S9)."""
+
+    code = "lease_held"
+
+
+class BatchOrderError(PreconditionFailedError):
+    """A writer's batch id or version went backwards, or was used twice in one run (K3, K12)."""
+
+    code = "batch_order"
+
+
+class StageMismatchError(PreconditionFailedError):
+    """A commit named a stage that is missing, unsealed or short; nothing became visible (K3)."""
+
+    code = "stage_mismatch"
+
+
+class PublisherForgottenError(PreconditionFailedError):
+    """The broker no longer knows this publisher: the outcome of its pending publishes is unknown.
+
+    (P10).
+    """
+
+    code = "publisher_forgotten"
+
+
+class HistoryChangedError(PreconditionFailedError):
+    """The broker's journal is another history than the one this client knew (Q8)."""
+
+    code = "history_changed"
+
+
+class AlreadyHeldError(AckqError):
+    """Another live reader holds the session; `fields` name its host, pid and since when (S3)."""
+
+    code = "already_held"
+
+
+class FencedError(AckqError):
+    """This holder, publisher or stage was replaced by a newer one, which `fields` name.
+
+    (S3, P10).
+    """
+
+    code = "fenced"
+
+
+class UnroutableError(AckqError):
+    """No queue wanted a mandatory message (P7)."""
+
+    code = "unroutable"
+
+
+class NackError(AckqError):
+    """The broker could not take responsibility for a publish; it is in no queue (P8)."""
+
+    code = "nacked"
+
+
+class QueueFullError(NackError):
+    """A queue with `overflow=reject-publish` is at its bound (P8, Q3)."""
+
+    code = "queue_full"
+
+
+class DiskFullError(NackError):
+    """The broker's disk is at its reserve (P8, P14)."""
+
+    code = "disk_full"
+
+
+class LimitError(NackError):
+    """A configured bound of the broker was reached (`ackq.limits`)."""
+
+    code = "limit"
+
+
+class BrokerUnavailableError(AckqError):
+    """No broker answered at the endpoint within the bound; names the endpoint and the cause."""
+
+    code = "unavailable"
+
+
+class OutcomeUnknownError(AckqError):
+    """A publish was sent, and whether it took effect cannot be known (P10)."""
+
+    code = "outcome_unknown"
+
+
+class ClosedError(AckqError):
+    """The object was closed, or its stream ended, before the call."""
+
+    code = "closed"
+
+
+class UnsupportedError(AckqError):
+    """A feature that this combination does not support; names what to use instead."""
+
+    code = "unsupported"
+
+
+class InternalError(AckqError):
+    """The broker failed in a way it did not foresee."""
+
+    code = "internal"
+
+
+def _tree(root: type[AckqError]) -> dict[str, type[AckqError]]:
+    found: dict[str, type[AckqError]] = {}
+    for cls in root.__subclasses__():
+        found[cls.code] = cls
+        found.update(_tree(cls))
+    return found
+
+
+BY_CODE: Final = _tree(AckqError)
+
+# The first match along the class's ancestors wins.
+STATUS: Final[dict[type[AckqError], str]] = {
+    InvalidArgumentError: "INVALID_ARGUMENT",
+    NotFoundError: "NOT_FOUND",
+    PreconditionFailedError: "FAILED_PRECONDITION",
+    AlreadyHeldError: "ALREADY_EXISTS",
+    FencedError: "ABORTED",
+    UnroutableError: "FAILED_PRECONDITION",
+    NackError: "RESOURCE_EXHAUSTED",
+    BrokerUnavailableError: "UNAVAILABLE",
+    OutcomeUnknownError: "UNKNOWN",
+    ClosedError: "CANCELLED",
+    UnsupportedError: "UNIMPLEMENTED",
+    AckqError: "INTERNAL",
+}
+
+
+def status_of(error: AckqError) -> str:
+    """The gRPC status name of an error, from `STATUS`."""
+    return next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
+
+
+def from_code(code: str, message: str, fields: dict[str, str]) -> AckqError:
+    """The error a code stands for.
+
+    An unknown code (from a newer broker) gives a plain `AckqError` that keeps it.
+    """
+    return _rebuild(code, message, fields)
+
+
+def _rebuild(code: str, message: str, fields: dict[str, str]) -> AckqError:
+    error = BY_CODE.get(code, InternalError)(message)
+    error.fields = dict(fields)
+    if error.code != code:
+        error.fields["code"] = code
+    return error

@@ -1,0 +1,83 @@
+"""Every bound of ackq with its default, in one place.
+
+With the relations that must hold between them (I6).
+
+Sizes end in `_BYTES`, durations in `_MS` or `_S`. Measured choices quote the measurement.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# --- frames and messages ---
+# About 1 MiB a frame is the knee on loopback: 64 KiB gives 245 MB/s, 1 MiB 869, 4 MiB 701.
+FRAME_TARGET_BYTES: Final = 1 * MIB
+# Rows per frame, so that tiny messages do not make frames of a million rows.
+FRAME_TARGET_ROWS: Final = 10_000
+MAX_MESSAGE_BYTES: Final = 64 * MIB
+MAX_FRAME_BYTES: Final = 72 * MIB
+MAX_FRAME_ROWS: Final = 1_000_000
+MAX_HEADER_BYTES: Final = 1 * MIB
+MAX_NAME_BYTES: Final = 255
+MAX_ROUTING_KEY_BYTES: Final = 255
+MAX_DISTINCT_ROUTES_PER_FRAME: Final = 65_536
+
+# --- publishers ---
+PUBLISH_WINDOW_MESSAGES: Final = 100_000
+PUBLISH_WINDOW_BYTES: Final = 64 * MIB
+PUBLISH_ACK_TIMEOUT_MS: Final = 2_000
+# How long a single publish may wait for others to share its frame.
+PUBLISH_LINGER_MS: Final = 2
+CONFIRM_DELAY_MS: Final = 1_000
+PUBLISHER_RETENTION_S: Final = 7 * 24 * 3600
+
+# --- stages ---
+STAGE_WINDOW_BYTES: Final = 32 * MIB
+STAGE_RETENTION_S: Final = 7 * 24 * 3600
+
+# --- sessions ---
+HEARTBEAT_MS: Final = 15_000
+HEARTBEAT_SEND_MS: Final = 5_000
+HOLDER_CUT_GRACE_MS: Final = 2_000
+UNPROVEN_RETENTION_S: Final = 24 * 3600
+ADVANCE_WAIT_MS: Final = 100
+MAX_ADVANCE_WAIT_MS: Final = 10_000
+MAX_LEASE_CHUNKS: Final = 4_096
+LEASE_CHUNK_TARGET_BYTES: Final = 1 * MIB
+DEFAULT_MAX_MESSAGES_PER_TRIGGER: Final = 1_000_000
+DEFAULT_MAX_BYTES_PER_TRIGGER: Final = 256 * MIB
+
+# --- client ---
+CONNECT_TIMEOUT_MS: Final = 10_000
+REQUEST_TIMEOUT_MS: Final = 30_000
+RETRY_INITIAL_MS: Final = 100
+RETRY_MAX_MS: Final = 5_000
+# How long a reader keeps trying a broker that is gone before its query fails.
+RETRY_TOTAL_MS: Final = 60_000
+
+# --- broker ---
+MAX_QUEUES: Final = 100_000
+MAX_EXCHANGES: Final = 10_000
+MAX_BINDINGS: Final = 1_000_000
+MAX_SESSIONS: Final = 100_000
+MAX_STREAMS: Final = 10_000
+MAX_GROUP_BYTES: Final = 32 * MIB
+SEGMENT_BYTES: Final = 256 * MIB
+SNAPSHOT_EVERY_BYTES: Final = 256 * MIB
+# Serves what drains (settle, accept, snapshot, compaction) when publishes are refused.
+DISK_RESERVE_BYTES: Final = SNAPSHOT_EVERY_BYTES + 2 * SEGMENT_BYTES
+# What publishers may have waiting for disk before they are blocked.
+MAX_UNSYNCED_BYTES: Final = 256 * MIB
+
+assert FRAME_TARGET_BYTES <= MAX_FRAME_BYTES
+assert MAX_MESSAGE_BYTES + MAX_HEADER_BYTES < MAX_FRAME_BYTES
+assert MAX_GROUP_BYTES <= SEGMENT_BYTES
+assert MAX_FRAME_BYTES <= SEGMENT_BYTES
+assert HEARTBEAT_SEND_MS * 2 < HEARTBEAT_MS
+assert HOLDER_CUT_GRACE_MS < HEARTBEAT_MS
+assert ADVANCE_WAIT_MS <= MAX_ADVANCE_WAIT_MS < REQUEST_TIMEOUT_MS
+assert PUBLISH_LINGER_MS < PUBLISH_ACK_TIMEOUT_MS
+assert DEFAULT_MAX_BYTES_PER_TRIGGER >= FRAME_TARGET_BYTES

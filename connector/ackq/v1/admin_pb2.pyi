@@ -1,0 +1,295 @@
+from ackq.v1 import messages_pb2 as _messages_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Overflow(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OVERFLOW_UNSPECIFIED: _ClassVar[Overflow]
+    OVERFLOW_REJECT_PUBLISH: _ClassVar[Overflow]
+    OVERFLOW_DROP_HEAD: _ClassVar[Overflow]
+
+class ExchangeType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXCHANGE_TYPE_UNSPECIFIED: _ClassVar[ExchangeType]
+    EXCHANGE_TYPE_DIRECT: _ClassVar[ExchangeType]
+    EXCHANGE_TYPE_FANOUT: _ClassVar[ExchangeType]
+    EXCHANGE_TYPE_TOPIC: _ClassVar[ExchangeType]
+OVERFLOW_UNSPECIFIED: Overflow
+OVERFLOW_REJECT_PUBLISH: Overflow
+OVERFLOW_DROP_HEAD: Overflow
+EXCHANGE_TYPE_UNSPECIFIED: ExchangeType
+EXCHANGE_TYPE_DIRECT: ExchangeType
+EXCHANGE_TYPE_FANOUT: ExchangeType
+EXCHANGE_TYPE_TOPIC: ExchangeType
+
+class ServerInfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ServerInfoResponse(_message.Message):
+    __slots__ = ("version", "history_id", "sequence", "synced", "sync_mode")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_FIELD_NUMBER: _ClassVar[int]
+    SYNC_MODE_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    history_id: str
+    sequence: int
+    synced: int
+    sync_mode: str
+    def __init__(self, version: _Optional[str] = ..., history_id: _Optional[str] = ..., sequence: _Optional[int] = ..., synced: _Optional[int] = ..., sync_mode: _Optional[str] = ...) -> None: ...
+
+class QueueProperties(_message.Message):
+    __slots__ = ("durable", "max_length", "max_bytes", "overflow", "message_ttl_ms", "expires_ms", "delivery_limit", "dead_letter_queue", "redelivery_delay_ms", "redelivery_delay_max_ms", "drop_on_limit")
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
+    MAX_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OVERFLOW_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERY_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERY_DELAY_MAX_MS_FIELD_NUMBER: _ClassVar[int]
+    DROP_ON_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    durable: bool
+    max_length: int
+    max_bytes: int
+    overflow: Overflow
+    message_ttl_ms: int
+    expires_ms: int
+    delivery_limit: int
+    dead_letter_queue: str
+    redelivery_delay_ms: int
+    redelivery_delay_max_ms: int
+    drop_on_limit: bool
+    def __init__(self, durable: bool = ..., max_length: _Optional[int] = ..., max_bytes: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, str]] = ..., message_ttl_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., delivery_limit: _Optional[int] = ..., dead_letter_queue: _Optional[str] = ..., redelivery_delay_ms: _Optional[int] = ..., redelivery_delay_max_ms: _Optional[int] = ..., drop_on_limit: bool = ...) -> None: ...
+
+class DeclareQueueRequest(_message.Message):
+    __slots__ = ("queue", "properties", "passive")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    PASSIVE_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    properties: QueueProperties
+    passive: bool
+    def __init__(self, queue: _Optional[str] = ..., properties: _Optional[_Union[QueueProperties, _Mapping]] = ..., passive: bool = ...) -> None: ...
+
+class DeclareQueueResponse(_message.Message):
+    __slots__ = ("queue_id", "created")
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    queue_id: int
+    created: bool
+    def __init__(self, queue_id: _Optional[int] = ..., created: bool = ...) -> None: ...
+
+class DeleteQueueRequest(_message.Message):
+    __slots__ = ("queue", "force", "if_empty")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    IF_EMPTY_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    force: bool
+    if_empty: bool
+    def __init__(self, queue: _Optional[str] = ..., force: bool = ..., if_empty: bool = ...) -> None: ...
+
+class DeleteQueueResponse(_message.Message):
+    __slots__ = ("ready", "unacked")
+    READY_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_FIELD_NUMBER: _ClassVar[int]
+    ready: int
+    unacked: int
+    def __init__(self, ready: _Optional[int] = ..., unacked: _Optional[int] = ...) -> None: ...
+
+class PurgeQueueRequest(_message.Message):
+    __slots__ = ("queue",)
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    def __init__(self, queue: _Optional[str] = ...) -> None: ...
+
+class PurgeQueueResponse(_message.Message):
+    __slots__ = ("purged",)
+    PURGED_FIELD_NUMBER: _ClassVar[int]
+    purged: int
+    def __init__(self, purged: _Optional[int] = ...) -> None: ...
+
+class ListQueuesRequest(_message.Message):
+    __slots__ = ("queue",)
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    def __init__(self, queue: _Optional[str] = ...) -> None: ...
+
+class ListQueuesResponse(_message.Message):
+    __slots__ = ("queues",)
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedCompositeFieldContainer[QueueInfo]
+    def __init__(self, queues: _Optional[_Iterable[_Union[QueueInfo, _Mapping]]] = ...) -> None: ...
+
+class QueueInfo(_message.Message):
+    __slots__ = ("queue", "queue_id", "properties", "ready", "unacked", "staged", "payload_bytes", "oldest_age_ms", "sessions", "published", "accepted")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_FIELD_NUMBER: _ClassVar[int]
+    STAGED_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    queue_id: int
+    properties: QueueProperties
+    ready: int
+    unacked: int
+    staged: int
+    payload_bytes: int
+    oldest_age_ms: int
+    sessions: _containers.RepeatedScalarFieldContainer[str]
+    published: int
+    accepted: int
+    def __init__(self, queue: _Optional[str] = ..., queue_id: _Optional[int] = ..., properties: _Optional[_Union[QueueProperties, _Mapping]] = ..., ready: _Optional[int] = ..., unacked: _Optional[int] = ..., staged: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., sessions: _Optional[_Iterable[str]] = ..., published: _Optional[int] = ..., accepted: _Optional[int] = ...) -> None: ...
+
+class DeclareExchangeRequest(_message.Message):
+    __slots__ = ("exchange", "type", "durable")
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
+    exchange: str
+    type: ExchangeType
+    durable: bool
+    def __init__(self, exchange: _Optional[str] = ..., type: _Optional[_Union[ExchangeType, str]] = ..., durable: bool = ...) -> None: ...
+
+class DeclareExchangeResponse(_message.Message):
+    __slots__ = ("created",)
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    created: bool
+    def __init__(self, created: bool = ...) -> None: ...
+
+class DeleteExchangeRequest(_message.Message):
+    __slots__ = ("exchange",)
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    exchange: str
+    def __init__(self, exchange: _Optional[str] = ...) -> None: ...
+
+class DeleteExchangeResponse(_message.Message):
+    __slots__ = ("bindings",)
+    BINDINGS_FIELD_NUMBER: _ClassVar[int]
+    bindings: int
+    def __init__(self, bindings: _Optional[int] = ...) -> None: ...
+
+class ListExchangesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListExchangesResponse(_message.Message):
+    __slots__ = ("exchanges",)
+    EXCHANGES_FIELD_NUMBER: _ClassVar[int]
+    exchanges: _containers.RepeatedCompositeFieldContainer[ExchangeInfo]
+    def __init__(self, exchanges: _Optional[_Iterable[_Union[ExchangeInfo, _Mapping]]] = ...) -> None: ...
+
+class ExchangeInfo(_message.Message):
+    __slots__ = ("exchange", "type", "durable", "bindings")
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
+    BINDINGS_FIELD_NUMBER: _ClassVar[int]
+    exchange: str
+    type: ExchangeType
+    durable: bool
+    bindings: _containers.RepeatedCompositeFieldContainer[Binding]
+    def __init__(self, exchange: _Optional[str] = ..., type: _Optional[_Union[ExchangeType, str]] = ..., durable: bool = ..., bindings: _Optional[_Iterable[_Union[Binding, _Mapping]]] = ...) -> None: ...
+
+class Binding(_message.Message):
+    __slots__ = ("queue", "binding_key")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    BINDING_KEY_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    binding_key: str
+    def __init__(self, queue: _Optional[str] = ..., binding_key: _Optional[str] = ...) -> None: ...
+
+class BindRequest(_message.Message):
+    __slots__ = ("exchange", "queue", "binding_key")
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    BINDING_KEY_FIELD_NUMBER: _ClassVar[int]
+    exchange: str
+    queue: str
+    binding_key: str
+    def __init__(self, exchange: _Optional[str] = ..., queue: _Optional[str] = ..., binding_key: _Optional[str] = ...) -> None: ...
+
+class BindResponse(_message.Message):
+    __slots__ = ("created",)
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    created: bool
+    def __init__(self, created: bool = ...) -> None: ...
+
+class UnbindRequest(_message.Message):
+    __slots__ = ("exchange", "queue", "binding_key")
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    BINDING_KEY_FIELD_NUMBER: _ClassVar[int]
+    exchange: str
+    queue: str
+    binding_key: str
+    def __init__(self, exchange: _Optional[str] = ..., queue: _Optional[str] = ..., binding_key: _Optional[str] = ...) -> None: ...
+
+class UnbindResponse(_message.Message):
+    __slots__ = ("removed",)
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    removed: bool
+    def __init__(self, removed: bool = ...) -> None: ...
+
+class PlanBrowseRequest(_message.Message):
+    __slots__ = ("queue",)
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    def __init__(self, queue: _Optional[str] = ...) -> None: ...
+
+class PlanBrowseResponse(_message.Message):
+    __slots__ = ("chunks",)
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    chunks: _containers.RepeatedCompositeFieldContainer[BrowseChunk]
+    def __init__(self, chunks: _Optional[_Iterable[_Union[BrowseChunk, _Mapping]]] = ...) -> None: ...
+
+class BrowseChunk(_message.Message):
+    __slots__ = ("first_position", "last_position", "messages", "payload_bytes")
+    FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    LAST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    first_position: int
+    last_position: int
+    messages: int
+    payload_bytes: int
+    def __init__(self, first_position: _Optional[int] = ..., last_position: _Optional[int] = ..., messages: _Optional[int] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
+
+class BrowseRequest(_message.Message):
+    __slots__ = ("queue", "first_position", "last_position", "max_messages", "columns")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    LAST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    first_position: int
+    last_position: int
+    max_messages: int
+    columns: int
+    def __init__(self, queue: _Optional[str] = ..., first_position: _Optional[int] = ..., last_position: _Optional[int] = ..., max_messages: _Optional[int] = ..., columns: _Optional[int] = ...) -> None: ...
+
+class BrowseResponse(_message.Message):
+    __slots__ = ("header", "block")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    header: _messages_pb2.DeliveryRuns
+    block: bytes
+    def __init__(self, header: _Optional[_Union[_messages_pb2.DeliveryRuns, _Mapping]] = ..., block: _Optional[bytes] = ...) -> None: ...

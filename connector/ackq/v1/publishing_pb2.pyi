@@ -1,0 +1,290 @@
+from ackq.v1 import messages_pb2 as _messages_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class PublishMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PUBLISH_MODE_UNSPECIFIED: _ClassVar[PublishMode]
+    PUBLISH_MODE_CONFIRM: _ClassVar[PublishMode]
+    PUBLISH_MODE_TRANSACTION: _ClassVar[PublishMode]
+PUBLISH_MODE_UNSPECIFIED: PublishMode
+PUBLISH_MODE_CONFIRM: PublishMode
+PUBLISH_MODE_TRANSACTION: PublishMode
+
+class PublishRequest(_message.Message):
+    __slots__ = ("header", "block")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    header: PublishHeader
+    block: bytes
+    def __init__(self, header: _Optional[_Union[PublishHeader, _Mapping]] = ..., block: _Optional[bytes] = ...) -> None: ...
+
+class PublishHeader(_message.Message):
+    __slots__ = ("lowest_unanswered", "open", "data", "probe", "commit", "rollback")
+    LOWEST_UNANSWERED_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    lowest_unanswered: int
+    open: PublishOpen
+    data: PublishData
+    probe: PublishProbe
+    commit: PublishTransaction
+    rollback: PublishTransaction
+    def __init__(self, lowest_unanswered: _Optional[int] = ..., open: _Optional[_Union[PublishOpen, _Mapping]] = ..., data: _Optional[_Union[PublishData, _Mapping]] = ..., probe: _Optional[_Union[PublishProbe, _Mapping]] = ..., commit: _Optional[_Union[PublishTransaction, _Mapping]] = ..., rollback: _Optional[_Union[PublishTransaction, _Mapping]] = ...) -> None: ...
+
+class PublishOpen(_message.Message):
+    __slots__ = ("publisher_id", "mode", "resume", "window_messages", "label")
+    PUBLISHER_ID_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    publisher_id: bytes
+    mode: PublishMode
+    resume: bool
+    window_messages: int
+    label: str
+    def __init__(self, publisher_id: _Optional[bytes] = ..., mode: _Optional[_Union[PublishMode, str]] = ..., resume: bool = ..., window_messages: _Optional[int] = ..., label: _Optional[str] = ...) -> None: ...
+
+class PublishData(_message.Message):
+    __slots__ = ("first_number", "rows", "exchange", "mandatory", "ack_immediately", "messages")
+    FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    MANDATORY_FIELD_NUMBER: _ClassVar[int]
+    ACK_IMMEDIATELY_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    first_number: int
+    rows: int
+    exchange: str
+    mandatory: bool
+    ack_immediately: bool
+    messages: _containers.RepeatedCompositeFieldContainer[_messages_pb2.Message]
+    def __init__(self, first_number: _Optional[int] = ..., rows: _Optional[int] = ..., exchange: _Optional[str] = ..., mandatory: bool = ..., ack_immediately: bool = ..., messages: _Optional[_Iterable[_Union[_messages_pb2.Message, _Mapping]]] = ...) -> None: ...
+
+class PublishProbe(_message.Message):
+    __slots__ = ("first_number", "last_number")
+    FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    LAST_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    first_number: int
+    last_number: int
+    def __init__(self, first_number: _Optional[int] = ..., last_number: _Optional[int] = ...) -> None: ...
+
+class PublishTransaction(_message.Message):
+    __slots__ = ("transaction_id",)
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    transaction_id: bytes
+    def __init__(self, transaction_id: _Optional[bytes] = ...) -> None: ...
+
+class PublishResponse(_message.Message):
+    __slots__ = ("header", "block")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    header: PublishAnswer
+    block: bytes
+    def __init__(self, header: _Optional[_Union[PublishAnswer, _Mapping]] = ..., block: _Optional[bytes] = ...) -> None: ...
+
+class PublishAnswer(_message.Message):
+    __slots__ = ("opened", "confirm", "nack", "returned", "blocked", "unblocked", "probed", "transaction")
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    NACK_FIELD_NUMBER: _ClassVar[int]
+    RETURNED_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_FIELD_NUMBER: _ClassVar[int]
+    UNBLOCKED_FIELD_NUMBER: _ClassVar[int]
+    PROBED_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    opened: PublishOpened
+    confirm: PublishConfirm
+    nack: PublishNack
+    returned: PublishReturn
+    blocked: PublishBlocked
+    unblocked: PublishUnblocked
+    probed: PublishProbed
+    transaction: PublishTransaction
+    def __init__(self, opened: _Optional[_Union[PublishOpened, _Mapping]] = ..., confirm: _Optional[_Union[PublishConfirm, _Mapping]] = ..., nack: _Optional[_Union[PublishNack, _Mapping]] = ..., returned: _Optional[_Union[PublishReturn, _Mapping]] = ..., blocked: _Optional[_Union[PublishBlocked, _Mapping]] = ..., unblocked: _Optional[_Union[PublishUnblocked, _Mapping]] = ..., probed: _Optional[_Union[PublishProbed, _Mapping]] = ..., transaction: _Optional[_Union[PublishTransaction, _Mapping]] = ...) -> None: ...
+
+class PublishOpened(_message.Message):
+    __slots__ = ("history_id", "max_frame_bytes", "max_message_bytes")
+    HISTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    MAX_FRAME_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    history_id: str
+    max_frame_bytes: int
+    max_message_bytes: int
+    def __init__(self, history_id: _Optional[str] = ..., max_frame_bytes: _Optional[int] = ..., max_message_bytes: _Optional[int] = ...) -> None: ...
+
+class PublishConfirm(_message.Message):
+    __slots__ = ("first_number", "last_number", "multiple")
+    FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    LAST_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    MULTIPLE_FIELD_NUMBER: _ClassVar[int]
+    first_number: int
+    last_number: int
+    multiple: bool
+    def __init__(self, first_number: _Optional[int] = ..., last_number: _Optional[int] = ..., multiple: bool = ...) -> None: ...
+
+class PublishNack(_message.Message):
+    __slots__ = ("first_number", "last_number", "reason")
+    FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    LAST_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    first_number: int
+    last_number: int
+    reason: _messages_pb2.ErrorDetail
+    def __init__(self, first_number: _Optional[int] = ..., last_number: _Optional[int] = ..., reason: _Optional[_Union[_messages_pb2.ErrorDetail, _Mapping]] = ...) -> None: ...
+
+class PublishReturn(_message.Message):
+    __slots__ = ("numbers", "reason")
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    numbers: _containers.RepeatedScalarFieldContainer[int]
+    reason: _messages_pb2.ErrorDetail
+    def __init__(self, numbers: _Optional[_Iterable[int]] = ..., reason: _Optional[_Union[_messages_pb2.ErrorDetail, _Mapping]] = ...) -> None: ...
+
+class PublishBlocked(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class PublishUnblocked(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PublishProbed(_message.Message):
+    __slots__ = ("missing_first", "missing_last")
+    MISSING_FIRST_FIELD_NUMBER: _ClassVar[int]
+    MISSING_LAST_FIELD_NUMBER: _ClassVar[int]
+    missing_first: _containers.RepeatedScalarFieldContainer[int]
+    missing_last: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, missing_first: _Optional[_Iterable[int]] = ..., missing_last: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class StageRequest(_message.Message):
+    __slots__ = ("header", "block")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    header: StageHeader
+    block: bytes
+    def __init__(self, header: _Optional[_Union[StageHeader, _Mapping]] = ..., block: _Optional[bytes] = ...) -> None: ...
+
+class StageHeader(_message.Message):
+    __slots__ = ("open", "data", "seal")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    open: StageOpen
+    data: StageData
+    seal: StageSeal
+    def __init__(self, open: _Optional[_Union[StageOpen, _Mapping]] = ..., data: _Optional[_Union[StageData, _Mapping]] = ..., seal: _Optional[_Union[StageSeal, _Mapping]] = ...) -> None: ...
+
+class StageOpen(_message.Message):
+    __slots__ = ("stage_id", "writer", "batch_id", "run_id", "label", "mandatory")
+    STAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    MANDATORY_FIELD_NUMBER: _ClassVar[int]
+    stage_id: bytes
+    writer: str
+    batch_id: int
+    run_id: str
+    label: str
+    mandatory: bool
+    def __init__(self, stage_id: _Optional[bytes] = ..., writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., label: _Optional[str] = ..., mandatory: bool = ...) -> None: ...
+
+class StageData(_message.Message):
+    __slots__ = ("rows", "exchange")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    exchange: str
+    def __init__(self, rows: _Optional[int] = ..., exchange: _Optional[str] = ...) -> None: ...
+
+class StageSeal(_message.Message):
+    __slots__ = ("rows", "payload_bytes")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    payload_bytes: int
+    def __init__(self, rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
+
+class StageResponse(_message.Message):
+    __slots__ = ("stored", "sealed")
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    stored: StageStored
+    sealed: StageSealed
+    def __init__(self, stored: _Optional[_Union[StageStored, _Mapping]] = ..., sealed: _Optional[_Union[StageSealed, _Mapping]] = ...) -> None: ...
+
+class StageStored(_message.Message):
+    __slots__ = ("rows",)
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    def __init__(self, rows: _Optional[int] = ...) -> None: ...
+
+class StageSealed(_message.Message):
+    __slots__ = ("rows", "payload_bytes")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    payload_bytes: int
+    def __init__(self, rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
+
+class CommitBatchRequest(_message.Message):
+    __slots__ = ("writer", "batch_id", "run_id", "execution_id", "stages")
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    writer: str
+    batch_id: int
+    run_id: str
+    execution_id: str
+    stages: _containers.RepeatedCompositeFieldContainer[StageReference]
+    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageReference, _Mapping]]] = ...) -> None: ...
+
+class StageReference(_message.Message):
+    __slots__ = ("stage_id", "rows", "payload_bytes")
+    STAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    stage_id: bytes
+    rows: int
+    payload_bytes: int
+    def __init__(self, stage_id: _Optional[bytes] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
+
+class CommitBatchResponse(_message.Message):
+    __slots__ = ("rows", "repeated")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    REPEATED_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    repeated: bool
+    def __init__(self, rows: _Optional[int] = ..., repeated: bool = ...) -> None: ...
+
+class AbortBatchRequest(_message.Message):
+    __slots__ = ("writer", "batch_id", "stage_ids")
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    STAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    writer: str
+    batch_id: int
+    stage_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., stage_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class AbortBatchResponse(_message.Message):
+    __slots__ = ("dropped",)
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    dropped: int
+    def __init__(self, dropped: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,164 @@
+"""Blocks: one protobuf header and one Arrow record batch of messages.
+
+The unit of data on the wire and on disk.
+
+Invariant: a block that passed `decode(..., validate=True)` can be read by any Arrow implementation
+without touching memory outside it, and its header tells the truth about rows, columns and payload
+bytes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackq.errors import MalformedBlockError
+from ackq.v1 import messages_pb2 as pb
+from ackq.wire import columns, frame
+
+_BINARY_LIKE = ("body", "routing_key", "message_id", "correlation_id", "reply_to", "content_type")
+
+
+class Block(NamedTuple):
+    """A block in memory: its header and its rows (columns of `columns.STORED`, in that order)."""
+
+    header: pb.BlockHeader
+    batch: pa.RecordBatch
+
+
+def payload_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes of body, routing key, ids and headers over all rows.
+
+    What size limits and statistics count.
+    """
+    total = 0
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if name in _BINARY_LIKE:
+            total += _binary_bytes(column)
+        elif name == "headers":
+            first, last = _used(column)
+            for part in (column.keys, column.items):
+                total += _binary_bytes(part.slice(first, last - first))
+    return total
+
+
+def row_bytes(batch: pa.RecordBatch) -> pa.Array:
+    """Payload bytes of each row, an int64 array; used to find a message over the limit."""
+    total: pa.Array = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if name in _BINARY_LIKE:
+            total = pc.add(total, pc.fill_null(pc.binary_length(column).cast(pa.int64()), 0))
+        elif name == "headers":
+            total = pc.add(total, _map_bytes(column))
+    return total
+
+
+def encode(
+    batch: pa.RecordBatch,
+    *,
+    routing_key: str = "",
+    published_at_us: int = 0,
+    delivery_mode: pb.DeliveryMode = pb.DELIVERY_MODE_UNSPECIFIED,
+) -> bytes:
+    """A block as bytes.
+
+    Args:
+        batch: At least one row; columns of `columns.STORED` with those types, in that order.
+        routing_key: The key of every row when the batch has no such column.
+        published_at_us: Microseconds since the epoch of every row, where the column is absent or
+            null.
+        delivery_mode: Of every row, where the column `persistent` is absent or null.
+    """
+    header = pb.BlockHeader(
+        columns=columns.bits(batch.schema.names),
+        rows=batch.num_rows,
+        payload_bytes=payload_bytes(batch) + len(routing_key.encode()) * batch.num_rows,
+        routing_key=routing_key,
+        published_at_us=published_at_us,
+        delivery_mode=delivery_mode,
+    )
+    return join(header, batch.serialize())
+
+
+def join(header: pb.BlockHeader, arrow: pa.Buffer | memoryview | bytes) -> bytes:
+    """A block as bytes from its two halves."""
+    return frame.encode(header.SerializeToString(), memoryview(arrow))
+
+
+def split(data: bytes | memoryview) -> tuple[pb.BlockHeader, memoryview]:
+    """The header of a block and a view of its Arrow bytes, without decoding them."""
+    header_bytes, arrow = frame.split(data)
+    header = pb.BlockHeader()
+    try:
+        header.ParseFromString(bytes(header_bytes))
+    except Exception as error:
+        raise MalformedBlockError(f"The block's header is not valid: {error}") from error
+    return header, arrow
+
+
+def decode(data: bytes | memoryview, *, validate: bool = False) -> Block:
+    """A block from bytes, zero-copy: the batch refers to `data`.
+
+    Args:
+        data: As `encode` made it.
+        validate: Check everything a hostile sender could get wrong: row count, payload bytes, every
+            offset, UTF-8.
+
+    Raises:
+        MalformedBlockError: The bytes are not a block, or `validate` found a lie.
+    """
+    header, arrow = split(data)
+    schema = columns.stored_schema(header.columns)
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(arrow), schema)
+        if validate:
+            batch.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise MalformedBlockError(f"The block's Arrow batch is not valid: {error}") from error
+    if batch.num_rows != header.rows or not header.rows:
+        raise MalformedBlockError(
+            f"The block announces {header.rows} rows and holds {batch.num_rows}; "
+            "it must hold at least one."
+        )
+    if validate:
+        actual = payload_bytes(batch) + len(header.routing_key.encode()) * batch.num_rows
+        if header.payload_bytes != actual:
+            raise MalformedBlockError(
+                f"The block announces {header.payload_bytes} payload bytes and holds {actual}."
+            )
+    return Block(header, batch)
+
+
+def _used(column: pa.Array) -> tuple[int, int]:
+    """First and last child offset a list-like or binary-like column uses."""
+    if not len(column):
+        return 0, 0
+    offsets = column.offsets
+    return offsets[0].as_py(), offsets[-1].as_py()
+
+
+def _binary_bytes(column: pa.Array) -> int:
+    """Bytes of a binary or string column, read from the first and last offset of its buffer."""
+    if not len(column):
+        return 0
+    _, offsets, _ = column.buffers()
+    if offsets is None:
+        return 0
+    view = memoryview(offsets).cast("B").cast("i")
+    return view[column.offset + len(column)] - view[column.offset]
+
+
+def _map_bytes(column: pa.Array) -> pa.Array:
+    """Key and value bytes of each row of a map column."""
+    zero = pa.scalar(0, pa.int64())
+    each = pc.add(
+        pc.fill_null(pc.binary_length(column.keys).cast(pa.int64()), zero),
+        pc.fill_null(pc.binary_length(column.items).cast(pa.int64()), zero),
+    )
+    running = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(each)])
+    offsets = column.offsets
+    return pc.subtract(running.take(offsets.slice(1)), running.take(offsets.slice(0, len(column))))

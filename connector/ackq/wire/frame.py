@@ -1,0 +1,144 @@
+"""Frames: a small header and one large byte string, valid protobuf.
+
+Written and read without copying the bulk.
+
+    +------+------------+-----------------+------+-----------+-----------------------+
+    | 0x0A | varint len | header message  | 0x7A | varint len| block (may be absent) |
+    +------+------------+-----------------+------+-----------+-----------------------+
+      tag of field 1      serialised        tag of field 15    raw bytes
+      (length-delimited)                    (length-delimited)
+
+Passing 1 MiB through a protobuf class costs about 1 ms of construct, serialise, parse and read;
+these functions cost one join on write and none on read. Source: `proto/ackq/v1/messages.proto`,
+DATA FRAMES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from ackq.errors import MalformedBlockError
+
+HEADER_TAG = 0x0A
+BLOCK_TAG = 0x7A
+_LENGTH_DELIMITED = 2
+_SKIP_FIXED = {1: 8, 5: 4}
+
+Bytes = bytes | memoryview
+
+
+class HeaderMessage(Protocol):
+    """What a frame needs of a generated protobuf class."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802
+        """The message as bytes."""
+        ...
+
+    def ParseFromString(self, serialized: bytes) -> int:  # noqa: N802
+        """Fill the message from bytes."""
+        ...
+
+
+H = TypeVar("H", bound=HeaderMessage)
+
+
+class Frame(NamedTuple, Generic[H]):
+    """A header and its bulk bytes; `block` is empty where the frame carries none."""
+
+    header: H
+    block: Bytes = b""
+
+
+def varint(value: int) -> bytes:
+    """A protobuf varint of a non-negative integer."""
+    out = bytearray()
+    while value > 0x7F:  # noqa: PLR2004
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_varint(data: Bytes, at: int) -> tuple[int, int]:
+    """The varint at `at` and the index after it.
+
+    Raises MalformedBlockError when cut or over 64 bits.
+    """
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:  # noqa: PLR2004
+            raise MalformedBlockError("The frame is cut inside a length; it was not sent whole.")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004
+            return value, at
+        shift += 7
+
+
+def encode_parts(header: bytes, *block: Bytes) -> list[Bytes]:
+    """The parts of a frame, to be joined or written one after another.
+
+    No block part: no field 15.
+    """
+    parts: list[Bytes] = [bytes((HEADER_TAG,)), varint(len(header)), header]
+    size = sum(len(part) for part in block)
+    if size:
+        parts += (bytes((BLOCK_TAG,)), varint(size), *block)
+    return parts
+
+
+def encode(header: bytes, *block: Bytes) -> bytes:
+    """A frame as one byte string: one copy of the block."""
+    return b"".join(encode_parts(header, *block))
+
+
+def split(data: Bytes) -> tuple[memoryview, memoryview]:
+    """Header bytes and block bytes of a frame, as views into `data`.
+
+    Unknown fields are skipped. Raises MalformedBlockError when a length runs past the end.
+    """
+    view = memoryview(data)
+    header = block = view[0:0]
+    at, end = 0, len(view)
+    while at < end:
+        tag, at = read_varint(view, at)
+        wire_type = tag & 7
+        if wire_type == _LENGTH_DELIMITED:
+            size, at = read_varint(view, at)
+            if size > end - at:
+                raise MalformedBlockError(
+                    f"The frame is cut: a field of {size} bytes has only {end - at} left."
+                )
+            if tag == HEADER_TAG:
+                header = view[at : at + size]
+            elif tag == BLOCK_TAG:
+                block = view[at : at + size]
+            at += size
+        elif wire_type == 0:
+            _, at = read_varint(view, at)
+        elif wire_type in _SKIP_FIXED:
+            at += _SKIP_FIXED[wire_type]
+        else:
+            raise MalformedBlockError(f"The frame holds wire type {wire_type}; it is not protobuf.")
+    if at != end:
+        raise MalformedBlockError("The frame is cut inside a fixed-size field.")
+    return header, block
+
+
+def serializer(frame: Frame[H]) -> bytes:
+    """A gRPC request serializer or response serializer for data frames."""
+    return encode(frame.header.SerializeToString(), frame.block)
+
+
+def deserializer(header_class: Callable[[], H]) -> Callable[[bytes], Frame[H]]:
+    """A gRPC deserializer for data frames whose header is `header_class`."""
+
+    def read(data: bytes) -> Frame[H]:
+        header_bytes, block = split(data)
+        header = header_class()
+        header.ParseFromString(bytes(header_bytes))
+        return Frame(header, block)
+
+    return read

@@ -1,0 +1,109 @@
+"""The repository keeps its own rules.
+
+Style, types, layers, protocol, generated code, README commands.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+def run(*command, cwd=ROOT):
+    """Run a tool of this environment; its output is the assertion message."""
+    done = subprocess.run(
+        [str(BIN / command[0]), *command[1:]], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_ruff_check():
+    """Every lint rule that is not ignored with a reason holds."""
+    run("ruff", "check", ".")
+
+
+def test_ruff_format():
+    """The formatter has nothing to say."""
+    run("ruff", "format", "--check", ".")
+
+
+def test_mypy_strict():
+    """Types are a test."""
+    run("mypy")
+
+
+def test_imports_go_one_way():
+    """Design section 3: the layers and the purity of the core."""
+    run("lint-imports")
+
+
+def test_protocol_lint():
+    """The protocol keeps buf's standard rules, comments on everything included."""
+    run("buf", "lint", cwd=ROOT / "proto")
+
+
+def test_generated_code_is_current(tmp_path):
+    """The committed classes are what the oldest supported generator makes of proto/."""
+    from grpc_tools import protoc
+
+    out = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
+    files = sorted(str(path) for path in (ROOT / "proto/ackq/v1").glob("*.proto"))
+    assert protoc.main(["protoc", f"-I{ROOT / 'proto'}", *out, *files]) == 0
+    made = {path.name: path.read_text() for path in (tmp_path / "ackq/v1").iterdir()}
+    here = {
+        path.name: path.read_text()
+        for path in (ROOT / "connector/ackq/v1").iterdir()
+        if path.suffix in {".py", ".pyi"} and path.name != "__init__.py"
+    }
+    assert made == here
+
+
+def test_ci_runs_the_readme_test_command():
+    """The gate is the command the README gives."""
+    readme = (ROOT / "README.md").read_text()
+    command = re.search(r"^python3 -m venv .* -m pytest$", readme, re.MULTILINE)
+    assert command is not None
+    assert command.group() in (ROOT / ".ci/run").read_text().splitlines()
+
+
+def test_pyspark_ackq_imports_in_milliseconds():
+    """Spark imports it for every query of every user: no grpc, no pyarrow, no protobuf."""
+    code = (
+        "import sys, time, pyspark.sql.datasource; before = set(sys.modules);"
+        "t = time.perf_counter(); import pyspark_ackq; print(time.perf_counter() - t);"
+        "print(sorted(m for m in set(sys.modules) - before"
+        " if m.split('.')[0] in ('grpc', 'pyarrow', 'google')))"
+    )
+    seconds, heavy = run("python", "-c", code).splitlines()
+    assert heavy == "[]"
+    assert float(seconds) < 1.0
+
+
+@pytest.mark.parametrize("job", sorted(p.name for p in (ROOT / "jobs").glob("*_*.py")))
+def test_job_help_needs_no_spark(job):
+    """`--help` of every job answers at once."""
+    started = time.monotonic()
+    assert "usage" in run("python", f"jobs/{job}", "--help").lower()
+    assert time.monotonic() - started < 30
+
+
+def test_no_path_or_name_of_a_machine():
+    """The tree speaks of the project alone."""
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        files = [path for path in ROOT.rglob("*") if path.is_file() and ".venv" not in path.parts]
+    else:
+        listed = subprocess.run([git, "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+        files = [ROOT / os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
+    home = str(Path.home()).encode() + b"/"
+    named = [p for p in files if p.is_file() and home in p.read_bytes()]
+    assert named == []

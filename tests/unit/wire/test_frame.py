@@ -1,0 +1,89 @@
+"""Frames are ordinary protobuf, whoever writes them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackq.errors import MalformedBlockError
+from ackq.v1 import consuming_pb2, messages_pb2, publishing_pb2, sessions_pb2
+from ackq.wire import frame
+
+PAIRS = [
+    (publishing_pb2.PublishRequest, publishing_pb2.PublishHeader(lowest_unanswered=7)),
+    (
+        publishing_pb2.PublishResponse,
+        publishing_pb2.PublishAnswer(confirm=publishing_pb2.PublishConfirm(last_number=3)),
+    ),
+    (
+        publishing_pb2.StageRequest,
+        publishing_pb2.StageHeader(data=publishing_pb2.StageData(rows=3)),
+    ),
+    (sessions_pb2.FetchResponse, messages_pb2.DeliveryRuns(first_tag=[1, 300], rows=[2, 5])),
+    (
+        consuming_pb2.ConsumeResponse,
+        consuming_pb2.ConsumeHeader(heartbeat=consuming_pb2.ChannelHeartbeat()),
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "header"), PAIRS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 1 << 20])
+def test_generated_classes_read_what_we_write(message, header, size):
+    """K7: bulk bytes bypass protobuf classes, and any protobuf implementation still reads them."""
+    block = bytes(size)
+    parsed = message.FromString(frame.serializer(frame.Frame(header, block)))
+    assert parsed.header == header
+    assert parsed.block == block
+
+
+@pytest.mark.parametrize(("message", "header"), PAIRS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 1 << 20])
+def test_we_read_what_generated_classes_write(message, header, size):
+    """K7: the other direction."""
+    block = b"\xff" * size
+    data = message(header=header, block=block).SerializeToString()
+    read = frame.deserializer(type(header))(data)
+    assert read.header == header
+    assert bytes(read.block) == block
+
+
+def test_block_message_has_the_same_shape():
+    """A block on disk is a `Block` message too."""
+    header = messages_pb2.BlockHeader(columns=2, rows=1)
+    parsed = messages_pb2.Block.FromString(frame.encode(header.SerializeToString(), b"ab", b"cd"))
+    assert (parsed.header, parsed.arrow) == (header, b"abcd")
+
+
+@given(st.integers(min_value=0, max_value=2**63 - 1))
+def test_varint_round_trip(value):
+    """Every length survives."""
+    assert frame.read_varint(frame.varint(value), 0) == (value, len(frame.varint(value)))
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_read_or_refused(data):
+    """No input makes the reader fail in any other way than MalformedBlockError."""
+    try:
+        header, block = frame.split(data)
+    except MalformedBlockError:
+        return
+    assert len(header) + len(block) <= len(data)
+
+
+@given(st.binary(min_size=1, max_size=50), st.binary(min_size=1, max_size=200), st.data())
+def test_every_cut_is_noticed_or_leaves_less(header, block, data):
+    """A frame cut anywhere is refused, or visibly lacks its block."""
+    whole = frame.encode(header, block)
+    cut = data.draw(st.integers(min_value=0, max_value=len(whole) - 1))
+    try:
+        got_header, got_block = frame.split(whole[:cut])
+    except MalformedBlockError:
+        return
+    assert (bytes(got_header), bytes(got_block)) in {(header, b""), (b"", b"")}
+
+
+def test_unknown_fields_are_skipped():
+    """A newer peer may add fields of every wire type."""
+    extra = bytes([0x10, 0x96, 0x01]) + bytes([0x19]) + bytes(8) + bytes([0x25]) + bytes(4)
+    header, block = frame.split(extra + frame.encode(b"h", b"b") + bytes([0x12, 0x01, 0x00]))
+    assert (bytes(header), bytes(block)) == (b"h", b"b")
