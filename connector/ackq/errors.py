@@ -95,6 +95,12 @@ class SessionNotFoundError(NotFoundError):
     code = "session_not_found"
 
 
+class BlockNotFoundError(NotFoundError):
+    """A block of the broker's journal was freed while it was being asked for."""
+
+    code = "block_not_found"
+
+
 class PreconditionFailedError(AckqError):
     """The object is there, but not in the state the call needs."""
 
@@ -227,6 +233,12 @@ class UnsupportedError(AckqError):
     code = "unsupported"
 
 
+class DamagedError(AckqError):
+    """Bytes on the broker's disk are not what was written; `fields` name the file and the byte."""
+
+    code = "damaged"
+
+
 class InternalError(AckqError):
     """The broker failed in a way it did not foresee."""
 
@@ -256,6 +268,7 @@ STATUS: Final[dict[type[AckqError], str]] = {
     OutcomeUnknownError: "UNKNOWN",
     ClosedError: "CANCELLED",
     UnsupportedError: "UNIMPLEMENTED",
+    DamagedError: "DATA_LOSS",
     AckqError: "INTERNAL",
 }
 

@@ -1,0 +1,12 @@
+"""The pure state machine of the broker: `Core` decides commands and applies records.
+
+No clock, no I/O, no threads, no chance.
+
+Read `commands` for what can be asked, `records` for what is remembered, `state` for what they fold
+into; then one module for each part: `topology`, `publishing`, `staging`, `sessions`,
+`housekeeping`, and `queries`.
+"""
+
+from ackq_broker.core.core import Core
+
+__all__ = ["Core"]

@@ -447,7 +447,13 @@ class Housekeep:
     """Drops what is past its retention.
 
     Publishers and stages after 7 days, unproven sessions after one. Reply: None.
+
+    Attributes:
+        live_sessions: Names of the sessions whose holder is live, which only the service can know;
+            they stay.
     """
+
+    live_sessions: frozenset[str] = frozenset()
 
 
 Command = (

@@ -149,7 +149,8 @@ def _binary_bytes(column: pa.Array) -> int:
     if offsets is None:
         return 0
     view = memoryview(offsets).cast("B").cast("i")
-    return view[column.offset + len(column)] - view[column.offset]
+    used: int = view[column.offset + len(column)] - view[column.offset]
+    return used
 
 
 def _map_bytes(column: pa.Array) -> pa.Array:

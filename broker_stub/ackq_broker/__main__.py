@@ -1,0 +1,189 @@
+"""`ackq-broker`: serve a data directory, or verify, dump and repair its journal while no broker has it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Final, NoReturn
+
+import click
+
+from ackq import __version__
+from ackq.errors import AckqError, InvalidArgumentError
+from ackq_broker.journal import kill_at
+from ackq_broker.journal.dump import dump as dump_journal
+from ackq_broker.journal.failpoints import unarmed
+from ackq_broker.journal.repair import repair as repair_journal
+from ackq_broker.journal.verify import verify as verify_journal
+from ackq_broker.observe import logs
+from ackq_broker.service import server
+
+_UNSOUND: Final = 1
+_REFUSED: Final = 2
+
+_DIRECTORY: Final = click.argument("directory", type=click.Path(path_type=Path))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ackq-broker")
+def main() -> None:
+    """Run the reference broker of ackq, and look after its data directory."""
+
+
+@main.command()
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Data directory; made if it is not there.",
+)
+@click.option(
+    "--listen",
+    default="127.0.0.1:7411",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to serve; port 0 takes a free one.",
+)
+@click.option(
+    "--no-sync",
+    is_flag=True,
+    help="Do not sync to disk: for tests only, a power cut then loses confirmed messages.",
+)
+@click.option(
+    "--port-file",
+    type=click.Path(path_type=Path),
+    help="Write the port there once the broker serves.",
+)
+@click.option("--stop-at-eof", is_flag=True, help="Shut down when standard input ends.")
+def serve(
+    *, data: Path, listen: str, no_sync: bool, port_file: Path | None, stop_at_eof: bool
+) -> None:
+    """Serve a data directory until SIGTERM or SIGINT."""
+    logs.configure()
+    try:
+        host, port = _address(listen)
+        failpoint = os.environ.get("ACKQ_FAILPOINT")
+        options = server.Options(
+            data,
+            host,
+            port,
+            sync=not no_sync,
+            failpoint=kill_at(failpoint) if failpoint else unarmed,
+        )
+
+        def ready(broker: server.Ready) -> None:
+            if port_file is not None:
+                _write_whole(port_file, f"{broker.port}\n")
+            click.echo(
+                f"ackq-broker {__version__} listening on {host}:{broker.port} data={data}"
+                f" sync={'none' if no_sync else 'fdatasync'} history={broker.history_id}"
+                f" recovered={broker.recovered} records in {broker.seconds:.3f} s"
+            )
+
+        asyncio.run(_serve(options, ready, stop_at_eof=stop_at_eof))
+    except (AckqError, OSError) as error:
+        _refuse(error)
+
+
+@main.command()
+@_DIRECTORY
+def verify(directory: Path) -> None:
+    """Check a journal that no broker has open; change nothing. Exit status 1 when it is damaged."""
+    try:
+        report = verify_journal(directory)
+    except (AckqError, OSError) as error:
+        _refuse(error)
+    for flaw in report.flaws:
+        click.echo(f"damaged: {flaw.path} byte {flaw.offset}: {flaw.reason}")
+    for block_id in report.lost_blocks:
+        click.echo(f"lost: block {block_id} cannot be read")
+    click.echo(
+        f"{report.groups} groups up to record {report.end.sequence}, torn tail {report.torn_bytes} bytes,"
+        f" {len(report.flaws)} flaws, {len(report.lost_blocks)} lost blocks:"
+        f" {'the journal opens' if report.opens else 'the journal does not open'}"
+    )
+    if report.flaws or report.lost_blocks:
+        sys.exit(_UNSOUND)
+
+
+@main.command()
+@_DIRECTORY
+def dump(directory: Path) -> None:
+    """Print every file, group and record of a journal; change nothing. Works beside a running broker."""
+    try:
+        for line in dump_journal(directory):
+            click.echo(line)
+    except (AckqError, OSError) as error:
+        _refuse(error)
+
+
+@main.command()
+@click.option(
+    "--keep-damaged/--delete-damaged",
+    required=True,
+    help="Whether to keep the files as they were, in a folder of the data directory.",
+)
+@_DIRECTORY
+def repair(*, directory: Path, keep_damaged: bool) -> None:
+    """Make a damaged journal open again, without what cannot be read. It becomes another history."""
+    try:
+        done = repair_journal(directory, keep_damaged=keep_damaged)
+    except (AckqError, OSError) as error:
+        _refuse(error)
+    if not done.changed:
+        click.echo("The journal is sound; nothing was changed.")
+        return
+    if done.cut is not None:
+        click.echo(f"cut at {done.cut.path} byte {done.cut.offset}: {done.cut.reason}")
+    click.echo(
+        f"repaired: the journal ends at record {done.end.sequence}, {len(done.lost_blocks)} blocks are lost,"
+        f" history {done.history_id}"
+    )
+    if done.kept_in is not None:
+        click.echo(f"the files as they were are in {done.kept_in}")
+
+
+async def _serve(options: server.Options, ready: server.OnReady, *, stop_at_eof: bool) -> None:
+    """Serves until a signal, or the end of standard input, asks to stop."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if stop_at_eof:
+
+        def wait_for_eof() -> None:
+            while os.read(sys.stdin.fileno(), 1024):
+                pass
+            loop.call_soon_threadsafe(stop.set)
+
+        threading.Thread(target=wait_for_eof, name="stdin", daemon=True).start()
+    await server.serve(options, stop, ready)
+
+
+def _address(listen: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT; an IPv6 host stands in brackets."""
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:  # noqa: PLR2004
+        raise InvalidArgumentError(f"--listen {listen!r} is not HOST:PORT.", listen=listen)
+    return host, int(port)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Writes a file so that a reader finds it whole or not at all."""
+    unfinished = path.with_name(path.name + ".new")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    """Ends with one line that names the cause."""
+    click.echo(f"ackq-broker: {error}", err=True)
+    sys.exit(_REFUSED)
+
+
+if __name__ == "__main__":
+    main(prog_name="ackq-broker")

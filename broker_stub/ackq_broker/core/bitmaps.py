@@ -1,0 +1,74 @@
+"""What the core needs of bitmaps beyond pyroaring's own methods, at no Python work per value.
+
+Positions, tags and publish numbers are 64-bit (`BitMap64`), rows of a block 32-bit (`BitMap`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap, BitMap64
+
+Int64s = NDArray[np.int64]
+
+
+def array(bitmap: BitMap64) -> Int64s:
+    """The values, ascending; signed, because numpy makes floats of signed with unsigned."""
+    return np.frombuffer(bitmap.to_array(), dtype=np.int64)
+
+
+def row_array(rows: BitMap) -> NDArray[np.uint32]:
+    """The rows, ascending."""
+    return np.frombuffer(rows.to_array(), dtype=np.uint32)
+
+
+def span(first: int, last: int) -> BitMap64:
+    """The values first..last, both included; empty when `last` is below `first`."""
+    return BitMap64(range(first, last + 1))
+
+
+def between(bitmap: BitMap64, first: int, last: int) -> BitMap64:
+    """The values of `bitmap` in first..last.
+
+    An intersection with a span: slicing a BitMap64 walks its values (13 ms a million against 8 us).
+    """
+    if not bitmap:
+        return BitMap64()
+    return bitmap & span(max(first, bitmap.min()), min(last, bitmap.max()))
+
+
+def lowest(bitmap: BitMap64, count: int) -> BitMap64:
+    """The `count` lowest values, or all of them: always a bitmap of its own."""
+    return bitmap.copy() if count >= len(bitmap) else ranked(bitmap, 0, count)
+
+
+def ranked(bitmap: BitMap64, after: int, last: int) -> BitMap64:
+    """The values number after + 1 to `last`, counted from 1; `last` is at most the cardinality."""
+    if after >= last:
+        return BitMap64()
+    return between(bitmap, bitmap[after], bitmap[last - 1])
+
+
+def row_range(first: int, last: int) -> BitMap:
+    """The rows first..last, both included."""
+    return BitMap(range(first, last + 1))
+
+
+def encode_hook(value: Any) -> bytes:
+    """How msgspec writes a bitmap: portable roaring bytes, the same for the same values."""
+    if isinstance(value, BitMap64 | BitMap):
+        canonical = value.copy()
+        canonical.run_optimize()
+        return canonical.serialize()
+    raise NotImplementedError(f"no encoding of {type(value).__name__}")
+
+
+def decode_hook(kind: type, value: Any) -> Any:
+    """How msgspec reads a bitmap."""
+    if kind is BitMap64:
+        return BitMap64.deserialize(value)
+    if kind is BitMap:
+        return BitMap.deserialize(value)
+    raise NotImplementedError(f"no decoding of {kind.__name__}")

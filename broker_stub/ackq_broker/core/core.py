@@ -1,0 +1,241 @@
+"""The broker's state machine: commands are decided on the state, only records change it (I2).
+
+Invariant: the same records give the same state, byte for byte, whether applied live, in recovery,
+or over a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyroaring import BitMap64
+
+from ackq_broker.core import (
+    commands,
+    holding,
+    housekeeping,
+    publishing,
+    queries,
+    records,
+    sessions,
+    snapshot,
+    staging,
+    topology,
+)
+from ackq_broker.core.commands import (
+    BrowseChunk,
+    Command,
+    Decision,
+    ExchangeInfo,
+    FetchLabel,
+    Piece,
+    QueueInfo,
+    SessionInfo,
+)
+from ackq_broker.core.records import Record
+from ackq_broker.core.state import State
+
+_DECIDE: Final[dict[type, Callable[[State, Any, int], Decision]]] = {
+    commands.DeclareQueue: topology.declare_queue,
+    commands.DeleteQueue: topology.delete_queue,
+    commands.PurgeQueue: topology.purge_queue,
+    commands.DeclareExchange: topology.declare_exchange,
+    commands.DeleteExchange: topology.delete_exchange,
+    commands.Bind: topology.bind,
+    commands.Unbind: topology.unbind,
+    commands.OpenPublisher: publishing.open_publisher,
+    commands.ClosePublisherStream: publishing.close_stream,
+    commands.Publish: publishing.publish,
+    commands.OpenStage: staging.open_stage,
+    commands.StageBlock: staging.stage_block,
+    commands.SealStage: staging.seal_stage,
+    commands.DropStage: staging.drop_stage,
+    commands.CommitBatch: staging.commit_batch,
+    commands.AbortBatch: staging.abort_batch,
+    commands.Advance: sessions.advance,
+    commands.Attach: sessions.attach,
+    commands.ReleaseSession: sessions.release,
+    commands.Start: housekeeping.start,
+    commands.Housekeep: housekeeping.housekeep,
+}
+
+_APPLY: Final[dict[type, Callable[[State, int, Any], None]]] = {
+    records.QueueDeclared: topology.apply_queue_declared,
+    records.QueueDeleted: topology.apply_queue_deleted,
+    records.QueuePurged: topology.apply_queue_purged,
+    records.ExchangeDeclared: topology.apply_exchange_declared,
+    records.ExchangeDeleted: topology.apply_exchange_deleted,
+    records.QueueBound: topology.apply_queue_bound,
+    records.QueueUnbound: topology.apply_queue_unbound,
+    records.PublisherOpened: publishing.apply_publisher_opened,
+    records.PublisherClosed: publishing.apply_publisher_closed,
+    records.Published: publishing.apply_published,
+    records.StageOpened: staging.apply_stage_opened,
+    records.BlockStaged: staging.apply_block_staged,
+    records.StageSealed: staging.apply_stage_sealed,
+    records.StagesDropped: staging.apply_stages_dropped,
+    records.BatchCommitted: staging.apply_batch_committed,
+    records.SessionOpened: sessions.apply_session_opened,
+    records.SessionAdvanced: sessions.apply_session_advanced,
+    records.SessionReleased: sessions.apply_session_released,
+    records.Started: housekeeping.apply_started,
+    records.Expired: housekeeping.apply_expired,
+}
+
+
+class Core:
+    """The state machine. Not thread-safe; it does no I/O and knows no clock.
+
+    A caller decides a command, applies the decision's records at once and in order under
+    consecutive sequences, and lets the reply go when the journal has caught up (I1).
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(self) -> None:
+        self._state = State()
+
+    @property
+    def sequence(self) -> int:
+        """The sequence of the record applied last; 0 before the first."""
+        return self._state.sequence
+
+    @property
+    def history_id(self) -> str:
+        """The identity of the journal's history (Q8), as the last `Start` gave it."""
+        return self._state.history_id
+
+    def decide(self, command: Command, now_us: int) -> Decision:
+        """What a command leads to; changes nothing.
+
+        Args:
+            command: One of `commands`.
+            now_us: The broker's time, microseconds since the epoch; never earlier than in the call
+                before (Q8).
+
+        Raises:
+            AckqError: The command is refused; each command names the kinds.
+        """
+        return _DECIDE[type(command)](self._state, command, now_us)
+
+    def apply(self, sequence: int, record: Record) -> None:
+        """Changes the state as the record says; `sequence` is the next one."""
+        assert sequence == self._state.sequence + 1, (sequence, self._state.sequence)
+        _APPLY[type(record)](self._state, sequence, record)
+        self._state.sequence = sequence
+
+    def snapshot(self) -> bytes:
+        """The state as bytes: equal states give equal bytes."""
+        return snapshot.dump(self._state)
+
+    @classmethod
+    def restore(cls, data: bytes) -> Core:
+        """The core whose snapshot this is; raises UnsupportedError for one of a newer version."""
+        self = cls()
+        self._state = snapshot.load(data)
+        return self
+
+    # --- blocks ---
+
+    def drain_dead_blocks(self) -> list[int]:
+        """The blocks that lost their last reference since the last call.
+
+        A block may die in the very record that brings it, when a drop-head queue gives it up.
+        """
+        return self._state.blocks.drain_dead()
+
+    def live_blocks(self) -> BitMap64:
+        """Every block that a queue or a stage refers to, transient ones included."""
+        return self._state.blocks.live()
+
+    # --- publishers ---
+
+    def missing(self, publisher_id: bytes, first: int, last: int) -> list[tuple[int, int]]:
+        """P10: the ranges of first..last, both included, that were never accepted.
+
+        Raises:
+            PublisherForgottenError: The publisher is unknown.
+        """
+        return publishing.missing(self._state, publisher_id, first, last)
+
+    # --- sessions ---
+
+    def fetch(
+        self, session: str, incarnation: str, epoch: int, after_tag: int, last_tag: int
+    ) -> list[Piece]:
+        """S2: the rows behind the tags (after_tag, last_tag] of the lease, holes left out.
+
+        Raises:
+            FencedError: The epoch is over; names the present holder (S3).
+            SessionNotFoundError: The incarnation is unknown or ended.
+            CheckpointMismatchError: The range is not inside the lease, or the session has another
+                name (S10).
+        """
+        return queries.fetch(self._state, session, incarnation, epoch, after_tag, last_tag)
+
+    def note_fetch(self, session: str, label: FetchLabel) -> None:
+        """Remembers, for operators and until the process ends, which query reads a session."""
+        if session in self._state.sessions:
+            self._state.fetches[session] = label
+
+    def check_holder(self, session: str, incarnation: str, epoch: int, token: bytes) -> None:
+        """S3: refuses a caller that does not hold the session in this epoch.
+
+        Raises:
+            FencedError: Another holder took over; names it.
+            SessionNotFoundError: The incarnation is unknown or ended.
+        """
+        found = holding.find(self._state, session, incarnation)
+        holding.check_epoch(found, epoch)
+        holding.check_token(found, token)
+
+    def incumbent(self, session: str, incarnation: str) -> tuple[str, bytes] | None:
+        """The incarnation and token of the holder that a session's next caller meets.
+
+        For the service to say whether that holder is live (`incumbent_live`); None when there is
+        none. With an incarnation the name is not looked at.
+        """
+        name = self._state.incarnations.get(incarnation) if incarnation else session
+        found = self._state.sessions.get(name) if name is not None else None
+        return (found.incarnation, found.holder.token) if found is not None else None
+
+    def holder_of(self, session: str) -> bytes | None:
+        """The token of a session's holder; None when there is no such session."""
+        found = self._state.sessions.get(session)
+        return found.holder.token if found is not None else None
+
+    def ready_total(self, session: str) -> int:
+        """How many messages are ready in a session's queues, cheaply; 0 without such a session."""
+        found = self._state.sessions.get(session)
+        if found is None:
+            return 0
+        return sum(len(self._state.queues[queue_id].ready) for queue_id in found.queue_ids)
+
+    def sessions(self, name: str = "") -> list[SessionInfo]:
+        """The sessions by name, or one; raises SessionNotFoundError."""
+        return queries.sessions(self._state, name)
+
+    # --- queues ---
+
+    def plan_browse(self, queue: str) -> tuple[BrowseChunk, ...]:
+        """Q5: where a queue can be cut for a parallel browse; raises QueueNotFoundError."""
+        return queries.plan_browse(self._state, queue)
+
+    def browse(
+        self, queue: str, first: int = 0, last: int = 0, max_messages: int = 0
+    ) -> list[Piece]:
+        """Q5: the rows at the positions first..last; 0 means the head, the tail, no bound.
+
+        Raises:
+            QueueNotFoundError: No such queue.
+        """
+        return queries.browse(self._state, queue, first, last, max_messages)
+
+    def queues(self, name: str = "") -> list[QueueInfo]:
+        """The queues by name, or one; raises QueueNotFoundError."""
+        return queries.queues(self._state, name)
+
+    def exchanges(self) -> list[ExchangeInfo]:
+        """The exchanges by name."""
+        return queries.exchanges(self._state)

@@ -1,0 +1,135 @@
+"""Who may use a session (S3, S9, S10): found by incarnation, refused to all but its holder."""
+
+from __future__ import annotations
+
+from ackq.errors import (
+    AlreadyHeldError,
+    CheckpointMismatchError,
+    FencedError,
+    SessionNotFoundError,
+)
+from ackq_broker.core.commands import HolderInfo
+from ackq_broker.core.names import holder_fields, holder_text, utc
+from ackq_broker.core.records import Holder
+from ackq_broker.core.state import Session, State
+
+
+def named(state: State, name: str) -> Session:
+    """The session of this name; raises SessionNotFoundError."""
+    session = state.sessions.get(name)
+    if session is None:
+        raise SessionNotFoundError(
+            f"There is no session '{name}'. See `ackq session list`.", session=name
+        )
+    return session
+
+
+def find(state: State, name: str, incarnation: str) -> Session:
+    """The session of this incarnation; an empty name is not compared.
+
+    Raises:
+        SessionNotFoundError: The incarnation is unknown, or was replaced, released or forgotten
+            (S9).
+        CheckpointMismatchError: It belongs to a session of another name (S10).
+    """
+    owner = state.incarnations.get(incarnation)
+    if owner is None:
+        raise _not_found(state, name, incarnation)
+    if name and name != owner:
+        raise CheckpointMismatchError(
+            f"The checkpoint belongs to session '{owner}' (incarnation {incarnation}), and this "
+            f"query names session '{name}'. Set the option session to '{owner}', or start '{name}' "
+            "with a new checkpoint.",
+            session=owner,
+            named=name,
+            incarnation=incarnation,
+        )
+    return state.sessions[owner]
+
+
+def check_free(session: Session, token: bytes, *, incumbent_live: bool) -> None:
+    """S3, K10: refuses a newcomer while the present holder is live: AlreadyHeldError."""
+    if incumbent_live and token != session.holder.token:
+        raise already_held(
+            session,
+            "One query at a time reads a session: stop that query, give this one another session "
+            f"name, or end that one with `ackq session release {session.name} --fence`.",
+        )
+
+
+def already_held(session: Session, remedy: str) -> AlreadyHeldError:
+    """Names the holder (S3)."""
+    return AlreadyHeldError(
+        f"The session '{session.name}' is held by {holder_text(session.holder)}. {remedy}",
+        session=session.name,
+        **holder_fields(session.holder),
+    )
+
+
+def claim(session: Session, caller: HolderInfo, now_us: int) -> tuple[Holder, int]:
+    """S3: holder and epoch after a call: the same token keeps its epoch, another begins one."""
+    if caller.token == session.holder.token:
+        return session.holder, session.epoch
+    return new_holder(caller, now_us), session.epoch + 1
+
+
+def new_holder(caller: HolderInfo, now_us: int) -> Holder:
+    """A caller that begins to hold a session now."""
+    return Holder(caller.token, caller.host, caller.pid, caller.application, now_us)
+
+
+def check_epoch(session: Session, epoch: int) -> None:
+    """S3: refuses a call of an older epoch: FencedError, naming who holds the session now."""
+    if epoch < session.epoch:
+        raise FencedError(
+            f"The session '{session.name}' is held by {holder_text(session.holder)} in epoch "
+            f"{session.epoch}; this reader has epoch {epoch} and was replaced. Let its query end; "
+            "its checkpoint is safe.",
+            session=session.name,
+            epoch=epoch,
+            current_epoch=session.epoch,
+            **holder_fields(session.holder),
+        )
+    if epoch > session.epoch:
+        raise CheckpointMismatchError(
+            f"This reader has epoch {epoch} of session '{session.name}', and the broker knows "
+            f"epoch {session.epoch} only: the broker is older than the reader, as after a restore "
+            "from a copy. Start the query again.",
+            session=session.name,
+            epoch=epoch,
+            current_epoch=session.epoch,
+        )
+
+
+def check_token(session: Session, token: bytes) -> None:
+    """S3: refuses a caller that is not the present holder: FencedError."""
+    if token != session.holder.token:
+        raise FencedError(
+            f"The session '{session.name}' is held by {holder_text(session.holder)}, and not by "
+            "this reader. Let its query end; its checkpoint is safe.",
+            session=session.name,
+            current_epoch=session.epoch,
+            **holder_fields(session.holder),
+        )
+
+
+def _not_found(state: State, name: str, incarnation: str) -> SessionNotFoundError:
+    ended = state.ended.get(incarnation)
+    if ended is not None:
+        return SessionNotFoundError(
+            f"The incarnation {incarnation} of session '{ended.session}' was {ended.how} at "
+            f"{utc(ended.at_us)}; what it held went back to its queues. Start this query with a "
+            "new checkpoint.",
+            session=ended.session,
+            incarnation=incarnation,
+            how=ended.how,
+        )
+    return SessionNotFoundError(
+        f"This broker (history {state.history_id}) does not know incarnation '{incarnation}' of "
+        f"session '{name}': the checkpoint belongs to another broker, or this broker's data was "
+        "lost. Connect to the broker that the checkpoint was made with, or start with a new "
+        "checkpoint.",
+        session=name,
+        incarnation=incarnation,
+        history=state.history_id,
+    )

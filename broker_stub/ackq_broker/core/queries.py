@@ -1,0 +1,160 @@
+"""What can be read without changing anything: fetch (S2), browse (Q5), operators' lists."""
+
+from __future__ import annotations
+
+import numpy as np
+from pyroaring import BitMap64
+
+from ackq import limits
+from ackq_broker.core import bitmaps, checkpoints, holding
+from ackq_broker.core.commands import (
+    BrowseChunk,
+    ExchangeInfo,
+    FetchLabel,
+    HolderInfo,
+    Piece,
+    QueueInfo,
+    SessionInfo,
+)
+from ackq_broker.core.names import queue_named
+from ackq_broker.core.placements import Rows
+from ackq_broker.core.queues import Queue
+from ackq_broker.core.state import Segment, Session, State
+
+_NO_FETCH = FetchLabel()
+
+
+def fetch(
+    state: State, name: str, incarnation: str, epoch: int, after_tag: int, last_tag: int
+) -> list[Piece]:
+    """S2: the rows behind the tags (after_tag, last_tag], in tag order, holes left out.
+
+    Raises:
+        FencedError: The epoch is over (S3).
+        SessionNotFoundError: The incarnation is unknown or ended.
+        CheckpointMismatchError: The range is not inside the lease, or the session has another name
+            (S10).
+    """
+    session = holding.find(state, name, incarnation)
+    holding.check_epoch(session, epoch)
+    checkpoints.check_fetch(session, after_tag, last_tag)
+    found: list[Piece] = []
+    if session.lease is not None:
+        for segment in session.lease.segments:
+            found += _fetch_segment(state, segment, session.lease.holes, after_tag, last_tag)
+    return found
+
+
+def _fetch_segment(
+    state: State, segment: Segment, holes: BitMap64, after_tag: int, last_tag: int
+) -> list[Piece]:
+    """The part of one segment that a fetch wants."""
+    after = max(after_tag + 1 - segment.first_tag, 0)
+    last = min(last_tag + 1 - segment.first_tag, len(segment.positions))
+    queue = state.queues.get(segment.queue_id)
+    if after >= last or queue is None:
+        return []
+    positions = bitmaps.ranked(segment.positions, after, last)
+    tags = np.arange(segment.first_tag + after, segment.first_tag + last)
+    first, end = segment.first_tag + after, segment.first_tag + last - 1
+    gone = bitmaps.array(bitmaps.between(holes, first, end)) - first
+    present = np.delete(bitmaps.array(positions), gone)
+    counts = np.delete(queue.delivery_counts(positions), gone)
+    rows = Rows(present, np.delete(tags, gone), counts, np.ones(len(present), np.bool_))
+    return list(queue.placements.pieces(queue.name, rows))
+
+
+def plan_browse(state: State, name: str) -> tuple[BrowseChunk, ...]:
+    """Q5: where a queue can be cut for a parallel browse; raises QueueNotFoundError."""
+    return queue_named(state, name).placements.browse_chunks(
+        limits.LEASE_CHUNK_TARGET_BYTES, limits.MAX_LEASE_CHUNKS
+    )
+
+
+def browse(state: State, name: str, first: int, last: int, max_messages: int) -> list[Piece]:
+    """Q5: the rows at the positions first..last, ready or leased; raises QueueNotFoundError.
+
+    A `last` of 0 means the tail, a `max_messages` of 0 no bound. The delivery count is that of the
+    present delivery for what is leased, of the next one for what is ready.
+    """
+    queue = queue_named(state, name)
+    last = last or queue.next_position
+    unacked = bitmaps.between(queue.unacked, first, last)
+    positions = bitmaps.between(queue.ready, first, last) | unacked
+    if max_messages:
+        positions = bitmaps.lowest(positions, max_messages)
+        unacked &= positions
+    values = bitmaps.array(positions)
+    leased = np.zeros(len(values), np.bool_)
+    leased[np.searchsorted(values, bitmaps.array(unacked))] = True
+    rows = Rows(values, values, queue.delivery_counts(positions), leased)
+    return list(queue.placements.pieces(queue.name, rows))
+
+
+def queues(state: State, name: str) -> list[QueueInfo]:
+    """The queues by name, or one; raises QueueNotFoundError."""
+    if name:
+        return [_queue_info(queue_named(state, name))]
+    return [_queue_info(state.queues[queue_id]) for _, queue_id in sorted(state.queue_ids.items())]
+
+
+def _queue_info(queue: Queue) -> QueueInfo:
+    return QueueInfo(
+        queue=queue.name,
+        queue_id=queue.queue_id,
+        properties=queue.properties,
+        ready=len(queue.ready),
+        unacked=len(queue.unacked),
+        staged=queue.staged,
+        payload_bytes=queue.placements.payload_bytes,
+        oldest_us=queue.oldest_us(),
+        sessions=tuple(sorted(queue.sessions)),
+        published=queue.published,
+        accepted=queue.accepted,
+    )
+
+
+def exchanges(state: State) -> list[ExchangeInfo]:
+    """The exchanges by name, but for the default one, which has no bindings of its own."""
+    return [
+        ExchangeInfo(
+            name,
+            exchange.kind,
+            exchange.durable,
+            tuple(
+                sorted(
+                    (state.queues[queue_id].name, key)
+                    for key, queue_ids in exchange.bindings.items()
+                    for queue_id in queue_ids
+                )
+            ),
+        )
+        for name, exchange in sorted(state.exchanges.items())
+    ]
+
+
+def sessions(state: State, name: str) -> list[SessionInfo]:
+    """The sessions by name, or one; raises SessionNotFoundError."""
+    found = [holding.named(state, name)] if name else [s for _, s in sorted(state.sessions.items())]
+    return [_session_info(state, session) for session in found]
+
+
+def _session_info(state: State, session: Session) -> SessionInfo:
+    lease, holder = session.lease, session.holder
+    holes = len(lease.holes) if lease is not None else 0
+    return SessionInfo(
+        session=session.name,
+        incarnation=session.incarnation,
+        queues=tuple(state.queues[queue_id].name for queue_id in session.queue_ids),
+        epoch=session.epoch,
+        floor_tag=session.floor,
+        end_tag=session.end,
+        leased=session.end - session.floor - holes,
+        holes=holes,
+        holder=HolderInfo(holder.token, holder.host, holder.pid, holder.application),
+        since_us=holder.since_us,
+        proven=session.proven,
+        leased_at_us=lease.leased_us if lease is not None else 0,
+        fetch=state.fetches.get(session.name, _NO_FETCH),
+        attaches=lease.attaches if lease is not None else 0,
+    )

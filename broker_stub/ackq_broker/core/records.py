@@ -1,0 +1,316 @@
+"""What the journal holds of the core's work: records, each the whole effect of one command.
+
+A record is a version byte and a msgpack array `[tag, field, ...]`. A newer version of this software
+may append fields with defaults: an older one skips them, and reads records that lack them. Tags and
+the order of fields never change. A decoded bitmap is never mutated: state may refer to it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from pyroaring import BitMap, BitMap64
+
+from ackq.errors import UnsupportedError
+from ackq_broker.core.bitmaps import decode_hook, encode_hook
+from ackq_broker.core.commands import QueueProperties
+
+VERSION: Final = 1
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """A change of state."""
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """The rows of a block that go to one queue.
+
+    `first_position` is given when the rows become visible in the record itself, and is 0 for staged
+    rows. `rows` lists the block's rows unless they are consecutive from `start`.
+    """
+
+    queue_id: int
+    first_position: int
+    count: int
+    payload_bytes: int
+    start: int
+    rows: BitMap | None = None
+
+
+class Drop(msgspec.Struct, frozen=True, array_like=True):
+    """The lowest ready positions of a queue that go because it overflows (Q3, drop-head)."""
+
+    queue_id: int
+    messages: int
+
+
+class Holder(msgspec.Struct, frozen=True, array_like=True):
+    """Who holds a session, and since when (S3)."""
+
+    token: bytes
+    host: str
+    pid: int
+    application: str
+    since_us: int
+
+
+class Taken(msgspec.Struct, frozen=True, array_like=True):
+    """What a lease takes from one queue; its tags follow those of the entry before."""
+
+    queue_id: int
+    positions: BitMap64
+
+
+# --- topology ---
+
+
+class QueueDeclared(Record, frozen=True, tag="queue_declared"):
+    """A new queue."""
+
+    queue_id: int
+    queue: str
+    properties: QueueProperties
+
+
+class QueueDeleted(Record, frozen=True, tag="queue_deleted"):
+    """A queue, its ready messages and its bindings are gone."""
+
+    queue_id: int
+
+
+class QueuePurged(Record, frozen=True, tag="queue_purged"):
+    """A queue's ready messages are gone."""
+
+    queue_id: int
+
+
+class ExchangeDeclared(Record, frozen=True, tag="exchange_declared"):
+    """A new exchange."""
+
+    exchange: str
+    kind: str
+    durable: bool
+
+
+class ExchangeDeleted(Record, frozen=True, tag="exchange_deleted"):
+    """An exchange and its bindings are gone."""
+
+    exchange: str
+
+
+class QueueBound(Record, frozen=True, tag="queue_bound"):
+    """A new binding."""
+
+    exchange: str
+    queue_id: int
+    binding_key: str
+
+
+class QueueUnbound(Record, frozen=True, tag="queue_unbound"):
+    """A binding is gone."""
+
+    exchange: str
+    queue_id: int
+    binding_key: str
+
+
+# --- publishing ---
+
+
+class PublisherOpened(Record, frozen=True, tag="publisher_opened"):
+    """A publisher has a stream."""
+
+    publisher_id: bytes
+    label: str
+
+
+class PublisherClosed(Record, frozen=True, tag="publisher_closed"):
+    """A publisher's last stream ended."""
+
+    publisher_id: bytes
+    at_us: int
+
+
+class Published(Record, frozen=True, tag="published"):
+    """Rows of one block became visible.
+
+    `accepted` and `transient` are the numbers placed (P10); a restart takes the transient ones.
+    `durable` says whether the block's bytes survive one. The drops come after the parts.
+    """
+
+    publisher_id: bytes
+    accepted: BitMap64
+    transient: BitMap64
+    lowest_unanswered: int
+    block_id: int
+    durable: bool
+    at_us: int
+    parts: tuple[Part, ...]
+    drops: tuple[Drop, ...] = ()
+
+
+# --- writer batches ---
+
+
+class StageOpened(Record, frozen=True, tag="stage_opened"):
+    """A stage begins; `superseded` ones, of older runs of the writer, are dropped."""
+
+    stage_id: bytes
+    writer: str
+    batch_id: int
+    run_id: str
+    label: str
+    mandatory: bool
+    at_us: int
+    superseded: tuple[bytes, ...] = ()
+
+
+class BlockStaged(Record, frozen=True, tag="block_staged"):
+    """A stage has one more block; `block_id` is 0 when no queue wanted any of its rows."""
+
+    stage_id: bytes
+    block_id: int
+    rows: int
+    payload_bytes: int
+    at_us: int
+    parts: tuple[Part, ...]
+
+
+class StageSealed(Record, frozen=True, tag="stage_sealed"):
+    """A stage is complete."""
+
+    stage_id: bytes
+    at_us: int
+
+
+class StagesDropped(Record, frozen=True, tag="stages_dropped"):
+    """Stages are gone."""
+
+    stage_ids: tuple[bytes, ...]
+
+
+class BatchCommitted(Record, frozen=True, tag="batch_committed"):
+    """The named stages became visible in this order; `dropped` ones are gone.
+
+    The drops come after all parts.
+    """
+
+    writer: str
+    batch_id: int
+    run_id: str
+    execution_id: str
+    rows: int
+    at_us: int
+    stage_ids: tuple[bytes, ...]
+    dropped: tuple[bytes, ...] = ()
+    drops: tuple[Drop, ...] = ()
+
+
+# --- sessions ---
+
+
+class SessionOpened(Record, frozen=True, tag="session_opened"):
+    """A new incarnation, after the one of that name (`replaces`, if any) put its lease back."""
+
+    session: str
+    incarnation: str
+    replaces: str
+    holder: Holder
+    queue_ids: tuple[int, ...]
+    at_us: int
+    leased: tuple[Taken, ...] = ()
+
+
+class SessionAdvanced(Record, frozen=True, tag="session_advanced"):
+    """Attach, accept and lease in one: a new lease is made of `leased` after the accept."""
+
+    session: str
+    epoch: int
+    holder: Holder
+    queue_ids: tuple[int, ...]
+    at_us: int
+    accepted: bool = False
+    leased: tuple[Taken, ...] = ()
+
+
+class SessionReleased(Record, frozen=True, tag="session_released"):
+    """An operator ended an incarnation; its lease went back."""
+
+    session: str
+    at_us: int
+
+
+# --- housekeeping ---
+
+
+class Started(Record, frozen=True, tag="started"):
+    """A process begins: what is transient is gone (Q7)."""
+
+    history_id: str
+    at_us: int
+
+
+class Expired(Record, frozen=True, tag="expired"):
+    """What was past its retention is gone."""
+
+    publishers: tuple[bytes, ...]
+    stages: tuple[bytes, ...]
+    sessions: tuple[str, ...]
+    at_us: int
+
+
+_AnyRecord = (
+    QueueDeclared
+    | QueueDeleted
+    | QueuePurged
+    | ExchangeDeclared
+    | ExchangeDeleted
+    | QueueBound
+    | QueueUnbound
+    | PublisherOpened
+    | PublisherClosed
+    | Published
+    | StageOpened
+    | BlockStaged
+    | StageSealed
+    | StagesDropped
+    | BatchCommitted
+    | SessionOpened
+    | SessionAdvanced
+    | SessionReleased
+    | Started
+    | Expired
+)
+
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=encode_hook)
+_DECODER: Final[msgspec.msgpack.Decoder[_AnyRecord]] = msgspec.msgpack.Decoder(
+    _AnyRecord, dec_hook=decode_hook
+)
+
+
+def encode(record: Record) -> bytes:
+    """A record as bytes."""
+    return bytes((VERSION,)) + _ENCODER.encode(record)
+
+
+def decode(data: bytes | memoryview) -> Record:
+    """A record from bytes.
+
+    Raises:
+        UnsupportedError: It was written by a newer version of this software.
+    """
+    if not data or data[0] != VERSION:
+        found = data[0] if data else "none"
+        raise UnsupportedError(
+            f"The journal holds a record of version {found}; this broker reads version {VERSION}. "
+            "Start the version of ackq-broker that wrote it, or a newer one.",
+            version=found,
+        )
+    try:
+        return _DECODER.decode(data[1:])
+    except msgspec.ValidationError as error:
+        raise UnsupportedError(
+            f"The journal holds a record that this broker does not know ({error}). "
+            "Start the version of ackq-broker that wrote it, or a newer one."
+        ) from error

@@ -1,0 +1,184 @@
+"""Which queues want a message: exchanges with their bindings (Q2), and the routing of a block.
+
+A routing key is matched once per block, however many rows have it, and remembered until a binding
+changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyroaring import BitMap
+
+from ackq_broker.core.commands import Route
+
+if TYPE_CHECKING:
+    from ackq_broker.core.state import State
+
+KINDS: Final = ("direct", "fanout", "topic")
+# Keys remembered for each exchange; then the memory starts afresh.
+_CACHED_KEYS: Final = 65_536
+
+Targets = tuple[int, ...]
+
+
+class Exchange:
+    """An exchange and its bindings, which name queues by id."""
+
+    __slots__ = ("_cache", "_topics", "bindings", "durable", "kind", "name")
+
+    def __init__(self, name: str, kind: str, *, durable: bool) -> None:
+        assert kind in KINDS
+        self.name = name
+        self.kind = kind
+        self.durable = durable
+        self.bindings: dict[str, set[int]] = {}
+        self._cache: dict[str, Targets] = {}
+        self._topics: _TopicNode | None = None
+
+    def has(self, binding_key: str, queue_id: int) -> bool:
+        """Whether this binding exists."""
+        return queue_id in self.bindings.get(binding_key, ())
+
+    def bind(self, binding_key: str, queue_id: int) -> None:
+        """Adds a binding."""
+        self.bindings.setdefault(binding_key, set()).add(queue_id)
+        self._forget()
+
+    def unbind(self, binding_key: str, queue_id: int) -> None:
+        """Removes a binding, which must exist."""
+        self.bindings[binding_key].remove(queue_id)
+        if not self.bindings[binding_key]:
+            del self.bindings[binding_key]
+        self._forget()
+
+    def targets(self, routing_key: str) -> Targets:
+        """The ids of the queues that want this key, ascending."""
+        found = self._cache.get(routing_key)
+        if found is None:
+            if len(self._cache) >= _CACHED_KEYS:
+                self._cache.clear()
+            found = self._cache[routing_key] = tuple(sorted(self._match(routing_key)))
+        return found
+
+    def _match(self, routing_key: str) -> Iterable[int]:
+        if self.kind == "direct":
+            return self.bindings.get(routing_key, set())
+        if self.kind == "fanout":
+            return set().union(*self.bindings.values())
+        if self._topics is None:
+            self._topics = _TopicNode()
+            for binding_key, queue_ids in self.bindings.items():
+                self._topics.add(binding_key.split("."), queue_ids)
+        return self._topics.match(routing_key.split("."))
+
+    def _forget(self) -> None:
+        self._cache.clear()
+        self._topics = None
+
+
+class _TopicNode:
+    """A word of binding keys.
+
+    Matching walks all open branches word by word: words times nodes at worst.
+    """
+
+    __slots__ = ("children", "queue_ids", "repeats")
+
+    def __init__(self, *, repeats: bool = False) -> None:
+        self.children: dict[str, _TopicNode] = {}
+        self.queue_ids: set[int] = set()
+        self.repeats = repeats
+
+    def add(self, words: list[str], queue_ids: set[int]) -> None:
+        node = self
+        for word in words:
+            node = node.children.setdefault(word, _TopicNode(repeats=word == "#"))
+        node.queue_ids |= queue_ids
+
+    def match(self, words: list[str]) -> set[int]:
+        open_nodes = _with_empty_hashes({self})
+        for word in words:
+            following = {node for node in open_nodes if node.repeats}
+            for node in open_nodes:
+                following.update(node.children[w] for w in (word, "*") if w in node.children)
+            open_nodes = _with_empty_hashes(following)
+        return {queue_id for node in open_nodes for queue_id in node.queue_ids}
+
+
+def _with_empty_hashes(nodes: set[_TopicNode]) -> set[_TopicNode]:
+    """The nodes, and those behind a `#` that stands for no word at all."""
+    found = set(nodes)
+    pending = list(nodes)
+    while pending:
+        behind = pending.pop().children.get("#")
+        if behind is not None and behind not in found:
+            found.add(behind)
+            pending.append(behind)
+    return found
+
+
+class Routed(NamedTuple):
+    """Where the rows of a block go.
+
+    Attributes:
+        rows: The rows for each queue id; a row may be in several.
+        unroutable: Rows that no queue wants.
+        transient: Rows that only non-durable queues want (P5).
+        unroutable_key: One key that no queue wants, for the message.
+    """
+
+    rows: dict[int, BitMap]
+    unroutable: BitMap
+    transient: BitMap
+    unroutable_key: str
+
+
+def targets_of(state: State, exchange: str) -> Callable[[str], Targets] | None:
+    """How to find the queues for a key; None without such an exchange. "" is the default one."""
+    if exchange:
+        found = state.exchanges.get(exchange)
+        return found.targets if found else None
+
+    def by_name(routing_key: str) -> Targets:
+        queue_id = state.queue_ids.get(routing_key)
+        return () if queue_id is None else (queue_id,)
+
+    return by_name
+
+
+def route(
+    state: State,
+    targets: Callable[[str], Targets],
+    routes: tuple[Route, ...],
+    wanted: BitMap,
+) -> Routed:
+    """Routes the `wanted` rows of a block."""
+    by_targets: dict[Targets, list[BitMap]] = {}
+    unroutable_key = ""
+    for key, rows in routes:
+        selected = wanted if rows is None else rows & wanted
+        if not selected:
+            continue
+        queue_ids = targets(key)
+        by_targets.setdefault(queue_ids, []).append(selected)
+        if not queue_ids:
+            unroutable_key = key
+    by_queue: dict[int, list[BitMap]] = {}
+    transient: list[BitMap] = []
+    unroutable = _union(by_targets.pop((), []))
+    for queue_ids, parts in sorted(by_targets.items()):
+        rows = _union(parts)
+        for queue_id in queue_ids:
+            by_queue.setdefault(queue_id, []).append(rows)
+        if not any(state.queues[queue_id].properties.durable for queue_id in queue_ids):
+            transient.append(rows)
+    rows_of = {queue_id: _union(parts) for queue_id, parts in sorted(by_queue.items())}
+    return Routed(rows_of, unroutable, _union(transient), unroutable_key)
+
+
+def _union(parts: list[BitMap]) -> BitMap:
+    if len(parts) == 1:
+        return parts[0]
+    return BitMap.union(*parts) if parts else BitMap()

@@ -1,0 +1,197 @@
+"""The state as bytes and back: the same state gives the same bytes, however it came about.
+
+    +----------+----------------+-------------------+
+    | b"ackqST"| version u16 LE | msgpack of _Image |
+    +----------+----------------+-------------------+
+
+A version changes when an older reader would misread; fields are appended with defaults otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from pyroaring import BitMap, BitMap64
+
+from ackq.errors import UnsupportedError
+from ackq_broker.core import staging
+from ackq_broker.core.bitmaps import decode_hook, encode_hook
+from ackq_broker.core.commands import QueueProperties
+from ackq_broker.core.placements import Placements
+from ackq_broker.core.queues import Queue
+from ackq_broker.core.routing import Exchange
+from ackq_broker.core.state import Ended, Publisher, Session, Stage, State, Writer
+
+MAGIC: Final = b"ackqST"
+VERSION: Final = 1
+
+
+class _QueueImage(msgspec.Struct, frozen=True):
+    queue_id: int
+    name: str
+    properties: QueueProperties
+    deleted: bool
+    next_position: int
+    ready: BitMap64
+    unacked: BitMap64
+    runs: bytes
+    scattered: tuple[tuple[int, BitMap], ...]
+    deliveries: tuple[tuple[int, BitMap64], ...]
+    requeued: tuple[tuple[int, BitMap64], ...]
+    published: int
+    accepted: int
+
+
+class _ExchangeImage(msgspec.Struct, frozen=True):
+    name: str
+    kind: str
+    durable: bool
+    bindings: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class _Image(msgspec.Struct, frozen=True):
+    sequence: int
+    history_id: str
+    topology_sequence: int
+    next_queue_id: int
+    next_block_id: int
+    queues: list[_QueueImage]
+    exchanges: list[_ExchangeImage]
+    publishers: list[Publisher]
+    writers: list[Writer]
+    stages: list[Stage]
+    sessions: list[Session]
+    ended: list[tuple[str, Ended]]
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=encode_hook)
+_DECODER: Final[msgspec.msgpack.Decoder[_Image]] = msgspec.msgpack.Decoder(
+    _Image, dec_hook=decode_hook
+)
+
+
+def dump(state: State) -> bytes:
+    """The state as bytes."""
+    image = _Image(
+        sequence=state.sequence,
+        history_id=state.history_id,
+        topology_sequence=state.topology_sequence,
+        next_queue_id=state.next_queue_id,
+        next_block_id=state.next_block_id,
+        queues=[_queue_image(queue) for _, queue in sorted(state.queues.items())],
+        exchanges=[_exchange_image(exchange) for _, exchange in sorted(state.exchanges.items())],
+        publishers=[publisher for _, publisher in sorted(state.publishers.items())],
+        writers=[writer for _, writer in sorted(state.writers.items())],
+        stages=[stage for _, stage in sorted(state.stages.items())],
+        sessions=[session for _, session in sorted(state.sessions.items())],
+        ended=list(state.ended.items()),
+    )
+    return MAGIC + VERSION.to_bytes(2, "little") + _ENCODER.encode(image)
+
+
+def load(data: bytes) -> State:
+    """The state from bytes.
+
+    Raises:
+        UnsupportedError: It was written by a newer version of this software, or is no snapshot.
+    """
+    body = len(MAGIC) + 2
+    version = int.from_bytes(data[len(MAGIC) : body], "little")
+    if data[: len(MAGIC)] != MAGIC or version != VERSION:
+        found = f"version {version}" if data[: len(MAGIC)] == MAGIC else "no state at all"
+        raise UnsupportedError(
+            f"The snapshot holds {found}; this broker reads version {VERSION}. Start the version "
+            "of ackq-broker that wrote it, or a newer one.",
+            version=version,
+        )
+    image = _DECODER.decode(data[body:])
+    state = State(
+        sequence=image.sequence,
+        history_id=image.history_id,
+        topology_sequence=image.topology_sequence,
+        next_queue_id=image.next_queue_id,
+        next_block_id=image.next_block_id,
+        queues={queue.queue_id: _queue(queue) for queue in image.queues},
+        exchanges={exchange.name: _exchange(exchange) for exchange in image.exchanges},
+        publishers={publisher.publisher_id: publisher for publisher in image.publishers},
+        writers={writer.writer: writer for writer in image.writers},
+        stages={stage.stage_id: stage for stage in image.stages},
+        sessions={session.name: session for session in image.sessions},
+        ended=dict(image.ended),
+    )
+    _index(state)
+    return state
+
+
+def _queue_image(queue: Queue) -> _QueueImage:
+    runs, scattered = queue.placements.dump()
+    return _QueueImage(
+        queue_id=queue.queue_id,
+        name=queue.name,
+        properties=queue.properties,
+        deleted=queue.deleted,
+        next_position=queue.next_position,
+        ready=queue.ready,
+        unacked=queue.unacked,
+        runs=runs,
+        scattered=scattered,
+        deliveries=tuple(sorted(queue.deliveries.items())),
+        requeued=tuple(queue.requeued),
+        published=queue.published,
+        accepted=queue.accepted,
+    )
+
+
+def _queue(image: _QueueImage) -> Queue:
+    queue = Queue(image.queue_id, image.name, image.properties)
+    queue.deleted = image.deleted
+    queue.next_position = image.next_position
+    queue.ready = image.ready
+    queue.unacked = image.unacked
+    queue.placements = Placements.load(image.runs, image.scattered)
+    queue.deliveries = dict(image.deliveries)
+    queue.requeued = list(image.requeued)
+    queue.published = image.published
+    queue.accepted = image.accepted
+    return queue
+
+
+def _exchange_image(exchange: Exchange) -> _ExchangeImage:
+    bindings = ((key, tuple(sorted(ids))) for key, ids in sorted(exchange.bindings.items()))
+    return _ExchangeImage(exchange.name, exchange.kind, exchange.durable, tuple(bindings))
+
+
+def _exchange(image: _ExchangeImage) -> Exchange:
+    exchange = Exchange(image.name, image.kind, durable=image.durable)
+    for key, queue_ids in image.bindings:
+        for queue_id in queue_ids:
+            exchange.bind(key, queue_id)
+    return exchange
+
+
+def _index(state: State) -> None:
+    """Makes what follows from the rest: indexes, reservations and block references."""
+    for queue in state.queues.values():
+        if not queue.deleted:
+            state.queue_ids[queue.name] = queue.queue_id
+        for block_id in queue.placements.block_ids():
+            state.blocks.add(block_id)
+    for exchange in state.exchanges.values():
+        _index_bindings(state, exchange)
+    for session in state.sessions.values():
+        state.incarnations[session.incarnation] = session.name
+        for queue_id in session.queue_ids:
+            state.queues[queue_id].sessions.add(session.name)
+    for stage in state.stages.values():
+        state.stages_of.setdefault(stage.writer, set()).add(stage.stage_id)
+        for block in stage.blocks:
+            state.blocks.add(block.block_id)
+            staging.reserve(state, block.parts, 1)
+
+
+def _index_bindings(state: State, exchange: Exchange) -> None:
+    for key, queue_ids in exchange.bindings.items():
+        state.bindings += len(queue_ids)
+        for queue_id in queue_ids:
+            state.queues[queue_id].bindings.add((exchange.name, key))

@@ -1,0 +1,334 @@
+"""Writer batches (K3, K12): blocks are staged, and become visible together in one record.
+
+Invariant: a batch of a writer becomes visible at most once, with all of its named stages or none;
+room for staged rows is reserved, so a commit never fails for room.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ackq.errors import (
+    BatchOrderError,
+    FencedError,
+    InvalidArgumentError,
+    LimitError,
+    StageMismatchError,
+    UnroutableError,
+)
+from ackq_broker.core import bitmaps, commands, placing, records
+from ackq_broker.core.admission import BlockSize, overflowing, queue_full
+from ackq_broker.core.commands import CommittedBatch, Decision, StagedBlock
+from ackq_broker.core.names import counted
+from ackq_broker.core.routing import route, targets_of
+from ackq_broker.core.state import Stage, StagedRows, State, Writer
+from ackq_broker.core.topology import exchange_not_found
+
+MAX_STAGES: Final = 100_000
+# Runs remembered for each writer, to tell a newer run from an older one that is still ending.
+_REMEMBERED_RUNS: Final = 32
+
+
+def open_stage(state: State, command: commands.OpenStage, now_us: int) -> Decision:
+    """K3: begins a stage; a run not seen before drops the stages of the writer's older runs."""
+    if not command.writer:
+        raise InvalidArgumentError("The stage names no writer; give the query id or the txnAppId.")
+    if command.stage_id in state.stages:
+        raise FencedError(
+            f"The stage {command.stage_id.hex()} exists already. Make a new random id for every "
+            "write() call.",
+            stage=command.stage_id.hex(),
+        )
+    writer = state.writers.get(command.writer)
+    if writer is not None and command.batch_id < writer.batch_id:
+        raise _passed(writer, command.batch_id)
+    if len(state.stages) >= MAX_STAGES:
+        raise LimitError(
+            f"The stage of writer '{command.writer}' was not opened: the broker holds {MAX_STAGES} "
+            "stages, its limit. They go with the commit or abort of their batch.",
+            limit=MAX_STAGES,
+        )
+    superseded: tuple[bytes, ...] = ()
+    if writer is not None and command.run_id not in writer.runs:
+        superseded = tuple(sorted(state.stages_of.get(command.writer, ())))
+    record = records.StageOpened(
+        stage_id=command.stage_id,
+        writer=command.writer,
+        batch_id=command.batch_id,
+        run_id=command.run_id,
+        label=command.label,
+        mandatory=command.mandatory,
+        at_us=now_us,
+        superseded=superseded,
+    )
+    return Decision((record,))
+
+
+def apply_stage_opened(state: State, _sequence: int, record: records.StageOpened) -> None:
+    """Adds the stage."""
+    drop_stages(state, record.superseded)
+    _remember_run(state, record.writer, record.run_id)
+    state.stages[record.stage_id] = Stage(
+        stage_id=record.stage_id,
+        writer=record.writer,
+        batch_id=record.batch_id,
+        run_id=record.run_id,
+        label=record.label,
+        mandatory=record.mandatory,
+        touched_us=record.at_us,
+    )
+    state.stages_of.setdefault(record.writer, set()).add(record.stage_id)
+
+
+def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Decision:
+    """K3: routes a block and reserves its room; all of it or nothing."""
+    stage = _open_stage(state, command.stage_id)
+    targets = targets_of(state, command.exchange)
+    if targets is None:
+        raise exchange_not_found(command.exchange)
+    routed = route(state, targets, command.routes, bitmaps.row_range(0, command.rows - 1))
+    if stage.mandatory and routed.unroutable:
+        raise UnroutableError(
+            f"{counted(len(routed.unroutable), 'row')} of the batch would go to no queue: the "
+            f"exchange '{command.exchange}' has no queue for routing key "
+            f"'{routed.unroutable_key}'. Declare or bind a queue, or write with mandatory off.",
+            exchange=command.exchange,
+            routing_key=routed.unroutable_key,
+        )
+    size = BlockSize(command.rows, command.payload_bytes)
+    for queue_id, rows in routed.rows.items():
+        if overflowing(state.queues[queue_id], rows, size):
+            raise queue_full(state.queues[queue_id])
+    parts = tuple(placing.make_parts(routed.rows, size).values())
+    block_id = state.next_block_id if parts else 0
+    record = records.BlockStaged(
+        command.stage_id, block_id, command.rows, command.payload_bytes, now_us, parts
+    )
+    return Decision((record,), StagedBlock(command.rows, block_id or None))
+
+
+def apply_block_staged(state: State, _sequence: int, record: records.BlockStaged) -> None:
+    """Keeps the block for the stage."""
+    stage = state.stages[record.stage_id]
+    stage.rows += record.rows
+    stage.payload_bytes += record.payload_bytes
+    stage.touched_us = record.at_us
+    if record.parts:
+        assert record.block_id == state.next_block_id
+        state.next_block_id += 1
+        state.blocks.add(record.block_id)
+        stage.blocks.append(StagedRows(record.block_id, record.parts))
+        reserve(state, record.parts, 1)
+
+
+def seal_stage(state: State, command: commands.SealStage, now_us: int) -> Decision:
+    """K3: the stage is complete, if it holds what its writer counted."""
+    stage = _open_stage(state, command.stage_id)
+    if (stage.rows, stage.payload_bytes) != (command.rows, command.payload_bytes):
+        raise StageMismatchError(
+            f"The stage {command.stage_id.hex()} holds {stage.rows} rows with "
+            f"{stage.payload_bytes} bytes; its writer counted {command.rows} with "
+            f"{command.payload_bytes}. Write the partition again.",
+            stage=command.stage_id.hex(),
+        )
+    return Decision((records.StageSealed(command.stage_id, now_us),))
+
+
+def apply_stage_sealed(state: State, _sequence: int, record: records.StageSealed) -> None:
+    """Closes the stage for more rows."""
+    stage = state.stages[record.stage_id]
+    stage.sealed = True
+    stage.touched_us = record.at_us
+
+
+def drop_stage(state: State, command: commands.DropStage, _now_us: int) -> Decision:
+    """K3: an upload without a seal leaves nothing."""
+    stage = state.stages.get(command.stage_id)
+    if stage is None or stage.sealed:
+        return Decision()
+    return Decision((records.StagesDropped((command.stage_id,)),))
+
+
+def abort_batch(state: State, command: commands.AbortBatch, _now_us: int) -> Decision:
+    """K3: drops the named stages of that batch; the batch may come again, and a commit stands."""
+    named = tuple(
+        stage_id
+        for stage_id in dict.fromkeys(command.stage_ids)
+        if (stage := state.stages.get(stage_id)) is not None
+        and (stage.writer, stage.batch_id) == (command.writer, command.batch_id)
+    )
+    return Decision((records.StagesDropped(named),) if named else (), len(named))
+
+
+def apply_stages_dropped(state: State, _sequence: int, record: records.StagesDropped) -> None:
+    """Takes the stages away."""
+    drop_stages(state, record.stage_ids)
+
+
+def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> Decision:
+    """K3, K12: makes the named stages visible, once per (writer, batch)."""
+    writer = state.writers.get(command.writer)
+    last = writer.batch_id if writer is not None else -1
+    if writer is not None and command.batch_id < last:
+        raise _passed(writer, command.batch_id)
+    # Stages of this batch or an earlier one are of no more use, whether they won or not.
+    stale = tuple(
+        stage_id
+        for stage_id in sorted(state.stages_of.get(command.writer, ()))
+        if state.stages[stage_id].batch_id <= command.batch_id
+    )
+    if writer is not None and command.batch_id == last:
+        _check_same_execution(writer, command)
+        dropped = (records.StagesDropped(stale),) if stale else ()
+        return Decision(dropped, CommittedBatch(writer.rows, True))
+    named = _named_stages(state, command)
+    parts = [
+        part
+        for stage in named
+        for block in stage.blocks
+        for part in block.parts
+        if _takes_rows(state, part.queue_id)
+    ]
+    winners = {stage.stage_id for stage in named}
+    rows = sum(stage.rows for stage in named)
+    record = records.BatchCommitted(
+        writer=command.writer,
+        batch_id=command.batch_id,
+        run_id=command.run_id,
+        execution_id=command.execution_id,
+        rows=rows,
+        at_us=now_us,
+        stage_ids=tuple(stage.stage_id for stage in named),
+        dropped=tuple(stage_id for stage_id in stale if stage_id not in winners),
+        drops=placing.drops(state, parts),
+    )
+    return Decision((record,), CommittedBatch(rows, False))
+
+
+def apply_batch_committed(state: State, sequence: int, record: records.BatchCommitted) -> None:
+    """Gives the stages' rows their positions, in order."""
+    writer = _remember_run(state, record.writer, record.run_id)
+    assert record.batch_id > writer.batch_id
+    writer.batch_id = record.batch_id
+    writer.run_id = record.run_id
+    writer.execution_id = record.execution_id
+    writer.rows = record.rows
+    visible = placing.Visible(record.at_us, sequence, durable=True)
+    for stage_id in record.stage_ids:
+        stage = state.stages[stage_id]
+        assert stage.sealed
+        for block in stage.blocks:
+            for part in block.parts:
+                if _takes_rows(state, part.queue_id):
+                    placing.place(state, block.block_id, part, visible)
+    # The stages' own references go last, so that no block dies in between.
+    drop_stages(state, record.stage_ids)
+    drop_stages(state, record.dropped)
+    placing.drop_heads(state, record.drops)
+
+
+def drop_stages(state: State, stage_ids: tuple[bytes, ...]) -> None:
+    """Takes stages away with the room they reserved."""
+    for stage_id in stage_ids:
+        stage = state.stages.pop(stage_id)
+        state.stages_of[stage.writer].remove(stage_id)
+        if not state.stages_of[stage.writer]:
+            del state.stages_of[stage.writer]
+        for block in stage.blocks:
+            reserve(state, block.parts, -1)
+            state.blocks.release(bitmaps.span(block.block_id, block.block_id))
+
+
+def _takes_rows(state: State, queue_id: int) -> bool:
+    """Whether the queue that staged rows are for still exists; a deleted one is handled (P6)."""
+    queue = state.queues.get(queue_id)
+    return queue is not None and not queue.deleted
+
+
+def reserve(state: State, parts: tuple[records.Part, ...], sign: int) -> None:
+    """Adds to (1) or takes from (-1) what the parts reserve in their queues."""
+    for part in parts:
+        queue = state.queues.get(part.queue_id)
+        if queue is not None:
+            queue.staged += sign * part.count
+            queue.staged_bytes += sign * part.payload_bytes
+            assert queue.staged >= 0
+
+
+def _remember_run(state: State, name: str, run_id: str) -> Writer:
+    writer = state.writers.setdefault(name, Writer(name))
+    if run_id not in writer.runs:
+        writer.runs = (*writer.runs, run_id)[-_REMEMBERED_RUNS:]
+    return writer
+
+
+def _open_stage(state: State, stage_id: bytes) -> Stage:
+    stage = state.stages.get(stage_id)
+    if stage is None or stage.sealed:
+        why = (
+            "was sealed"
+            if stage is not None
+            else "was dropped: a newer run of its query, a commit or an abort came meanwhile"
+        )
+        raise FencedError(
+            f"The stage {stage_id.hex()} takes no more rows: it {why}. The task's attempt is of no "
+            "use any more.",
+            stage=stage_id.hex(),
+        )
+    return stage
+
+
+def _passed(writer: Writer, batch_id: int) -> BatchOrderError:
+    return BatchOrderError(
+        f"The writer '{writer.writer}' has committed batch {writer.batch_id}; batch {batch_id} is "
+        "older and was refused. For a stream, go on with the checkpoint that is newest; for a "
+        "batch write, use a higher txnVersion.",
+        writer=writer.writer,
+        batch=batch_id,
+        committed=writer.batch_id,
+    )
+
+
+def _check_same_execution(writer: Writer, command: commands.CommitBatch) -> None:
+    """K12: an equal version is a repetition, unless the same run uses it for another write."""
+    if (
+        command.execution_id
+        and command.run_id == writer.run_id
+        and command.execution_id != writer.execution_id
+    ):
+        raise BatchOrderError(
+            f"The writer '{writer.writer}' was given version {command.batch_id} twice: this "
+            "version has been used in this run, by another write. Use a higher txnVersion for "
+            "each write.",
+            writer=writer.writer,
+            batch=command.batch_id,
+        )
+
+
+def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:
+    """The stages of a commit, each complete and as its writer counted it."""
+    found: dict[bytes, Stage] = {}
+    for reference in command.stages:
+        stage = state.stages.get(reference.stage_id)
+        if stage is None or (stage.writer, stage.batch_id) != (command.writer, command.batch_id):
+            why = "is not there"
+        elif not stage.sealed:
+            why = "is not complete"
+        elif (stage.rows, stage.payload_bytes) != (reference.rows, reference.payload_bytes):
+            why = (
+                f"holds {stage.rows} rows with {stage.payload_bytes} bytes, not {reference.rows} "
+                f"with {reference.payload_bytes}"
+            )
+        elif stage.stage_id in found:
+            why = "is named twice"
+        else:
+            found[stage.stage_id] = stage
+            continue
+        raise StageMismatchError(
+            f"Batch {command.batch_id} of writer '{command.writer}' was not committed, and nothing "
+            f"of it is visible: its stage {reference.stage_id.hex()} {why}. Run the batch again.",
+            writer=command.writer,
+            batch=command.batch_id,
+            stage=reference.stage_id.hex(),
+        )
+    return list(found.values())

@@ -1,0 +1,173 @@
+"""The state that records fold into: plain data, mutated by `apply` functions alone.
+
+Invariant: it is a function of the records applied, byte for byte (I2); nothing here comes from a
+clock or from chance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from pyroaring import BitMap64
+
+from ackq_broker.core import bitmaps
+from ackq_broker.core.blocks import BlockReferences
+from ackq_broker.core.commands import FetchLabel
+from ackq_broker.core.queues import Queue
+from ackq_broker.core.records import Holder, Part
+from ackq_broker.core.routing import Exchange
+
+
+class Publisher(msgspec.Struct):
+    """What is known of a publisher (P10).
+
+    Attributes:
+        lowest_unanswered: Every number below it was answered; none of them is in the bitmaps.
+        accepted: Numbers placed that survive a restart; `transient`: numbers placed that do not.
+        closed_us: When its last stream ended; 0 while it has one.
+    """
+
+    publisher_id: bytes
+    label: str
+    lowest_unanswered: int = 1
+    accepted: BitMap64 = msgspec.field(default_factory=BitMap64)
+    transient: BitMap64 = msgspec.field(default_factory=BitMap64)
+    closed_us: int = 0
+
+
+class StagedRows(msgspec.Struct, frozen=True):
+    """A block of a stage: where its rows will go."""
+
+    block_id: int
+    parts: tuple[Part, ...]
+
+
+class Stage(msgspec.Struct):
+    """One task's rows of a writer's batch (K3). `touched_us` is when it last changed."""
+
+    stage_id: bytes
+    writer: str
+    batch_id: int
+    run_id: str
+    label: str
+    mandatory: bool
+    touched_us: int
+    rows: int = 0
+    payload_bytes: int = 0
+    sealed: bool = False
+    blocks: list[StagedRows] = msgspec.field(default_factory=list)
+
+
+class Writer(msgspec.Struct):
+    """What a writer committed last, -1 for none, and the runs seen of it, latest last (K3, K12)."""
+
+    writer: str
+    batch_id: int = -1
+    run_id: str = ""
+    execution_id: str = ""
+    rows: int = 0
+    runs: tuple[str, ...] = ()
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """Consecutive tags of a lease: the i-th position (from 0) has tag `first_tag + i`."""
+
+    first_tag: int
+    queue_id: int
+    positions: BitMap64
+
+    @property
+    def last_tag(self) -> int:
+        """The tag of the last position."""
+        return self.first_tag + len(self.positions) - 1
+
+    def present(self, holes: BitMap64) -> BitMap64:
+        """The positions whose tags are no holes."""
+        gone = bitmaps.array(bitmaps.between(holes, self.first_tag, self.last_tag))
+        if not len(gone):
+            return self.positions
+        return self.positions - BitMap64(
+            bitmaps.array(self.positions)[gone - self.first_tag].tolist()
+        )
+
+    def tags(self, positions: BitMap64) -> BitMap64:
+        """The tags of some positions; those that are not in the segment have none."""
+        found = bitmaps.array(self.positions & positions)
+        ranks = np.searchsorted(bitmaps.array(self.positions), found)
+        return BitMap64((ranks + self.first_tag).tolist())
+
+
+class Lease(msgspec.Struct):
+    """An outstanding lease (S1): only `holes`, tags without a message, and `attaches` change."""
+
+    segments: tuple[Segment, ...]
+    leased_us: int
+    holes: BitMap64 = msgspec.field(default_factory=BitMap64)
+    attaches: int = 1
+
+
+class Session(msgspec.Struct):
+    """A durable consumer: tags up to `floor` are accepted, (floor, end] is its lease (S1).
+
+    Attributes:
+        turn: How many leases were made: which queue comes first changes with it.
+        proven: A start that names the incarnation has come back (S9).
+    """
+
+    name: str
+    incarnation: str
+    queue_ids: tuple[int, ...]
+    holder: Holder
+    opened_us: int
+    epoch: int = 1
+    proven: bool = False
+    floor: int = 0
+    end: int = 0
+    lease: Lease | None = None
+    turn: int = 0
+
+    def held(self) -> dict[int, BitMap64]:
+        """The messages of the outstanding lease by queue id, holes left out."""
+        if self.lease is None:
+            return {}
+        found = ((s.queue_id, s.present(self.lease.holes)) for s in self.lease.segments)
+        return {queue_id: positions for queue_id, positions in found if positions}
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What became of an incarnation that is refused now (S9)."""
+
+    session: str
+    how: str
+    at_us: int
+
+
+@dataclass(slots=True)
+class State:
+    """Everything.
+
+    `queue_ids`, `incarnations` (to session names) and `stages_of` (by writer) are indexes.
+    Volatile, and no part of a snapshot: `fetches`, the dead blocks not yet drained, and the routes
+    that exchanges remember.
+    """
+
+    sequence: int = 0
+    history_id: str = ""
+    topology_sequence: int = 0
+    next_queue_id: int = 1
+    next_block_id: int = 1
+    bindings: int = 0
+    queues: dict[int, Queue] = field(default_factory=dict)
+    queue_ids: dict[str, int] = field(default_factory=dict)
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
+    publishers: dict[bytes, Publisher] = field(default_factory=dict)
+    writers: dict[str, Writer] = field(default_factory=dict)
+    stages: dict[bytes, Stage] = field(default_factory=dict)
+    stages_of: dict[str, set[bytes]] = field(default_factory=dict)
+    sessions: dict[str, Session] = field(default_factory=dict)
+    incarnations: dict[str, str] = field(default_factory=dict)
+    ended: dict[str, Ended] = field(default_factory=dict)
+    blocks: BlockReferences = field(default_factory=BlockReferences)
+    fetches: dict[str, FetchLabel] = field(default_factory=dict)

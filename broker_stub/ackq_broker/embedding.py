@@ -1,0 +1,193 @@
+"""A broker for programs, tests and notebooks: a child process on a free port.
+
+Invariant: the child ends when the process that started it does, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ackq.errors import BrokerUnavailableError
+
+_READY: Final = re.compile(rb"listening on (\S+:\d+) data=")
+_START_S: Final = 60.0
+_STOP_S: Final = 30.0
+_LOG_TAIL_BYTES: Final = 4096
+
+
+class EmbeddedBroker:
+    """A broker in a child process; a context manager that starts and stops it.
+
+    Attributes:
+        data_dir: Its data directory.
+        log_file: Its log, beside the data directory.
+
+    Args:
+        data: Data directory, kept afterwards. None: a temporary one, removed at the end.
+        sync: False does not sync to disk: for tests of other things.
+        env: Added to the child's environment.
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str] | None = None,
+        *,
+        sync: bool = True,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._temporary = data is None
+        chosen = (
+            Path(tempfile.mkdtemp(prefix="ackq-broker-"), "data") if data is None else Path(data)
+        )
+        self.data_dir = chosen.absolute()
+        self.log_file = self.data_dir.with_name(self.data_dir.name + ".log")
+        self._sync = sync
+        self._env = dict(env or {})
+        self._listen = "127.0.0.1:0"
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def endpoint(self) -> str:
+        """Where it listens, HOST:PORT; the same after a restart."""
+        assert not self._listen.endswith(":0"), "the broker was not started"
+        return self._listen
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        assert self._child is not None, "the broker was not started"
+        return self._child.pid
+
+    def alive(self) -> bool:
+        """Whether the child runs."""
+        return self._child is not None and self._child.poll() is None
+
+    def wait_dead(self, timeout_s: float) -> bool:
+        """Wait until the child has ended; False when it still runs after `timeout_s`."""
+        assert self._child is not None, "the broker was not started"
+        try:
+            self._child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL: the crash of a broker."""
+        assert self._child is not None, "the broker was not started"
+        self._child.kill()
+        self._reap()
+
+    def restart(self, env: Mapping[str, str] | None = None) -> None:
+        """Start it again on the same port and data; shut it down cleanly first if it runs.
+
+        Args:
+            env: Instead of the environment it was started with so far; None keeps that.
+
+        Raises:
+            BrokerUnavailableError: It did not start; the message has the end of its log.
+        """
+        self._shut_down()
+        if env is not None:
+            self._env = dict(env)
+        self._start()
+
+    def stop(self) -> None:
+        """Shut it down cleanly; a temporary data directory goes."""
+        self._shut_down()
+        if self._temporary:
+            shutil.rmtree(self.data_dir.parent, ignore_errors=True)
+
+    def _start(self) -> None:
+        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
+        options = ["--data", str(self.data_dir), "--listen", self._listen, "--stop-at-eof"]
+        options += [] if self._sync else ["--no-sync"]
+        # The child finds what this process finds, also where nothing is installed.
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        with self.log_file.open("ab") as log:
+            self._child = subprocess.Popen(  # noqa: S603 - this interpreter, this package
+                [sys.executable, "-m", "ackq_broker", "serve", *options],
+                # The other end of this pipe closes with this process: then the child shuts down.
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": path, **self._env},
+                # An interrupt at a terminal is for the parent, which needs the broker to the end.
+                start_new_session=True,
+            )
+        line = self._first_line()
+        ready = _READY.search(line)
+        if ready is None:
+            cause = "" if self.alive() else f" (exit status {self._child.returncode})"
+            self.kill()
+            raise BrokerUnavailableError(
+                f"The embedded broker on {self.data_dir} did not start{cause}. Its log ends:\n"
+                f"{self._log_tail()}",
+                data=self.data_dir,
+            )
+        self._listen = ready[1].decode()
+
+    def _first_line(self) -> bytes:
+        """What the child prints when it serves; empty when it ended or took too long."""
+        assert self._child is not None
+        assert self._child.stdout is not None
+        deadline = time.monotonic() + _START_S
+        line = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._child.stdout, selectors.EVENT_READ)
+            while not line.endswith(b"\n"):
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    return b""
+                part = os.read(self._child.stdout.fileno(), 4096)
+                if not part:
+                    self._child.wait(_STOP_S)
+                    return b""
+                line += part
+        return line
+
+    def _shut_down(self) -> None:
+        if self._child is None:
+            return
+        if self.alive():
+            self._child.send_signal(signal.SIGTERM)
+        if not self.wait_dead(_STOP_S):
+            self._child.kill()
+        self._reap()
+
+    def _reap(self) -> None:
+        assert self._child is not None
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _log_tail(self) -> str:
+        data = self.log_file.read_bytes()
+        return data[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()

@@ -1,0 +1,176 @@
+"""The data directory: its file names, its lock and its FORMAT file; one process at a time, one history at a time.
+
+    LOCK                             held with flock(2) by the owner; its text is the owner's pid
+    FORMAT                           JSON: format version, history id, and its own inode number
+    journal-00000000000000000001.seg a segment of the log, by segment number
+    snapshot-00000000000000000042.snap  the state after record 42
+    transient-00000000000000000001.seg  transient blocks of the running process
+    *.new                            a file that is not finished and does not count
+    damaged-N/                       what repair moved aside
+
+Invariant: while a `DataDirectory` is open nobody else writes there. A file of the log gets its
+final name only when it is complete and on the disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from ackq.errors import DamagedError, InUseError, NotFoundError, UnsupportedError
+from ackq_broker.journal.disk import Disk
+from ackq_broker.journal.format import FORMAT_VERSION
+
+_NAME: Final = re.compile(r"(journal|snapshot|transient)-(\d{20})\.(seg|snap)")
+
+
+def segment_name(number: int) -> str:
+    """The file of a segment of the log."""
+    return f"journal-{number:020d}.seg"
+
+
+def snapshot_name(sequence: int) -> str:
+    """The file of the snapshot after record `sequence`."""
+    return f"snapshot-{sequence:020d}.snap"
+
+
+def transient_name(number: int) -> str:
+    """A file of transient blocks."""
+    return f"transient-{number:020d}.seg"
+
+
+def unfinished(path: Path) -> Path:
+    """The name a file has until it is complete."""
+    return path.with_name(path.name + ".new")
+
+
+class DataDirectory:
+    """An open data directory, locked for this process.
+
+    Attributes:
+        path: The directory.
+        formatted: Whether there is a FORMAT: a journal was made here.
+        history_id: 16 bytes; None without a FORMAT, and in a copy of another data directory (Q8).
+
+    Raises:
+        InUseError: Another process has it; the message names the directory and that process.
+        UnsupportedError: Its format is newer than this program.
+        DamagedError: FORMAT cannot be read.
+    """
+
+    def __init__(self, path: Path, disk: Disk, *, create: bool = True) -> None:
+        if not path.is_dir():
+            if not create:
+                raise NotFoundError(f"there is no data directory {path}", directory=path)
+            path.mkdir(parents=True)
+            disk.sync_directory(path.parent)
+        self.path = path
+        self._disk = disk
+        self._lock = _lock(path)
+        try:
+            self.formatted = (path / "FORMAT").exists()
+            self.history_id = self._read_format() if self.formatted else None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Gives the directory free for the next process."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def write_format(self, history_id: bytes) -> None:
+        """Makes FORMAT with a history id of 16 bytes, on the disk when this returns (Q8)."""
+        path = self.path / "FORMAT"
+        fd = self._disk.create(unfinished(path))
+        try:
+            inode = os.fstat(fd).st_ino
+            meta = {"format": FORMAT_VERSION, "history_id": history_id.hex(), "inode": inode}
+            self._disk.write(fd, [json.dumps(meta).encode() + b"\n"], 0)
+            self._disk.sync_file(fd)
+        finally:
+            os.close(fd)
+        self._disk.rename(unfinished(path), path)
+        self._disk.sync_directory(self.path)
+        self.history_id = history_id
+
+    def require_history(self) -> bytes:
+        """The history id of a directory that has one."""
+        assert self.history_id is not None
+        return self.history_id
+
+    def segments(self) -> list[int]:
+        """The numbers of the segments that are there, ascending."""
+        return sorted(numbers(self.path, "journal"))
+
+    def snapshots(self) -> list[int]:
+        """The sequences of the snapshots that are there, ascending."""
+        return sorted(numbers(self.path, "snapshot"))
+
+    def remove_leftovers(self) -> None:
+        """Removes what a dead process left behind that does not count: unfinished files, transient blocks."""
+        for path in self.path.glob("*.new"):
+            self._disk.unlink(path)
+        for number in numbers(self.path, "transient"):
+            self._disk.unlink(self.path / transient_name(number))
+
+    def _read_format(self) -> bytes | None:
+        """The history id; None where FORMAT shows that the directory is a copy (Q8).
+
+        A file keeps its inode for life and a copy of it has another. The copy of a data directory
+        is another history, because the original may have gone on.
+        """
+        path = self.path / "FORMAT"
+        text = path.read_text(encoding="utf-8")
+        try:
+            meta = json.loads(text)
+            version, inode = int(meta["format"]), int(meta["inode"])
+            history_id = bytes.fromhex(meta["history_id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedError(
+                f"{path} cannot be read ({error!r}): restore it from a copy of the data directory",
+                file=path,
+            ) from error
+        if version > FORMAT_VERSION:
+            raise UnsupportedError(
+                f"data directory {self.path} has journal format {version}, this program knows formats up to "
+                f"{FORMAT_VERSION}: start it with the newer version that wrote it",
+                directory=self.path,
+                format=version,
+            )
+        return history_id if path.stat().st_ino == inode else None
+
+
+def numbers(directory: Path, kind: str) -> Iterator[int]:
+    """The numbers in the names of one kind of file, in no order."""
+    for path in directory.iterdir():
+        match = _NAME.fullmatch(path.name)
+        if match and match[1] == kind:
+            yield int(match[2])
+
+
+def _lock(directory: Path) -> int:
+    fd = os.open(directory / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(fd)
+        raise InUseError(
+            f"data directory {directory} is in use by process {owner}: stop that broker, or give this one a "
+            "directory of its own",
+            directory=directory,
+            pid=owner,
+        ) from None
+    except BaseException:
+        os.close(fd)
+        raise
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd

@@ -1,0 +1,84 @@
+"""Every change the journal makes to the disk, in one small class: a test that replaces it sees all of them, in order.
+
+Invariant: what a caller must sync itself (file after write, directory after create, rename and
+unlink) is never synced behind its back, so that the order of syncs in the callers is the order on
+the disk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+_IOV_MAX: Final = os.sysconf("SC_IOV_MAX")
+
+
+class Disk:
+    """The real disk. Every method raises `OSError` and none retries: what failed is not to be trusted.
+
+    Args:
+        sync: False makes the sync calls do nothing, for tests and for data that may be lost.
+    """
+
+    def __init__(self, *, sync: bool = True) -> None:
+        self._sync = sync
+
+    def create(self, path: Path) -> int:
+        """A new, empty file, open for reading and writing; what had that name before is gone."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+
+    def allocate(self, fd: int, size: int) -> None:
+        """Makes the file `size` bytes long with the room for them; they read as zeros."""
+        os.posix_fallocate(fd, 0, size)
+
+    def write(self, fd: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+        """Writes all buffers, one after the other, from byte `offset`."""
+        views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+        first = 0
+        while first < len(views):
+            written = os.pwritev(fd, views[first : first + _IOV_MAX], offset)
+            offset += written
+            while first < len(views) and written >= views[first].nbytes:
+                written -= views[first].nbytes
+                first += 1
+            if written:
+                views[first] = views[first][written:]
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cuts the file to `size` bytes."""
+        os.ftruncate(fd, size)
+
+    def sync_data(self, fd: int) -> None:
+        """Returns when what was written to the file is on the disk."""
+        if self._sync:
+            os.fdatasync(fd)
+
+    def sync_file(self, fd: int) -> None:
+        """As `sync_data`, with the file's size and times."""
+        if self._sync:
+            os.fsync(fd)
+
+    def sync_directory(self, directory: Path) -> None:
+        """Returns when the names of the directory are on the disk."""
+        if not self._sync:
+            return
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Gives a file its final name; a file that had it is gone."""
+        source.rename(target)
+
+    def unlink(self, path: Path) -> None:
+        """Removes a name; readers that have the file open keep it."""
+        path.unlink()
+
+    def free_bytes(self, directory: Path) -> int:
+        """What an ordinary process can still write on that file system."""
+        status = os.statvfs(directory)
+        return status.f_bavail * status.f_frsize

@@ -1,0 +1,326 @@
+"""The bytes of the journal: what a segment holds, and that every byte of it is covered by a checksum.
+
+All integers are little-endian, all checksums are CRC-32 (zlib). A segment is a header and then
+groups without gaps; whatever follows the last group is zeros, because segments are created at their
+full size.
+
+    segment header, 64 bytes
+     0        8       12      16              24              32              40      44          60    64
+     +--------+-------+-------+---------------+---------------+---------------+-------+-----------+-----+
+     | magic  |version| salt  | segment number| first sequence| first group   | chain | history id| crc |
+     +--------+-------+-------+---------------+---------------+---------------+-------+-----------+-----+
+
+    group header, 40 bytes
+     0       4       8               16              24              32      36    40
+     +-------+-------+---------------+---------------+---------------+-------+-----+
+     | magic |records| group number  | first sequence| byte length   | chain | crc |
+     +-------+-------+---------------+---------------+---------------+-------+-----+
+
+    record, 32 bytes and two bodies
+     0    1     2     4        8               16       20          24        28    32
+     +----+-----+-----+--------+---------------+--------+-----------+---------+-----+--------+------+
+     |kind|flags|zero |record  | block id      |bulk    |record crc |bulk crc | crc | record | bulk |
+     |    |     |     |length  |               |length  |           |         |     |        |      |
+     +----+-----+-----+--------+---------------+--------+-----------+---------+-----+--------+------+
+
+The checksums are linked, so that bytes which are valid in themselves but in the wrong place do not
+pass:
+
+- `chain` of a group is the `crc` of the group before it (0 before group 1); a segment header
+  repeats the one its first group has, so that every segment can be read on its own and two
+  neighbours can be fitted together.
+- `crc` of a group header starts from the segment's random `salt`: a segment inside a message body
+  never looks like one.
+- `crc` of a record header starts from the `crc` of the record before it in the group, the first
+  from the group's.
+- a record and its bulk have checksums of their own, so that damage to one message's bytes is told
+  from damage to the structure, and a reader can step over it.
+
+`first sequence` is the sequence of the next core record, also when the group holds none.
+Relocations (a block copied forward out of a mostly dead segment) are the journal's own records:
+they take no sequence.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+FORMAT_VERSION: Final = 1
+
+SEGMENT_MAGIC: Final = b"ackqseg\n"
+GROUP_MAGIC: Final = b"\xacGrp"
+
+_SEGMENT: Final = struct.Struct("<8sIIQQQI16s")
+_GROUP: Final = struct.Struct("<4sIQQQI")
+_RECORD: Final = struct.Struct("<BBHIQIII")
+_CRC: Final = struct.Struct("<I")
+
+SEGMENT_HEADER_BYTES: Final = _SEGMENT.size + _CRC.size
+GROUP_HEADER_BYTES: Final = _GROUP.size + _CRC.size
+RECORD_HEADER_BYTES: Final = _RECORD.size + _CRC.size
+
+# Bodies below this are joined into one buffer: an iovec entry costs more than copying that little.
+_JOIN_BELOW_BYTES: Final = 16 * 1024
+
+# The diagrams above.
+assert (SEGMENT_HEADER_BYTES, GROUP_HEADER_BYTES, RECORD_HEADER_BYTES) == (64, 40, 32)
+
+Bulk = Sequence[bytes | memoryview]
+
+
+# Kinds of records; 0 is left out so that zeros are never a record. Plain integers: an enum made of
+# each record's halved the rate of recovery.
+CORE: Final = 1
+RELOCATION: Final = 2
+
+# Flags of records. HAS_BLOCK: the block id counts and the bulk (it may be empty) is that block. LOST:
+# set by repair; the bulk is kept as found and does not match its checksum, which a read reports.
+HAS_BLOCK: Final = 1
+LOST: Final = 2
+
+
+class FormatError(ValueError):
+    """These bytes are not what the diagram says; the text is the reason, for a message that names the place."""
+
+
+class Entry(NamedTuple):
+    """What a caller appends: a record, and the bytes of the block it brings, if any, as buffers to be joined."""
+
+    record: bytes
+    block_id: int | None = None
+    bulk: Bulk = ()
+
+
+class Position(NamedTuple):
+    """The end of a group, where the next one begins.
+
+    Attributes:
+        segment: Segment number, from 1.
+        offset: Byte in the segment.
+        group: Number of the last group before it, 0 for none.
+        chain: `crc` of that group's header, 0 for none.
+        sequence: Sequence of the last core record before it.
+    """
+
+    segment: int
+    offset: int
+    group: int
+    chain: int
+    sequence: int
+
+
+class SegmentHeader(NamedTuple):
+    """See the diagram; `history_id` is 16 bytes, that of the journal when the segment was created."""
+
+    number: int
+    salt: int
+    first_sequence: int
+    first_group: int
+    chain: int
+    history_id: bytes
+
+    @property
+    def position(self) -> Position:
+        """Where the segment's first group begins."""
+        return Position(
+            self.number,
+            SEGMENT_HEADER_BYTES,
+            self.first_group - 1,
+            self.chain,
+            self.first_sequence - 1,
+        )
+
+    def pack(self) -> bytes:
+        """The header's 64 bytes."""
+        head = _SEGMENT.pack(
+            SEGMENT_MAGIC,
+            FORMAT_VERSION,
+            self.salt,
+            self.number,
+            self.first_sequence,
+            self.first_group,
+            self.chain,
+            self.history_id,
+        )
+        return head + _CRC.pack(zlib.crc32(head))
+
+    @classmethod
+    def unpack(cls, data: bytes | bytearray) -> SegmentHeader:
+        """Reads 64 bytes; raises `FormatError`."""
+        if len(data) < SEGMENT_HEADER_BYTES:
+            raise FormatError("the segment header is short")
+        magic, version, salt, number, sequence, group, chain, history_id = _SEGMENT.unpack_from(
+            data
+        )
+        if magic != SEGMENT_MAGIC:
+            raise FormatError("the segment magic is wrong")
+        if zlib.crc32(data[: _SEGMENT.size]) != _CRC.unpack_from(data, _SEGMENT.size)[0]:
+            raise FormatError("the checksum of the segment header is wrong")
+        if version != FORMAT_VERSION:
+            raise FormatError(f"the segment has format version {version}")
+        return cls(number, salt, sequence, group, chain, history_id)
+
+
+class GroupHeader(NamedTuple):
+    """See the diagram; `crc` is the header's own, which the next group has as its chain."""
+
+    records: int
+    number: int
+    first_sequence: int
+    length: int
+    chain: int
+    crc: int
+
+    @classmethod
+    def unpack(cls, data: bytes | memoryview, salt: int) -> GroupHeader:
+        """Reads 40 bytes; raises `FormatError`."""
+        if len(data) < GROUP_HEADER_BYTES:
+            raise FormatError("the group header is short")
+        magic, records, number, sequence, length, chain = _GROUP.unpack_from(data)
+        if magic != GROUP_MAGIC:
+            raise FormatError("the group magic is wrong")
+        crc = zlib.crc32(data[: _GROUP.size], salt)
+        if crc != _CRC.unpack_from(data, _GROUP.size)[0]:
+            raise FormatError("the checksum of the group header is wrong")
+        return cls(records, number, sequence, length, chain, crc)
+
+
+class RecordHeader(NamedTuple):
+    """See the diagram; `crc` is the header's own, which the next record of the group starts from."""
+
+    kind: int
+    flags: int
+    length: int
+    block_id: int
+    bulk_length: int
+    record_crc: int
+    bulk_crc: int
+    crc: int
+
+    @classmethod
+    def unpack(cls, data: bytes | memoryview, offset: int, seed: int) -> RecordHeader:
+        """Reads the 32 bytes at `offset`; raises `FormatError`."""
+        if len(data) < offset + RECORD_HEADER_BYTES:
+            raise FormatError("the record header is short")
+        fields = _RECORD.unpack_from(data, offset)
+        kind, flags, zero, length, block_id, bulk_length, record_crc, bulk_crc = fields
+        end = offset + _RECORD.size
+        crc = zlib.crc32(data[offset:end], seed)
+        if crc != _CRC.unpack_from(data, end)[0]:
+            raise FormatError("the checksum of the record header is wrong")
+        if kind not in (CORE, RELOCATION) or zero or flags & ~(HAS_BLOCK | LOST):
+            raise FormatError(f"the record has the unknown kind {kind} or flags {flags}")
+        return cls(kind, flags, length, block_id, bulk_length, record_crc, bulk_crc, crc)
+
+    def pack(self, seed: int) -> tuple[bytes, int]:
+        """The header's 32 bytes with a checksum that starts from `seed`, and that checksum."""
+        head = _RECORD.pack(self.kind, self.flags, 0, *self[2:7])
+        crc = zlib.crc32(head, seed)
+        return head + _CRC.pack(crc), crc
+
+
+class Placed(NamedTuple):
+    """Where a block went: its first byte, relative to the first byte of the group's header."""
+
+    kind: int
+    block_id: int
+    offset: int
+    length: int
+    crc: int
+
+
+class EncodedGroup(NamedTuple):
+    """A group as buffers to write in order, its header's `crc`, and where its blocks went."""
+
+    buffers: list[bytes | memoryview]
+    crc: int
+    placed: list[Placed]
+
+
+def bulk_bytes(bulk: Bulk) -> int:
+    """The length of a bulk in bytes."""
+    return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in bulk)
+
+
+def entry_bytes(entry: Entry) -> int:
+    """What an entry takes on disk, its header included."""
+    return RECORD_HEADER_BYTES + len(entry.record) + bulk_bytes(entry.bulk)
+
+
+def encode_group(
+    position: Position, salt: int, records: Sequence[tuple[int, Entry]]
+) -> EncodedGroup:
+    """The group that follows `position`, of (kind, entry) pairs.
+
+    No records make the empty group that closes the log.
+    """
+    length = sum(entry_bytes(entry) for _, entry in records)
+    head = _GROUP.pack(
+        GROUP_MAGIC,
+        len(records),
+        position.group + 1,
+        position.sequence + 1,
+        length,
+        position.chain,
+    )
+    group_crc = crc = zlib.crc32(head, salt)
+    joined = _Joiner()
+    joined.add(head + _CRC.pack(group_crc))
+    placed: list[Placed] = []
+    offset = GROUP_HEADER_BYTES
+    for kind, entry in records:
+        header = _record_header(kind, entry)
+        packed, crc = header.pack(crc)
+        joined.add(packed)
+        joined.add(entry.record)
+        for part in entry.bulk:
+            joined.add(part)
+        offset += RECORD_HEADER_BYTES + header.length
+        if entry.block_id is not None:
+            placed.append(Placed(kind, entry.block_id, offset, header.bulk_length, header.bulk_crc))
+        offset += header.bulk_length
+    assert offset == GROUP_HEADER_BYTES + length
+    return EncodedGroup(joined.finish(), group_crc, placed)
+
+
+def _record_header(kind: int, entry: Entry) -> RecordHeader:
+    bulk_crc = 0
+    for part in entry.bulk:
+        bulk_crc = zlib.crc32(part, bulk_crc)
+    return RecordHeader(
+        kind,
+        0 if entry.block_id is None else HAS_BLOCK,
+        len(entry.record),
+        entry.block_id or 0,
+        bulk_bytes(entry.bulk),
+        zlib.crc32(entry.record),
+        bulk_crc,
+        crc=0,
+    )
+
+
+class _Joiner:
+    """Collects buffers for one vectored write: small ones joined, large ones as they are, never copied."""
+
+    def __init__(self) -> None:
+        self._buffers: list[bytes | memoryview] = []
+        self._small: list[bytes | memoryview] = []
+
+    def add(self, data: bytes | memoryview) -> None:
+        if len(data) < _JOIN_BELOW_BYTES:
+            self._small.append(data)
+            return
+        self._flush()
+        self._buffers.append(data)
+
+    def finish(self) -> list[bytes | memoryview]:
+        self._flush()
+        return self._buffers
+
+    def _flush(self) -> None:
+        if self._small:
+            self._buffers.append(b"".join(self._small))
+            self._small = []

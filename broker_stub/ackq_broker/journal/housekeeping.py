@@ -1,0 +1,164 @@
+"""What follows a snapshot: segments that nothing needs go, mostly dead ones are compacted.
+
+Invariant: a segment is deleted only when a snapshot that is on the disk covers all its records and
+has no block in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Final
+
+from ackq import limits
+from ackq.errors import BlockNotFoundError, ClosedError, DamagedError
+from ackq_broker.journal import snapshot as snapshots
+from ackq_broker.journal.blocks import BlockTable
+from ackq_broker.journal.committer import Capture, Committer, Mark, Unit
+from ackq_broker.journal.datadir import DataDirectory, segment_name
+from ackq_broker.journal.disk import Disk
+from ackq_broker.journal.failpoints import Failpoint
+from ackq_broker.journal.format import RELOCATION, Entry, entry_bytes
+from ackq_broker.journal.store import BlockStore
+
+# A segment is worth copying when that frees at least three times what it writes.
+_COMPACT_BELOW: Final = 0.25
+# What one snapshot may lead to, so that the copying never competes with publishers for long.
+_COMPACT_BYTES: Final = limits.SEGMENT_BYTES // 4
+_COMPACT_UNIT_BYTES: Final = 8 * limits.MIB
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Housekeeping:
+    """Snapshots, and what they make superfluous, in a thread of their own; one at a time.
+
+    Args:
+        data: The data directory.
+        disk: Does every change.
+        store: The blocks.
+        committer: Where marks and relocations go.
+        failpoint: Called at its named points.
+        on_failure: Told when the snapshot's name may or may not be on the disk: then nothing may be
+            served any more.
+    """
+
+    def __init__(
+        self,
+        data: DataDirectory,
+        disk: Disk,
+        store: BlockStore,
+        committer: Committer,
+        *,
+        failpoint: Failpoint,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._data = data
+        self._disk = disk
+        self._store = store
+        self._committer = committer
+        self._failpoint = failpoint
+        self._on_failure = on_failure
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a snapshot, or what follows it, is under way."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, state: bytes) -> Future[None]:
+        """Writes a snapshot of everything handed to the committer so far, beside it.
+
+        The future is resolved when the snapshot is on the disk, the dead segments are gone and the
+        copies out of mostly dead ones are synced. It has an `OSError` when the snapshot could not
+        be written: the one before still counts.
+        """
+        assert not self.busy, "one snapshot at a time"
+        captured: Future[Capture] = Future()
+        done: Future[None] = Future()
+        self._committer.put(Mark(captured))
+        self._thread = threading.Thread(
+            target=self._run, args=(state, captured, done), name="journal-snapshot", daemon=True
+        )
+        self._thread.start()
+        return done
+
+    def close(self) -> None:
+        """Ends compaction early, waits for a snapshot under way. The committer has to be running."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, state: bytes, captured: Future[Capture], done: Future[None]) -> None:
+        try:
+            capture = captured.result()
+            snapshot = snapshots.Snapshot(
+                capture.position, capture.table, state, self._data.require_history()
+            )
+            snapshots.write(self._data.path, snapshot, self._disk)
+        except (OSError, ClosedError) as error:
+            done.set_exception(error)
+            return
+        try:
+            self._failpoint("before_snapshot_rename")
+            snapshots.publish(self._data.path, snapshot, self._disk)
+            self._failpoint("after_snapshot_rename")
+            self._delete(capture)
+            self._compact(capture)
+        except ClosedError as error:
+            done.set_exception(error)
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the process is told
+            done.set_exception(error)
+            self._on_failure(error)
+        else:
+            done.set_result(None)
+
+    def _delete(self, capture: Capture) -> None:
+        for path in snapshots.superseded(self._data, capture.position, capture.table):
+            self._failpoint("before_segment_delete")
+            self._disk.unlink(path)
+        self._store.keep_files(self._data.segments())
+
+    def _compact(self, capture: Capture) -> None:
+        """Copies live blocks forward; their old segments go after the next snapshot."""
+        copied = 0
+        for number in self._mostly_dead(capture):
+            for unit in self._relocations(capture.table, number):
+                if self._closing.is_set() or copied + unit.size > _COMPACT_BYTES:
+                    return
+                copied += unit.size
+                self._committer.put(unit)
+                assert unit.done is not None
+                unit.done.result()
+
+    def _mostly_dead(self, capture: Capture) -> list[int]:
+        """Segments worth compacting, the deadest first."""
+        shares = []
+        for number, live in capture.table.live_bytes().items():
+            if number < capture.position.segment:
+                size = (self._data.path / segment_name(number)).stat().st_size
+                shares.append((live / size, number))
+        return [number for share, number in sorted(shares) if share < _COMPACT_BELOW]
+
+    def _relocations(self, table: BlockTable, segment: int) -> Iterator[Unit]:
+        entries: list[Entry] = []
+        size = 0
+        for block_id in table.of_segment(segment).tolist():
+            try:
+                entry = Entry(b"", block_id, (self._store.read(block_id),))
+            except BlockNotFoundError:
+                continue
+            except DamagedError as error:
+                # Its segment stays, and the reader who asks for the block is told as well.
+                _LOG.warning("compaction leaves segment %d alone: %s", segment, error)
+                continue
+            entries.append(entry)
+            size += entry_bytes(entry)
+            if size >= _COMPACT_UNIT_BYTES:
+                yield Unit(RELOCATION, entries, size, Future())
+                entries, size = [], 0
+        if entries:
+            yield Unit(RELOCATION, entries, size, Future())

@@ -1,0 +1,253 @@
+"""The journal as the service uses it: append records, learn when they are on the disk, read blocks back.
+
+Invariant: records are handed to the disk in the order in which they were appended, and
+`on_synced(n)` is called only when records 1 to n are on the disk. The journal knows bytes, not
+messages.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Self
+
+from ackq import limits
+from ackq.errors import BlockNotFoundError, DiskFullError
+from ackq_broker.journal.blocks import as_ids
+from ackq_broker.journal.committer import IDLE_CLOSE_S, Committer, FreedBlocks, Unit
+from ackq_broker.journal.datadir import DataDirectory
+from ackq_broker.journal.disk import Disk
+from ackq_broker.journal.failpoints import Failpoint, unarmed
+from ackq_broker.journal.format import CORE, Bulk, Entry, entry_bytes
+from ackq_broker.journal.housekeeping import Housekeeping
+from ackq_broker.journal.recovery import Opened, Recovery, recover
+from ackq_broker.journal.transient import TransientStore
+
+
+class Journal:
+    """An open journal; made by `open`. Life: `open`, fold the records, `start`, use, `close`.
+
+    `append`, `store_transient`, `free_blocks`, `write_snapshot` and `close` belong to one thread,
+    the owner's; the other methods may be called from any.
+    """
+
+    def __init__(
+        self,
+        data: DataDirectory,
+        disk: Disk,
+        opened: Opened,
+        *,
+        on_synced: Callable[[int], None],
+        on_failure: Callable[[BaseException], None],
+        idle_close_s: float,
+        failpoint: Failpoint,
+    ) -> None:
+        self._data = data
+        self._disk = disk
+        self._recovery = opened.recovery
+        self._store = opened.store
+        self._committer = Committer(
+            opened.log,
+            opened.store,
+            on_synced=on_synced,
+            on_failure=on_failure,
+            idle_close_s=idle_close_s,
+        )
+        self._transient = TransientStore(data.path, disk, on_failure)
+        self._housekeeping = Housekeeping(
+            data,
+            disk,
+            opened.store,
+            self._committer,
+            failpoint=failpoint,
+            on_failure=on_failure,
+        )
+        self._started = False
+        self._sequence = opened.log.position.sequence
+        self._last_block_id = -1
+        # Bytes written and freed when the last snapshot was started: what there was to replay
+        # counts as written.
+        self._written_before = -opened.replay_bytes
+        self._freed_before = 0
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        on_synced: Callable[[int], None],
+        on_failure: Callable[[BaseException], None],
+        sync: bool = True,
+        segment_bytes: int = limits.SEGMENT_BYTES,
+        idle_close_s: float = IDLE_CLOSE_S,
+        failpoint: Failpoint = unarmed,
+        disk: Disk | None = None,
+    ) -> tuple[Self, Recovery]:
+        """Opens the journal of a data directory, or makes it (Q7).
+
+        Args:
+            directory: The data directory; made if it is not there.
+            on_synced: Called in the journal's thread: all records up to this sequence are on the
+                disk.
+            on_failure: Called in a thread of the journal when a write or sync failed. Whether the
+                records behind `synced` are on the disk is not known: the process has to end without
+                another answer.
+            sync: False leaves syncing to the operating system; for tests that start many brokers.
+            segment_bytes: Size of a segment file.
+            idle_close_s: Seconds without an append after which the log is closed by an empty group.
+            failpoint: Called with the name of each point of `failpoints.POINTS` when it is reached.
+            disk: Does every change to the disk; for tests.
+
+        Raises:
+            InUseError: Another process has the directory.
+            UnsupportedError: The format is newer than this program.
+            DamagedError: What was synced once cannot be read; names file, byte and remedies.
+            DiskFullError: There is no room for one more segment, which opening needs.
+        """
+        disk = disk or Disk(sync=sync)
+        data = DataDirectory(directory, disk)
+        try:
+            opened = recover(data, disk, segment_bytes=segment_bytes, failpoint=failpoint)
+        except OSError as error:
+            data.close()
+            if error.errno == errno.ENOSPC:
+                raise DiskFullError(
+                    f"the disk of {directory} has no room for the {segment_bytes} bytes that opening the journal "
+                    "needs: free some, nothing is lost",
+                    directory=directory,
+                ) from error
+            raise
+        except BaseException:
+            data.close()
+            raise
+        journal = cls(
+            data,
+            disk,
+            opened,
+            on_synced=on_synced,
+            on_failure=on_failure,
+            idle_close_s=idle_close_s,
+            failpoint=failpoint,
+        )
+        return journal, opened.recovery
+
+    def start(self) -> None:
+        """Begins to write, once every record of the recovery was applied. The owner may append from now on."""
+        assert next(self._recovery.records, None) is None, "start before all records were applied"
+        self._started = True
+        self._committer.start()
+
+    @property
+    def sequence(self) -> int:
+        """The sequence of the last record appended."""
+        return self._sequence
+
+    @property
+    def synced(self) -> int:
+        """The sequence up to which all records are on the disk."""
+        return self._committer.synced
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Bytes in memory that wait for the disk: what publishers are blocked on."""
+        return self._committer.unsynced_bytes + self._transient.unwritten_bytes
+
+    def append(self, entries: Sequence[Entry]) -> int:
+        """Appends records that belong together: after a crash all of them are there, or none. Never waits for the disk.
+
+        Block ids ascend over all calls; the buffers of a bulk must not change any more.
+
+        Returns:
+            The sequence of the last record.
+
+        Raises:
+            ClosedError: The journal was closed or failed.
+        """
+        assert self._started
+        size = 0
+        for entry in entries:
+            size += entry_bytes(entry)
+            if entry.block_id is not None:
+                assert entry.block_id > self._last_block_id, "block ids ascend"
+                self._last_block_id = entry.block_id
+                self._store.hold(entry.block_id, entry.bulk)
+        if entries:
+            self._committer.put(Unit(CORE, entries, size))
+            self._sequence += len(entries)
+        return self._sequence
+
+    def store_transient(self, block_id: int, bulk: Bulk) -> None:
+        """Keeps a block until it is freed or the process ends (P5). Ids ascend. Never waits for the disk."""
+        self._transient.put(block_id, bulk)
+
+    def read_block(self, block_id: int) -> bytes:
+        """The bytes of a block, of either kind, also before it is on the disk. Any thread; may wait for the disk.
+
+        Raises:
+            BlockNotFoundError: It was freed, or never there.
+            DamagedError: The bytes on the disk are not those that were written.
+        """
+        try:
+            return self._store.read(block_id)
+        except BlockNotFoundError:
+            return self._transient.read(block_id)
+
+    def free_blocks(self, block_ids: Iterable[int]) -> None:
+        """No record from here on refers to these blocks. Of durable ones the bytes stay until a snapshot covers this.
+
+        Also while the recovery is folded. A durable block may be readable for a moment longer. Ids
+        that are not live are
+        ignored: a fold repeats what happened to transient blocks of a process that is gone.
+        """
+        ids = as_ids(block_ids)
+        ids = ids[~self._transient.free(ids)]
+        if not len(ids):
+            return
+        if self._started:
+            self._committer.put(FreedBlocks(ids))
+        else:
+            self._store.free(ids)
+
+    @property
+    def snapshot_due(self) -> bool:
+        """Whether a snapshot would save a restart, or give back to the disk, `limits.SNAPSHOT_EVERY_BYTES` or more."""
+        if self._housekeeping.busy:
+            return False
+        written = self._committer.written_bytes - self._written_before
+        freed = self._committer.freed_bytes - self._freed_before
+        return max(written, freed) >= limits.SNAPSHOT_EVERY_BYTES
+
+    def write_snapshot(self, state: bytes, sequence: int) -> Future[None]:
+        """Writes a snapshot beside everything else; it counts once the log is synced up to it (I1).
+
+        Args:
+            state: The state after record `sequence`, opaque; blocks freed by then have been passed
+                to `free_blocks`.
+            sequence: The last sequence appended: a snapshot is of now.
+
+        Returns:
+            Resolved when the snapshot counts and the segments that it made superfluous are gone;
+            with an `OSError` when it could not be written, which leaves the one before in force.
+        """
+        assert self._started
+        assert sequence == self._sequence, "a snapshot is of the state at the last record appended"
+        self._written_before = self._committer.written_bytes
+        self._freed_before = self._committer.freed_bytes
+        return self._housekeeping.start(state)
+
+    def disk_free_bytes(self) -> int:
+        """What can still be written on the disk of the data directory."""
+        return self._disk.free_bytes(self._data.path)
+
+    def low_on_disk(self, reserve: int = limits.DISK_RESERVE_BYTES) -> bool:
+        """Whether only the reserve is left, which is for what drains (P8, P14)."""
+        return self.disk_free_bytes() < reserve
+
+    def close(self) -> None:
+        """Waits until everything appended is on the disk, closes the log, unlocks the directory. After a failure too."""
+        self._housekeeping.close()
+        self._committer.close()
+        self._transient.close()
+        self._data.close()

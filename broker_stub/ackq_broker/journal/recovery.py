@@ -1,0 +1,257 @@
+"""Opening a data directory: from what is on the disk to a log that can be written on, with the records to fold.
+
+Invariant: nothing is handed out before it is known to be on the disk, and no group that may have
+been answered for is given up: a bad one is damage, and the journal does not open.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ackq.errors import DamagedError
+from ackq_broker.journal import snapshot as snapshots
+from ackq_broker.journal.blocks import Location
+from ackq_broker.journal.datadir import DataDirectory, segment_name, snapshot_name, unfinished
+from ackq_broker.journal.disk import Disk
+from ackq_broker.journal.failpoints import Failpoint
+from ackq_broker.journal.format import CORE, FormatError, Position, SegmentHeader
+from ackq_broker.journal.log import Log, create_segment
+from ackq_broker.journal.scan import BrokenLogError, Flaw, Group, SegmentFile, read_groups
+from ackq_broker.journal.store import BlockStore
+from ackq_broker.journal.walk import walk
+
+_COPY_BYTES: Final = 4 * 1024 * 1024
+# Where a journal without a snapshot begins: before segment 1.
+ORIGIN: Final = Position(segment=0, offset=0, group=0, chain=0, sequence=0)
+
+
+class Recovery(NamedTuple):
+    """What a service folds before it serves.
+
+    Attributes:
+        snapshot: The state of the newest snapshot; None if there is none.
+        snapshot_sequence: The sequence it is of, 0 without one.
+        records: (sequence, record) of everything after it, in order, read as it is iterated: memory
+            stays bounded by one group. Raises `DamagedError`. To be exhausted before
+            `Journal.start`.
+        created: The journal is new.
+        cut_bytes: Length of the torn tail that was cut.
+        history_id: 32 hex digits; another one after a repair, and in a copy (Q8).
+    """
+
+    snapshot: bytes | None
+    snapshot_sequence: int
+    records: Iterator[tuple[int, bytes]]
+    created: bool
+    cut_bytes: int
+    history_id: str
+
+
+class Opened(NamedTuple):
+    """A recovered journal; `store` is complete once `recovery.records` is exhausted.
+
+    `replay_bytes` is the length of the log behind the snapshot: what the next snapshot will save a
+    restart.
+    """
+
+    recovery: Recovery
+    log: Log
+    store: BlockStore
+    replay_bytes: int
+
+
+def recover(data: DataDirectory, disk: Disk, *, segment_bytes: int, failpoint: Failpoint) -> Opened:
+    """Opens the journal of a locked data directory.
+
+    Raises:
+        DamagedError: Names the file and the byte.
+        OSError: The disk refused; nothing is lost.
+    """
+    data.remove_leftovers()
+    created = not data.formatted
+    if created:
+        _create(data, disk, segment_bytes)
+    elif data.history_id is None:
+        data.write_format(uuid.uuid4().bytes)
+    snapshot = newest_snapshot(data)
+    begin = ORIGIN
+    if snapshot is not None:
+        begin = snapshot.position
+        for path in snapshots.superseded(data, begin, snapshot.table):
+            disk.unlink(path)
+    numbers = data.segments()
+    for number in missing_segments(snapshot, numbers):
+        raise refusal(data.path, Flaw(data.path / segment_name(number), 0, "the file is missing"))
+    last = _recover_last(data.path, disk, begin, numbers[-1], segment_bytes)
+    store = BlockStore(
+        lambda number: data.path / segment_name(number), snapshot.table if snapshot else None
+    )
+    replayed = [number for number in numbers if number >= begin.segment]
+    recovery = Recovery(
+        snapshot=snapshot.state if snapshot else None,
+        snapshot_sequence=begin.sequence,
+        records=_fold(data.path, begin, replayed, last.position, store),
+        created=created,
+        cut_bytes=last.cut_bytes,
+        history_id=data.require_history().hex(),
+    )
+    log = Log(
+        data.path,
+        disk,
+        header=last.header,
+        fd=last.fd,
+        position=last.position,
+        closed=last.closed,
+        segment_bytes=segment_bytes,
+        failpoint=failpoint,
+    )
+    sizes = [(data.path / segment_name(number)).stat().st_size for number in replayed[:-1]]
+    return Opened(recovery, log, store, sum(sizes) + last.position.offset - begin.offset)
+
+
+def newest_snapshot(data: DataDirectory) -> snapshots.Snapshot | None:
+    """The snapshot that counts; an older one is only still there because the process died before deleting it."""
+    sequences = data.snapshots()
+    return snapshots.read(data.path / snapshot_name(sequences[-1])) if sequences else None
+
+
+def refusal(directory: Path, flaw: Flaw) -> DamagedError:
+    """The error of a journal that does not open, with the place and the commands that help."""
+    return DamagedError(
+        f"the journal is damaged: {flaw.path} byte {flaw.offset}: {flaw.reason}. What is there may have been "
+        f"confirmed, so the broker does not start without it; nothing was changed. 'ackq-broker verify {directory}' "
+        "lists all damage. Restore the directory from a copy, or go on without what cannot be read: "
+        f"'ackq-broker repair --keep-damaged {directory}'",
+        segment=flaw.path,
+        byte=flaw.offset,
+    )
+
+
+def missing_segments(snapshot: snapshots.Snapshot | None, numbers: Sequence[int]) -> list[int]:
+    """Segments that have to be there and are not: behind the snapshot all, before it those with live blocks."""
+    first = max(1, snapshot.position.segment if snapshot else 1)
+    needed = set(range(first, max([first, *numbers]) + 1))
+    if snapshot is not None:
+        needed.update(snapshot.table.live_bytes())
+    return sorted(needed.difference(numbers))
+
+
+def _create(data: DataDirectory, disk: Disk, segment_bytes: int) -> None:
+    """Makes an empty journal. FORMAT comes last: with it, segment 1 is there as well.
+
+    A directory without it may hold segment 1 of a process that died here, but no record: nothing
+    was served yet.
+    """
+    numbers = data.segments()
+    if data.snapshots() or numbers not in ([], [1]) or (numbers and _has_records(data.path)):
+        raise refusal(data.path, Flaw(data.path / "FORMAT", 0, "the file is missing"))
+    history_id = uuid.uuid4().bytes
+    _, fd = create_segment(data.path, disk, ORIGIN, history_id, segment_bytes)
+    os.close(fd)
+    data.write_format(history_id)
+
+
+def _has_records(directory: Path) -> bool:
+    with SegmentFile(directory / segment_name(1)) as file:
+        try:
+            begin = file.header().position.offset
+        except FormatError:
+            return True
+        return file.data_end(begin) > begin
+
+
+class _Last(NamedTuple):
+    header: SegmentHeader
+    fd: int
+    position: Position
+    closed: bool
+    cut_bytes: int
+
+
+def _recover_last(
+    directory: Path, disk: Disk, begin: Position, number: int, segment_bytes: int
+) -> _Last:
+    """Finds the end of the log, and puts all before it on the disk once more.
+
+    The process before may have died because a sync failed. Then the page cache holds bytes, marked
+    clean, that the disk does not; they check well now, would be served, and be gone after a power
+    cut. So what was read is written to another file, synced under our eyes, and only that counts.
+    """
+    cut_bytes = 0
+    # Before any group: the snapshot's position, or a segment that exists, prove what is before
+    # them.
+    closed = True
+    with SegmentFile(directory / segment_name(number)) as file:
+        try:
+            header = file.header()
+        except FormatError as error:
+            raise refusal(directory, Flaw(file.path, 0, str(error))) from error
+        position = begin if number == begin.segment else header.position
+        try:
+            for group in read_groups(file, position, last=True):
+                _require_sound(directory, group)
+                position, closed = group.end, not group.header.records
+        except BrokenLogError as broken:
+            if not broken.torn_bytes:
+                raise refusal(directory, broken.flaw) from broken
+            cut_bytes = broken.torn_bytes
+        fd = _rewrite(directory, disk, file, position.offset, segment_bytes)
+    return _Last(header, fd, position, closed, cut_bytes)
+
+
+def _rewrite(directory: Path, disk: Disk, file: SegmentFile, end: int, segment_bytes: int) -> int:
+    """Copies the first `end` bytes to a new file under the old name, and returns it open.
+
+    Through user space: a copy made by the file system (reflink, copy_file_range) could share the
+    very blocks that never got the bytes.
+    """
+    fd = disk.create(unfinished(file.path))
+    try:
+        disk.allocate(fd, max(segment_bytes, end))
+        for offset in range(0, end, _COPY_BYTES):
+            disk.write(fd, [file.read(offset, min(_COPY_BYTES, end - offset))], offset)
+        disk.sync_file(fd)
+        disk.rename(unfinished(file.path), file.path)
+        disk.sync_directory(directory)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _fold(
+    directory: Path, begin: Position, numbers: Sequence[int], end: Position, store: BlockStore
+) -> Iterator[tuple[int, bytes]]:
+    """The core records from `begin` to `end`; blocks go to the store as their records pass."""
+    position = begin
+    try:
+        for _, group in walk(directory, begin, numbers):
+            _require_sound(directory, group)
+            yield from _records(group, position.sequence, store)
+            position = group.end
+    except BrokenLogError as broken:
+        raise refusal(directory, broken.flaw) from broken
+    assert position[2:] == end[2:], "the last segment was rewritten up to its last group"
+
+
+def _records(group: Group, sequence: int, store: BlockStore) -> Iterator[tuple[int, bytes]]:
+    for record in group.records:
+        header = record.header
+        core = header.kind == CORE
+        if record.block_id is not None:
+            location = Location(
+                group.end.segment, record.bulk_offset, header.bulk_length, header.bulk_crc
+            )
+            (store.place if core else store.move)(record.block_id, location)
+        if core:
+            sequence += 1
+            yield sequence, record.payload
+
+
+def _require_sound(directory: Path, group: Group) -> None:
+    for flaw in group.flaws:
+        raise refusal(directory, flaw)

@@ -1,0 +1,194 @@
+"""`AdminService`: exchanges, queues, bindings and browse (Q1-Q5), one core command or query per call."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ackq import __version__
+from ackq.errors import InvalidArgumentError
+from ackq.v1 import admin_pb2 as pb
+from ackq.v1 import messages_pb2
+from ackq.wire import frame
+from ackq_broker.core import commands
+from ackq_broker.service.sending import send_pieces
+from ackq_broker.service.clock import age_ms
+from ackq_broker.service.engine import Engine
+from ackq_broker.service.rpc import Write
+
+_OVERFLOW: Final = {
+    pb.OVERFLOW_UNSPECIFIED: "reject-publish",
+    pb.OVERFLOW_REJECT_PUBLISH: "reject-publish",
+    pb.OVERFLOW_DROP_HEAD: "drop-head",
+}
+_OVERFLOW_OUT: Final = {name: value for value, name in _OVERFLOW.items()}
+_KIND: Final = {
+    pb.EXCHANGE_TYPE_DIRECT: "direct",
+    pb.EXCHANGE_TYPE_FANOUT: "fanout",
+    pb.EXCHANGE_TYPE_TOPIC: "topic",
+}
+_KIND_OUT: Final = {name: value for value, name in _KIND.items()}
+
+
+class AdminService:
+    """What operators and set-up code call.
+
+    Args:
+        engine: Decides and reads.
+        sync_mode: How the journal syncs, as `ServerInfo` tells it.
+    """
+
+    def __init__(self, engine: Engine, sync_mode: str) -> None:
+        self._engine = engine
+        self._sync_mode = sync_mode
+
+    async def server_info(self, _: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
+        """The broker itself."""
+        return pb.ServerInfoResponse(
+            version=__version__,
+            history_id=self._engine.history_id,
+            sequence=await self._engine.query(lambda: self._engine.core.sequence),
+            synced=self._engine.gate.synced,
+            sync_mode=self._sync_mode,
+        )
+
+    # --- queues ---
+
+    async def declare_queue(self, request: pb.DeclareQueueRequest) -> pb.DeclareQueueResponse:
+        """Makes a queue, or confirms that it exists (Q1)."""
+        reply: commands.DeclaredQueue = await self._engine.call(
+            commands.DeclareQueue(request.queue, _properties(request.properties), request.passive)
+        )
+        return pb.DeclareQueueResponse(queue_id=reply.queue_id, created=reply.created)
+
+    async def delete_queue(self, request: pb.DeleteQueueRequest) -> pb.DeleteQueueResponse:
+        """Removes a queue (Q4)."""
+        reply: commands.DeletedQueue = await self._engine.call(
+            commands.DeleteQueue(request.queue, request.force, request.if_empty)
+        )
+        return pb.DeleteQueueResponse(ready=reply.ready, unacked=reply.unacked)
+
+    async def purge_queue(self, request: pb.PurgeQueueRequest) -> pb.PurgeQueueResponse:
+        """Removes a queue's ready messages (Q4)."""
+        purged: int = await self._engine.call(commands.PurgeQueue(request.queue))
+        return pb.PurgeQueueResponse(purged=purged)
+
+    async def list_queues(self, request: pb.ListQueuesRequest) -> pb.ListQueuesResponse:
+        """All queues, or one."""
+        found = await self._engine.query(lambda: self._engine.core.queues(request.queue))
+        now_us = self._engine.clock.now_us()
+        return pb.ListQueuesResponse(queues=[_queue_info(queue, now_us) for queue in found])
+
+    # --- exchanges ---
+
+    async def declare_exchange(
+        self, request: pb.DeclareExchangeRequest
+    ) -> pb.DeclareExchangeResponse:
+        """Makes an exchange, or confirms that it exists (Q2)."""
+        if request.type not in _KIND:
+            raise InvalidArgumentError(
+                f"Exchange '{request.exchange}' needs a type: direct, fanout or topic.",
+                exchange=request.exchange,
+            )
+        created: bool = await self._engine.call(
+            commands.DeclareExchange(request.exchange, _KIND[request.type], request.durable)
+        )
+        return pb.DeclareExchangeResponse(created=created)
+
+    async def delete_exchange(self, request: pb.DeleteExchangeRequest) -> pb.DeleteExchangeResponse:
+        """Removes an exchange and its bindings."""
+        bindings: int = await self._engine.call(commands.DeleteExchange(request.exchange))
+        return pb.DeleteExchangeResponse(bindings=bindings)
+
+    async def list_exchanges(self, _: pb.ListExchangesRequest) -> pb.ListExchangesResponse:
+        """All exchanges with their bindings."""
+        found = await self._engine.query(lambda: self._engine.core.exchanges())
+        return pb.ListExchangesResponse(exchanges=[_exchange_info(each) for each in found])
+
+    async def bind(self, request: pb.BindRequest) -> pb.BindResponse:
+        """Binds a queue to an exchange."""
+        created: bool = await self._engine.call(
+            commands.Bind(request.exchange, request.queue, request.binding_key)
+        )
+        return pb.BindResponse(created=created)
+
+    async def unbind(self, request: pb.UnbindRequest) -> pb.UnbindResponse:
+        """Removes a binding."""
+        removed: bool = await self._engine.call(
+            commands.Unbind(request.exchange, request.queue, request.binding_key)
+        )
+        return pb.UnbindResponse(removed=removed)
+
+    # --- browse ---
+
+    async def plan_browse(self, request: pb.PlanBrowseRequest) -> pb.PlanBrowseResponse:
+        """Where a queue can be cut for a parallel browse."""
+        chunks = await self._engine.query(lambda: self._engine.core.plan_browse(request.queue))
+        return pb.PlanBrowseResponse(chunks=[pb.BrowseChunk(**chunk._asdict()) for chunk in chunks])
+
+    async def browse(
+        self, request: pb.BrowseRequest, write: Write[frame.Frame[messages_pb2.DeliveryRuns]]
+    ) -> None:
+        """Reads without consuming (Q5)."""
+        pieces = self._engine.core.browse(
+            request.queue, request.first_position, request.last_position, request.max_messages
+        )
+        await send_pieces(self._engine, pieces, request.columns, write, browse=True)
+
+
+def _properties(properties: pb.QueueProperties) -> commands.QueueProperties:
+    """Queue properties as the core has them."""
+    if properties.overflow not in _OVERFLOW:
+        raise InvalidArgumentError(
+            f"Overflow {properties.overflow} is not known; choose reject-publish or drop-head."
+        )
+    return commands.QueueProperties(
+        durable=properties.durable,
+        max_length=properties.max_length,
+        max_bytes=properties.max_bytes,
+        overflow=_OVERFLOW[properties.overflow],
+        message_ttl_ms=properties.message_ttl_ms,
+        expires_ms=properties.expires_ms,
+        delivery_limit=properties.delivery_limit,
+        dead_letter_queue=properties.dead_letter_queue,
+        redelivery_delay_ms=properties.redelivery_delay_ms,
+        redelivery_delay_max_ms=properties.redelivery_delay_max_ms,
+        drop_on_limit=properties.drop_on_limit,
+    )
+
+
+def _queue_info(queue: commands.QueueInfo, now_us: int) -> pb.QueueInfo:
+    properties = queue.properties
+    return pb.QueueInfo(
+        queue=queue.queue,
+        queue_id=queue.queue_id,
+        properties=pb.QueueProperties(
+            durable=properties.durable,
+            max_length=properties.max_length,
+            max_bytes=properties.max_bytes,
+            overflow=_OVERFLOW_OUT[properties.overflow],
+            message_ttl_ms=properties.message_ttl_ms,
+            expires_ms=properties.expires_ms,
+            delivery_limit=properties.delivery_limit,
+            dead_letter_queue=properties.dead_letter_queue,
+            redelivery_delay_ms=properties.redelivery_delay_ms,
+            redelivery_delay_max_ms=properties.redelivery_delay_max_ms,
+            drop_on_limit=properties.drop_on_limit,
+        ),
+        ready=queue.ready,
+        unacked=queue.unacked,
+        staged=queue.staged,
+        payload_bytes=queue.payload_bytes,
+        oldest_age_ms=age_ms(queue.oldest_us, now_us),
+        sessions=queue.sessions,
+        published=queue.published,
+        accepted=queue.accepted,
+    )
+
+
+def _exchange_info(exchange: commands.ExchangeInfo) -> pb.ExchangeInfo:
+    return pb.ExchangeInfo(
+        exchange=exchange.exchange,
+        type=_KIND_OUT[exchange.kind],
+        durable=exchange.durable,
+        bindings=[pb.Binding(queue=queue, binding_key=key) for queue, key in exchange.bindings],
+    )

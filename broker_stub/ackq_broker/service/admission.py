@@ -1,0 +1,119 @@
+"""Which rows of a frame the broker does not take, and why (P8): the limits of `ackq.limits` for messages (I6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackq import limits
+from ackq.errors import AckqError, LimitError, MessageTooLargeError, SchemaError, UnsupportedError
+from ackq.v1 import messages_pb2 as pb
+from ackq.wire import block
+
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Refusal(NamedTuple):
+    """Rows, as ascending row indices of a frame, that are refused together."""
+
+    rows: Rows
+    reason: AckqError
+
+
+def refusals_of(decoded: block.Block) -> tuple[Refusal, ...]:
+    """Every row that is over a limit or asks for what this broker does not do; each row at most once."""
+    whole_frame = _frame_refusal(decoded)
+    if whole_frame is not None:
+        return (Refusal(np.arange(decoded.header.rows), whole_frame),)
+    left = np.ones(decoded.header.rows, np.bool_)
+    found = []
+    for mask, reason in (*_too_large(decoded), *_long_routing_keys(decoded), *_with_ttl(decoded)):
+        refused = mask.to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(refused & left)
+        left &= ~refused
+        if len(rows):
+            found.append(Refusal(rows, reason))
+    return tuple(found)
+
+
+def _frame_refusal(decoded: block.Block) -> AckqError | None:
+    """Why the frame as a whole is refused."""
+    header, batch = decoded
+    if header.rows > limits.MAX_FRAME_ROWS:
+        return LimitError(
+            f"The frame holds {header.rows} rows; the broker takes {limits.MAX_FRAME_ROWS}."
+            " Send smaller frames.",
+            limit=limits.MAX_FRAME_ROWS,
+        )
+    if header.columns >> pb.COLUMN_EXPIRES_AT & 1:
+        return SchemaError(
+            "The column 'expires_at' is set by the broker alone; leave it out.", column="expires_at"
+        )
+    if header.columns >> pb.COLUMN_ROUTING_KEY & 1 and (
+        header.rows > limits.MAX_DISTINCT_ROUTES_PER_FRAME
+    ):
+        distinct = pc.count_distinct(batch.column("routing_key")).as_py()
+        if distinct > limits.MAX_DISTINCT_ROUTES_PER_FRAME:
+            return LimitError(
+                f"The frame holds {distinct} distinct routing keys; the broker takes"
+                f" {limits.MAX_DISTINCT_ROUTES_PER_FRAME}. Send smaller frames.",
+                limit=limits.MAX_DISTINCT_ROUTES_PER_FRAME,
+            )
+    return None
+
+
+def _too_large(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqError]]:
+    """Rows over the size of a message, or of its headers."""
+    header, batch = decoded
+    if header.payload_bytes > limits.MAX_MESSAGE_BYTES:
+        yield _over(
+            block.row_bytes(batch), limits.MAX_MESSAGE_BYTES, "message", "bytes; split its body"
+        )
+    if header.columns >> pb.COLUMN_HEADERS & 1:
+        headers = batch.select(["headers"])
+        if block.payload_bytes(headers) > limits.MAX_HEADER_BYTES:
+            yield _over(
+                block.row_bytes(headers),
+                limits.MAX_HEADER_BYTES,
+                "message's headers",
+                "bytes; put large values in the body",
+            )
+
+
+def _long_routing_keys(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqError]]:
+    """Rows whose routing key is over its limit."""
+    header, batch = decoded
+    if header.columns >> pb.COLUMN_ROUTING_KEY & 1:
+        sizes = pc.fill_null(pc.binary_length(batch.column("routing_key")), 0)
+    else:
+        sizes = pa.repeat(pa.scalar(len(header.routing_key.encode())), header.rows)
+    if pc.max(sizes).as_py() > limits.MAX_ROUTING_KEY_BYTES:
+        yield _over(sizes, limits.MAX_ROUTING_KEY_BYTES, "routing key", "bytes; use a shorter one")
+
+
+def _with_ttl(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqError]]:
+    """Rows with a time to live, which this broker does not keep."""
+    if decoded.header.columns >> pb.COLUMN_TTL_MS & 1:
+        yield (
+            pc.greater(pc.fill_null(decoded.batch.column("ttl_ms"), 0), 0),
+            UnsupportedError(
+                "This broker does not expire messages; publish without 'ttl_ms'.", column="ttl_ms"
+            ),
+        )
+
+
+def _over(sizes: pa.Array, limit: int, what: str, remedy: str) -> tuple[pa.Array, AckqError]:
+    """The rows whose size is over a limit, and the refusal that names the largest."""
+    largest = pc.max(sizes).as_py()
+    return (
+        pc.greater(sizes, limit),
+        MessageTooLargeError(
+            f"A {what} of {largest} bytes is over the limit of {limit} {remedy}.",
+            size=largest,
+            limit=limit,
+        ),
+    )

@@ -1,0 +1,160 @@
+"""Frames of a fetch or a browse, built from the pieces the core names.
+
+Invariant: a frame's `DeliveryRuns` describe exactly the rows of its block, in order. A block that is wanted whole leaves
+as the bytes that are on disk, never decoded (K7); parts and small blocks are cut and merged to about
+`FRAME_TARGET_BYTES` or `FRAME_TARGET_ROWS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ackq import limits
+from ackq.errors import BlockNotFoundError
+from ackq.v1 import messages_pb2 as pb
+from ackq.wire import block, columns, frame
+from ackq_broker.core.commands import Piece, Run
+from ackq_broker.service.merge import merge
+
+DeliveryFrame = frame.Frame[pb.DeliveryRuns]
+
+# ttl_ms became expires_at at the broker; a consumer never sees it.
+_VISIBLE: Final = columns.STORED_MASK & ~(1 << pb.COLUMN_TTL_MS)
+# A piece this large is a frame of its own.
+_LARGE_BYTES: Final = limits.FRAME_TARGET_BYTES // 2
+_LARGE_ROWS: Final = limits.FRAME_TARGET_ROWS // 2
+
+
+class _Loaded(NamedTuple):
+    """A piece with its block's bytes; `payload_bytes` is estimated where it is a part of the block."""
+
+    piece: Piece
+    header: pb.BlockHeader
+    data: bytes
+    rows: int
+    payload_bytes: int
+
+    @property
+    def large(self) -> bool:
+        return self.payload_bytes >= _LARGE_BYTES or self.rows >= _LARGE_ROWS
+
+    @property
+    def whole(self) -> bool:
+        return self.piece.rows == (0, self.header.rows)
+
+
+class FrameBuilder:
+    """Turns pieces into frames, one at a time. Its calls block on reads: they belong in a worker thread.
+
+    Args:
+        pieces: In tag (or position) order.
+        read_block: A block's stored bytes by its id.
+        wanted: Bit set of `Column` values; 0 means all.
+        browse: Say of each run whether it is leased, and leave out what was settled meanwhile (Q5).
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        read_block: Callable[[int], bytes],
+        wanted: int = 0,
+        *,
+        browse: bool = False,
+    ) -> None:
+        self._pieces = pieces
+        self._read_block = read_block
+        self._browse = browse
+        self._visible = wanted & _VISIBLE if wanted else _VISIBLE
+        self._at = 0
+        self._last_read: tuple[int, bytes] = (-1, b"")
+        self._ahead: _Loaded | None = None
+
+    def next_frame(self) -> DeliveryFrame | None:
+        """The next frame; None after the last."""
+        group: list[_Loaded] = []
+        size = rows = 0
+        while (loaded := self._ahead or self._load()) is not None:
+            self._ahead = None
+            if group and loaded.large:
+                self._ahead = loaded
+                break
+            group.append(loaded)
+            size += loaded.payload_bytes
+            rows += loaded.rows
+            if (
+                loaded.large
+                or size >= limits.FRAME_TARGET_BYTES
+                or rows >= limits.FRAME_TARGET_ROWS
+            ):
+                break
+        return self._build(group) if group else None
+
+    def _load(self) -> _Loaded | None:
+        while self._at < len(self._pieces):
+            piece = self._pieces[self._at]
+            self._at += 1
+            try:
+                data = self._read(piece.block_id)
+            except BlockNotFoundError:
+                if not self._browse:
+                    raise
+                continue
+            header, _ = block.split(data)
+            rows = piece.rows[1] if isinstance(piece.rows, tuple) else len(piece.rows)
+            return _Loaded(piece, header, data, rows, header.payload_bytes * rows // header.rows)
+        return None
+
+    def _read(self, block_id: int) -> bytes:
+        """A block; one that several pieces in a row are of is read once."""
+        if self._last_read[0] != block_id:
+            self._last_read = (block_id, self._read_block(block_id))
+        return self._last_read[1]
+
+    def _build(self, group: list[_Loaded]) -> DeliveryFrame:
+        runs = delivery_runs([loaded.piece for loaded in group], browse=self._browse)
+        assert sum(runs.rows) == sum(loaded.rows for loaded in group)
+        first = group[0]
+        if len(group) == 1 and first.whole and not first.header.columns & ~self._visible:
+            return frame.Frame(runs, first.data)
+        return frame.Frame(runs, merge([_cut(loaded) for loaded in group], self._visible))
+
+
+def delivery_runs(pieces: Sequence[Piece], *, browse: bool = False) -> pb.DeliveryRuns:
+    """The frame header of pieces; runs that continue one another become one."""
+    queues: dict[str, int] = {}
+    joined: list[tuple[int, Run]] = []
+    for piece in pieces:
+        queue = queues.setdefault(piece.queue, len(queues))
+        for run in piece.runs:
+            if joined:
+                last_queue, last = joined[-1]
+                if (
+                    last_queue == queue
+                    and last._replace(first_tag=last.first_tag + last.rows, rows=run.rows) == run
+                ):
+                    joined[-1] = (queue, last._replace(rows=last.rows + run.rows))
+                    continue
+            joined.append((queue, run))
+    return pb.DeliveryRuns(
+        first_tag=[run.first_tag for _, run in joined],
+        rows=[run.rows for _, run in joined],
+        delivery_count=[run.delivery_count for _, run in joined],
+        queue_index=[queue for queue, _ in joined],
+        queues=list(queues),
+        leased=[run.leased for _, run in joined] if browse else (),
+    )
+
+
+def _cut(loaded: _Loaded) -> block.Block:
+    """The rows a piece wants of its block."""
+    header, batch = block.decode(loaded.data)
+    rows = loaded.piece.rows
+    if loaded.whole:
+        return block.Block(header, batch)
+    if isinstance(rows, tuple):
+        return block.Block(header, batch.slice(*rows))
+    return block.Block(header, batch.take(pa.array(np.ascontiguousarray(rows, dtype=np.uint32))))

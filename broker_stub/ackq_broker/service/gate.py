@@ -1,0 +1,45 @@
+"""The synced gate: holds every answer back until the journal has synced what the answer depends on (I1)."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+
+
+class SyncGate:
+    """Answers waiting for the disk, released in sequence order, in bulk per sync.
+
+    Lives on one event loop; `advance` is called there after every sync of the journal.
+
+    Args:
+        synced: The journal sequence that is on disk already.
+    """
+
+    def __init__(self, synced: int) -> None:
+        self.synced = synced
+        self._waiting: list[tuple[int, int, Callable[[], object]]] = []
+        self._order = 0
+
+    def when(self, sequence: int, release: Callable[[], object]) -> None:
+        """Call `release` once `sequence` is synced: at once when it is, else in the turn of that sync."""
+        if sequence <= self.synced:
+            release()
+            return
+        self._order += 1
+        heapq.heappush(self._waiting, (sequence, self._order, release))
+
+    async def wait(self, sequence: int) -> None:
+        """Return once `sequence` is synced."""
+        if sequence <= self.synced:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.when(sequence, lambda: None if done.done() else done.set_result(None))
+        await done
+
+    def advance(self, synced: int) -> None:
+        """Everything up to `synced` is on disk: release what waited for it."""
+        assert synced >= self.synced, (synced, self.synced)
+        self.synced = synced
+        while self._waiting and self._waiting[0][0] <= synced:
+            heapq.heappop(self._waiting)[2]()

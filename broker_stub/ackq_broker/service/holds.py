@@ -1,0 +1,117 @@
+"""The liveness streams of session holders: signs of life in, and the end of the stream for a holder that was replaced (S3).
+
+Invariant: the stream of a replaced holder ends with the error that names the new one, once that is on disk (I1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ackq import limits
+from ackq.errors import AckqError, BrokerUnavailableError, InvalidArgumentError
+from ackq.v1 import sessions_pb2 as pb
+from ackq_broker.service.engine import Engine
+from ackq_broker.service.liveness import Liveness
+from ackq_broker.service.rpc import Read, Write
+from ackq_broker.service.streams import Inbox, alongside
+
+_INBOX_BYTES: Final = 64 * limits.KIB
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Stream:
+    """One open liveness stream: who it says holds the session, and where its requests wait."""
+
+    holder: pb.HoldRequest
+    inbox: Inbox[pb.HoldRequest]
+
+
+class Holds:
+    """All open liveness streams, by incarnation.
+
+    Args:
+        engine: Knows who holds which session.
+        liveness: Which holders count as live. Every holder of the journal is taken as heard now: the time the broker
+            was down is not theirs.
+    """
+
+    def __init__(self, engine: Engine, liveness: Liveness) -> None:
+        self._engine = engine
+        self._liveness = liveness
+        self._streams: dict[str, set[_Stream]] = {}
+        for session in engine.core.sessions():
+            if session.holder is not None:
+                liveness.attached(session.incarnation, session.holder.token)
+
+    def incumbent(self, session: str, incarnation: str) -> str:
+        """The incarnation whose holder a caller with this session name and incarnation meets; empty for none."""
+        found = self._engine.core.incumbent(session, incarnation)
+        return found[0] if found is not None else ""
+
+    def live(self, incarnation: str) -> bool:
+        """Whether the holder of an incarnation counts as live."""
+        return self._liveness.live(incarnation)
+
+    def changed(self, before: str, after: str = "", token: bytes = b"") -> None:
+        """A command met the incarnation `before` and left the session in `after`, held by `token`; empty means none.
+
+        The streams of holders that were replaced end.
+        """
+        if before != after:
+            self._liveness.forget(before)
+        if after:
+            self._liveness.attached(after, token)
+        for stream in self._streams.get(before, ()):
+            try:
+                self._check(stream.holder)
+            except AckqError as error:
+                stream.inbox.fail(error)
+
+    async def hold(self, read: Read[pb.HoldRequest], write: Write[pb.HoldResponse]) -> None:
+        """Serve one holder's stream until it half-closes.
+
+        Raises:
+            FencedError: Another holder took the session over.
+            SessionNotFoundError: The session ended.
+        """
+        first = await read()
+        if first is None:
+            raise InvalidArgumentError("A hold stream begins with the session it holds.")
+        self._check(first)
+        stream = _Stream(first, Inbox(_INBOX_BYTES))
+        alive = self._liveness.opened(first.incarnation, first.token)
+        streams = self._streams.setdefault(first.incarnation, set())
+        streams.add(stream)
+
+        async def receive() -> None:
+            request: pb.HoldRequest | None = first
+            while request is not None:
+                await stream.inbox.put(request, request.ByteSize())
+                request = await read()
+            stream.inbox.close()
+
+        async def answer() -> None:
+            while await stream.inbox.take():
+                self._liveness.heard(alive)
+                self._check(first)
+                await self._engine.settled()
+                await write(pb.HoldResponse(heartbeat_ms=limits.HEARTBEAT_SEND_MS))
+
+        def stop() -> None:
+            stream.inbox.fail(BrokerUnavailableError("The broker is shutting down; hold again."))
+
+        try:
+            with self._engine.listening(alarm=lambda _: None, stop=stop):
+                await alongside(answer(), receive())
+        finally:
+            self._liveness.cut(alive)
+            streams.remove(stream)
+            if not streams:
+                del self._streams[first.incarnation]
+
+    def _check(self, holder: pb.HoldRequest) -> None:
+        """Refuses who does not hold the session (any more)."""
+        self._engine.core.check_holder(
+            holder.session, holder.incarnation, holder.epoch, holder.token
+        )

@@ -1,0 +1,56 @@
+"""`PublishingService`: publishers' streams, stages, and the commit or abort of a writer's batch."""
+
+from __future__ import annotations
+
+from ackq.v1 import publishing_pb2 as pb
+from ackq.wire import frame
+from ackq_broker.core import commands
+from ackq_broker.service.engine import Engine
+from ackq_broker.service.publish_stream import PublishStream
+from ackq_broker.service.rpc import Read, Write
+from ackq_broker.service.stage_stream import StageStream
+
+
+class PublishingService:
+    """Rules P1-P14, K3, K12."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._live: dict[bytes, PublishStream] = {}
+
+    async def publish(
+        self,
+        read: Read[frame.Frame[pb.PublishHeader]],
+        write: Write[frame.Frame[pb.PublishAnswer]],
+    ) -> None:
+        """A publisher's stream."""
+        await PublishStream(self._engine, self._live, read, write).run()
+
+    async def stage(
+        self, read: Read[frame.Frame[pb.StageHeader]], write: Write[pb.StageResponse]
+    ) -> None:
+        """An upload of one task's rows."""
+        await StageStream(self._engine, read, write).run()
+
+    async def commit_batch(self, request: pb.CommitBatchRequest) -> pb.CommitBatchResponse:
+        """Makes the named stages visible together (K3)."""
+        reply: commands.CommittedBatch = await self._engine.call(
+            commands.CommitBatch(
+                request.writer,
+                request.batch_id,
+                request.run_id,
+                request.execution_id,
+                tuple(
+                    commands.StageRef(stage.stage_id, stage.rows, stage.payload_bytes)
+                    for stage in request.stages
+                ),
+            )
+        )
+        return pb.CommitBatchResponse(rows=reply.rows, repeated=reply.repeated)
+
+    async def abort_batch(self, request: pb.AbortBatchRequest) -> pb.AbortBatchResponse:
+        """Drops the named stages; never un-commits (K3)."""
+        dropped: int = await self._engine.call(
+            commands.AbortBatch(request.writer, request.batch_id, tuple(request.stage_ids))
+        )
+        return pb.AbortBatchResponse(dropped=dropped)

@@ -1,0 +1,60 @@
+"""The root of the command line and the commands that belong to no group."""
+
+from __future__ import annotations
+
+import click
+
+from ackq import __version__
+from ackq.cli.context import DEFAULT_ENDPOINT, Group, Target, connected, security_options
+from ackq.cli.exchanges import bind, exchange, unbind
+from ackq.cli.output import as_dict, print_fields, print_json
+from ackq.cli.publish import publish
+from ackq.cli.queues import queue
+from ackq.cli.sessions import session
+from ackq.client import Security
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--endpoint",
+    metavar="HOST:PORT",
+    envvar="ACKQ_ENDPOINT",
+    default=DEFAULT_ENDPOINT,
+    show_default=True,
+    show_envvar=True,
+    help="The broker.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@security_options
+@click.version_option(__version__, prog_name="ackq")
+@click.pass_context
+def ackq(
+    ctx: click.Context,
+    *,
+    endpoint: str,
+    as_json: bool,
+    tls: bool,
+    ca: str,
+    cert: str,
+    key: str,
+    server_name: str,
+) -> None:
+    """Administer an ackq broker and publish to it."""
+    security = Security(tls=tls, ca=ca, cert=cert, key=key, server_name=server_name)
+    ctx.obj = Target(endpoint, security, as_json)
+
+
+@ackq.command()
+@connected
+def info(target: Target) -> None:
+    """Show the broker's version, history and journal position."""
+    with target.admin() as admin:
+        fields = as_dict(admin.info())
+    if target.as_json:
+        print_json(fields)
+    else:
+        print_fields(fields)
+
+
+for each in (queue, exchange, bind, unbind, publish, session):
+    ackq.add_command(each)

@@ -1,0 +1,100 @@
+"""`ackq exchange`, `ackq bind` and `ackq unbind`: how messages find their queues (Q2)."""
+
+from __future__ import annotations
+
+import click
+
+from ackq.cli.context import Group, Target, connected
+from ackq.cli.output import as_dict, print_json, print_table
+
+
+@click.group(cls=Group)
+def exchange() -> None:
+    """Exchanges."""
+
+
+@exchange.command()
+@click.argument("name")
+@click.option(
+    "--kind",
+    type=click.Choice(["direct", "fanout", "topic"]),
+    default="topic",
+    show_default=True,
+    help="How it matches routing keys.",
+)
+@click.option("--durable/--no-durable", default=True, show_default=True, help="Survives a restart.")
+@connected
+def declare(target: Target, *, name: str, kind: str, durable: bool) -> None:
+    """Make the exchange NAME, or confirm that one of this kind exists."""
+    with target.admin() as admin:
+        created = admin.declare_exchange(name, kind, durable=durable).created
+    if target.as_json:
+        print_json({"exchange": name, "created": created})
+    else:
+        click.echo(f"exchange '{name}' {'created' if created else 'exists'}")
+
+
+@exchange.command("list")
+@connected
+def list_exchanges(target: Target) -> None:
+    """List the exchanges with their bindings."""
+    with target.admin() as admin:
+        found = [as_dict(each) for each in admin.exchanges()]
+    if target.as_json:
+        print_json(found)
+        return
+    print_table(
+        ("EXCHANGE", "KIND", "DURABLE", "QUEUE", "BINDING KEY"),
+        (
+            (each["exchange"], each["type"], each["durable"], bound["queue"], bound["binding_key"])
+            for each in found
+            for bound in each["bindings"] or [{"queue": "", "binding_key": ""}]
+        ),
+    )
+
+
+@exchange.command()
+@click.argument("name")
+@connected
+def delete(target: Target, *, name: str) -> None:
+    """Remove the exchange NAME and its bindings."""
+    with target.admin() as admin:
+        bindings = admin.delete_exchange(name)
+    if target.as_json:
+        print_json({"exchange": name, "bindings": bindings})
+    else:
+        click.echo(f"exchange '{name}' deleted with {bindings} bindings")
+
+
+@click.command()
+@click.argument("exchange")
+@click.argument("queue")
+@click.argument("binding_key", default="")
+@connected
+def bind(target: Target, *, exchange: str, queue: str, binding_key: str) -> None:
+    """Bind QUEUE to EXCHANGE by BINDING_KEY (topic: `*` is one word, `#` any number)."""
+    with target.admin() as admin:
+        created = admin.bind(exchange, queue, binding_key)
+    if target.as_json:
+        print_json(_binding(exchange, queue, binding_key) | {"created": created})
+    else:
+        click.echo(f"binding {'created' if created else 'exists'}")
+
+
+@click.command()
+@click.argument("exchange")
+@click.argument("queue")
+@click.argument("binding_key", default="")
+@connected
+def unbind(target: Target, *, exchange: str, queue: str, binding_key: str) -> None:
+    """Remove the binding of QUEUE to EXCHANGE by BINDING_KEY."""
+    with target.admin() as admin:
+        removed = admin.unbind(exchange, queue, binding_key)
+    if target.as_json:
+        print_json(_binding(exchange, queue, binding_key) | {"removed": removed})
+    else:
+        click.echo("binding removed" if removed else "there was no such binding")
+
+
+def _binding(exchange: str, queue: str, binding_key: str) -> dict[str, object]:
+    return {"exchange": exchange, "queue": queue, "binding_key": binding_key}

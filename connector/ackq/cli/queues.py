@@ -1,0 +1,145 @@
+"""`ackq queue`: declares, lists, shows, empties, deletes and peeks into queues (Q1, Q3-Q5)."""
+
+from __future__ import annotations
+
+import click
+
+from ackq.cli.context import Group, Target, connected
+from ackq.cli.output import age, as_dict, plain_row, preview, print_fields, print_json, print_table
+from ackq.wire.columns import BROWSED
+
+
+@click.group(cls=Group)
+def queue() -> None:
+    """Queues."""
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--durable/--no-durable", default=True, show_default=True, help="Survives a restart.")
+@click.option("--max-length", type=click.IntRange(0), default=0, help="Bound on messages.")
+@click.option("--max-bytes", type=click.IntRange(0), default=0, help="Bound on payload bytes.")
+@click.option(
+    "--overflow",
+    type=click.Choice(["reject-publish", "drop-head"]),
+    default="reject-publish",
+    show_default=True,
+    help="What happens at the bound.",
+)
+@click.option("--message-ttl-ms", type=click.IntRange(0), default=0, help="Messages expire.")
+@click.option("--expires-ms", type=click.IntRange(0), default=0, help="The unused queue goes.")
+@click.option("--delivery-limit", type=click.IntRange(0), default=0, help="FAILED deliveries.")
+@click.option("--dead-letter-queue", default="", help="For rejected and over-limit messages.")
+@click.option("--redelivery-delay-ms", type=click.IntRange(0), default=0, help="First delay.")
+@click.option("--redelivery-delay-max-ms", type=click.IntRange(0), default=0, help="Largest one.")
+@click.option("--drop-on-limit", is_flag=True, help="Drop at the limit, with no dead-letter queue.")
+@click.option("--passive", is_flag=True, help="Only check that the queue exists.")
+@connected
+def declare(target: Target, *, name: str, **properties: object) -> None:
+    """Make the queue NAME, or confirm that it exists with these properties."""
+    with target.admin() as admin:
+        done = admin.declare_queue(name, **properties)  # type: ignore[arg-type]
+    if target.as_json:
+        print_json({"queue": name, **as_dict(done)})
+    else:
+        click.echo(f"queue '{name}' {'created' if done.created else 'exists'}")
+
+
+@queue.command("list")
+@connected
+def list_queues(target: Target) -> None:
+    """List the queues."""
+    with target.admin() as admin:
+        found = admin.queues()
+    if target.as_json:
+        print_json([as_dict(each) for each in found])
+        return
+    print_table(
+        ("QUEUE", "READY", "UNACKED", "STAGED", "BYTES", "OLDEST", "DURABLE", "SESSIONS"),
+        (
+            (
+                each.queue,
+                each.ready,
+                each.unacked,
+                each.staged,
+                each.payload_bytes,
+                age(each.oldest_age_ms),
+                each.properties.durable,
+                list(each.sessions),
+            )
+            for each in found
+        ),
+    )
+
+
+@queue.command()
+@click.argument("name")
+@connected
+def show(target: Target, *, name: str) -> None:
+    """Show the queue NAME with its properties."""
+    with target.admin() as admin:
+        fields = as_dict(admin.queue(name))
+    if target.as_json:
+        print_json(fields)
+    else:
+        properties = fields.pop("properties")
+        print_fields({**fields, **properties})
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Also when sessions, stages or messages use it.")
+@click.option("--if-empty", is_flag=True, help="Refuse unless it holds no message.")
+@connected
+def delete(target: Target, *, name: str, force: bool, if_empty: bool) -> None:
+    """Remove the queue NAME."""
+    with target.admin() as admin:
+        gone = as_dict(admin.delete_queue(name, force=force, if_empty=if_empty))
+    if target.as_json:
+        print_json({"queue": name, **gone})
+    else:
+        click.echo(f"queue '{name}' deleted: ready={gone['ready']} unacked={gone['unacked']}")
+
+
+@queue.command()
+@click.argument("name")
+@connected
+def purge(target: Target, *, name: str) -> None:
+    """Remove the ready messages of the queue NAME."""
+    with target.admin() as admin:
+        purged = admin.purge_queue(name)
+    if target.as_json:
+        print_json({"queue": name, "purged": purged})
+    else:
+        click.echo(f"queue '{name}' purged: {purged} messages")
+
+
+@queue.command()
+@click.argument("name")
+@click.option("-n", "--count", type=click.IntRange(1), default=10, show_default=True)
+@click.option("--position", type=click.IntRange(1), default=1, help="From this position on.")
+@connected
+def peek(target: Target, *, name: str, count: int, position: int) -> None:
+    """Show messages of the queue NAME without consuming them."""
+    with target.admin() as admin:
+        batches = admin.browse(
+            name, first_position=position, max_messages=count, columns=tuple(BROWSED)
+        )
+        rows = [row for batch in batches for row in batch.to_pylist()]
+    if target.as_json:
+        print_json([plain_row(row) for row in rows])
+        return
+    print_table(
+        ("POSITION", "LEASED", "DELIVERIES", "ROUTING KEY", "MESSAGE ID", "BODY"),
+        (
+            (
+                row["position"],
+                row["leased"],
+                row["delivery_count"],
+                row["routing_key"],
+                row["message_id"] or "",
+                preview(row["body"]),
+            )
+            for row in rows
+        ),
+    )

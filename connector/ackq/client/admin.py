@@ -1,0 +1,318 @@
+"""Administers a broker: exchanges, queues, bindings, browse, sessions. Rules Q1-Q5, S8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import grpc
+import pyarrow as pa
+from google.protobuf.message import Message
+
+from ackq.client import batches, calls, rpc_errors
+from ackq.client.channel import channel
+from ackq.client.security import Security
+from ackq.errors import InvalidArgumentError, QueueNotFoundError, SessionNotFoundError
+from ackq.v1 import admin_pb2 as pb
+from ackq.v1 import sessions_pb2
+from ackq.wire import columns as wire_columns
+
+T = TypeVar("T")
+
+OVERFLOWS: Final = {
+    "reject-publish": pb.OVERFLOW_REJECT_PUBLISH,
+    "drop-head": pb.OVERFLOW_DROP_HEAD,
+}
+EXCHANGE_KINDS: Final = {
+    "direct": pb.EXCHANGE_TYPE_DIRECT,
+    "fanout": pb.EXCHANGE_TYPE_FANOUT,
+    "topic": pb.EXCHANGE_TYPE_TOPIC,
+}
+
+
+class Admin:
+    """What operators and set-up code call. Every method may raise BrokerUnavailableError.
+
+    Args:
+        endpoint: `host:port`.
+        security: Transport security.
+        timeout_s: Per call.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        security: Security | None = None,
+        timeout_s: float = calls.REQUEST_TIMEOUT_S,
+    ) -> None:
+        self._endpoint = endpoint
+        self._timeout_s = timeout_s
+        self._channel = channel(endpoint, security)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing to do: the channel is shared by the process."""
+
+    # --- broker ---
+
+    def info(self) -> pb.ServerInfoResponse:
+        """The broker: version, history, journal position."""
+        return self._call("AdminService/ServerInfo", pb.ServerInfoRequest(), pb.ServerInfoResponse)
+
+    # --- queues ---
+
+    def declare_queue(
+        self,
+        name: str,
+        *,
+        durable: bool = True,
+        max_length: int = 0,
+        max_bytes: int = 0,
+        overflow: str = "reject-publish",
+        message_ttl_ms: int = 0,
+        expires_ms: int = 0,
+        delivery_limit: int = 0,
+        dead_letter_queue: str = "",
+        redelivery_delay_ms: int = 0,
+        redelivery_delay_max_ms: int = 0,
+        drop_on_limit: bool = False,
+        passive: bool = False,
+    ) -> pb.DeclareQueueResponse:
+        """Makes a queue, or confirms that one with these properties exists (Q1).
+
+        0 and "" mean none.
+
+        Args:
+            name: 1 to 255 bytes.
+            durable: Survives a restart.
+            max_length: Bound on messages.
+            max_bytes: Bound on payload bytes.
+            overflow: At the bound: "reject-publish" or "drop-head" (Q3).
+            message_ttl_ms: Messages expire so long after publish.
+            expires_ms: The queue goes when unused so long.
+            delivery_limit: FAILED deliveries allowed (C13).
+            dead_letter_queue: Where rejected and over-limit messages go.
+            redelivery_delay_ms: First delay (C14).
+            redelivery_delay_max_ms: Largest delay.
+            drop_on_limit: Without a dead-letter queue: drop at the delivery limit.
+            passive: Only check that it exists.
+
+        Raises:
+            PropertiesDifferError: It exists with other properties.
+            QueueNotFoundError: `passive`, and it does not exist.
+            InvalidArgumentError: A name or property is out of its range.
+            LimitError, UnsupportedError: The broker does not take it.
+        """
+        properties = pb.QueueProperties(
+            durable=durable,
+            max_length=max_length,
+            max_bytes=max_bytes,
+            overflow=_choice(OVERFLOWS, "overflow", overflow),
+            message_ttl_ms=message_ttl_ms,
+            expires_ms=expires_ms,
+            delivery_limit=delivery_limit,
+            dead_letter_queue=dead_letter_queue,
+            redelivery_delay_ms=redelivery_delay_ms,
+            redelivery_delay_max_ms=redelivery_delay_max_ms,
+            drop_on_limit=drop_on_limit,
+        )
+        request = pb.DeclareQueueRequest(queue=name, properties=properties, passive=passive)
+        return self._call("AdminService/DeclareQueue", request, pb.DeclareQueueResponse)
+
+    def delete_queue(
+        self, name: str, *, force: bool = False, if_empty: bool = False
+    ) -> pb.DeleteQueueResponse:
+        """Removes a queue (Q4). Raises QueueNotFoundError; InUseError unless `force`."""
+        request = pb.DeleteQueueRequest(queue=name, force=force, if_empty=if_empty)
+        return self._call("AdminService/DeleteQueue", request, pb.DeleteQueueResponse)
+
+    def purge_queue(self, name: str) -> int:
+        """Removes the ready messages of a queue; how many (Q4). Raises QueueNotFoundError."""
+        return self._call(
+            "AdminService/PurgeQueue", pb.PurgeQueueRequest(queue=name), pb.PurgeQueueResponse
+        ).purged
+
+    def queues(self) -> list[pb.QueueInfo]:
+        """All queues, by name."""
+        return list(
+            self._call(
+                "AdminService/ListQueues", pb.ListQueuesRequest(), pb.ListQueuesResponse
+            ).queues
+        )
+
+    def queue(self, name: str) -> pb.QueueInfo:
+        """One queue. Raises QueueNotFoundError."""
+        found = self._call(
+            "AdminService/ListQueues", pb.ListQueuesRequest(queue=name), pb.ListQueuesResponse
+        ).queues
+        if not found:
+            raise QueueNotFoundError(
+                f"There is no queue '{name}'. Declare it with `ackq queue declare {name}`.",
+                queue=name,
+            )
+        return found[0]
+
+    # --- exchanges and bindings ---
+
+    def declare_exchange(
+        self, name: str, kind: str = "topic", *, durable: bool = True
+    ) -> pb.DeclareExchangeResponse:
+        """Makes an exchange, "direct", "fanout" or "topic" (Q2).
+
+        Raises PropertiesDifferError, InvalidArgumentError.
+        """
+        request = pb.DeclareExchangeRequest(
+            exchange=name, type=_choice(EXCHANGE_KINDS, "kind", kind), durable=durable
+        )
+        return self._call("AdminService/DeclareExchange", request, pb.DeclareExchangeResponse)
+
+    def delete_exchange(self, name: str) -> int:
+        """Removes an exchange and its bindings; how many those were.
+
+        Raises ExchangeNotFoundError.
+        """
+        request = pb.DeleteExchangeRequest(exchange=name)
+        return self._call(
+            "AdminService/DeleteExchange", request, pb.DeleteExchangeResponse
+        ).bindings
+
+    def exchanges(self) -> list[pb.ExchangeInfo]:
+        """All exchanges with their bindings, by name."""
+        request = pb.ListExchangesRequest()
+        return list(
+            self._call("AdminService/ListExchanges", request, pb.ListExchangesResponse).exchanges
+        )
+
+    def bind(self, exchange: str, queue: str, binding_key: str = "") -> bool:
+        """Binds a queue to an exchange; False: it was.
+
+        Raises ExchangeNotFoundError, QueueNotFoundError.
+        """
+        request = pb.BindRequest(exchange=exchange, queue=queue, binding_key=binding_key)
+        return self._call("AdminService/Bind", request, pb.BindResponse).created
+
+    def unbind(self, exchange: str, queue: str, binding_key: str = "") -> bool:
+        """Removes a binding; False: there was none.
+
+        Raises ExchangeNotFoundError, QueueNotFoundError.
+        """
+        request = pb.UnbindRequest(exchange=exchange, queue=queue, binding_key=binding_key)
+        return self._call("AdminService/Unbind", request, pb.UnbindResponse).removed
+
+    # --- sessions ---
+
+    def sessions(self) -> list[sessions_pb2.SessionInfo]:
+        """All sessions, by name."""
+        request = sessions_pb2.ListSessionsRequest()
+        return list(
+            self._call(
+                "SessionsService/ListSessions", request, sessions_pb2.ListSessionsResponse
+            ).sessions
+        )
+
+    def session(self, name: str) -> sessions_pb2.SessionInfo:
+        """One session. Raises SessionNotFoundError."""
+        request = sessions_pb2.ListSessionsRequest(session=name)
+        found = self._call(
+            "SessionsService/ListSessions", request, sessions_pb2.ListSessionsResponse
+        ).sessions
+        if not found:
+            raise SessionNotFoundError(
+                f"There is no session '{name}'. `ackq session list` shows those there are.",
+                session=name,
+            )
+        return found[0]
+
+    def release_session(self, name: str, *, fence: bool = False) -> int:
+        """Puts a session's lease back into its queues and ends the incarnation.
+
+        How many messages (S5, S9).
+
+        Raises:
+            SessionNotFoundError: No such session.
+            AlreadyHeldError: A live holder is attached, and `fence` is off (S8).
+        """
+        request = sessions_pb2.ReleaseSessionRequest(session=name, fence=fence)
+        return self._call(
+            "SessionsService/ReleaseSession", request, sessions_pb2.ReleaseSessionResponse
+        ).released
+
+    # --- browse ---
+
+    def plan_browse(self, queue: str) -> list[pb.BrowseChunk]:
+        """Pieces of a queue in position order, for a parallel browse. Raises QueueNotFoundError."""
+        return list(
+            self._call(
+                "AdminService/PlanBrowse", pb.PlanBrowseRequest(queue=queue), pb.PlanBrowseResponse
+            ).chunks
+        )
+
+    def browse(
+        self,
+        queue: str,
+        *,
+        first_position: int = 0,
+        last_position: int = 0,
+        max_messages: int = 0,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Reads without consuming (Q5), in position order.
+
+        Args:
+            queue: Its name.
+            first_position: 0: from the head.
+            last_position: 0: to the tail.
+            max_messages: 0: no limit.
+            columns: Names of `ackq.wire.columns.BROWSED`, in the order wanted; None: all.
+
+        Raises:
+            QueueNotFoundError: No such queue.
+            SchemaError: A column does not exist.
+        """
+        names = tuple(wire_columns.BROWSED) if columns is None else tuple(columns)
+        batches.schema(names, browse=True)
+        request = pb.BrowseRequest(
+            queue=queue,
+            first_position=first_position,
+            last_position=last_position,
+            max_messages=max_messages,
+            columns=wire_columns.bits(names),
+        )
+        return self._browse(request, names)
+
+    def _browse(
+        self, request: pb.BrowseRequest, names: tuple[str, ...]
+    ) -> Iterator[pa.RecordBatch]:
+        call = calls.browse(self._channel, request)
+        try:
+            for runs, content in call:
+                yield batches.browsed(runs, content, names)
+        except grpc.RpcError as rpc:
+            raise rpc_errors.from_rpc(rpc, self._endpoint) from rpc
+        finally:
+            call.cancel()  # also when the reader stops in the middle
+
+    def _call(
+        self, method: str, request: Message, response: type[calls.Response]
+    ) -> calls.Response:
+        try:
+            return calls.unary(self._channel, method, request, response, self._timeout_s)
+        except grpc.RpcError as rpc:
+            raise rpc_errors.from_rpc(rpc, self._endpoint) from rpc
+
+
+def _choice(choices: dict[str, T], name: str, value: str) -> T:
+    if value not in choices:
+        raise InvalidArgumentError(
+            f"'{name}' is '{value}'; it must be one of {', '.join(choices)}.", argument=name
+        )
+    return choices[value]

@@ -1,0 +1,114 @@
+"""The broker's calls, typed; those that carry data frames use the zero-copy framing of `ackq.wire`.
+
+Requests of such streams are given as serialised frames, so bulk bytes are copied once; their
+answers come as `Frame(header, view of the block)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeVar, cast
+
+import grpc
+from google.protobuf.message import Message
+
+from ackq import limits
+from ackq.v1 import admin_pb2, messages_pb2, publishing_pb2, sessions_pb2
+from ackq.wire import frame
+
+T_co = TypeVar("T_co", covariant=True)
+Response = TypeVar("Response", bound=Message)
+
+REQUEST_TIMEOUT_S = limits.REQUEST_TIMEOUT_MS / 1000
+Deliveries = frame.Frame[messages_pb2.DeliveryRuns]
+
+
+class Answers(Protocol[T_co]):
+    """A streaming call in progress."""
+
+    def __iter__(self) -> Iterator[T_co]:
+        """The answers; raises grpc.RpcError when the call fails."""
+        ...
+
+    def __next__(self) -> T_co:
+        """The next answer."""
+        ...
+
+    def cancel(self) -> bool:
+        """Ends the call."""
+        ...
+
+    def done(self) -> bool:
+        """Whether the call has ended."""
+        ...
+
+
+def unary(
+    channel: grpc.Channel,
+    method: str,
+    request: Message,
+    response: type[Response],
+    timeout_s: float = REQUEST_TIMEOUT_S,
+) -> Response:
+    """Calls `ackq.v1.<method>`, for instance "AdminService/Bind"; raises grpc.RpcError."""
+    call: Any = channel.unary_unary(
+        f"/ackq.v1.{method}",
+        request_serializer=type(request).SerializeToString,
+        response_deserializer=response.FromString,
+    )
+    return cast("Response", call(request, timeout=timeout_s))
+
+
+def publish(
+    channel: grpc.Channel, requests: Iterator[bytes]
+) -> Answers[frame.Frame[publishing_pb2.PublishAnswer]]:
+    """PublishingService.Publish."""
+    call: Any = channel.stream_stream(
+        "/ackq.v1.PublishingService/Publish",
+        request_serializer=None,
+        response_deserializer=frame.deserializer(publishing_pb2.PublishAnswer),
+    )
+    return cast("Answers[frame.Frame[publishing_pb2.PublishAnswer]]", call(requests))
+
+
+def stage(
+    channel: grpc.Channel, requests: Iterator[bytes]
+) -> Answers[publishing_pb2.StageResponse]:
+    """PublishingService.Stage."""
+    call: Any = channel.stream_stream(
+        "/ackq.v1.PublishingService/Stage",
+        request_serializer=None,
+        response_deserializer=publishing_pb2.StageResponse.FromString,
+    )
+    return cast("Answers[publishing_pb2.StageResponse]", call(requests))
+
+
+def hold(
+    channel: grpc.Channel, requests: Iterator[sessions_pb2.HoldRequest]
+) -> Answers[sessions_pb2.HoldResponse]:
+    """SessionsService.Hold."""
+    call: Any = channel.stream_stream(
+        "/ackq.v1.SessionsService/Hold",
+        request_serializer=sessions_pb2.HoldRequest.SerializeToString,
+        response_deserializer=sessions_pb2.HoldResponse.FromString,
+    )
+    return cast("Answers[sessions_pb2.HoldResponse]", call(requests))
+
+
+def fetch(channel: grpc.Channel, request: sessions_pb2.FetchRequest) -> Answers[Deliveries]:
+    """SessionsService.Fetch."""
+    return _deliveries(channel, "SessionsService/Fetch", request)
+
+
+def browse(channel: grpc.Channel, request: admin_pb2.BrowseRequest) -> Answers[Deliveries]:
+    """AdminService.Browse."""
+    return _deliveries(channel, "AdminService/Browse", request)
+
+
+def _deliveries(channel: grpc.Channel, method: str, request: Message) -> Answers[Deliveries]:
+    call: Any = channel.unary_stream(
+        f"/ackq.v1.{method}",
+        request_serializer=type(request).SerializeToString,
+        response_deserializer=frame.deserializer(messages_pb2.DeliveryRuns),
+    )
+    return cast("Answers[Deliveries]", call(request))

@@ -1,0 +1,282 @@
+"""Makes blocks of what an application publishes; each passes the broker's validation.
+
+Arrow batches are checked, conformed and cut; single messages are put together into columns.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackq import limits
+from ackq.errors import InvalidArgumentError, MessageTooLargeError, SchemaError
+from ackq.v1 import messages_pb2 as pb
+from ackq.wire import block, columns
+
+_NO_HEADERS = pa.scalar([], columns.HEADERS)
+
+# Which other Arrow types hold the values of a column without loss; the columns not named are text.
+_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_LAYOUTS = {
+    "body": (
+        *_TEXT,
+        pa.types.is_null,
+        pa.types.is_large_binary,
+        pa.types.is_fixed_size_binary,
+        pa.types.is_binary_view,
+    ),
+    "headers": (pa.types.is_map,),
+    "ttl_ms": (pa.types.is_integer,),
+    "persistent": (),
+}
+
+
+class Row(NamedTuple):
+    """One message as given to `Publisher.publish`.
+
+    The fields after `routing_key` are None when absent.
+    """
+
+    body: bytes
+    routing_key: str
+    message_id: str | None
+    correlation_id: str | None
+    reply_to: str | None
+    content_type: str | None
+    headers: list[tuple[str, str]] | None
+    published_at: datetime | None
+    persistent: bool | None
+
+
+def delivery_mode(*, persistent: bool) -> pb.DeliveryMode:
+    """The delivery mode of a block whose rows say nothing of their own (P12)."""
+    return pb.DELIVERY_MODE_PERSISTENT if persistent else pb.DELIVERY_MODE_NON_PERSISTENT
+
+
+# --- single messages ---
+
+
+def text_bytes(name: str, value: str) -> int:
+    """Bytes of a string in UTF-8.
+
+    Raises InvalidArgumentError when it is no string or cannot be encoded.
+    """
+    if not isinstance(value, str):
+        raise InvalidArgumentError(
+            f"'{name}' is a {type(value).__name__}; it must be a str.", argument=name
+        )
+    if value.isascii():
+        return len(value)
+    try:
+        return len(value.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(
+            f"'{name}' cannot be written as UTF-8: {error.reason}.", argument=name
+        ) from error
+
+
+def check_routing_key(routing_key: str) -> int:
+    """Bytes of a routing key; raises InvalidArgumentError over the limit."""
+    size = text_bytes("routing_key", routing_key)
+    if size > limits.MAX_ROUTING_KEY_BYTES:
+        raise InvalidArgumentError(
+            f"The routing key has {size} bytes; the limit is {limits.MAX_ROUTING_KEY_BYTES}.",
+            routing_key=routing_key[:64],
+        )
+    return size
+
+
+def header_pairs(headers: Mapping[str, str]) -> tuple[list[tuple[str, str]], int]:
+    """Headers as Arrow wants them, with their size in bytes."""
+    pairs = list(headers.items())
+    size = sum(text_bytes("headers", key) + text_bytes("headers", value) for key, value in pairs)
+    if size > limits.MAX_HEADER_BYTES:
+        raise MessageTooLargeError(
+            f"The headers have {size} bytes; the limit is {limits.MAX_HEADER_BYTES}.", size=size
+        )
+    return pairs, size
+
+
+def check_message_size(size: int, limit: int = limits.MAX_MESSAGE_BYTES) -> None:
+    """Raises MessageTooLargeError naming size and limit."""
+    if size > limit:
+        raise MessageTooLargeError(
+            f"The message has {size} bytes; the limit is {limit}. "
+            "Store the payload elsewhere and publish a reference.",
+            size=size,
+            limit=limit,
+        )
+
+
+def encode_rows(rows: Sequence[Row], *, persistent: bool) -> bytes:
+    """A block of single messages; columns that no message uses are left out.
+
+    Args:
+        rows: At least one.
+        persistent: Delivery mode of rows that have none.
+    """
+    values: dict[str, Sequence[Any]] = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
+    keys = values["routing_key"]
+    constant_key = keys[0] if keys.count(keys[0]) == len(keys) else ""
+    if constant_key:
+        del values["routing_key"]
+    arrays: dict[str, pa.Array] = {}
+    for name, (_, kind) in columns.STORED.items():
+        column = values.get(name)
+        if column is None or column.count(None) == len(column):
+            continue
+        if name == "headers":
+            column = [pairs or () for pairs in column]
+        arrays[name] = pa.array(column, kind)
+    return block.encode(
+        _batch(arrays), routing_key=constant_key, delivery_mode=delivery_mode(persistent=persistent)
+    )
+
+
+# --- Arrow batches ---
+
+
+def publishable(batch: pa.RecordBatch, *, routing_key: str = "") -> pa.RecordBatch:
+    """The batch in the order and with exactly the types of the wire.
+
+    A body of strings becomes binary, other string layouts become plain strings, null headers become
+    empty maps, a null routing key becomes `routing_key`; columns without any value are dropped.
+
+    Raises:
+        SchemaError: A column is unknown, missing (`body`) or of a type that cannot be converted
+            without loss.
+        InvalidArgumentError: A routing key is over the limit.
+    """
+    _check_names(batch.schema.names)
+    arrays: dict[str, pa.Array] = {}
+    for name in columns.PUBLISHABLE:
+        if name not in batch.schema.names:
+            continue
+        column = batch.column(name)
+        if name != "body" and column.null_count == len(column):
+            continue
+        column = _conform(name, column, columns.STORED[name][1])
+        if name == "headers" and column.null_count:
+            column = pc.coalesce(column, _NO_HEADERS)
+        elif name == "routing_key":
+            column = _checked_keys(column, routing_key)
+        arrays[name] = column
+    return _batch(arrays)
+
+
+def cut(
+    batch: pa.RecordBatch,
+    *,
+    target_bytes: int = limits.FRAME_TARGET_BYTES,
+    target_rows: int = limits.FRAME_TARGET_ROWS,
+    max_message_bytes: int = limits.MAX_MESSAGE_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Slices of a batch for one frame each.
+
+    About `target_bytes` of payload, at most `target_rows` rows, at least one row.
+
+    Raises:
+        MessageTooLargeError: A row is over `max_message_bytes`; nothing is yielded then.
+    """
+    rows = batch.num_rows
+    total = block.payload_bytes(batch)
+    if rows and total <= min(target_bytes, max_message_bytes) and rows <= target_rows:
+        # The limit of one message holds for all of them together.
+        yield batch
+        return
+    sizes = block.row_bytes(batch)
+    _check_row_sizes(sizes, max_message_bytes)
+    ends = pc.cumulative_sum(sizes)
+    begin = done = 0
+    while begin < rows:
+        end = bisect_right(ends, done + target_bytes, lo=begin, key=pa.Int64Scalar.as_py)
+        end = min(max(end, begin + 1), begin + target_rows)
+        yield batch.slice(begin, end - begin)
+        begin, done = end, ends[end - 1].as_py()
+
+
+def _check_names(names: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in columns.PUBLISHABLE]
+    if unknown:
+        raise SchemaError(
+            f"Column '{unknown[0]}' is not one a publisher can send. "
+            f"Columns: {', '.join(columns.PUBLISHABLE)}.",
+            column=unknown[0],
+        )
+    if "body" not in names:
+        raise SchemaError(
+            f"The column 'body' is missing; found {', '.join(names) or 'no columns'}.",
+            column="body",
+        )
+    twice = [name for name in names if list(names).count(name) > 1]
+    if twice:
+        raise SchemaError(f"Column '{twice[0]}' is there twice.", column=twice[0])
+
+
+def _conform(name: str, column: pa.Array, expected: pa.DataType) -> pa.Array:
+    found = column.type
+    if found == expected:
+        return column
+    if _converts(name, found):
+        try:
+            return column.cast(expected)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaError(
+                f"Column '{name}' is {found} and cannot become {expected}: {error}.",
+                column=name,
+                expected=expected,
+                found=found,
+            ) from error
+    raise SchemaError(
+        f"Column '{name}' is {found}; it must be {expected}. Cast it before publishing.",
+        column=name,
+        expected=expected,
+        found=found,
+    )
+
+
+def _converts(name: str, found: pa.DataType) -> bool:
+    """Whether a type holds the same values as the wire's in another layout."""
+    if pa.types.is_dictionary(found):
+        return found.value_type == columns.STORED[name][1] or _converts(name, found.value_type)
+    if name == "published_at":
+        # A timestamp without zone says nothing about which instant is meant.
+        return bool(pa.types.is_timestamp(found)) and found.tz is not None
+    return any(is_layout(found) for is_layout in _LAYOUTS.get(name, _TEXT))
+
+
+def _checked_keys(column: pa.Array, default: str) -> pa.Array:
+    if column.null_count:
+        column = pc.fill_null(column, default)
+    longest = pc.max(pc.binary_length(column)).as_py() or 0
+    if longest > limits.MAX_ROUTING_KEY_BYTES:
+        raise InvalidArgumentError(
+            f"A routing key has {longest} bytes; the limit is {limits.MAX_ROUTING_KEY_BYTES}.",
+            column="routing_key",
+        )
+    return column
+
+
+def _check_row_sizes(sizes: pa.Array, limit: int) -> None:
+    largest = pc.max(sizes).as_py() or 0
+    if largest > limit:
+        row = pc.index(sizes, largest).as_py()
+        raise MessageTooLargeError(
+            f"The message in row {row} has {largest} bytes; the limit is {limit}. "
+            "Store the payload elsewhere and publish a reference.",
+            row=row,
+            size=largest,
+            limit=limit,
+        )
+
+
+def _batch(arrays: Mapping[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        list(arrays.values()),
+        schema=columns.stored_schema(columns.bits(list(arrays))),
+    )

@@ -1,0 +1,312 @@
+"""Publishes messages with confirms: checks what it is given and hands it to the pump.
+
+Every publish that was taken is answered exactly once (P3); see also P2, P9, P10, P12, P14.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import warnings
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import Future
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from ackq import limits
+from ackq.client import encoding
+from ackq.client.channel import channel
+from ackq.client.flow import Flow, Settings
+from ackq.client.outstanding import Destination, Frame
+from ackq.client.pump import OnBlocked, OnReturn, Pump
+from ackq.client.receipts import BatchReceipt, Confirmation
+from ackq.client.security import Security
+from ackq.errors import AckqError, InvalidArgumentError
+from ackq.wire import block
+
+
+class Publisher:
+    """Publishes to one broker, from any number of threads. Connects at the first publish.
+
+    Every publish is answered exactly once (P3): its future gets a result when the broker has taken
+    responsibility, or an error. After a cut connection the unanswered ones are sent again under the
+    same numbers, which the broker de-duplicates (P10). Futures' callbacks, `on_return` and
+    `on_blocked` run on the publisher's thread: they may publish, and must not block or call `flush`
+    or `close`.
+
+    Args:
+        endpoint: `host:port`.
+        exchange: Where messages go that name none; empty: the default exchange, where the routing
+            key names the queue.
+        routing_key: For messages that have none.
+        mandatory: Return messages that no queue wants (P7).
+        persistent: Survive a broker restart, unless a message says otherwise (P12).
+        window_messages: `publish` waits while so many messages are unanswered (P14).
+        window_bytes: ... or so many bytes.
+        linger_ms: How long a single message waits for others to share its frame.
+        publish_ack_timeout_ms: Ask the broker about a publish that is unanswered so long on a live
+            stream (P10).
+        retry_total_ms: Fail after so long without a broker while something is unanswered.
+        on_return: Called with a `Returned` before those messages are confirmed. Without it `flush`
+            raises for them.
+        on_blocked: Called with the reason when the broker takes no publishes, with None when it
+            does again (P14).
+        label: Shown to operators; empty: host and process id.
+        security: Transport security.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        exchange: str = "",
+        routing_key: str = "",
+        mandatory: bool = False,
+        persistent: bool = True,
+        window_messages: int = limits.PUBLISH_WINDOW_MESSAGES,
+        window_bytes: int = limits.PUBLISH_WINDOW_BYTES,
+        linger_ms: float = limits.PUBLISH_LINGER_MS,
+        publish_ack_timeout_ms: float = limits.PUBLISH_ACK_TIMEOUT_MS,
+        retry_total_ms: int = limits.RETRY_TOTAL_MS,
+        on_return: OnReturn | None = None,
+        on_blocked: OnBlocked | None = None,
+        label: str = "",
+        security: Security | None = None,
+    ) -> None:
+        channel(
+            endpoint, security
+        )  # a bad address or certificate is told here, not by the first future
+        encoding.check_routing_key(routing_key)
+        self._destination = Destination(exchange, mandatory)
+        self._routing_key = routing_key
+        self._persistent = persistent
+        settings = Settings(
+            persistent=persistent,
+            window_messages=window_messages,
+            window_bytes=window_bytes,
+            linger_s=linger_ms / 1000,
+            ack_timeout_s=publish_ack_timeout_ms / 1000,
+        )
+        self._pump = Pump(
+            endpoint,
+            security,
+            Flow(settings),
+            label=label or f"{socket.gethostname()}:{os.getpid()}",
+            retry_total_ms=retry_total_ms,
+            on_return=on_return,
+            on_blocked=on_blocked,
+        )
+        self._finalizer = weakref.finalize(self, _forsaken, self._pump)
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages without an answer."""
+        return self._pump.unconfirmed
+
+    def publish(
+        self,
+        body: bytes | str,
+        *,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+        message_id: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        published_at: datetime | None = None,
+        persistent: bool | None = None,
+        mandatory: bool | None = None,
+        ack_immediately: bool = False,
+    ) -> Future[Confirmation]:
+        """Publishes one message; waits while the window is full.
+
+        Args:
+            body: Bytes, or a string that goes as UTF-8.
+            exchange: Instead of the publisher's.
+            routing_key: Instead of the publisher's.
+            message_id: For the application.
+            correlation_id: For the application.
+            reply_to: For the application.
+            content_type: For the application.
+            headers: For the application.
+            published_at: With a time zone; None: the broker's clock at receipt.
+            persistent: Instead of the publisher's (P12).
+            mandatory: Instead of the publisher's (P7).
+            ack_immediately: Ask for the answer as soon as the message is handled (P11).
+
+        Returns:
+            A future with a `Confirmation`, or NackError, OutcomeUnknownError,
+            BrokerUnavailableError and others.
+
+        Raises:
+            InvalidArgumentError: An argument of a wrong type, or over its limit.
+            MessageTooLargeError: The message is over the size limit.
+            ClosedError: The publisher is closed, or ended because of an error.
+        """
+        if isinstance(body, str):
+            body = body.encode()
+        elif not isinstance(body, bytes):
+            raise InvalidArgumentError(
+                f"'body' is a {type(body).__name__}; it must be bytes or str.", argument="body"
+            )
+        key = self._routing_key if routing_key is None else routing_key
+        size = len(body) + encoding.check_routing_key(key)
+        for name, value in (
+            ("message_id", message_id),
+            ("correlation_id", correlation_id),
+            ("reply_to", reply_to),
+            ("content_type", content_type),
+        ):
+            if value is not None:
+                size += encoding.text_bytes(name, value)
+        pairs = None
+        if headers:
+            pairs, header_bytes = encoding.header_pairs(headers)
+            size += header_bytes
+        if published_at is not None and published_at.tzinfo is None:
+            raise InvalidArgumentError(
+                "'published_at' has no time zone; without one it names no instant.",
+                argument="published_at",
+            )
+        encoding.check_message_size(size, self._pump.max_message_bytes)
+        row = encoding.Row(
+            body,
+            key,
+            message_id,
+            correlation_id,
+            reply_to,
+            content_type,
+            pairs,
+            published_at,
+            persistent,
+        )
+        future: Future[Confirmation] = Future()
+        destination = self._to(exchange, mandatory=mandatory, ack_immediately=ack_immediately)
+        self._pump.publish(destination, row, size, future)
+        return future
+
+    def publish_batch(
+        self,
+        batch: pa.RecordBatch | pa.Table,
+        *,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+    ) -> Future[int]:
+        """Publishes the rows of an Arrow batch in order, in frames of about 1 MiB.
+
+        Waits while the window is full.
+
+        Args:
+            batch: Columns of `ackq.wire.columns.PUBLISHABLE`, `body` among them; a body of strings
+                becomes binary.
+            exchange: Instead of the publisher's.
+            routing_key: For rows without one, instead of the publisher's.
+
+        Returns:
+            A future with the number of rows once all are confirmed, or the first failure once all
+            are answered.
+
+        Raises:
+            SchemaError: A column is missing, unknown or of the wrong type; nothing was published.
+            MessageTooLargeError: A row is over the size limit; nothing was published.
+            InvalidArgumentError: A routing key is over its limit; nothing was published.
+            ClosedError: The publisher is closed or ended; rows that were on their way are told by
+                the future.
+        """
+        key = self._routing_key if routing_key is None else routing_key
+        encoding.check_routing_key(key)
+        chunks = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
+        ready = [encoding.publishable(chunk, routing_key=key) for chunk in chunks]
+        limit = self._pump.max_message_bytes
+        frames = [part for chunk in ready for part in encoding.cut(chunk, max_message_bytes=limit)]
+        future: Future[int] = Future()
+        if not frames:
+            future.set_result(0)
+            return future
+        receipt = BatchReceipt(future, batch.num_rows)
+        destination = self._to(exchange)
+        for rows in frames:
+            content = block.encode(
+                rows,
+                routing_key="" if "routing_key" in rows.schema.names else key,
+                delivery_mode=encoding.delivery_mode(persistent=self._persistent),
+            )
+            try:
+                self._pump.publish_frame(
+                    Frame(destination, content, rows.num_rows, len(content), receipt)
+                )
+            except AckqError as error:
+                receipt.give_up(error)
+                raise
+        return future
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Waits until everything published so far is answered and told.
+
+        Raises:
+            AckqError: The first failure since the last flush: a nack, an unknown outcome, or,
+                without `on_return`, a returned message.
+            BrokerUnavailableError: Not everything was answered within `timeout_s`.
+        """
+        self._pump.flush(timeout_s)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flushes, and ends the stream and its threads.
+
+        Raises what `flush` raises, but is closed then all the same.
+        """
+        self._finalizer.detach()
+        self._pump.close(timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Closes. Left by an exception, it does not wait: what is unanswered fails."""
+        if kind is None:
+            self.close()
+        else:
+            self._finalizer.detach()
+            self._pump.abandon()
+            self._pump.join()
+
+    def _to(
+        self, exchange: str | None, *, mandatory: bool | None = None, ack_immediately: bool = False
+    ) -> Destination:
+        usual = self._destination
+        if exchange is None and mandatory is None and not ack_immediately:
+            return usual
+        return Destination(
+            usual.exchange if exchange is None else exchange,
+            usual.mandatory if mandatory is None else mandatory,
+            ack_immediately,
+        )
+
+
+def _forsaken(pump: Pump) -> None:
+    """A publisher that nobody closed.
+
+    Its threads must not outlive it, nor hold up the interpreter's exit.
+    """
+    unconfirmed = pump.unconfirmed
+    pump.abandon()
+    if unconfirmed:
+        warnings.warn(
+            f"A publisher was dropped with {unconfirmed} unconfirmed messages; "
+            "close it or use `with`.",
+            ResourceWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,488 @@
+"""Moves a publisher's frames and answers.
+
+One receiving thread, gRPC's sending thread, and the lock around `Flow`.
+
+Invariant: after `close` or `abandon` no thread is left, and every future has been told. Application
+callbacks run on the receiving thread without the lock, in the order of the answers.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Final, TypeVar
+
+import grpc
+
+from ackq import limits
+from ackq.client import batches, calls, encoding, requests, retry, rpc_errors
+from ackq.client.channel import channel
+from ackq.client.flow import Action, Finish, Flow, Probe, Send, Wait
+from ackq.client.outstanding import Destination, Frame
+from ackq.client.ranges import Range
+from ackq.client.receipts import Confirmation, Returned
+from ackq.client.security import Security
+from ackq.errors import (
+    AckqError,
+    BrokerUnavailableError,
+    ClosedError,
+    HistoryChangedError,
+    InternalError,
+    OutcomeUnknownError,
+    PreconditionFailedError,
+    UnroutableError,
+)
+from ackq.v1 import publishing_pb2 as pb
+from ackq.wire import columns, frame
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_RETURNED_COLUMNS: Final = tuple(
+    name for name in columns.STORED if name not in ("expires_at", "ttl_ms")
+)
+
+OnReturn = Callable[[Returned], None]
+# The reason, or None when the broker takes publishes again.
+OnBlocked = Callable[[str | None], None]
+
+
+class Pump:
+    """The threads and the stream of one publisher.
+
+    Args:
+        endpoint: Where the broker is.
+        security: Transport security.
+        flow: The publisher's state; only the pump touches it, under its lock.
+        label: Shown to operators.
+        retry_total_ms: Fail after so long without a broker while something is unanswered.
+        on_return: Called with unroutable messages, before they are confirmed (P7).
+        on_blocked: Called when the broker stops and goes on taking publishes (P14).
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        security: Security | None,
+        flow: Flow,
+        *,
+        label: str,
+        retry_total_ms: int,
+        on_return: OnReturn | None,
+        on_blocked: OnBlocked | None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._security = security
+        self._flow = flow
+        self._label = label
+        self._on_return = on_return
+        self._on_blocked = on_blocked
+        self._backoff = retry.Backoff(retry_total_ms)
+        self._publisher_id = secrets.token_bytes(16)  # P10: never chosen by a user
+        self._history_id = ""  # of the broker; known once a stream was opened
+        self.max_message_bytes = limits.MAX_MESSAGE_BYTES  # until the broker says less
+        # Re-entrant: a garbage collection inside the lock may finalise the publisher, which calls
+        # `abandon`.
+        self._turn = threading.Condition(threading.RLock())
+        self._thread: threading.Thread | None = None
+        self._call: calls.Answers[frame.Frame[pb.PublishAnswer]] | None = None
+        self._stream = 0  # counts streams; the sender of an older one stops
+        self._abandoned = False
+        self._failure: AckqError | None = None  # the publisher is dead
+        self._first_error: AckqError | None = None  # for the next flush
+        self._told_below = 1  # the application knows the fate of every number below
+        self._handlers: dict[str, Callable[[frame.Frame[pb.PublishAnswer]], None]] = {
+            "opened": self._on_opened,
+            "confirm": self._on_confirm,
+            "nack": self._on_nack,
+            "returned": self._on_returned,
+            "blocked": self._on_blocked_answer,
+            "unblocked": self._on_unblocked_answer,
+            "probed": self._on_probed,
+        }
+
+    # --- called by the application's threads ---
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages without an answer."""
+        with self._turn:
+            return self._flow.window.messages
+
+    def publish(
+        self,
+        destination: Destination,
+        row: encoding.Row,
+        payload_bytes: int,
+        future: Future[Confirmation],
+    ) -> None:
+        """Adds a message; waits while the window is full (P14). Raises ClosedError."""
+        with self._turn:
+            self._admit(1, payload_bytes)
+            if self._flow.append(destination, row, payload_bytes, future, time.monotonic()):
+                self._wake()
+
+    def publish_frame(self, ready: Frame) -> None:
+        """Adds a frame; waits while the window is full (P14). Raises ClosedError."""
+        with self._turn:
+            self._admit(ready.rows, ready.payload_bytes)
+            self._flow.append_frame(ready)
+            self._wake()
+
+    def flush(self, timeout_s: float | None) -> None:
+        """Waits until the application knows the fate of everything added so far.
+
+        Raises the first failure.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._turn:
+            if threading.current_thread() is self._thread:
+                raise PreconditionFailedError(
+                    "flush() and close() wait for the thread that runs this callback; "
+                    "call them from another thread."
+                )
+            self._flow.close_draft()
+            self._turn.notify_all()
+            barrier = self._flow.outstanding.next_number
+            while self._told_below < barrier:
+                left_s = None if deadline is None else deadline - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    raise self._late(timeout_s)
+                self._turn.wait(left_s)
+            error, self._first_error = self._first_error, None
+        if error is not None:
+            raise error
+
+    def close(self, timeout_s: float | None) -> None:
+        """Takes no more, waits as `flush` does, and ends the threads. Repeating it does nothing."""
+        with self._turn:
+            if self._flow.finishing and self._thread is None:
+                return
+            self._flow.finishing = True
+            self._turn.notify_all()
+        try:
+            self.flush(timeout_s)
+        except PreconditionFailedError:
+            raise
+        except AckqError:
+            self._end()
+            raise
+        self._end()
+
+    def abandon(self) -> None:
+        """Ends without waiting: what is unanswered fails. Safe in a finaliser."""
+        with self._turn:
+            self._flow.finishing = True
+            self._abandoned = True
+            call = self._call
+            self._turn.notify_all()
+        if call is not None:
+            call.cancel()
+
+    def join(self) -> None:
+        """Waits for the end of the thread, if there is one."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+
+    def _end(self) -> None:
+        thread = self._thread
+        if thread is not None:
+            thread.join(limits.CONNECT_TIMEOUT_MS / 1000)
+            if thread.is_alive():
+                self.abandon()
+        self.join()
+
+    def _admit(self, rows: int, payload_bytes: int) -> None:
+        while True:
+            if self._failure is not None or self._flow.finishing:
+                raise self._closed()
+            # The receiving thread opens the window: a callback that publishes must not wait for
+            # itself.
+            if (
+                self._flow.window.admits(rows, payload_bytes)
+                or threading.current_thread() is self._thread
+            ):
+                return
+            self._flow.close_draft()  # nothing can join it now
+            self._wake()
+            self._turn.wait()
+
+    def _wake(self) -> None:
+        """Lets the sender look; the thread starts with the first publish."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="ackq-publisher", daemon=True)
+            self._thread.start()
+        self._turn.notify_all()
+
+    def _closed(self) -> ClosedError:
+        if self._failure is None:
+            return ClosedError(f"The publisher to {self._endpoint} is closed; make a new one.")
+        return ClosedError(
+            f"The publisher to {self._endpoint} ended: {self._failure.message} Make a new one.",
+            cause=self._failure.code,
+            endpoint=self._endpoint,
+        )
+
+    def _late(self, timeout_s: float | None) -> BrokerUnavailableError:
+        why = f" It takes no publishes: {self._flow.blocked}." if self._flow.blocked else ""
+        return BrokerUnavailableError(
+            f"The broker at {self._endpoint} left {self._flow.window.messages} publishes "
+            f"unanswered for {timeout_s:g} s.{why} Wait longer, or check its disk and load.",
+            endpoint=self._endpoint,
+            cause=self._flow.blocked or "no confirm",
+        )
+
+    # --- the receiving thread ---
+
+    def _run(self) -> None:
+        try:
+            self._run_streams()
+        except Exception as bug:
+            self._fail(InternalError(f"The publisher's thread failed: {bug!r}."))
+            raise
+
+    def _run_streams(self) -> None:
+        while self._has_work():
+            error = self._run_stream()
+            if self._abandoned or error is None:
+                break
+            if not rpc_errors.is_transient(error):
+                self._fail(error)
+                return
+            if not self._wait_to_reconnect(error):
+                return
+        if self._abandoned:
+            self._fail(
+                ClosedError(f"The publisher to {self._endpoint} was closed before the answer.")
+            )
+
+    def _has_work(self) -> bool:
+        """Waits until something is to be sent.
+
+        A stream that was cut while idle is not renewed for its own sake.
+        """
+        with self._turn:
+            while self._flow.idle and not self._flow.finishing:
+                self._turn.wait()
+            return not self._abandoned and not self._flow.idle
+
+    def _wait_to_reconnect(self, error: AckqError) -> bool:
+        with self._turn:
+            if self._flow.idle:
+                return True
+        wait_s = self._backoff.next_wait_s()
+        if wait_s is None:
+            assert self._backoff.total_ms is not None, "a bound was used up"
+            self._fail(retry.exhausted(self._endpoint, error, self._backoff.total_ms))
+            return False
+        _log.info("Publisher: trying again in %.1f s: %s", wait_s, error)
+        with self._turn:
+            self._turn.wait_for(lambda: self._abandoned, wait_s)
+        return True
+
+    def _run_stream(self) -> AckqError | None:
+        """One stream from open to end.
+
+        None: it ended because everything is answered and nothing will follow.
+        """
+        with self._turn:
+            if self._abandoned:
+                return None
+            opening = requests.opening(
+                self._publisher_id,
+                resume=bool(self._history_id),
+                lowest_unanswered=self._flow.outstanding.lowest_unanswered,
+                window_messages=self._flow.settings.window_messages,
+                label=self._label,
+            )
+            call = calls.publish(
+                channel(self._endpoint, self._security), self._requests(self._stream, opening)
+            )
+            self._call = call
+        error: AckqError | None = None
+        try:
+            for answer in call:
+                self._on_answer(answer)
+        except grpc.RpcError as rpc:
+            error = rpc_errors.from_rpc(rpc, self._endpoint)
+        except AckqError as broken:
+            call.cancel()
+            error = broken
+        with self._turn:
+            self._stream += 1
+            self._call = None
+            was_blocked = self._flow.blocked is not None
+            finished = self._flow.finishing and self._flow.idle
+            self._flow.on_cut()
+            self._turn.notify_all()
+        if was_blocked:
+            self._tell_blocked(None)
+        if error is None and not finished:
+            error = rpc_errors.unavailable(self._endpoint, "the broker ended the stream")
+        return error
+
+    def _fail(self, error: AckqError) -> None:
+        """The publisher is dead.
+
+        What was never sent has not happened; of the rest nobody knows (P10).
+        """
+        unknown = OutcomeUnknownError(
+            f"Whether this publish took effect is unknown: {error.message} "
+            "Look into the queue before publishing it again.",
+            endpoint=self._endpoint,
+            cause=error.code,
+        )
+        with self._turn:
+            self._failure = error
+            settled = self._flow.drain()
+            told_below = self._flow.outstanding.next_number
+            if settled:
+                sent = any(each.frame.ever_sent for each in settled)
+                self._first_error = self._first_error or (unknown if sent else error)
+        for each in settled:
+            each.frame.receipt.fail(
+                each.frame.first, each.numbers, unknown if each.frame.ever_sent else error
+            )
+        self._told(told_below)
+
+    # --- answers ---
+
+    def _on_answer(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
+        kind = answer.header.WhichOneof("kind")
+        # A broker of a later version may say more; what it says then is not needed by this one.
+        handler = self._handlers.get(kind or "")
+        if handler is not None:
+            handler(answer)
+
+    def _on_opened(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
+        opened = answer.header.opened
+        if self._history_id and self._history_id != opened.history_id:
+            raise HistoryChangedError(
+                f"The broker at {self._endpoint} has another history than before: "
+                "its journal was restored or replaced.",
+                endpoint=self._endpoint,
+                history_id=opened.history_id,
+            )
+        with self._turn:
+            self._history_id = opened.history_id
+            if opened.max_message_bytes:
+                self.max_message_bytes = min(limits.MAX_MESSAGE_BYTES, opened.max_message_bytes)
+            self._flow.on_opened()
+            if self._flow.idle:
+                self._backoff.reset()
+            self._turn.notify_all()
+
+    def _on_confirm(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
+        confirm = answer.header.confirm
+        with self._turn:
+            settled = self._flow.on_confirm(
+                confirm.first_number, confirm.last_number, multiple=confirm.multiple
+            )
+            returns = [self._flow.take_returns(each.numbers) for each in settled]
+            told_below = self._answered()
+        for each, returned in zip(settled, returns, strict=True):
+            each.frame.receipt.confirm(each.frame.first, each.numbers, returned)
+        self._told(told_below)
+
+    def _on_nack(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
+        nack = answer.header.nack
+        error = rpc_errors.from_detail(nack.reason)
+        with self._turn:
+            settled = self._flow.on_nack(nack.first_number, nack.last_number)
+            if settled:
+                self._first_error = self._first_error or error
+            told_below = self._answered()
+        for each in settled:
+            each.frame.receipt.fail(each.frame.first, each.numbers, error)
+        self._told(told_below)
+
+    def _on_returned(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
+        numbers = list(answer.header.returned.numbers)
+        detail = answer.header.returned.reason
+        reason = UnroutableError(detail.message, **dict(detail.fields))
+        with self._turn:
+            news = self._flow.on_return(numbers, reason)
+            if news and self._on_return is None:
+                # Nobody else will hear of it: it counts as a failure of the next flush.
+                self._first_error = self._first_error or reason
+        if not news or self._on_return is None:
+            return
+        messages = batches.stored(answer.block, _RETURNED_COLUMNS)
+        messages = messages.take([numbers.index(number) for number in news])
+        _guarded(self._on_return, Returned(tuple(news), reason, messages))
+
+    def _on_blocked_answer(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
+        reason = answer.header.blocked.reason
+        with self._turn:
+            self._flow.on_blocked(reason)
+            self._backoff.reset()
+        _log.warning("The broker at %s takes no publishes for now: %s", self._endpoint, reason)
+        self._tell_blocked(reason)
+
+    def _on_unblocked_answer(self, _: frame.Frame[pb.PublishAnswer]) -> None:
+        with self._turn:
+            self._flow.on_unblocked()
+            self._turn.notify_all()
+        self._tell_blocked(None)
+
+    def _on_probed(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
+        probed = answer.header.probed
+        missing = list(map(Range, probed.missing_first, probed.missing_last))
+        with self._turn:
+            self._flow.on_probed(missing)
+            self._turn.notify_all()
+
+    def _answered(self) -> int:
+        """Under the lock, after an answer: the window may have opened."""
+        self._backoff.reset()
+        self._turn.notify_all()
+        return self._flow.outstanding.lowest_unanswered
+
+    def _told(self, below: int) -> None:
+        with self._turn:
+            self._told_below = below
+            self._turn.notify_all()
+
+    def _tell_blocked(self, reason: str | None) -> None:
+        if self._on_blocked is not None:
+            _guarded(self._on_blocked, reason)
+
+    # --- gRPC's sending thread ---
+
+    def _requests(self, stream: int, opening: bytes) -> Iterator[bytes]:
+        yield opening
+        while True:
+            action = self._next_action(stream)
+            if isinstance(action, Send):
+                yield requests.data(action)
+            elif isinstance(action, Probe):
+                yield requests.probe(action)
+            else:
+                return
+
+    def _next_action(self, stream: int) -> Action:
+        """Waits until there is something to put on this stream."""
+        with self._turn:
+            while self._stream == stream and not self._abandoned:
+                now = time.monotonic()
+                action = self._flow.next_action(now)
+                if not isinstance(action, Wait):
+                    return action
+                self._turn.wait(None if action.until is None else max(0.0, action.until - now))
+        return Finish()
+
+
+def _guarded(callback: Callable[[T], None], argument: T) -> None:
+    """Runs an application's callback.
+
+    As with futures, its exception is logged and stops nothing.
+    """
+    try:
+        callback(argument)
+    except Exception:  # noqa: BLE001 - what an application raises is its own
+        _log.exception("A callback of the publisher raised")

@@ -1,0 +1,133 @@
+"""How the fate of a frame's rows reaches the application: futures per message or per batch.
+
+Each row is told once.
+
+A receipt is called by one thread at a time and never under the publisher's lock, so callbacks may
+publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import pyarrow as pa
+
+from ackq.client.ranges import Range
+from ackq.errors import AckqError, UnroutableError
+
+T = TypeVar("T")
+
+
+class Confirmation(NamedTuple):
+    """The broker has taken responsibility for a message (P3).
+
+    Attributes:
+        number: The publish number (P2).
+        returned: Why no queue got the message, when it was mandatory and unroutable (P7); else
+            None.
+    """
+
+    number: int
+    returned: UnroutableError | None = None
+
+
+class Returned(NamedTuple):
+    """Messages that no queue wanted (P7); told before they are confirmed.
+
+    Attributes:
+        numbers: The publish numbers, ascending.
+        reason: Why.
+        messages: The messages: columns `body` to `published_at` and `persistent`, one row per
+            number.
+    """
+
+    numbers: tuple[int, ...]
+    reason: UnroutableError
+    messages: pa.RecordBatch
+
+
+Returns = Mapping[int, UnroutableError]
+
+
+class Receipt(Protocol):
+    """Takes the answers for the rows of one frame."""
+
+    def confirm(self, first_number: int, answered: Range, returns: Returns) -> None:
+        """Rows are confirmed; `returns` holds those of them that were returned, by number."""
+
+    def fail(self, first_number: int, answered: Range, error: AckqError) -> None:
+        """Rows are nacked, or their outcome is unknown."""
+
+
+class MessageReceipt:
+    """One future per row."""
+
+    __slots__ = ("_futures",)
+
+    def __init__(self, futures: list[Future[Confirmation]]) -> None:
+        self._futures = futures
+
+    def confirm(self, first_number: int, answered: Range, returns: Returns) -> None:
+        """See Receipt."""
+        futures = self._futures
+        for number in range(answered.first, answered.last + 1):
+            _set(futures[number - first_number], Confirmation(number, returns.get(number)))
+
+    def fail(self, first_number: int, answered: Range, error: AckqError) -> None:
+        """See Receipt."""
+        for number in range(answered.first, answered.last + 1):
+            _set_error(self._futures[number - first_number], error)
+
+
+class BatchReceipt:
+    """One future for the rows of several frames.
+
+    The number of rows once all are confirmed, or the first failure.
+    """
+
+    __slots__ = ("_error", "_future", "_open", "_rows")
+
+    def __init__(self, future: Future[int], rows: int) -> None:
+        self._future = future
+        self._rows = rows
+        self._open = rows
+        self._error: AckqError | None = None
+
+    def confirm(self, first_number: int, answered: Range, returns: Returns) -> None:  # noqa: ARG002
+        """See Receipt."""
+        self._answered(answered)
+
+    def fail(self, first_number: int, answered: Range, error: AckqError) -> None:  # noqa: ARG002
+        """See Receipt."""
+        self._error = self._error or error
+        self._answered(answered)
+
+    def give_up(self, error: AckqError) -> None:
+        """The rows that have no frame yet will not get one."""
+        _set_error(self._future, error)
+
+    def _answered(self, answered: Range) -> None:
+        self._open -= answered.last - answered.first + 1
+        assert self._open >= 0, "a row is answered once (P3)"
+        if self._open:
+            return
+        if self._error is None:
+            _set(self._future, self._rows)
+        else:
+            _set_error(self._future, self._error)
+
+
+def _set(future: Future[T], value: T) -> None:
+    try:
+        future.set_result(value)
+    except InvalidStateError:
+        assert future.cancelled(), "a future is answered once (P3)"
+
+
+def _set_error(future: Future[Any], error: AckqError) -> None:
+    try:
+        future.set_exception(error)
+    except InvalidStateError:
+        assert future.done(), "only an answered or cancelled future refuses"

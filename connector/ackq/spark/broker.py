@@ -1,0 +1,33 @@
+"""The client objects of this process, one per connection, made at first use.
+
+Spark keeps a Python worker for many tasks and batches; a channel that lives as long as the process
+costs its set-up once (40 to 90 ms). A worker is forked before this module is imported, so no
+channel ever crosses a fork.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+# Its names import gRPC at first use, so that Spark's planning workers, which call nobody, start
+# fast.
+from ackq import client
+from ackq.spark.options import Connection
+
+if TYPE_CHECKING:
+    from ackq.client import Admin, Session
+
+
+@cache
+def session(connection: Connection) -> Session:
+    """The client of the sessions service."""
+    return client.Session(
+        connection.endpoint, security=connection.security, retry_total_ms=connection.retry_ms
+    )
+
+
+@cache
+def admin(connection: Connection) -> Admin:
+    """The client of the administration service."""
+    return client.Admin(connection.endpoint, security=connection.security)

@@ -1,0 +1,59 @@
+"""Reads one task's share of a lease as record batches, with no Python object per row (K7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from ackq.spark.task import Task
+from ackq.v1 import sessions_pb2 as pb
+from ackq.wire import columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ackq.client import Session
+
+
+@dataclass(frozen=True)
+class LeaseRange(InputPartition):
+    """The tags (after_tag, last_tag] of a lease, as one task: readable again and again (S2)."""
+
+    session: str
+    incarnation: str
+    epoch: int
+    after_tag: int
+    last_tag: int
+
+
+def fetch(
+    session: Session, part: LeaseRange, names: list[str], task: Task
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, in tag order.
+
+    Args:
+        session: The client.
+        part: What to read.
+        names: Columns of `columns.DELIVERED`, in the order wanted.
+        task: Who reads; the broker shows it to operators.
+
+    Raises:
+        FencedError: The session is another holder's by now; the message says whose (S3).
+        SessionNotFoundError, BrokerUnavailableError: As they say.
+    """
+    request = pb.FetchRequest(
+        session=part.session,
+        incarnation=part.incarnation,
+        epoch=part.epoch,
+        after_tag=part.after_tag,
+        last_tag=part.last_tag,
+        columns=columns.bits(names),
+        query_id=task.query_id,
+        batch_id=task.batch_id,
+        label=task.label,
+    )
+    batches: Iterator[pa.RecordBatch] = session.fetch(request, names)
+    return batches

@@ -1,0 +1,138 @@
+"""The columns of a read and of a write; a wrong one is named with what was expected and found.
+
+The types are those of `ackq.wire.columns`, the only list of columns there is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from ackq.errors import SchemaError
+from ackq.wire import columns
+
+if TYPE_CHECKING:
+    Columns = dict[str, tuple[int, pa.DataType]]
+
+# Routing columns of a write besides `routing_key`: they choose where a row goes and are not part of
+# the message.
+ROUTING: Final = ("queue", "exchange")
+
+# Where a write takes more than the column's own type, because widening loses nothing.
+_WIDENED: Final[dict[str, tuple[type[DataType], ...]]] = {
+    "body": (BinaryType, StringType),
+    "ttl_ms": (LongType, IntegerType, ShortType, ByteType),
+}
+
+
+def default(among: Columns) -> StructType:
+    """All columns of a read, in their one order: what `load()` without `.schema(...)` gives."""
+    return from_arrow_schema(_arrow(among))
+
+
+def check_read(schema: StructType, among: Columns) -> list[str]:
+    """The names of a read's columns; each must be one of `among` with its exact type.
+
+    Args:
+        schema: What the user gave to `.schema(...)`, or the default: any subset in any order.
+            Columns left out do not travel.
+        among: The columns there are.
+
+    Raises:
+        SchemaError: A column does not exist, comes twice, has another type, or is declared NOT
+            NULL.
+    """
+    if not schema.fields:
+        raise SchemaError(
+            "The schema has no column. Name at least one, for instance 'body binary'."
+        )
+    found = to_arrow_schema(schema, timezone="UTC")
+    names = schema.fieldNames()
+    for position, field in enumerate(schema.fields):
+        if field.name not in among:
+            raise SchemaError(
+                f"There is no column '{field.name}' to read. Columns: {', '.join(among)}.",
+                column=field.name,
+            )
+        if field.name in names[:position]:
+            raise SchemaError(
+                f"Column '{field.name}' stands twice in the schema.", column=field.name
+            )
+        expected = among[field.name][1]
+        if found.field(position) != pa.field(field.name, expected):
+            raise _wrong_type(
+                field.name,
+                from_arrow_type(expected).simpleString() + ", nullable",
+                field.dataType.simpleString() + (", nullable" if field.nullable else ", not null"),
+                "Read it with that type and cast it in the query",
+            )
+    return names
+
+
+def check_write(schema: StructType) -> None:
+    """Checks that a write's columns are message or routing columns with types that fit.
+
+    Raises:
+        SchemaError: `body` is missing, a column is unknown or of the wrong type, or comes twice.
+    """
+    names = schema.fieldNames()
+    if "body" not in names:
+        raise SchemaError(
+            "The column 'body' (binary or string) is missing; the rows have"
+            f" {', '.join(names) or 'no columns'}.",
+            column="body",
+        )
+    unknown = [name for name in names if name not in (*columns.PUBLISHABLE, *ROUTING)]
+    if unknown:
+        raise SchemaError(
+            f"The sink has no column {', '.join(map(repr, unknown))}."
+            f" It takes {', '.join((*columns.PUBLISHABLE, *ROUTING))}."
+            f" Remove the others: .drop({', '.join(map(repr, unknown))}).",
+            column=unknown[0],
+        )
+    for position, field in enumerate(schema.fields):
+        if field.name in names[:position]:
+            raise SchemaError(f"Column '{field.name}' stands twice in the rows.", column=field.name)
+        kinds = _WIDENED.get(field.name) or (type(_publishable(field.name)),)
+        if not isinstance(field.dataType, kinds) or (
+            field.name == "headers" and field.dataType.simpleString() != "map<string,string>"
+        ):
+            expected = " or ".join(
+                dict.fromkeys(
+                    [
+                        _publishable(field.name).simpleString(),
+                        *(kind().simpleString() for kind in kinds[1:]),
+                    ]
+                )
+            )
+            raise _wrong_type(field.name, expected, field.dataType.simpleString(), "Cast it")
+
+
+def _arrow(among: Columns) -> pa.Schema:
+    return pa.schema([pa.field(name, kind) for name, (_, kind) in among.items()])
+
+
+def _publishable(name: str) -> DataType:
+    """The Spark type of a column of a write; routing columns are strings."""
+    return from_arrow_type(columns.STORED[name][1]) if name in columns.STORED else StringType()
+
+
+def _wrong_type(name: str, expected: str, found: str, remedy: str) -> SchemaError:
+    return SchemaError(
+        f"Column '{name}' is {found}; expected {expected}. {remedy}.",
+        column=name,
+        expected=expected,
+        found=found,
+    )

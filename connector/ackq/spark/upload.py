@@ -1,0 +1,137 @@
+"""The sink's four steps towards the broker: stage, commit, abort, and for at-least-once publish.
+
+Whatever a task has uploaded counts for nothing until a commit names it: an attempt may be killed
+without a word, or go on after the batch was committed or aborted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+# Its names import gRPC at first use, so that Spark's planning workers, which call nobody, start
+# fast.
+from ackq import client
+from ackq.spark.options import SinkOptions
+from ackq.spark.rows import Addressed
+
+if TYPE_CHECKING:
+    from ackq.client import Stage
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The batch that a stage belongs to.
+
+    Attributes:
+        writer: The streaming query's id, or for a batch write its transaction and target.
+        batch_id: The micro-batch, or the transaction's version.
+        run_id: This run of the query; empty outside of one.
+        execution_id: The SQL execution of a batch write (K12).
+    """
+
+    writer: str
+    batch_id: int
+    run_id: str
+    execution_id: str = ""
+
+
+def stage(
+    options: SinkOptions, batch: Batch, label: str, parts: Iterator[Addressed]
+) -> Stage | None:
+    """Uploads one task's rows as a stage and seals it.
+
+    Returns:
+        The stage, on the broker's disk; None when there were no rows.
+
+    Raises:
+        UnroutableError: No queue wants a row, and `mandatory` is on.
+        NackError: The broker cannot take the rows, for the reason it gives.
+        BrokerUnavailableError: It is gone; the task may be tried again.
+    """
+    first = next(parts, None)
+    if first is None:
+        return None
+    # An upload that was cut can not go on, and a failed task is tried again at once; so the wait for
+    # a broker that restarts is here, before there is anything to lose. It costs one call, 2 ms.
+    client.wait_ready(
+        options.connection.endpoint,
+        options.connection.retry_ms / 1000,
+        security=options.connection.security,
+    )
+    writer = client.StageWriter(
+        options.connection.endpoint,
+        writer=batch.writer,
+        batch_id=batch.batch_id,
+        run_id=batch.run_id,
+        label=label,
+        mandatory=options.mandatory,
+        security=options.connection.security,
+    )
+    with writer:  # an upload that is left without a seal is dropped
+        part: Addressed | None = first
+        while part is not None:
+            writer.write(part.batch, exchange=part.exchange, routing_key=part.routing_key)
+            part = next(parts, None)
+        return writer.seal()
+
+
+def commit(options: SinkOptions, batch: Batch, stages: Sequence[Stage]) -> None:
+    """Makes the stages visible together, once per (writer, batch), in this order (K3).
+
+    Raises:
+        StageMismatchError: A stage is missing or short: nothing became visible.
+        BatchOrderError: A later batch of this writer is committed, or its version was used in this
+            run (K12).
+        BrokerUnavailableError: It is gone; committing again is safe.
+    """
+    client.commit_batch(
+        options.connection.endpoint,
+        writer=batch.writer,
+        batch_id=batch.batch_id,
+        run_id=batch.run_id,
+        execution_id=batch.execution_id,
+        stages=stages,
+        retry_total_ms=options.connection.retry_ms,
+        security=options.connection.security,
+    )
+
+
+def abort(options: SinkOptions, batch: Batch, stages: Sequence[Stage]) -> None:
+    """Drops the stages of one try; the batch itself may be committed already, or come again."""
+    client.abort_batch(
+        options.connection.endpoint,
+        writer=batch.writer,
+        batch_id=batch.batch_id,
+        stage_ids=[stage.stage_id for stage in stages],
+        retry_total_ms=options.connection.retry_ms,
+        security=options.connection.security,
+    )
+
+
+def publish(options: SinkOptions, parts: Iterator[Addressed]) -> int:
+    """Publishes one task's rows and waits for every confirm (K4).
+
+    Returns:
+        The number of rows, each confirmed.
+
+    Raises:
+        UnroutableError: A row came back, and `mandatory` is on.
+        NackError: The broker cannot take a row, for the reason it gives.
+        BrokerUnavailableError, OutcomeUnknownError: As they say; the task may be tried again.
+    """
+    rows = 0
+    with client.Publisher(
+        options.connection.endpoint,
+        mandatory=options.mandatory,
+        retry_total_ms=options.connection.retry_ms,
+        security=options.connection.security,
+    ) as publisher:
+        for part in parts:
+            publisher.publish_batch(
+                part.batch, exchange=part.exchange, routing_key=part.routing_key
+            )
+            rows += part.batch.num_rows
+        publisher.flush()
+    return rows

@@ -1,0 +1,373 @@
+"""What the jobs share: how one runs, its Spark session, progress lines, the reconciliation.
+
+Invariant: nothing here knows what a job moves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ackq.errors import AckqError
+from ackq.spark import configure
+
+DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
+JAVA_NEEDED: Final = 17
+INTERRUPTED: Final = 130
+EXIT_STATUS: Final = (
+    "Exit status: 0 all counts agree; 1 they do not, or the job failed; 2 wrong usage; "
+    "130 interrupted."
+)
+POLL_S: Final = 0.2
+TRIGGER_HELP: Final = (
+    "availableNow (default): what is there, then end; once: the same in one micro-batch; an "
+    "interval such as 5s: run until Ctrl-C"
+)
+
+_ALWAYS: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.log.level": "WARN",
+}
+# For a Spark that the job starts itself, on this machine.
+_OWN_SPARK: Final = {
+    "spark.master": "local[*]",
+    "spark.driver.memory": "2g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.jars.packages": DELTA_PACKAGE,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    # A small table's state fits one partition; the default makes 50 tasks of every commit.
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+
+
+class JobError(Exception):
+    """The job cannot start or go on; the message says what to do."""
+
+
+def say(line: str) -> None:
+    """A line on the screen at once, also through a pipe."""
+    print(line, flush=True)
+
+
+# --- the way a job runs ---
+
+
+class Workspace(NamedTuple):
+    """A temporary folder of one run, and the file that Spark logs to (None: the screen)."""
+
+    folder: Path
+    log: Path | None
+
+
+def run(name: str, job: Callable[[Workspace], int], *, verbose: bool) -> int:
+    """Run a job in a temporary folder and turn how it ends into an exit status.
+
+    The folder goes when the job succeeds or is interrupted; after a failure it stays, with Spark's
+    log and all, and is named.
+
+    Args:
+        name: The job's name, for the folder.
+        job: Returns the exit status; 0 is success.
+        verbose: Leave Spark's log on the screen.
+
+    Returns:
+        The job's status; 1 after an error; 130 after Ctrl-C or SIGTERM.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    folder = Path(tempfile.mkdtemp(prefix=f"ackq-{name}-"))
+    work = Workspace(folder, None if verbose else folder / "spark.log")
+    status = 1
+    try:
+        require_java()
+        status = job(work)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+        say("Interrupted. A run with the same checkpoint goes on from here.")
+    except (JobError, AckqError) as error:
+        print(f"error: {error}", file=sys.stderr)
+    except PySparkException as error:
+        print(f"error: {cause(str(error))}", file=sys.stderr)
+    if status in (0, INTERRUPTED) or not any(folder.iterdir()):
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        print(f"The run's files, with Spark's log: {folder}", file=sys.stderr)
+    return status
+
+
+def cause(message: str) -> str:
+    """What tells the cause in a message of Spark: the last ackq error in it, else its beginning."""
+    found: list[str] = re.findall(r"^(?:\S*\s)?ackq\.errors\.\w+: .*$", message, re.MULTILINE)
+    if found:
+        return found[-1].split(": ", 1)[1]
+    return "\n".join(message.strip().splitlines()[:5])
+
+
+# --- Java and Spark ---
+
+
+def under_spark_submit() -> bool:
+    """Whether spark-submit started this program: then a JVM is there, with the user's settings."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def require_java() -> None:
+    """Look for Java where Spark's launcher will: JAVA_HOME, else PATH.
+
+    Raises:
+        JobError: There is none, or it is older than Spark 4.2 needs.
+    """
+    if under_spark_submit():
+        return
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
+    remedy = (
+        f"Spark 4.2 needs Java {JAVA_NEEDED} or newer: install one (Debian, Ubuntu: apt install "
+        f"openjdk-{JAVA_NEEDED}-jre-headless), or let JAVA_HOME point at one."
+    )
+    if java is None:
+        where = f"in JAVA_HOME={home}" if home else "on the PATH, and JAVA_HOME is not set"
+        raise JobError(f"No Java was found {where}. {remedy}")
+    version = java_version(java)
+    if version < JAVA_NEEDED:
+        raise JobError(f"{java} is Java {version}. {remedy}")
+
+
+def java_version(java: str) -> int:
+    """The feature version of a java program: 17, 21, and 8 for one that calls itself 1.8.
+
+    Raises:
+        JobError: The program does not tell.
+    """
+    result = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    found = re.search(r'version "(?:1\.)?(\d+)', result.stderr)
+    if found is None:
+        raise JobError(f"'{java} -version' tells no version of Java: {result.stderr.strip()!r}.")
+    return int(found[1])
+
+
+@contextlib.contextmanager
+def spark_session(name: str, log: Path | None) -> Iterator[SparkSession]:
+    """A Spark session with ackq and Delta, stopped at the end.
+
+    What spark-submit was given wins over the defaults here.
+
+    Args:
+        name: The application's name.
+        log: Where a JVM that is started here logs, to keep the screen readable; None: there.
+    """
+    say(
+        f"Starting Spark with {DELTA_PACKAGE} "
+        "(the first run on a machine downloads about 33 jars, 174 MB) ..."
+    )
+    started = time.monotonic()
+    with _stderr_to(None if under_spark_submit() else log):
+        spark = configure(SparkSession.builder.appName(name).config(conf=_settings())).getOrCreate()
+    # Spark's own handler cancels the running jobs, which makes a query fail instead of stop.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    say(f"Spark {spark.version} is up after {time.monotonic() - started:.1f} s.")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _settings() -> SparkConf:
+    if under_spark_submit():
+        SparkContext._ensure_initialized()  # noqa: SLF001  # makes the user's settings visible to SparkConf
+    conf = SparkConf()
+    defaults = _ALWAYS if under_spark_submit() else _ALWAYS | _OWN_SPARK
+    for key, value in defaults.items():
+        conf.setIfMissing(key, value)
+    if under_spark_submit() and not _has_delta():
+        conf.set("spark.jars", ",".join(filter(None, (conf.get("spark.jars", ""), _load_delta()))))
+    return conf
+
+
+def _has_delta() -> bool:
+    jvm = SparkContext._jvm  # noqa: SLF001
+    assert jvm is not None
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    return loader.getResource("io/delta/sql/DeltaSparkSessionExtension.class") is not None
+
+
+def _load_delta() -> str:
+    """Do what `spark-submit --packages` does before a program runs; returns the jars."""
+    jvm = SparkContext._jvm  # noqa: SLF001
+    assert jvm is not None
+    dependencies = jvm.org.apache.spark.util.DependencyUtils
+    uri = jvm.java.net.URI(f"ivy://{DELTA_PACKAGE}")
+    jars: str = dependencies.resolveMavenDependencies(uri).mkString(",")
+    dependencies.addJarsToClassPath(
+        jars, jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    )
+    return jars
+
+
+@contextlib.contextmanager
+def _stderr_to(log: Path | None) -> Iterator[None]:
+    """A process that is started in here inherits `log` as its stderr."""
+    if log is None:
+        yield
+        return
+    sys.stderr.flush()
+    screen = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(screen, 2)
+        os.close(screen)
+
+
+# --- streams ---
+
+
+@dataclass
+class Streamed:
+    """What a query did in this run; `replayed` rows are of a batch that an earlier run began."""
+
+    rows: int = 0
+    batches: int = 0
+    replayed: int = 0
+    last_batch: int = -1
+
+    def add(self, progress: Mapping[str, Any]) -> bool:
+        """Count a progress report of Spark; False if it is empty or was counted before."""
+        rows = progress["numInputRows"]
+        if not rows or progress["batchId"] <= self.last_batch:
+            return False
+        self.last_batch = progress["batchId"]
+        self.rows += rows
+        self.batches += 1
+        # Spark asks no source for its latest offset before it runs a planned batch again.
+        if progress["sources"][0]["latestOffset"] is None:
+            self.replayed += rows
+        return True
+
+
+def follow(query: StreamingQuery) -> Streamed:
+    """Wait for the end of a query, with a line per micro-batch; an interrupt stops the query first.
+
+    Raises:
+        StreamingQueryException: The query failed.
+    """
+    done = Streamed()
+    started = time.monotonic()
+    try:
+        while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
+            _report(query, done, started)
+    except KeyboardInterrupt:
+        query.stop()
+        _report(query, done, started)
+        raise
+    _report(query, done, started)
+    return done
+
+
+def _report(query: StreamingQuery, done: Streamed, started: float) -> None:
+    for progress in query.recentProgress:
+        if done.add(progress):
+            took = progress["durationMs"]["triggerExecution"] / 1000
+            rows = progress["numInputRows"]
+            say(
+                f"  micro-batch {progress['batchId']:>4}: {rows:>11,} messages in {took:6.2f} s"
+                f" ({rows / max(took, 0.001):>9,.0f}/s), {done.rows:>12,} in all"
+                f" after {time.monotonic() - started:6.1f} s"
+            )
+
+
+# --- command lines ---
+
+
+def trigger(text: str) -> dict[str, Any]:
+    """What `DataStreamWriter.trigger` takes, from `availableNow`, `once` or a time like `5s`."""
+    if text == "availableNow":
+        return {"availableNow": True}
+    if text == "once":
+        return {"once": True}
+    found = re.fullmatch(r"(\d+)\s*(ms|s|m)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: use availableNow, once, or an interval such as 500ms, 5s or 1m"
+        )
+    unit = {"ms": "milliseconds", "s": "seconds", "m": "minutes"}[found[2]]
+    return {"processingTime": f"{found[1]} {unit}"}
+
+
+def option_argument(owner: str) -> dict[str, Any]:
+    """What `add_argument` takes for a repeatable `--option NAME=VALUE`, handed to `owner`."""
+    return {
+        "metavar": "NAME=VALUE",
+        "type": _option,
+        "action": "append",
+        "default": [],
+        "help": f"an option of {owner}, repeatable",
+    }
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise argparse.ArgumentTypeError(f"{text!r}: use NAME=VALUE")
+    return name, value
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: use a whole number from 1")
+    return int(text)
+
+
+# --- reconciliation ---
+
+
+def reconcile(equal: Mapping[str, int], zero: Mapping[str, int]) -> tuple[str, bool]:
+    """One line of counts with its verdict.
+
+    Args:
+        equal: Counts that must be one number, and not 0: who moved nothing has shown nothing.
+        zero: Counts that must be 0.
+
+    Returns:
+        The line, ending in OK or MISMATCH, and whether it is OK.
+    """
+    agree = len(set(equal.values())) == 1 and 0 not in equal.values() and not any(zero.values())
+    return line({**equal, **zero}, agree=agree), agree
+
+
+def line(counts: Mapping[str, int], *, agree: bool) -> str:
+    """Counts and verdict as the last line of a job."""
+    shown = " ".join(f"{name}={count}" for name, count in counts.items())
+    return f"{shown} {'OK' if agree else 'MISMATCH'}"
+
+
+def count_rows(table: DataFrame) -> tuple[int, int]:
+    """Rows of a table, and how many of them repeat the message id of another row."""
+    found = table.agg(F.count("*"), F.count("message_id"), F.count_distinct("message_id")).first()
+    assert found is not None
+    rows, named, distinct = found
+    return rows, named - distinct

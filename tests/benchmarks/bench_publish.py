@@ -1,0 +1,83 @@
+"""The client's ways to publish persistent messages, against waiting for the confirm of each.
+
+Invariant: every message that is counted was confirmed, so was synced, within the time counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import time
+from collections.abc import Callable, Iterator
+
+import harness
+from harness import Comparison, Measurement
+
+from ackq.client import Admin, Publisher
+
+HELP = "messages/s of batch and single publishes as a ratio to one confirm at a time"
+QUEUE = "benchmark-publish"
+ONE_AT_A_TIME = 200
+SINGLE = 20_000
+BATCHED = 500_000
+# The floors are set by what streaming confirms gain elsewhere: a known broker with windowed
+# confirms reached 10 times the rate of one at a time.
+SINGLE_FLOOR = 10
+BATCHED_FLOOR = 100
+
+Publish = Callable[[Publisher, int], int]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """This benchmark has no options of its own."""
+
+
+def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
+    """Two comparisons per body size: single publishes in a window, and batches."""
+    with Admin(endpoint) as admin:
+        admin.declare_queue(QUEUE)
+        for size in args.sizes:
+            for subject, publish, floor in (
+                ("single publishes", single, SINGLE_FLOOR),
+                ("batches", batched, BATCHED_FLOOR),
+            ):
+                yield harness.interleave(
+                    Comparison(f"publish, {size:,} B, {subject}", "one at a time", subject, floor),
+                    args.repetitions,
+                    functools.partial(_measure, admin, endpoint, one_at_a_time, size),
+                    functools.partial(_measure, admin, endpoint, publish, size),
+                )
+
+
+def one_at_a_time(publisher: Publisher, size: int) -> int:
+    """Wait for each confirm before the next publish."""
+    for _ in range(ONE_AT_A_TIME):
+        publisher.publish(bytes(size), ack_immediately=True).result()
+    return ONE_AT_A_TIME
+
+
+def single(publisher: Publisher, size: int) -> int:
+    """Publish one by one and collect the confirms as they come; the client makes the frames."""
+    answers = [publisher.publish(bytes(size)) for _ in range(SINGLE)]
+    publisher.flush()
+    for answer in answers:
+        answer.result()
+    return SINGLE
+
+
+def batched(publisher: Publisher, size: int) -> int:
+    """Publish frames that are ready made."""
+    frame = harness.bodies(harness.rows_per_frame(size), size)
+    answers = [publisher.publish_batch(frame) for _ in range(BATCHED // frame.num_rows)]
+    publisher.flush()
+    return sum(answer.result() for answer in answers)
+
+
+def _measure(admin: Admin, endpoint: str, publish: Publish, size: int) -> Measurement:
+    with Publisher(endpoint, routing_key=QUEUE) as publisher:
+        publisher.publish(b"", ack_immediately=True).result()  # opens the stream
+        started = time.perf_counter()
+        rows = publish(publisher, size)
+        seconds = time.perf_counter() - started
+    admin.purge_queue(QUEUE)
+    return Measurement(rows, {"wall": seconds})

@@ -1,0 +1,109 @@
+"""What the Spark benchmarks share: a session, micro-batch sizes, and the timing of micro-batches.
+
+Invariant: a measurement covers whole micro-batches of equal row counts, and never the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import arrow_baseline
+from harness import Measurement
+from pyspark.sql import DataFrame, SparkSession
+
+from ackq.spark import configure
+
+FLOOR = 0.5
+BATCH_BYTES = 64_000_000
+BATCH_ROWS = 320_000
+QUERY_TIMEOUT_S = 300
+POLL_S = 0.05
+# Clock of a measurement: Spark's name for it in the progress report. `trigger` is the whole
+# micro-batch; `addBatch` leaves out Spark's planning and checkpoint files.
+CLOCKS = {"trigger": "triggerExecution", "addBatch": "addBatch"}
+
+SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "4g",
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.numRecentProgressUpdates": "1000",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that every Spark benchmark has."""
+    parser.add_argument("--batches", type=int, default=4, help="timed micro-batches of a run (4)")
+    parser.add_argument("--floor", type=float, default=FLOOR, help=f"least median ratio ({FLOOR})")
+
+
+def rows_per_batch(size: int) -> int:
+    """Rows of a micro-batch for a body size, the same for both sides: at most 64 MB."""
+    return min(BATCH_ROWS, BATCH_BYTES // size)
+
+
+@contextlib.contextmanager
+def session() -> Iterator[SparkSession]:
+    """A quiet local Spark on all cores, with the anchors registered."""
+    # Workers import the anchors from this folder.
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    builder = SparkSession.builder.master("local[*]").appName("benchmark")
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    spark = configure(builder).getOrCreate()
+    try:
+        spark.dataSource.register(arrow_baseline.Baseline)
+        yield spark
+    finally:
+        spark.stop()
+
+
+def measure(
+    rows: DataFrame, *, sink: str, options: Mapping[str, str], trigger: dict[str, Any], batches: int
+) -> Measurement:
+    """Run a query and time micro-batches 2 to `batches` + 1 of those with rows.
+
+    Args:
+        rows: A stream of equal micro-batches.
+        sink: A format.
+        options: Of the sink.
+        trigger: As `DataStreamWriter.trigger` takes it; one that never ends is stopped.
+        batches: Micro-batches to time.
+
+    Returns:
+        Rows and seconds by `CLOCKS`.
+
+    Raises:
+        RuntimeError: There were too few micro-batches, or unequal ones.
+        StreamingQueryException: The query failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="ackq-benchmark-") as checkpoint:
+        writer = rows.writeStream.format(sink).options(**options).trigger(**trigger)
+        query = writer.option("checkpointLocation", checkpoint).start()
+        deadline = time.monotonic() + QUERY_TIMEOUT_S
+        ended, timed = False, list[Any]()
+        while not ended and time.monotonic() < deadline:
+            ended = query.awaitTermination(POLL_S) or False  # type: ignore[arg-type]
+            timed = [p for p in query.recentProgress if p["numInputRows"] > 0][1 : batches + 1]
+            if len(timed) == batches and "availableNow" not in trigger:
+                break
+        query.stop()
+    counts = [progress["numInputRows"] for progress in timed]
+    if len(counts) < batches or len(set(counts)) != 1:
+        raise RuntimeError(f"Expected {batches} equal micro-batches, timed these rows: {counts}.")
+    seconds = {
+        clock: sum(progress["durationMs"][name] for progress in timed) / 1000
+        for clock, name in CLOCKS.items()
+    }
+    return Measurement(sum(counts), seconds)

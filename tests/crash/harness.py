@@ -1,0 +1,109 @@
+"""What crash tests share: filling a queue, running the driver program, and the ledger of where each message went."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+from ackq.client import Admin, Publisher
+
+DRIVER = Path(__file__).with_name("driver.py")
+SPARK_TIMEOUT_S = 150
+
+
+def ids(first, last):
+    """Message ids first..last."""
+    return [f"m-{number:06d}" for number in range(first, last + 1)]
+
+
+def messages(names, body_bytes=100):
+    """A batch of messages with these ids."""
+    bodies = [name.encode().ljust(body_bytes, b".") for name in names]
+    return pa.record_batch(
+        [pa.array(bodies, pa.binary()), pa.array(names, pa.string())], names=["body", "message_id"]
+    )
+
+
+def fill(endpoint, queue, names, frame=50):
+    """Declare a queue and publish these ids, confirmed, in small blocks."""
+    with Admin(endpoint) as admin:
+        admin.declare_queue(queue)
+    with Publisher(endpoint, routing_key=queue, mandatory=True) as publisher:
+        for start in range(0, len(names), frame):
+            publisher.publish_batch(messages(names[start : start + frame]))
+        publisher.flush(30)
+
+
+def in_queue(endpoint, queue):
+    """The ledger of a queue: id -> how often it stands there."""
+    with Admin(endpoint) as admin:
+        batches = list(admin.browse(queue, columns=["message_id"]))
+    return Counter(name for batch in batches for name in batch.column(0).to_pylist())
+
+
+def unacked(endpoint, queue):
+    """Messages of a queue that are ready, and those that are leased."""
+    with Admin(endpoint) as admin:
+        info = admin.queue(queue)
+    return info.ready, info.unacked
+
+
+class Driver:
+    """The driver program as a process in a group of its own, so that SIGKILL takes its JVM too."""
+
+    def __init__(self, folder, endpoint, **options):
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.base = ["--endpoint", endpoint, "--checkpoint", str(self.folder / "checkpoint")]
+        self.options = options
+        self.runs = 0
+
+    def start(self, **more):
+        """Start it; options become flags, True is a flag without value."""
+        flags = []
+        for name, value in {**self.options, **more}.items():
+            flags += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
+        self.runs += 1
+        self.log = self.folder / f"driver-{self.runs}.log"
+        with self.log.open("wb") as out:
+            return subprocess.Popen(
+                [sys.executable, str(DRIVER), *self.base, *flags],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=self.folder,
+                env={**os.environ, "SPARK_LOCAL_DIRS": str(self.folder)},
+            )
+
+    def run(self, **more):
+        """Run it to its end and return (exit status, ledger of the Delta table if it printed one)."""
+        process = self.start(**more)
+        try:
+            status = process.wait(SPARK_TIMEOUT_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, 9)
+                process.wait()
+        lines = self.log.read_text(errors="replace").splitlines()
+        found = [line.removeprefix("LEDGER ") for line in lines if line.startswith("LEDGER ")]
+        return status, Counter(json.loads(found[-1])) if found else None
+
+    def output(self):
+        """What the last run printed, for assertion messages."""
+        return self.log.read_text(errors="replace")[-6000:]
+
+    def committed(self):
+        """Batch ids in the commit log."""
+        commits = self.folder / "checkpoint" / "commits"
+        return sorted(int(path.name) for path in commits.glob("[0-9]*"))
+
+    def forget_last_commit(self):
+        """Delete the last file of the commit log, checksum included; returns its batch id."""
+        last = self.committed()[-1]
+        commits = self.folder / "checkpoint" / "commits"
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+        return last

@@ -1,0 +1,146 @@
+"""kill -9 of real processes at the worst moments; afterwards the ledger shows every message once."""
+
+import os
+import signal
+import threading
+from collections import Counter
+
+import pytest
+from ackq.client import Admin, Publisher
+from tests.crash.harness import Driver, fill, ids, in_queue, messages, unacked
+
+pytestmark = pytest.mark.crash
+
+
+def once(names):
+    """The ledger in which every id stands once."""
+    return Counter(names)
+
+
+def test_broker_killed_in_mid_publish(broker):
+    """Q7, P4, P10: a broker killed while publishes are in flight loses and doubles none of them."""
+    with Admin(broker.endpoint) as admin:
+        admin.declare_queue("in")
+    names = ids(1, 6000)
+    with Publisher(broker.endpoint, routing_key="in", mandatory=True) as publisher:
+        answers = []
+        for number, start in enumerate(range(0, len(names), 20)):
+            answers.append(publisher.publish_batch(messages(names[start : start + 20])))
+            if number in {30, 120, 250}:
+                answers[number - 5].result(30)
+                broker.kill()
+                broker.restart()
+        publisher.flush(60)
+        assert [answer.result(0) for answer in answers] == [20] * len(answers)
+    assert in_queue(broker.endpoint, "in") == once(names)
+
+
+@pytest.mark.parametrize("point", ["before_write", "after_write", "after_sync"])
+def test_broker_killed_around_the_sync(tmp_path, point):
+    """Q7: killed at a named point of the group commit, what was confirmed is there, once."""
+    from ackq_broker import embedded
+
+    names = ids(1, 400)
+    with embedded(data=tmp_path / "data", env={"ACKQ_FAILPOINT": f"{point}:12"}) as broker:
+        with Admin(broker.endpoint) as admin:
+            admin.declare_queue("in")
+        with Publisher(broker.endpoint, routing_key="in") as publisher:
+            for start in range(0, len(names), 10):
+                publisher.publish_batch(messages(names[start : start + 10]))
+                if not broker.alive():
+                    broker.restart(env={})
+            if not broker.wait_dead(10):
+                publisher.flush(30)
+                pytest.fail("the failpoint was never reached")
+            broker.restart(env={})
+            publisher.flush(60)
+        assert in_queue(broker.endpoint, "in") == once(names)
+
+
+@pytest.mark.spark
+def test_broker_killed_in_mid_batch(broker, tmp_path):
+    """K2, Q7: a broker killed while tasks fetch and stage: the query goes on, every row arrives once."""
+    names = ids(1, 3000)
+    fill(broker.endpoint, "in", names)
+    with Admin(broker.endpoint) as admin:
+        admin.declare_queue("out")
+    driver = Driver(
+        tmp_path / "run", broker.endpoint, queue="in", target="out", row_delay_ms=1, max_messages=1000
+    )
+    process = driver.start()
+    kills = 0
+
+    def batch_started(number):
+        return (tmp_path / "run" / "checkpoint" / "offsets" / str(number)).exists()
+
+    wait = threading.Event()
+    while process.poll() is None:
+        if kills < 2 and batch_started(kills + 1):
+            wait.wait(0.3)
+            broker.kill()
+            broker.restart()
+            kills += 1
+        wait.wait(0.05)
+    assert (kills, process.returncode) == (2, 0), driver.output()
+    assert in_queue(broker.endpoint, "out") == once(names)
+    assert unacked(broker.endpoint, "in") == (0, 0)
+
+
+@pytest.mark.spark
+@pytest.mark.delta
+@pytest.mark.parametrize("sink", ["table", "target"])
+def test_driver_killed_between_offset_and_commit_log(broker, tmp_path, sink):
+    """K2, K3: the driver dies in mid-batch; the next start runs the batch again, every row stands once."""
+    names = ids(1, 1500)
+    fill(broker.endpoint, "in", names)
+    with Admin(broker.endpoint) as admin:
+        admin.declare_queue("out")
+    where = {"table": str(tmp_path / "table"), "target": "out"}[sink]
+    driver = Driver(tmp_path / "run", broker.endpoint, queue="in", row_delay_ms=0.5, **{sink: where})
+    status, _ = driver.run(die_in_batch=2)
+    assert status == -signal.SIGKILL, driver.output()
+    status, ledger = driver.run()
+    assert status == 0, driver.output()
+    found = ledger if sink == "table" else in_queue(broker.endpoint, "out")
+    assert found == once(names)
+    assert unacked(broker.endpoint, "in") == (0, 0)
+
+
+@pytest.mark.spark
+def test_task_fails_once_and_commit_file_is_lost(broker, tmp_path):
+    """K2, K3: failing first attempts, then a lost commit file, double nothing in the target queue."""
+    names = ids(1, 1000)
+    fill(broker.endpoint, "in", names)
+    with Admin(broker.endpoint) as admin:
+        admin.declare_queue("out")
+    driver = Driver(tmp_path / "run", broker.endpoint, queue="in", target="out")
+    status, _ = driver.run(fail_once=True)
+    assert status == 0, driver.output()
+    assert in_queue(broker.endpoint, "out") == once(names)
+    assert unacked(broker.endpoint, "in") == (0, 0)
+
+
+@pytest.mark.spark
+@pytest.mark.delta
+def test_commit_file_of_a_finished_batch_is_lost(broker, tmp_path):
+    """K2, K3: without the last commit file Spark runs the batch again; the sink holds each row once.
+
+    The batch must still be leased when it is run again, so the driver is killed before the accept: right after the
+    last commit file was written, before the next latestOffset.
+    """
+    names = ids(1, 900)
+    fill(broker.endpoint, "in", names)
+    driver = Driver(
+        tmp_path / "run",
+        broker.endpoint,
+        queue="in",
+        table=str(tmp_path / "table"),
+        row_delay_ms=0.5,
+    )
+    assert driver.run(die_in_batch=2)[0] == -signal.SIGKILL
+    before = driver.committed()
+    status, ledger = driver.run()
+    assert status == 0, driver.output()
+    assert ledger == once(names)
+    assert driver.committed()[: len(before)] == before
+    assert os.path.exists(tmp_path / "table")

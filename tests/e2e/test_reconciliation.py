@@ -1,0 +1,260 @@
+"""The parts of the jobs that need no Spark: verdicts, exit statuses, command lines, Java."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import delta_to_queue
+import flights
+import jobkit
+import pyarrow.compute as pc
+import pytest
+import queue_to_delta
+from jobkit import JobError, Streamed, Workspace
+
+
+def test_the_last_line_when_all_counts_agree():
+    line, agree = jobkit.reconcile(
+        equal={"published": 7, "confirmed": 7, "accepted": 7, "delta_rows": 7},
+        zero={"unacked": 0, "duplicates": 0},
+    )
+    assert line == "published=7 confirmed=7 accepted=7 delta_rows=7 unacked=0 duplicates=0 OK"
+    assert agree
+
+
+@pytest.mark.parametrize(
+    ("equal", "zero"),
+    [
+        ({"published": 7, "delta_rows": 6}, {"unacked": 0}),
+        ({"published": 7, "delta_rows": 8}, {"unacked": 0}),
+        ({"published": 7, "delta_rows": 7}, {"unacked": 1}),
+        ({"published": 0, "delta_rows": 0}, {"unacked": 0}),
+    ],
+    ids=["lost", "too many", "unacked", "nothing moved"],
+)
+def test_a_mismatch_is_named_and_not_ok(equal: dict[str, int], zero: dict[str, int]):
+    line, agree = jobkit.reconcile(equal, zero)
+    assert line.endswith(" MISMATCH")
+    assert not agree
+
+
+def progress(batch: int, rows: int, latest: str | None = "{}") -> dict[str, object]:
+    return {"batchId": batch, "numInputRows": rows, "sources": [{"latestOffset": latest}]}
+
+
+def test_progress_counts_a_batch_once_and_an_idle_trigger_never():
+    done = Streamed()
+    reports = [progress(0, 0), progress(1, 10), progress(1, 10), progress(2, 5), progress(3, 0)]
+    assert [done.add(report) for report in reports] == [False, True, False, True, False]
+    assert done == Streamed(rows=15, batches=2, replayed=0, last_batch=2)
+
+
+def test_progress_knows_a_batch_that_an_earlier_run_began():
+    done = Streamed()
+    done.add(progress(4, 10, latest=None))
+    done.add(progress(5, 3))
+    assert (done.rows, done.replayed) == (13, 10)
+
+
+@pytest.mark.parametrize(
+    ("replayed", "delta_rows", "duplicates", "expected"),
+    [
+        (0, 10, 0, True),
+        (4, 10, 0, True),
+        (4, 6, 0, True),
+        (0, 9, 0, False),
+        (4, 7, 0, False),
+        (0, 11, 0, False),
+        (0, 10, 1, False),
+    ],
+)
+def test_a_run_on_a_queue_of_others_answers_for_its_own_rows(
+    *, replayed: int, delta_rows: int, duplicates: int, expected: bool
+):
+    """A replayed batch is in the table already, or is not; nothing between is right."""
+    line, agree = queue_to_delta.settle_up(
+        Streamed(rows=10, replayed=replayed),
+        delta_rows=delta_rows,
+        duplicates=duplicates,
+        shown={"accepted": 10, "ready": 3, "unacked": 2},
+    )
+    assert agree == expected
+    assert line == (
+        f"read=10 replayed={replayed} delta_rows={delta_rows} accepted=10 ready=3 unacked=2"
+        f" duplicates={duplicates} {'OK' if expected else 'MISMATCH'}"
+    )
+
+
+# --- how a job ends ---
+
+
+@pytest.fixture(autouse=True)
+def bare(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job in this process: temporary files in `scratch`, no signal handler, any Java."""
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+
+
+@pytest.fixture
+def any_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobkit, "require_java", lambda: None)
+
+
+@pytest.mark.usefixtures("any_java")
+@pytest.mark.parametrize("status", [0, 1])
+def test_the_files_of_a_run_stay_after_a_failure_only(
+    scratch: Path, capsys: pytest.CaptureFixture[str], status: int
+):
+    def work(workspace: Workspace) -> int:
+        (workspace.folder / "table").mkdir()
+        return status
+
+    assert jobkit.run("x", work, verbose=False) == status
+    kept = list(scratch.iterdir())
+    assert len(kept) == status
+    told = [f"The run's files, with Spark's log: {folder}" for folder in kept]
+    assert capsys.readouterr().err.splitlines() == told
+
+
+@pytest.mark.usefixtures("any_java")
+def test_an_error_is_told_in_one_line(scratch: Path, capsys: pytest.CaptureFixture[str]):
+    def fail(_: Workspace) -> int:
+        raise JobError("There is no fuel; fill up.")
+
+    assert jobkit.run("x", fail, verbose=False) == 1
+    assert capsys.readouterr().err == "error: There is no fuel; fill up.\n"
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.usefixtures("any_java")
+def test_an_interrupt_leaves_nothing(scratch: Path):
+    def interrupt(_: Workspace) -> int:
+        raise KeyboardInterrupt
+
+    assert jobkit.run("x", interrupt, verbose=False) == 130
+    assert list(scratch.iterdir()) == []
+
+
+def test_the_cause_of_a_failed_query_is_the_last_ackq_error():
+    message = (
+        "[STREAM_FAILED] Query terminated with exception: Traceback (most recent call last):\n"
+        "  File x\nackq.errors.BrokerUnavailableError: No broker at h:1.\n"
+        "ackq.errors.QueueNotFoundError: There is no queue 'q': declare it.\n"
+        "SQLSTATE: XXKST"
+    )
+    assert jobkit.cause(message) == "There is no queue 'q': declare it."
+    assert jobkit.cause("one\ntwo\n3\n4\n5\n6") == "one\ntwo\n3\n4\n5"
+
+
+# --- command lines ---
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("availableNow", {"availableNow": True}),
+        ("once", {"once": True}),
+        ("5s", {"processingTime": "5 seconds"}),
+        ("500 ms", {"processingTime": "500 milliseconds"}),
+    ],
+)
+def test_triggers(text: str, expected: dict[str, object]):
+    assert jobkit.trigger(text) == expected
+
+
+LIVE = ["--endpoint", "h:1", "--table", "t"]
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments", "named"),
+    [
+        (queue_to_delta, ["--queue", "q"], "--endpoint"),
+        (queue_to_delta, ["--trigger", "5s"], "--endpoint"),
+        (queue_to_delta, [*LIVE, "--queue", "q"], "--checkpoint"),
+        (queue_to_delta, ["--limit", "0"], "--limit"),
+        (queue_to_delta, ["--option", "x"], "NAME=VALUE"),
+        (queue_to_delta, [*LIVE, "--trigger", "5"], "availableNow"),
+        (queue_to_delta, ["--table", "."], "exists"),
+        (delta_to_queue, ["--table", "t"], "--endpoint"),
+        (delta_to_queue, [*LIVE, "--checkpoint", "c"], "--queue or --exchange"),
+        (delta_to_queue, [*LIVE, "--queue", "q"], "--batch"),
+        (delta_to_queue, [*LIVE, "--queue", "q", "--batch", "--checkpoint", "c"], "--batch"),
+        (
+            delta_to_queue,
+            [*LIVE, "--queue", "q", "--batch", "--routing-key-column", "k"],
+            "--exchange",
+        ),
+    ],
+)
+def test_wrong_usage_names_the_option(
+    capsys: pytest.CaptureFixture[str], job, arguments: list[str], named: str
+):
+    with pytest.raises(SystemExit) as ended:
+        job.parse(arguments)
+    assert ended.value.code == 2
+    assert named in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("job", [queue_to_delta, delta_to_queue])
+def test_help_tells_the_exit_statuses(capsys: pytest.CaptureFixture[str], job):
+    with pytest.raises(SystemExit) as ended:
+        job.parse(["--help"])
+    assert ended.value.code == 0
+    assert "130 interrupted" in " ".join(capsys.readouterr().out.split())
+
+
+# --- Java ---
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-01' >&2\n")
+    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    return java
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("1.8.0_402", 8), ("11.0.2", 11), ("17.0.15", 17), ("25", 25)]
+)
+def test_java_versions_are_read(tmp_path: Path, version: str, expected: int):
+    assert jobkit.java_version(str(fake_java(tmp_path, version))) == expected
+
+
+def test_an_old_java_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    java = fake_java(tmp_path, "11.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JobError) as error:
+        jobkit.require_java()
+    assert str(error.value).startswith(f"{java} is Java 11. Spark 4.2 needs Java 17 or newer")
+
+
+def test_no_java_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JobError, match=r"JAVA_HOME is not set\. Spark 4\.2 needs Java 17"):
+        jobkit.require_java()
+
+
+# --- the data ---
+
+
+def test_every_flight_is_one_message_with_an_id_of_its_own():
+    data = flights.load(25_000)
+    batches = list(flights.messages(data))
+    assert [batch.num_rows for batch in batches] == [10_000, 10_000, 5_000]
+    ids = [one for batch in batches for one in batch["message_id"].to_pylist()]
+    assert len(set(ids)) == 25_000
+    first = batches[0].slice(0, 1).to_pylist()[0]
+    assert first["routing_key"] == "flights.UA"
+    assert first["message_id"] == "2013-01-01T10:00:00Z/UA/1545"
+    assert first["body"].startswith(b'{"year":2013,"month":1,"day":1,"dep_time":517,')
+    assert pc.all(pc.ends_with(batches[2]["body"].cast("string"), "}")).as_py()
+
+
+def test_a_missing_data_package_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(flights, "PACKAGE", "no_such_package")
+    with pytest.raises(JobError, match="pip install"):
+        flights.load()

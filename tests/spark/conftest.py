@@ -1,0 +1,146 @@
+"""One Spark for the whole run, and short names for what every test does with it."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import wait
+
+import pytest
+
+TIMEOUT_S = 90
+
+
+def pytest_collection_modifyitems(items):
+    """Everything in this folder needs Java."""
+    for item in items:
+        if "tests/spark/" in item.nodeid:
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """Two tasks at once, each tried twice, so that a task may fail without its query."""
+    from pyspark.sql import SparkSession
+
+    from ackq.spark import configure
+
+    builder = configure(SparkSession.builder.master("local[2,2]").appName("ackq tests"))
+    session = (
+        builder.config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+class Kit:
+    """A broker with Spark on it: publish, read, run, look."""
+
+    def __init__(self, spark, broker, admin, folder):
+        self.spark = spark
+        self.broker = broker
+        self.admin = admin
+        self.folder = folder
+
+    def declare(self, *queues, **properties):
+        for queue in queues:
+            self.admin.declare_queue(queue, **properties)
+
+    def publish(self, queue, *bodies):
+        from ackq.client import Publisher
+
+        with Publisher(self.broker.endpoint) as publisher:
+            wait([publisher.publish(body, routing_key=queue) for body in bodies])
+
+    def source(self, queue, schema=None, **options):
+        reader = self.spark.readStream.format("ackq").options(
+            endpoint=self.broker.endpoint, queue=queue, **options
+        )
+        return (reader.schema(schema) if schema else reader).load()
+
+    def sink(self, rows, checkpoint, **options):
+        return (
+            rows.writeStream.format("ackq")
+            .options(endpoint=self.broker.endpoint, **options)
+            .option("checkpointLocation", str(self.folder / checkpoint))
+            .trigger(availableNow=True)
+        )
+
+    def each(self, rows, checkpoint, function, **trigger):
+        """A query that hands every batch to a function of (rows, batch id)."""
+        return (
+            rows.writeStream.foreachBatch(function)
+            .option("checkpointLocation", str(self.folder / checkpoint))
+            .trigger(**(trigger or {"availableNow": True}))
+        )
+
+    def run(self, writer):
+        """Runs a query to its end; raises what it raises."""
+        query = writer.start()
+        try:
+            assert query.awaitTermination(TIMEOUT_S), "the query did not end"
+        finally:
+            query.stop()
+        return query
+
+    def browse(self, queue, schema=None, **options):
+        reader = self.spark.read.format("ackq").options(
+            endpoint=self.broker.endpoint, queue=queue, **options
+        )
+        return (reader.schema(schema) if schema else reader).load()
+
+    def bodies(self, queue):
+        """The bodies in a queue, in order, read by a client that is not Spark."""
+        if not self.admin.plan_browse(queue):
+            return []
+        batches = self.admin.browse(queue, columns=["body"])
+        return [body for batch in batches for body in batch.column(0).to_pylist()]
+
+    def depth(self, queue):
+        """(ready, unacked, staged) of a queue."""
+        info = self.admin.queue(queue)
+        return info.ready, info.unacked, info.staged
+
+    def log(self, checkpoint, kind):
+        """The entries of a checkpoint's `offsets` or `commits`, by batch."""
+        files = (self.folder / checkpoint / kind).iterdir()
+        return {int(file.name): file.read_text() for file in files if file.name.isdecimal()}
+
+    def offset(self, checkpoint, batch):
+        """The source's offset of a batch."""
+        return json.loads(self.log(checkpoint, "offsets")[batch].splitlines()[2])
+
+    def forget(self, checkpoint, kind, batch):
+        """Takes an entry out of a checkpoint, as a crash before it was written would have."""
+        folder = self.folder / checkpoint / kind
+        for name in (str(batch), f".{batch}.crc"):
+            (folder / name).unlink(missing_ok=True)
+
+
+class Kept:
+    """Collects the bodies of each batch, every time it runs."""
+
+    def __init__(self):
+        self.runs = []
+
+    def __call__(self, rows, batch_id):
+        found = [bytes(row.body) for row in rows.select("body").collect()]
+        self.runs.append((batch_id, found))
+
+    @property
+    def bodies(self):
+        return [body for _, found in self.runs for body in found]
+
+
+@pytest.fixture
+def kit(spark, broker, admin, tmp_path):
+    return Kit(spark, broker, admin, tmp_path)
+
+
+@pytest.fixture
+def kept():
+    return Kept()

@@ -1,0 +1,221 @@
+"""What a user sees in Spark's own exception when something is wrong: the thing and the remedy."""
+
+import json
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.errors.exceptions.base import PySparkException
+
+N = [b"%d" % i for i in range(10)]
+
+
+@pytest.fixture
+def fails(kit):
+    """Runs a query that must fail; the text a user sees."""
+
+    def run(writer):
+        with pytest.raises(StreamingQueryException) as caught:
+            kit.run(writer)
+        return str(caught.value)
+
+    return run
+
+
+def test_unknown_option_at_load(kit):
+    """An unknown option fails load() itself and names the nearest."""
+    with pytest.raises(PySparkException, match="no option 'maxmessagepertrigger'.*Did you mean"):
+        kit.source("in", maxMessagePerTrigger=5)
+
+
+def test_wrong_value_at_load(kit):
+    """A value that its option does not take fails load()."""
+    with pytest.raises(PySparkException, match="Option 'maxBytesPerTrigger' is 'much'"):
+        kit.source("in", maxBytesPerTrigger="much")
+
+
+def test_missing_queue(kit, kept, fails):
+    """A queue that does not exist is named."""
+    text = fails(kit.each(kit.source("nowhere"), "cp", kept))
+    assert "ackq.errors.QueueNotFoundError" in text
+    assert "'nowhere'" in text
+
+
+def test_no_broker(kit, kept, fails):
+    """Without a broker the query gives up after its bound, naming endpoint and cause."""
+    rows = kit.source("in", retryTimeout="300ms")
+    endpoint = kit.broker.endpoint
+    source = kit.spark.readStream.format("ackq").options(
+        endpoint="127.0.0.1:1", queue="in", retryTimeout="300ms"
+    )
+    assert rows is not None
+    assert endpoint != "127.0.0.1:1"
+    text = fails(kit.each(source.load(), "cp", kept))
+    assert "ackq.errors.BrokerUnavailableError" in text
+    assert "127.0.0.1:1" in text
+    assert "0.3 s" in text
+
+
+def test_wrong_column_in_the_sink(kit, fails):
+    """A column that the sink does not have is named, with what it takes."""
+    kit.declare("in", "out")
+    rows = kit.source("in").selectExpr("body", "1 as colour")
+    text = fails(kit.sink(rows, "cp", queue="out"))
+    assert "ackq.errors.SchemaError: The sink has no column 'colour'" in text
+
+
+def test_wrong_type_in_the_sink(kit, fails):
+    """A column of another type is named with what was expected and found."""
+    kit.declare("in", "out")
+    rows = kit.source("in").selectExpr("1L as body")
+    text = fails(kit.sink(rows, "cp", queue="out"))
+    assert "Column 'body' is bigint; expected binary or string" in text
+
+
+def test_wrong_column_in_the_source(kit, kept, fails):
+    """A column that the source does not have is named."""
+    kit.declare("in")
+    text = fails(kit.each(kit.source("in", "body binary, colour string"), "cp", kept))
+    assert "There is no column 'colour' to read" in text
+
+
+def test_complete_mode(kit, fails):
+    """A queue can not be replaced by a result."""
+    kit.declare("in", "out")
+    rows = kit.source("in").groupBy("body").count().select("body")
+    text = fails(kit.sink(rows, "cp", queue="out").outputMode("complete"))
+    assert "output mode 'complete'" in text
+
+
+def test_message_over_the_size_limit(kit, fails, spark):
+    """P8: a message over the limit fails its task with size and limit."""
+    from pyspark.sql import functions as fn
+
+    from ackq.limits import MAX_MESSAGE_BYTES
+
+    kit.declare("in", "out")
+    kit.publish("in", b"x")
+    rows = kit.source("in").select(fn.expr(f"repeat('x', {MAX_MESSAGE_BYTES + 1})").alias("body"))
+    text = fails(kit.sink(rows, "cp", queue="out"))
+    assert "ackq.errors.MessageTooLargeError" in text
+    assert str(MAX_MESSAGE_BYTES) in text
+
+
+def test_checkpoint_of_another_queue(kit, kept, fails):
+    """S10: a checkpoint whose lease holds another queue's messages is refused with both names."""
+    kit.declare("in", "other")
+    kit.publish("in", *N)
+
+    def crash(rows, batch_id):
+        if batch_id:
+            raise RuntimeError("crash")
+
+    fails(kit.each(kit.source("in"), "cp", crash))
+    kit.forget("cp", "offsets", 1)
+    text = fails(kit.each(kit.source("other"), "cp", kept))
+    assert "ackq.errors.CheckpointMismatchError" in text
+    assert "'in'" in text
+
+
+def test_checkpoint_of_another_session(kit, kept, fails):
+    """S10: a checkpoint with another session's name is refused with both names."""
+    kit.declare("in")
+    kit.run(kit.each(kit.source("in", session="one"), "cp", kept))
+    text = fails(kit.each(kit.source("in", session="two"), "cp", kept))
+    assert "belongs to session 'one', the option 'session' names 'two'" in text
+
+
+def test_checkpoint_older_than_what_was_accepted(kit, kept, fails):
+    """S4: a restored older checkpoint is refused: its rows are acknowledged and gone."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    query = kit.each(kit.source("in", maxMessagesPerTrigger=5), "cp", kept)
+    kit.run(query)
+    for kind in ("offsets", "commits"):
+        kit.forget("cp", kind, 2)
+    text = fails(query)
+    assert "ackq.errors.CheckpointMismatchError" in text
+
+
+def test_offset_of_a_newer_version(kit, kept, fails):
+    """A checkpoint that a newer ackq wrote is refused."""
+    kit.declare("in")
+    query = kit.each(kit.source("in"), "cp", kept)
+    kit.run(query)
+    log = kit.folder / "cp" / "offsets" / "0"
+    lines = log.read_text().splitlines()
+    lines[2] = json.dumps({"v": 2, "somehow": "else"})
+    log.write_text("\n".join(lines))
+    (log.parent / ".0.crc").unlink()
+    text = fails(query)
+    assert "ackq.errors.OffsetVersionError" in text
+    assert "version 2" in text
+
+
+def test_released_session(kit, kept, fails):
+    """S9: a query whose session an operator released stops, and says so."""
+    kit.declare("in")
+    query = kit.each(kit.source("in", session="job"), "cp", kept)
+    kit.run(query)
+    kit.admin.release_session("job", fence=True)
+    text = fails(query)
+    assert "ackq.errors.SessionNotFoundError" in text
+    assert "'job'" in text
+
+
+def test_lost_session_reopens_when_asked(kit, kept):
+    """failOnDataLoss off: the query goes on in a new session."""
+    kit.declare("in")
+    kit.publish("in", b"1")
+    kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
+    kit.admin.release_session("job", fence=True)
+    kit.publish("in", b"2")
+    kit.run(kit.each(kit.source("in", session="job", failOnDataLoss="false"), "cp", kept))
+    assert kept.bodies == [b"1", b"2"]
+    assert kit.depth("in") == (0, 0, 0)
+
+
+def test_fenced_query_stops(kit, kept):
+    """S3: a query whose session is fenced while it runs ends with the reason."""
+    kit.declare("in")
+    rows = kit.source("in", session="job")
+    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
+    try:
+        kit.publish("in", *N)
+        query.processAllAvailable()
+        kit.admin.release_session("job", fence=True)
+        with pytest.raises(StreamingQueryException, match=r"ackq\.errors.*'job'"):
+            query.awaitTermination(60)
+    finally:
+        query.stop()
+
+
+def test_second_query_on_a_session(kit, kept):
+    """K10: a second live query on a session is refused with the holder's process."""
+    kit.declare("in")
+    first = kit.each(kit.source("in", session="job"), "a", kept, processingTime="0 seconds").start()
+    try:
+        first.processAllAvailable()
+        with pytest.raises(StreamingQueryException) as caught:
+            kit.run(kit.each(kit.source("in", session="job"), "b", kept))
+        assert "ackq.errors.AlreadyHeldError" in str(caught.value)
+        assert "'job'" in str(caught.value)
+        assert first.isActive
+    finally:
+        first.stop()
+
+
+def test_async_progress_tracking(kit, fails):
+    """K11: a query that acknowledges before its checkpoint is refused one batch late, and loses nothing."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    writer = (
+        kit.source("in", maxMessagesPerTrigger=2)
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(kit.folder / "cp"))
+        .option("asyncProgressTrackingEnabled", "true")
+        .trigger(processingTime="0 seconds")
+    )
+    text = fails(writer)
+    assert "asyncProgressTrackingEnabled" in text
+    ready, unacked, _ = kit.depth("in")
+    assert ready + unacked == 10

@@ -1,0 +1,222 @@
+"""The sink with a real Spark and a real broker: what becomes visible, when, and how often."""
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.errors.exceptions.base import PySparkException
+
+N = [b"%d" % i for i in range(10)]
+
+
+def first_attempt_fails(batches):
+    """Rows pass, then the first attempt of partition 0 dies."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    yield from batches
+    if context.partitionId() == 0 and context.attemptNumber() == 0:
+        raise RuntimeError("this attempt fails")
+
+
+def always_fails(batches):
+    yield from batches
+    raise RuntimeError("every attempt fails")
+
+
+def test_queue_to_queue(kit):
+    """K3: every row of the source is in the target once, in order."""
+    kit.declare("in", "out")
+    kit.publish("in", *N)
+    kit.run(kit.sink(kit.source("in", "body binary"), "cp", queue="out"))
+    assert kit.bodies("out") == N
+    assert (kit.depth("in"), kit.depth("out")) == ((0, 0, 0), (10, 0, 0))
+
+
+def test_rows_keep_partition_order(kit):
+    """K3: rows come in order of partition index, then row."""
+    kit.declare("in", "out")
+    kit.publish("in", *N)
+    rows = kit.source("in", "body binary", minPartitions=3)
+    kit.run(kit.sink(rows, "cp", queue="out"))
+    assert kit.bodies("out") == N
+
+
+def test_replayed_batch_is_not_written_twice(kit):
+    """K3: with its last commit entry gone, a batch runs again and the target stays as it is."""
+    kit.declare("in", "out")
+    kit.publish("in", *N)
+    rows = kit.source("in", "body binary", maxMessagesPerTrigger=5)
+    query = kit.sink(rows, "cp", queue="out").trigger(once=True)
+    kit.run(query)
+    assert kit.bodies("out") == N
+    kit.forget("cp", "commits", 0)
+    kit.run(query)
+    assert kit.bodies("out") == N
+    assert kit.depth("out") == (10, 0, 0)
+
+
+def test_failing_task_writes_once(kit):
+    """K3: a task that fails after its rows and is tried again writes them once."""
+    kit.declare("in", "out")
+    kit.publish("in", *N)
+    rows = kit.source("in", "body binary", minPartitions=2)
+    kit.run(kit.sink(rows.mapInArrow(first_attempt_fails, "body binary"), "cp", queue="out"))
+    assert kit.bodies("out") == N
+    assert kit.depth("out") == (10, 0, 0)
+
+
+def test_failed_batch_leaves_nothing_and_comes_again(kit):
+    """K3: an aborted batch is not visible, keeps no room, and is not closed for its next run."""
+    kit.declare("in", "out")
+    kit.publish("in", *N)
+    rows = kit.source("in", "body binary", minPartitions=2)
+    with pytest.raises(StreamingQueryException, match="every attempt fails"):
+        kit.run(kit.sink(rows.mapInArrow(always_fails, "body binary"), "cp", queue="out"))
+    assert kit.bodies("out") == []
+    assert kit.depth("in") == (0, 10, 0)
+    kit.run(kit.sink(rows, "cp", queue="out"))
+    assert kit.bodies("out") == N
+    assert (kit.depth("in"), kit.depth("out")) == ((0, 0, 0), (10, 0, 0))
+
+
+def test_full_queue_fails_the_batch_with_the_reason(kit):
+    """K4, P8: rows that the broker can not take fail the query with its reason; nothing is visible."""
+    kit.declare("in")
+    kit.declare("out", max_length=5)
+    kit.publish("in", *N)
+    rows = kit.source("in", "body binary")
+    with pytest.raises(StreamingQueryException, match=r"ackq.errors.QueueFullError: .*'out'"):
+        kit.run(kit.sink(rows, "cp", queue="out"))
+    assert kit.bodies("out") == []
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_unroutable_row_fails_the_batch(kit, guarantee):
+    """K4, P7: with mandatory on, a row that no queue wants fails the query with the reason."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    rows = kit.source("in", "body binary")
+    with pytest.raises(StreamingQueryException, match="ackq.errors.UnroutableError"):
+        kit.run(kit.sink(rows, "cp", queue="nowhere", guarantee=guarantee))
+
+
+def test_unroutable_rows_may_be_dropped(kit):
+    """P7: without mandatory, rows that no queue wants go nowhere."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    rows = kit.source("in", "body binary")
+    kit.run(kit.sink(rows, "cp", queue="nowhere", mandatory="false"))
+    assert kit.depth("in") == (0, 0, 0)
+
+
+def test_at_least_once(kit):
+    """K3, K4: at-least-once writes every row and waits for its confirm."""
+    kit.declare("in", "out")
+    kit.publish("in", *N)
+    rows = kit.source("in", "body binary")
+    kit.run(kit.sink(rows, "cp", queue="out", guarantee="at-least-once"))
+    assert kit.bodies("out") == N
+
+
+def test_exchange_and_routing_key_columns(kit):
+    """Rows find their queues through an exchange by the columns that say so."""
+    kit.declare("in", "even", "odd")
+    kit.admin.declare_exchange("parity", "direct")
+    kit.admin.bind("parity", "even", "0")
+    kit.admin.bind("parity", "odd", "1")
+    kit.publish("in", *N)
+    rows = kit.source("in", "body binary").selectExpr(
+        "body",
+        "'parity' as exchange",
+        "cast(cast(cast(body as string) as int) % 2 as string) as routing_key",
+    )
+    kit.run(kit.sink(rows, "cp"))
+    assert kit.bodies("even") == N[::2]
+    assert kit.bodies("odd") == N[1::2]
+
+
+def test_forwarded_message_keeps_its_columns(kit):
+    """A message goes from queue to queue with its ids, headers and delivery mode; an option beats a column."""
+    from ackq.client import Publisher
+
+    kit.declare("in", "out")
+    with Publisher(kit.broker.endpoint) as publisher:
+        publisher.publish(b"x", routing_key="in", message_id="m", headers={"a": "1"}).result()
+        publisher.publish(b"y", routing_key="in").result()
+    rows = kit.source("in").drop("delivery_tag", "redelivered", "delivery_count", "expires_at")
+    kit.run(kit.sink(rows, "cp", queue="out"))
+    found = kit.browse("out", "body binary, message_id string, headers map<string,string>")
+    assert [tuple(row) for row in found.collect()] == [(b"x", "m", {"a": "1"}), (b"y", None, {})]
+
+
+def test_batch_write_and_browse(kit):
+    """Q5, K9: a batch write appends; a batch read sees every message and takes none."""
+    kit.declare("out")
+    rows = kit.spark.createDataFrame([("a",), ("b",)], "body string")
+    rows.coalesce(1).write.format("ackq").mode("append").options(
+        endpoint=kit.broker.endpoint, queue="out"
+    ).save()
+    for _ in range(2):
+        found = kit.browse("out", "position long, body binary, leased boolean").collect()
+        assert [(bytes(row.body), row.leased) for row in found] == [(b"a", False), (b"b", False)]
+    full = kit.browse("out").collect()
+    assert [(row.delivery_tag, row.queue, row.redelivered) for row in full] == [
+        (None, "out", False)
+    ] * 2
+    assert kit.depth("out") == (2, 0, 0)
+    second = kit.browse("out", "body binary", firstPosition=found[1].position).collect()
+    assert [bytes(row.body) for row in second] == [b"b"]
+
+
+def test_browse_of_an_empty_queue(kit):
+    """Q5: an empty queue has no rows."""
+    kit.declare("out")
+    assert kit.browse("out").collect() == []
+
+
+def write(kit, rows, version, app="app"):
+    rows.write.format("ackq").mode("append").options(
+        endpoint=kit.broker.endpoint, queue="out", txnAppId=app, txnVersion=version
+    ).save()
+
+
+def test_transactional_write_is_idempotent(kit):
+    """K12: an equal version is a no-op, a lower one an error, and another application is another writer."""
+    kit.declare("out")
+    rows = kit.spark.createDataFrame([("a",)], "body string")
+    write(kit, rows, 5)
+    write(kit, rows, 5)
+    assert kit.bodies("out") == [b"a"]
+    with pytest.raises(PySparkException, match="ackq.errors.BatchOrderError"):
+        write(kit, rows, 4)
+    write(kit, rows, 6)
+    write(kit, rows, 5, app="other")
+    assert kit.bodies("out") == [b"a"] * 3
+
+
+def test_version_used_twice_in_one_run(kit):
+    """K12: two writes of one foreachBatch under one version are a mistake that would lose the second."""
+    kit.declare("in", "out")
+    kit.publish("in", *N)
+
+    def twice(rows, batch_id):
+        body = rows.select("body")
+        write(kit, body, batch_id)
+        write(kit, body, batch_id)
+
+    with pytest.raises(StreamingQueryException, match="has been used in this run"):
+        kit.run(kit.each(kit.source("in"), "cp", twice))
+
+
+def test_foreach_batch_write_survives_a_replay(kit):
+    """K12: a foreachBatch write under its batch id is not doubled when the batch runs again."""
+    kit.declare("in", "out")
+    kit.publish("in", *N)
+
+    def forward(rows, batch_id):
+        write(kit, rows.select("body"), batch_id)
+
+    query = kit.each(kit.source("in"), "cp", forward, once=True)
+    kit.run(query)
+    kit.forget("cp", "commits", 0)
+    kit.run(query)
+    assert kit.bodies("out") == N

@@ -1,0 +1,258 @@
+"""The source with a real Spark and a real broker: what is read, when it is acknowledged, and what is read again."""
+
+import pytest
+
+N = [b"%d" % i for i in range(10)]
+
+
+def test_round_trip_of_every_column(kit):
+    """K9, K7: without a registration call, each column of a message comes out as it went in."""
+    from ackq.client import Publisher
+
+    kit.declare("in")
+    with Publisher(kit.broker.endpoint) as publisher:
+        publisher.publish(
+            b"\x00body",
+            routing_key="in",
+            message_id="m1",
+            correlation_id="c1",
+            reply_to="r",
+            content_type="text/plain",
+            headers={"a": "1", "b": "2"},
+        ).result()
+        publisher.publish(b"", routing_key="in", persistent=False).result()
+    rows = []
+    kit.run(kit.each(kit.source("in"), "cp", lambda df, _: rows.extend(df.collect())))
+    full, empty = sorted(rows, key=lambda row: row.delivery_tag)
+    assert full.asDict() == {
+        "body": b"\x00body",
+        "routing_key": "in",
+        "message_id": "m1",
+        "correlation_id": "c1",
+        "reply_to": "r",
+        "content_type": "text/plain",
+        "headers": {"a": "1", "b": "2"},
+        "published_at": full.published_at,
+        "expires_at": None,
+        "persistent": True,
+        "delivery_tag": 1,
+        "queue": "in",
+        "redelivered": False,
+        "delivery_count": 1,
+    }
+    assert full.published_at is not None
+    assert (bytes(empty.body), empty.headers, empty.persistent) == (b"", {}, False)
+
+
+def test_offsets_carry_the_session_before_any_lease(kit, kept):
+    """S9: batch 0 is empty and its offset names the session, so every batch with rows has a start."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
+    first, second = kit.offset("cp", 0), kit.offset("cp", 1)
+    assert first == {
+        "v": 1,
+        "session": "job",
+        "incarnation": first["incarnation"],
+        "tag": 0,
+    }
+    assert second == {**first, "tag": 10}
+    assert kept.runs == [(0, []), (1, N)]
+
+
+def test_tail_is_acknowledged_after_available_now(kit, kept):
+    """K1: when an AvailableNow run has ended, its last batch is acknowledged, without new data."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", kept))
+    assert kept.bodies == N
+    assert kit.depth("in") == (0, 0, 0)
+
+
+def test_tail_is_acknowledged_while_idle(kit, kept):
+    """K1: an idle processingTime query acknowledges its last batch at the next trigger."""
+    kit.declare("in")
+    query = kit.each(kit.source("in"), "cp", kept, processingTime="0 seconds").start()
+    try:
+        kit.publish("in", *N)
+        query.processAllAvailable()
+        assert kept.bodies == N
+        assert kit.depth("in") == (0, 0, 0)
+    finally:
+        query.stop()
+
+
+def test_replay_reads_the_same_rows(kit, kept):
+    """K2: a batch that is not in the commit log is run again under its id with the same rows."""
+    kit.declare("in")
+    kit.publish("in", *N)
+
+    def fails_once(rows, batch_id):
+        kept(rows, batch_id)
+        if batch_id == 2 and len(kept.runs) == 3:
+            raise RuntimeError("crash before the commit log")
+
+    from pyspark.errors import StreamingQueryException
+
+    query = kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", fails_once)
+    with pytest.raises(StreamingQueryException, match="crash before the commit log"):
+        kit.run(query)
+    assert kit.depth("in")[1] == 4
+    kit.publish("in", b"later")
+    kit.run(query)
+    assert kept.runs == [
+        (0, []),
+        (1, N[:4]),
+        (2, N[4:8]),
+        (2, N[4:8]),
+        (3, [*N[8:], b"later"]),
+    ]
+    assert kit.depth("in") == (0, 0, 0)
+
+
+def test_finished_batch_is_not_lost_by_its_commit_entry(kit, kept):
+    """K2: with its commit entry gone, a batch that was acknowledged is refused, not silently empty."""
+    from pyspark.errors import StreamingQueryException
+
+    kit.declare("in")
+    kit.publish("in", *N)
+    query = kit.each(kit.source("in"), "cp", kept)
+    kit.run(query)
+    kit.forget("cp", "commits", 1)
+    with pytest.raises(StreamingQueryException, match="ackq.errors.CheckpointMismatchError"):
+        kit.run(query)
+    assert kept.bodies == N
+
+
+def test_available_now_ends_while_messages_come(kit):
+    """K5: what is published during the run is left to the next, so the run ends."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    seen = []
+
+    def publishes(rows, _batch_id):
+        found = [bytes(row.body) for row in rows.collect()]
+        seen.extend(found)
+        if found:
+            kit.publish("in", *(b"again " + body for body in found))
+
+    kit.run(kit.each(kit.source("in", "body binary", maxMessagesPerTrigger=3), "cp", publishes))
+    assert seen == N
+    assert kit.depth("in") == (10, 0, 0)
+
+
+def test_once_takes_everything_in_one_batch(kit, kept):
+    """K5, K1: Trigger.Once opens and leases in one batch; the next start acknowledges it."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    query = kit.each(kit.source("in", maxMessagesPerTrigger=3), "cp", kept, once=True)
+    kit.run(query)
+    assert kept.runs == [(0, N)]
+    assert kit.depth("in") == (0, 10, 0)
+    kit.run(query)
+    assert kept.runs == [(0, N)]
+    assert kit.depth("in") == (0, 0, 0)
+
+
+def test_once_replays_its_first_batch(kit, kept):
+    """K2, S9: the opening offset as a batch's start means tag 0."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    query = kit.each(kit.source("in"), "cp", kept, once=True)
+    kit.run(query)
+    kit.forget("cp", "commits", 0)
+    kit.run(query)
+    assert kept.runs == [(0, N), (0, N)]
+
+
+def test_batches_are_bounded_in_messages(kit, kept):
+    """K6: maxMessagesPerTrigger bounds a batch."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", kept))
+    assert [len(found) for _, found in kept.runs] == [0, 4, 4, 2]
+
+
+def test_batches_are_bounded_in_bytes(kit, kept):
+    """K6: maxBytesPerTrigger bounds a batch, but one message always passes."""
+    kit.declare("in")
+    kit.publish("in", *([b"x" * 1000] * 4))
+    kit.run(kit.each(kit.source("in", maxBytesPerTrigger="500b"), "cp", kept))
+    assert [len(found) for _, found in kept.runs] == [0, 1, 1, 1, 1]
+
+
+def test_minimum_waits(kit, kept):
+    """K6: fewer than minMessagesPerTrigger wait for more, up to maxTriggerDelay."""
+    kit.declare("in")
+    rows = kit.source("in", minMessagesPerTrigger=5, maxTriggerDelay="1h")
+    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
+    try:
+        kit.publish("in", *N[:3])
+        query.processAllAvailable()
+        assert kept.bodies == []
+        kit.publish("in", *N[3:6])
+        query.processAllAvailable()
+        assert kept.bodies == N[:6]
+    finally:
+        query.stop()
+
+
+def test_schema_prunes_columns(kit, kept):
+    """A schema of some columns in any order reads just those."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    rows = []
+    source = kit.source("in", "delivery_tag long, body binary")
+    kit.run(kit.each(source, "cp", lambda df, _: rows.extend(df.collect())))
+    assert [tuple(row) for row in rows] == [(i + 1, body) for i, body in enumerate(N)]
+
+
+def test_two_queues_in_one_session(kit, kept):
+    """S10: a session reads several queues; each row says which it came from."""
+    kit.declare("a", "b")
+    kit.publish("a", b"1")
+    kit.publish("b", b"2")
+    rows = []
+    reader = kit.spark.readStream.format("ackq").options(endpoint=kit.broker.endpoint, queues="a,b")
+    source = reader.schema("body binary, queue string").load()
+    kit.run(kit.each(source, "cp", lambda df, _: rows.extend(df.collect())))
+    assert sorted((row.queue, bytes(row.body)) for row in rows) == [("a", b"1"), ("b", b"2")]
+
+
+def test_partitions_are_read_in_parallel(kit):
+    """minPartitions splits a batch into tasks, which together read each row once."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    found = []
+
+    def look(rows, _batch_id):
+        found.append((rows.rdd.getNumPartitions(), [bytes(row.body) for row in rows.collect()]))
+
+    kit.run(kit.each(kit.source("in", minPartitions=4), "cp", look))
+    assert found[1] == (4, N)
+
+
+def test_several_actions_read_the_same_rows(kit):
+    """S2: a batch that is evaluated three times gives the same rows each time."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    seen = []
+
+    def thrice(rows, batch_id):
+        if batch_id:
+            seen.extend([rows.count(), rows.count(), len(rows.collect())])
+
+    kit.run(kit.each(kit.source("in"), "cp", thrice))
+    assert seen == [10, 10, 10]
+
+
+def test_progress_shows_the_backlog(kit, kept):
+    """`lastProgress` tells what waits in the queue."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    query = kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", kept))
+    shown = [p.sources[0].latestOffset for p in query.recentProgress if p.numInputRows]
+    import json
+
+    backlogs = [json.loads(text) for text in shown]
+    assert [(each["ready"], each["unacked"]) for each in backlogs] == [(6, 4), (2, 4), (0, 2)]

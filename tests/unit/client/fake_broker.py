@@ -1,0 +1,244 @@
+"""A scripted broker in this process: each stream it gets follows the next script, so cuts, nacks and losses are exact.
+
+It keeps no messages; it records what it was sent. Scripts are generators over the stream's requests.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+from ackq import errors
+from ackq.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    messages_pb2,
+    publishing_pb2,
+    publishing_pb2_grpc,
+    sessions_pb2,
+    sessions_pb2_grpc,
+)
+from ackq.wire import block
+
+HISTORY = "history-1"
+Script = Callable[[Iterator[publishing_pb2.PublishRequest]], Iterator[object]]
+
+
+class Cut(Exception):
+    """Raised by a script: the stream ends as if the connection was lost."""
+
+
+def detail(error: errors.AckqError) -> messages_pb2.ErrorDetail:
+    return messages_pb2.ErrorDetail(code=error.code, message=error.message, fields=error.fields)
+
+
+def abort(context: grpc.ServicerContext, error: errors.AckqError) -> None:
+    """Ends a call the way the broker does."""
+    context.set_trailing_metadata((("ackq-error-bin", detail(error).SerializeToString()),))
+    context.abort(getattr(grpc.StatusCode, errors.status_of(error)), error.message)
+
+
+def answer(**kind: object) -> publishing_pb2.PublishResponse:
+    return publishing_pb2.PublishResponse(header=publishing_pb2.PublishAnswer(**kind))
+
+
+def opened(history_id: str = HISTORY, **fields: int) -> publishing_pb2.PublishResponse:
+    return answer(opened=publishing_pb2.PublishOpened(history_id=history_id, **fields))
+
+
+def confirm(last: int, first: int = 0) -> publishing_pb2.PublishResponse:
+    """Of first..last, or with no first of everything up to last."""
+    return answer(
+        confirm=publishing_pb2.PublishConfirm(
+            first_number=first, last_number=last, multiple=not first
+        )
+    )
+
+
+def nack(first: int, last: int, error: errors.AckqError) -> publishing_pb2.PublishResponse:
+    return answer(
+        nack=publishing_pb2.PublishNack(first_number=first, last_number=last, reason=detail(error))
+    )
+
+
+def last_number(request: publishing_pb2.PublishRequest) -> int:
+    data = request.header.data
+    return data.first_number + data.rows - 1
+
+
+def bodies(request: publishing_pb2.PublishRequest) -> list[bytes]:
+    return block.decode(request.block, validate=True).batch.column("body").to_pylist()
+
+
+def data_frames(
+    requests: list[publishing_pb2.PublishRequest],
+) -> list[publishing_pb2.PublishRequest]:
+    return [each for each in requests if each.header.HasField("data")]
+
+
+def confirm_all(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[object]:
+    """The well-behaved broker."""
+    for request in requests:
+        if request.header.HasField("open"):
+            yield opened()
+        elif request.header.HasField("data"):
+            yield confirm(last_number(request))
+
+
+class Publishing(publishing_pb2_grpc.PublishingServiceServicer):
+    """Streams follow `scripts` in turn, then `confirm_all`; `streams` holds what each was sent."""
+
+    def __init__(self) -> None:
+        self.scripts: deque[Script] = deque()
+        self.streams: list[list[publishing_pb2.PublishRequest]] = []
+        self.stage_script: Callable[[Iterator[object]], Iterator[object]] | None = None
+        self.stages: list[list[publishing_pb2.StageRequest]] = []
+        self.stage_ended = threading.Event()
+        self.commits: list[publishing_pb2.CommitBatchRequest] = []
+        self.commit_failures: deque[errors.AckqError] = deque()
+
+    def Publish(self, request_iterator, context):
+        received: list[publishing_pb2.PublishRequest] = []
+        self.streams.append(received)
+        script = self.scripts.popleft() if self.scripts else confirm_all
+        yield from _play(script, _recorded(request_iterator, received), context)
+
+    def Stage(self, request_iterator, context):
+        received: list[publishing_pb2.StageRequest] = []
+        self.stages.append(received)
+        context.add_callback(self.stage_ended.set)
+        yield from _play(
+            self.stage_script or store_all, _recorded(request_iterator, received), context
+        )
+
+    def CommitBatch(self, request, context):
+        self.commits.append(request)
+        if self.commit_failures:
+            abort(context, self.commit_failures.popleft())
+        return publishing_pb2.CommitBatchResponse(rows=sum(each.rows for each in request.stages))
+
+    def AbortBatch(self, request, context):
+        return publishing_pb2.AbortBatchResponse(dropped=len(request.stage_ids))
+
+
+def store_all(requests: Iterator[publishing_pb2.StageRequest]) -> Iterator[object]:
+    """Answers every frame of a stage and its seal."""
+    rows = 0
+    for request in requests:
+        if request.header.HasField("data"):
+            rows += request.header.data.rows
+            yield publishing_pb2.StageResponse(stored=publishing_pb2.StageStored(rows=rows))
+        elif request.header.HasField("seal"):
+            seal = request.header.seal
+            yield publishing_pb2.StageResponse(
+                sealed=publishing_pb2.StageSealed(rows=seal.rows, payload_bytes=seal.payload_bytes)
+            )
+
+
+class Sessions(sessions_pb2_grpc.SessionsServiceServicer):
+    """Every call takes the next entry of its script: an error to abort with, or the answer."""
+
+    def __init__(self) -> None:
+        self.horizons: deque[object] = deque()
+        self.advances: deque[object] = deque()
+        self.fetches: deque[list[object]] = deque()
+        self.fetch_requests: list[sessions_pb2.FetchRequest] = []
+        self.holds: deque[Callable[[Iterator[object]], Iterator[object]]] = deque()
+        self.hold_requests: list[sessions_pb2.HoldRequest] = []
+
+    def Horizon(self, request, context):
+        return _next(self.horizons, context)
+
+    def Advance(self, request, context):
+        return _next(self.advances, context)
+
+    def Fetch(self, request, context):
+        self.fetch_requests.append(request)
+        for each in self.fetches.popleft():
+            if isinstance(each, errors.AckqError):
+                abort(context, each)
+            yield each
+
+    def Hold(self, request_iterator, context):
+        script = self.holds.popleft() if self.holds else beat
+        yield from _play(script, _recorded(request_iterator, self.hold_requests), context)
+
+
+def beat(requests: Iterator[sessions_pb2.HoldRequest]) -> Iterator[object]:
+    for _ in requests:
+        yield sessions_pb2.HoldResponse(heartbeat_ms=10)
+
+
+class Administration(admin_pb2_grpc.AdminServiceServicer):
+    """Answers from `queues` and `browses`."""
+
+    def __init__(self) -> None:
+        self.failures: deque[errors.AckqError] = deque()
+        self.queues: dict[str, admin_pb2.QueueInfo] = {}
+        self.browses: list[admin_pb2.BrowseResponse] = []
+        self.browse_requests: list[admin_pb2.BrowseRequest] = []
+
+    def ListQueues(self, request, context):
+        if self.failures:
+            abort(context, self.failures.popleft())
+        named = self.queues.values() if not request.queue else [self.queues[request.queue]]
+        return admin_pb2.ListQueuesResponse(queues=named)
+
+    def DeclareQueue(self, request, context):
+        created = request.queue not in self.queues
+        self.queues[request.queue] = admin_pb2.QueueInfo(
+            queue=request.queue, queue_id=len(self.queues) + 1, properties=request.properties
+        )
+        return admin_pb2.DeclareQueueResponse(queue_id=1, created=created)
+
+    def Browse(self, request, context):
+        self.browse_requests.append(request)
+        yield from self.browses
+
+
+class FakeBroker:
+    """A server on a free port with the three scripted services."""
+
+    def __init__(self) -> None:
+        self.publishing = Publishing()
+        self.sessions = Sessions()
+        self.admin = Administration()
+        self._server = grpc.server(
+            ThreadPoolExecutor(16),
+            options=[("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)],
+        )
+        publishing_pb2_grpc.add_PublishingServiceServicer_to_server(self.publishing, self._server)
+        sessions_pb2_grpc.add_SessionsServiceServicer_to_server(self.sessions, self._server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(self.admin, self._server)
+        port = self._server.add_insecure_port("127.0.0.1:0")
+        self.endpoint = f"127.0.0.1:{port}"
+        self._server.start()
+
+    def close(self) -> None:
+        self._server.stop(0).wait()
+
+
+def _recorded(requests: Iterator[object], received: list[object]) -> Iterator[object]:
+    for request in requests:
+        received.append(request)
+        yield request
+
+
+def _play(script: Callable[..., Iterator[object]], requests: object, context: object) -> object:
+    try:
+        yield from script(requests)
+    except Cut:
+        context.abort(grpc.StatusCode.UNAVAILABLE, "the connection was cut")
+    except errors.AckqError as error:
+        abort(context, error)
+
+
+def _next(script: deque[object], context: grpc.ServicerContext) -> object:
+    step = script.popleft()
+    if isinstance(step, errors.AckqError):
+        abort(context, step)
+    return step

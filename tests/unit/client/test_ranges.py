@@ -1,0 +1,47 @@
+"""Ranges behave as the set of integers that they stand for."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackq.client.ranges import Range, Ranges
+
+SPANS = st.tuples(st.integers(1, 60), st.integers(0, 12)).map(lambda s: (s[0], s[0] + s[1]))
+
+
+def numbers(ranges):
+    return [number for first, last in ranges for number in range(first, last + 1)]
+
+
+def test_adjacent_extensions_are_one_range():
+    """Memory follows runs, not numbers (I5)."""
+    ranges = Ranges()
+    ranges.extend(1, 3)
+    ranges.extend(4, 9)
+    assert list(ranges) == [Range(1, 9)]
+
+
+def test_remove_in_the_middle_leaves_both_ends():
+    ranges = Ranges()
+    ranges.extend(1, 9)
+    assert ranges.remove(4, 6) == [Range(4, 6)]
+    assert list(ranges) == [Range(1, 3), Range(7, 9)]
+    assert ranges.remove(1, 9) == [Range(1, 3), Range(7, 9)]
+    assert not ranges
+
+
+@given(st.lists(SPANS, max_size=30), SPANS)
+def test_ranges_are_a_set(removals, asked):
+    """P3: remove answers exactly what was a member, so nothing is answered twice."""
+    ranges, expected = Ranges(), set(range(1, 21)) | set(range(31, 51))
+    ranges.extend(1, 20)
+    ranges.extend(31, 50)
+    for first, last in removals:
+        span = set(range(first, last + 1))
+        assert numbers(ranges.remove(first, last)) == sorted(expected & span)
+        expected -= span
+    assert numbers(ranges) == sorted(expected)
+    inside = expected & set(range(asked[0], asked[1] + 1))
+    assert numbers(ranges.intersection(*asked)) == sorted(inside)
+    assert bool(ranges) == bool(expected)
+    if expected:
+        assert ranges.lowest == min(expected)

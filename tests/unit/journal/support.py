@@ -1,0 +1,165 @@
+"""What the journal tests share: an open journal with what it reported, and disks that can be held or fail."""
+
+import threading
+from contextlib import contextmanager
+
+from ackq_broker.journal import Entry, Journal
+from ackq_broker.journal.disk import Disk
+
+TIMEOUT_S = 20
+NEVER_S = 3600
+
+
+class Running:
+    """A journal in use, the records it recovered, and what it reported."""
+
+    def __init__(self, directory, *, start=True, **options):
+        self.reported = []
+        self.failures = []
+        self._changed = threading.Condition()
+        options = {"sync": False, "segment_bytes": 4096, "idle_close_s": NEVER_S, **options}
+        self.journal, self.recovery = Journal.open(
+            directory, on_synced=self._synced, on_failure=self._failed, **options
+        )
+        self.records = list(self.recovery.records) if start else []
+        if start:
+            self.journal.start()
+
+    def _synced(self, sequence):
+        with self._changed:
+            self.reported.append(sequence)
+            self._changed.notify_all()
+
+    def _failed(self, error):
+        with self._changed:
+            self.failures.append(error)
+            self._changed.notify_all()
+
+    def append(self, *entries):
+        """Append one unit and wait until it is reported."""
+        last = self.journal.append([e if isinstance(e, Entry) else Entry(e) for e in entries])
+        self.wait_synced(last)
+        return last
+
+    def wait_synced(self, sequence):
+        with self._changed:
+            assert self._changed.wait_for(
+                lambda: self.failures or (self.reported and self.reported[-1] >= sequence),
+                TIMEOUT_S,
+            )
+
+    def wait_failed(self):
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.failures, TIMEOUT_S)
+        return self.failures[0]
+
+    def snapshot(self, state=b"state"):
+        return self.journal.write_snapshot(state, self.journal.sequence).result(TIMEOUT_S)
+
+
+@contextmanager
+def opened(directory, **options):
+    """A running journal, closed at the end."""
+    running = Running(directory, **options)
+    try:
+        yield running
+    finally:
+        running.journal.close()
+
+
+def recovered(directory, **options):
+    """The recovery of a directory, its records as a list, after a clean close."""
+    with opened(directory, **options) as running:
+        return running.recovery._replace(records=running.records)
+
+
+def block(block_id, size=600):
+    """An entry that brings a block whose bytes tell its id."""
+    return Entry(b"record of block %d" % block_id, block_id, block_parts(block_id, size))
+
+
+def block_parts(block_id, size=600):
+    body = bytes([block_id % 251 + 1]) * size
+    return (body[: size // 3], memoryview(body)[size // 3 :])
+
+
+def block_bytes(block_id, size=600):
+    return b"".join(block_parts(block_id, size))
+
+
+def segment_files(directory):
+    return sorted(directory.glob("journal-*.seg"))
+
+
+class HeldDisk(Disk):
+    """A disk whose data syncs wait until they are let go, so that a test decides what is in a group."""
+
+    def __init__(self):
+        super().__init__(sync=False)
+        self.trace = []
+        self._lock = threading.Condition()
+        self._held = False
+        self._waiting = False
+
+    def hold(self):
+        self._held = True
+
+    def wait_until_syncing(self):
+        with self._lock:
+            assert self._lock.wait_for(lambda: self._waiting, TIMEOUT_S)
+
+    def release(self):
+        with self._lock:
+            self._held = False
+            self._lock.notify_all()
+
+    def write(self, fd, buffers, offset):
+        self.trace.append(("write", sum(memoryview(b).nbytes for b in buffers)))
+        super().write(fd, buffers, offset)
+
+    def sync_data(self, fd):
+        self.trace.append(("sync",))
+        with self._lock:
+            self._waiting = True
+            self._lock.notify_all()
+            assert self._lock.wait_for(lambda: not self._held, TIMEOUT_S)
+            self._waiting = False
+        self.trace.append(("synced",))
+
+
+class FailingDisk(Disk):
+    """A disk on which one kind of call fails once it is told to."""
+
+    def __init__(self):
+        super().__init__(sync=False)
+        self.fail = {}
+
+    def _check(self, name):
+        if name in self.fail:
+            raise self.fail[name]
+
+    def write(self, fd, buffers, offset):
+        error = self.fail.get("write")
+        if error is not None:
+            # As much as fits, as a full disk does.
+            data = b"".join(bytes(part) for part in buffers)
+            super().write(fd, [data[: len(data) // 2]], offset)
+            raise error
+        super().write(fd, buffers, offset)
+
+    def sync_data(self, fd):
+        self._check("sync_data")
+
+    def sync_file(self, fd):
+        self._check("sync_file")
+
+    def allocate(self, fd, size):
+        self._check("allocate")
+        super().allocate(fd, size)
+
+    def rename(self, source, target):
+        self._check("rename")
+        super().rename(source, target)
+
+    def sync_directory(self, directory):
+        self._check("sync_directory")

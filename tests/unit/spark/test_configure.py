@@ -1,0 +1,113 @@
+"""The session helper: bounded Arrow batches, and an interpreter for the workers."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ackq.errors import InvalidArgumentError
+from ackq.spark import configure as public
+from ackq.spark.configuration import _WORKER, _choose_interpreter, configure
+
+MIB = 1 << 20
+
+
+class Builder:
+    def __init__(self, **options):
+        self._options = {key.replace("_", "."): value for key, value in options.items()}
+
+    def config(self, key, value):
+        self._options[key] = value
+        return self
+
+    @property
+    def rows(self):
+        return int(self._options["spark.sql.execution.arrow.maxRecordsPerBatch"])
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "ACKQ_WORKER_PYTHON"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def test_public_name():
+    """`ackq.spark.configure` is the helper."""
+    assert public is configure
+
+
+@pytest.mark.parametrize(
+    ("largest", "rows"),
+    [(1, 2000), (64 << 10, 2000), (MIB, 128), (64 * MIB, 2), (1 << 31, 1)],
+)
+def test_batches_stay_far_below_2_gib(largest, rows):
+    """Without Spark's byte bound, rows times the largest row stays at 128 MiB, or one row."""
+    builder = Builder()
+    assert configure(builder, max_message_bytes=largest, fast_workers=False) is builder
+    assert builder.rows == rows
+    assert rows == 1 or rows * largest <= 128 * MIB
+    assert builder._options["spark.sql.execution.arrow.maxBytesPerBatch"] == "2147483647"
+
+
+def test_message_size_must_be_positive():
+    """A size of nothing is refused."""
+    with pytest.raises(InvalidArgumentError, match="max_message_bytes"):
+        configure(Builder(), max_message_bytes=0)
+
+
+def test_interpreter_is_this_one():
+    """Workers run the driver's interpreter where the user named none."""
+    environ = {}
+    _choose_interpreter(environ, wrap=False)
+    assert environ == {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_users_interpreter_stays(wrap):
+    """What the user named is not touched."""
+    environ = {"PYSPARK_PYTHON": "/their/python"}
+    _choose_interpreter(environ, wrap=wrap)
+    assert environ == {"PYSPARK_PYTHON": "/their/python", "PYSPARK_DRIVER_PYTHON": "/their/python"}
+
+
+@pytest.mark.parametrize(
+    ("master", "wrapped"),
+    [("local", True), ("local[2]", True), ("local-cluster[2,1,1024]", False), ("", False)],
+)
+def test_wrapper_only_for_local_masters(monkeypatch, master, wrapped):
+    """On a cluster the executors may have another pyspark, or this file nowhere."""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    configure(Builder(spark_master=master))
+    assert os.environ["PYSPARK_PYTHON"] == (str(_WORKER) if wrapped else sys.executable)
+
+
+def test_no_wrapper_under_spark_submit(monkeypatch):
+    """There the JVM has an environment of its own, made before this process."""
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    configure(Builder(spark_master="local[2]"))
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_no_wrapper_for_another_spark(monkeypatch, tmp_path):
+    """SPARK_HOME may hold another version than the installed pyspark."""
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    configure(Builder(spark_master="local[2]"))
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_wrapper_drops_only_sparks_zips():
+    """The wrapper runs the interpreter without Spark's zips on its path, and with all arguments."""
+    kept = ["/a b", "/x/*.zip", "/job.zip"]
+    path = ":".join(["/s/python/lib/pyspark.zip", *kept, "/s/python/lib/py4j-0.10.9.9-src.zip"])
+    program = "import os, sys; print(os.environ['PYTHONPATH'], sys.argv[1:], sep='|')"
+    done = subprocess.run(
+        [str(_WORKER), "-c", program, "one two", "*"],
+        env={"PYTHONPATH": path, "ACKQ_WORKER_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == f"{':'.join(kept)}|['one two', '*']"

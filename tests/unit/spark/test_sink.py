@@ -1,0 +1,211 @@
+"""The sink's steps towards the broker, with a client that only records them."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from ackq.client import Stage
+from ackq.errors import UnroutableError
+from ackq.spark import options, sink, task, upload
+from ackq.spark.options import Use
+from ackq.spark.sink import Published, Staged
+from ackq.spark.task import Task
+from ackq.spark.upload import Batch
+
+SCHEMA = StructType([StructField("body", BinaryType())])
+BASE = {"endpoint": "b:1", "queue": "q"}
+STREAMED = Task("query", "run", 4, "12", "partition 0 attempt 1 task 9")
+BATCHED = Task("", "", 0, "12", "partition 0 attempt 0 task 3")
+IN_FOREACH = Task("query", "run", 4, "13", "partition 0 attempt 0 task 3")
+SEALED = Stage(b"s" * 16, 3, 30)
+
+
+class FakeClient:
+    """Stands for `ackq.client`: keeps what the sink did, in order."""
+
+    def __init__(self):
+        self.did = []
+        self.fails_with = None
+
+    def StageWriter(self, endpoint, **fields):  # noqa: N802
+        self.did.append(("open", endpoint, fields))
+        return self
+
+    Publisher = StageWriter
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.did.append("left" if kind is None else "abandoned")
+
+    def wait_ready(self, endpoint, timeout_s, *, security):
+        self.did.append(("ready", endpoint, timeout_s))
+
+    def write(self, batch, *, exchange, routing_key):
+        if self.fails_with is not None:
+            raise self.fails_with
+        self.did.append(("rows", batch.num_rows, exchange, routing_key))
+
+    publish_batch = write
+
+    def seal(self):
+        self.did.append("seal")
+        return SEALED
+
+    def flush(self):
+        self.did.append("flush")
+
+    def commit_batch(self, endpoint, **fields):
+        self.did.append(("commit", endpoint, fields))
+
+    def abort_batch(self, endpoint, **fields):
+        self.did.append(("abort", endpoint, fields))
+
+
+@pytest.fixture
+def client(monkeypatch):
+    fake = FakeClient()
+    monkeypatch.setattr(upload, "client", fake)
+    return fake
+
+
+@pytest.fixture
+def runs_as(monkeypatch):
+    return lambda now: monkeypatch.setattr(task, "current", lambda: now)
+
+
+def rows(*counts):
+    return iter([pa.record_batch({"body": pa.array([b"x"] * n, pa.binary())}) for n in counts])
+
+
+def stream_writer(**given):
+    return sink.stream_writer(options.sink({**BASE, **given}, Use.SINK), SCHEMA)
+
+
+def batch_writer(**given):
+    return sink.batch_writer(options.sink({**BASE, **given}, Use.BATCH), SCHEMA)
+
+
+def test_task_stages_and_seals(client, runs_as):
+    """K3: a task's rows go to one stage of (query, batch), sealed before its id is returned."""
+    runs_as(STREAMED)
+    message = stream_writer().write(rows(2, 0, 1))
+    assert message == Staged(Batch("query", 4, "run"), SEALED)
+    assert client.did == [
+        ("ready", "b:1", 60),
+        (
+            "open",
+            "b:1",
+            {
+                "writer": "query",
+                "batch_id": 4,
+                "run_id": "run",
+                "label": STREAMED.label,
+                "mandatory": True,
+                "security": options.Connection("b:1").security,
+            },
+        ),
+        ("rows", 2, "", "q"),
+        ("rows", 1, "", "q"),
+        "seal",
+        "left",
+    ]
+    assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301
+
+
+def test_task_without_rows(client, runs_as):
+    """K3: a task without rows still tells the driver its query, and stages nothing."""
+    runs_as(STREAMED)
+    assert stream_writer().write(rows()) == Staged(Batch("query", 4, "run"), None)
+    assert client.did == []
+
+
+def test_failing_task_drops_its_stage(client, runs_as):
+    """K4: an unroutable row fails the task with the broker's reason, and its upload is dropped."""
+    runs_as(STREAMED)
+    client.fails_with = UnroutableError("no queue")
+    with pytest.raises(UnroutableError, match="no queue"):
+        stream_writer().write(rows(1))
+    assert client.did[-1] == "abandoned"
+
+
+def test_commit_names_the_winners_in_order(client):
+    """K3: the commit names each partition's stage with its counts, in partition order."""
+    other = Stage(b"t" * 16, 1, 10)
+    batch = Batch("query", 4, "run")
+    stream_writer().commit([Staged(batch, SEALED), Staged(batch, None), Staged(batch, other)], 4)
+    ((what, endpoint, fields),) = client.did
+    assert (what, endpoint) == ("commit", "b:1")
+    assert (fields["writer"], fields["batch_id"], fields["run_id"]) == ("query", 4, "run")
+    assert fields["stages"] == [SEALED, other]
+
+
+def test_commit_of_an_empty_batch(client):
+    """K3: a batch without rows is committed too, so its id is used."""
+    stream_writer().commit([Staged(Batch("query", 4, "run"), None)], 4)
+    assert [each[0] for each in client.did] == ["commit"]
+    assert client.did[0][2]["stages"] == []
+
+
+def test_abort_names_only_its_own_stages(client):
+    """K3: an abort drops the stages of this try and nothing else."""
+    stream_writer().abort([None, Staged(Batch("query", 4, "run"), SEALED)], 4)
+    ((what, _, fields),) = client.did
+    assert what == "abort"
+    assert fields["stage_ids"] == [SEALED.stage_id]
+
+
+@pytest.mark.parametrize(
+    "messages", [[None], [], [Staged(Batch("query", 4, "run"), None)], [Published(3)]]
+)
+def test_abort_of_nothing(client, messages):
+    """An abort without a stage calls nobody: a stop must not wait for a broker that is gone."""
+    stream_writer().abort(messages, 4)
+    assert client.did == []
+
+
+def test_at_least_once_waits_for_every_confirm(client, runs_as):
+    """K3: at-least-once publishes and returns when everything is confirmed; its commit is empty."""
+    runs_as(STREAMED)
+    writer = stream_writer(guarantee="at-least-once", mandatory="false")
+    message = writer.write(rows(2, 1))
+    assert message == Published(3)
+    assert client.did[1:] == [("rows", 2, "", "q"), ("rows", 1, "", "q"), "flush", "left"]
+    assert client.did[0][2]["mandatory"] is False
+    client.did.clear()
+    writer.commit([message], 4)
+    assert client.did == []
+
+
+@pytest.mark.usefixtures("client")
+def test_plain_batch_writes_are_strangers(runs_as):
+    """A write without txnAppId can not be mistaken for another."""
+    runs_as(BATCHED)
+    one, two = (batch_writer().write(rows(1)).batch for _ in range(2))
+    assert one.writer != two.writer
+    assert (one.batch_id, one.run_id, one.execution_id) == (0, "", "")
+
+
+@pytest.mark.usefixtures("client")
+def test_one_batch_write_is_one_writer(runs_as):
+    """Spark pickles one writer instance into all tasks and the commit."""
+    runs_as(BATCHED)
+    writer = batch_writer()
+    copy = pickle.loads(pickle.dumps(writer))  # noqa: S301
+    assert writer.write(rows(1)) == copy.write(rows(1))
+
+
+def test_transaction_is_named_by_app_target_and_version(client, runs_as):
+    """K12: the writer is (txnAppId, target); inside a query run the SQL execution goes along."""
+    runs_as(BATCHED)
+    given = {"txnAppId": "app", "txnVersion": "7"}
+    assert batch_writer(**given).write(rows(1)).batch == Batch("txn/app/q", 7, "")
+    runs_as(IN_FOREACH)
+    message = batch_writer(**given).write(rows(1))
+    assert message.batch == Batch("txn/app/q", 7, "run", "13")
+    client.did.clear()
+    batch_writer(**given).commit([message])
+    assert client.did[0][2]["execution_id"] == "13"
