@@ -85,21 +85,21 @@ def demonstrate(args: argparse.Namespace, work: Workspace) -> int:
     args.exchange, args.queue = flights.EXCHANGE, None
     args.checkpoint = str(work.folder / "checkpoint")
     args.message_id_column, args.routing_key_column = "message_id", "routing_key"
+    data = flights.load(args.limit)
     with (
+        jobkit.spark_session("delta_to_queue", work.log) as spark,
         ackq_broker.embedded(data=work.folder / "broker") as broker,
         Admin(broker.endpoint) as admin,
     ):
         args.endpoint = broker.endpoint
         say(f"A broker is up at {broker.endpoint}.")
-        data = flights.load(args.limit)
         flights.declare(admin, data)
-        with jobkit.spark_session("delta_to_queue", work.log) as spark:
-            flights.table(spark, data).write.format("delta").save(args.table)
-            rows, _ = jobkit.count_rows(spark.read.format("delta").load(args.table))
-            say(f"Publishing the table of {rows:,} flights through '{flights.EXCHANGE}' ...")
-            streamed = stream(spark, args)
-            say("Reading the queue ...")
-            queued, duplicates = jobkit.count_rows(browse(spark, broker.endpoint, flights.QUEUE))
+        say(f"Making a table of {len(data):,} flights ...")
+        flights.table(spark, data).write.format("delta").save(args.table)
+        rows, _ = jobkit.count_rows(spark.read.format("delta").load(args.table))
+        streamed = stream(spark, args)
+        say("Reading the queue ...")
+        queued, duplicates = jobkit.count_rows(browse(spark, broker.endpoint, flights.QUEUE))
         queue = admin.queue(flights.QUEUE)
     line, agree = jobkit.reconcile(
         equal={
@@ -121,10 +121,12 @@ def publish(args: argparse.Namespace, work: Workspace) -> int:
     The line at the end counts the rows that this run read. A batch that an earlier run published,
     but did not record in the checkpoint, is among them and was not published again.
     """
-    with Admin(args.endpoint) as admin:
+    with (
+        jobkit.spark_session("delta_to_queue", work.log) as spark,
+        Admin(args.endpoint) as admin,
+    ):
         before = admin.queue(args.queue).published if args.queue else 0
-        with jobkit.spark_session("delta_to_queue", work.log) as spark:
-            rows = write(spark, args) if args.batch else stream(spark, args)
+        rows = write(spark, args) if args.batch else stream(spark, args)
         into = f" published={admin.queue(args.queue).published - before}" if args.queue else ""
     say(f"rows={rows}{into} unconfirmed=0 OK")
     return 0

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ def run(name: str, job: Callable[[Workspace], int], *, verbose: bool) -> int:
     Returns:
         The job's status; 1 after an error; 130 after Ctrl-C or SIGTERM.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _handle_interrupts(_raise)
     folder = Path(tempfile.mkdtemp(prefix=f"ackq-{name}-"))
     work = Workspace(folder, None if verbose else folder / "spark.log")
     status = 1
@@ -104,16 +105,39 @@ def run(name: str, job: Callable[[Workspace], int], *, verbose: bool) -> int:
         status = job(work)
     except KeyboardInterrupt:
         status = INTERRUPTED
-        say("Interrupted. A run with the same checkpoint goes on from here.")
     except (JobError, AckqError) as error:
         print(f"error: {error}", file=sys.stderr)
     except PySparkException as error:
         print(f"error: {cause(str(error))}", file=sys.stderr)
+    except Exception:
+        # Spark's JVM may get the same signal and be gone, or a call to it was cut in the middle.
+        if not _interrupted.is_set():
+            raise
+        status = INTERRUPTED
+    if status == INTERRUPTED:
+        say("Interrupted. A run with the same checkpoint goes on from here.")
     if status in (0, INTERRUPTED) or not any(folder.iterdir()):
         shutil.rmtree(folder, ignore_errors=True)
     else:
         print(f"The run's files, with Spark's log: {folder}", file=sys.stderr)
     return status
+
+
+_interrupted = threading.Event()
+
+
+def _raise(*_: object) -> None:
+    _interrupted.set()
+    raise KeyboardInterrupt
+
+
+def _note(*_: object) -> None:
+    _interrupted.set()
+
+
+def _handle_interrupts(handler: Callable[..., None]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
 
 
 def cause(message: str) -> str:
@@ -171,7 +195,9 @@ def java_version(java: str) -> int:
 def spark_session(name: str, log: Path | None) -> Iterator[SparkSession]:
     """A Spark session with ackq and Delta, stopped at the end.
 
-    What spark-submit was given wins over the defaults here.
+    What spark-submit was given wins over the defaults here. Enter this before a gRPC channel is
+    open: Spark's launcher runs Python between fork and exec, and of 600 such forks in a process
+    with a live channel 12 were aborted.
 
     Args:
         name: The application's name.
@@ -185,7 +211,7 @@ def spark_session(name: str, log: Path | None) -> Iterator[SparkSession]:
     with _stderr_to(None if under_spark_submit() else log):
         spark = configure(SparkSession.builder.appName(name).config(conf=_settings())).getOrCreate()
     # Spark's own handler cancels the running jobs, which makes a query fail instead of stop.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _handle_interrupts(_raise)
     say(f"Spark {spark.version} is up after {time.monotonic() - started:.1f} s.")
     try:
         yield spark
@@ -271,19 +297,23 @@ class Streamed:
 def follow(query: StreamingQuery) -> Streamed:
     """Wait for the end of a query, with a line per micro-batch; an interrupt stops the query first.
 
+    Meanwhile an interrupt is only noted, because one that is raised within a call to the JVM cuts
+    the connection that is needed to stop the query.
+
     Raises:
         StreamingQueryException: The query failed.
     """
+    say("The query is started; its first micro-batch starts Spark's Python workers ...")
     done = Streamed()
     started = time.monotonic()
-    try:
-        while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
-            _report(query, done, started)
-    except KeyboardInterrupt:
-        query.stop()
+    _handle_interrupts(_note)
+    while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
         _report(query, done, started)
-        raise
+        if _interrupted.is_set():
+            query.stop()
+            raise KeyboardInterrupt
     _report(query, done, started)
+    _handle_interrupts(_raise)
     return done
 
 

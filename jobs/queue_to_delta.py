@@ -90,23 +90,22 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def demonstrate(args: argparse.Namespace, work: Workspace) -> int:
     """Publish the flights to a broker of this process and reconcile publisher, broker and table."""
     table = args.table or str(work.folder / "table")
+    data = flights.load(args.limit)
     with (
+        jobkit.spark_session("queue_to_delta", work.log) as spark,
         ackq_broker.embedded(data=work.folder / "broker") as broker,
         Admin(broker.endpoint) as admin,
     ):
         say(f"A broker is up at {broker.endpoint}.")
-        data = flights.load(args.limit)
         carriers = flights.declare(admin, data)
         say(f"Publishing {len(data):,} flights of {carriers} carriers ...")
         sent = flights.publish(broker.endpoint, data)
-        with jobkit.spark_session("queue_to_delta", work.log) as spark:
-            messages = source(spark, broker.endpoint, flights.QUEUE, args.option, parsed=True)
-            rows = parse_json(messages, flights.JSON_SCHEMA)
-            done = jobkit.follow(start(rows, table, str(work.folder / "checkpoint"), args.trigger))
-            say(f"{done.rows:,} messages in {done.batches} micro-batches. Reading the table ...")
-            stored = spark.read.format("delta").load(table)
-            show_routes(stored)
-            delta_rows, duplicates = jobkit.count_rows(stored)
+        messages = source(spark, broker.endpoint, flights.QUEUE, args.option, parsed=True)
+        rows = parse_json(messages, flights.JSON_SCHEMA)
+        jobkit.follow(start(rows, table, str(work.folder / "checkpoint"), args.trigger))
+        stored = spark.read.format("delta").load(table)
+        show_routes(stored)
+        delta_rows, duplicates = jobkit.count_rows(stored)
         queue = admin.queue(flights.QUEUE)
     line, agree = jobkit.reconcile(
         equal={
@@ -123,17 +122,18 @@ def demonstrate(args: argparse.Namespace, work: Workspace) -> int:
 
 def drain(args: argparse.Namespace, work: Workspace) -> int:
     """Stream a queue of a running broker and reconcile what this run can know."""
-    with Admin(args.endpoint) as admin:
+    with (
+        jobkit.spark_session("queue_to_delta", work.log) as spark,
+        Admin(args.endpoint) as admin,
+    ):
         before = admin.queue(args.queue)
         say(f"Queue '{args.queue}': {before.ready:,} ready, {before.unacked:,} unacked.")
-        with jobkit.spark_session("queue_to_delta", work.log) as spark:
-            messages = source(
-                spark, args.endpoint, args.queue, args.option, parsed=bool(args.json_schema)
-            )
-            rows = parse_json(messages, args.json_schema) if args.json_schema else messages
-            rows_before, _ = count_table(spark, args.table)
-            done = jobkit.follow(start(rows, args.table, args.checkpoint, args.trigger))
-            rows_after, duplicates = count_table(spark, args.table)
+        parsed = bool(args.json_schema)
+        messages = source(spark, args.endpoint, args.queue, args.option, parsed=parsed)
+        rows = parse_json(messages, args.json_schema) if parsed else messages
+        rows_before, _ = count_table(spark, args.table)
+        done = jobkit.follow(start(rows, args.table, args.checkpoint, args.trigger))
+        rows_after, duplicates = count_table(spark, args.table)
         after = admin.queue(args.queue)
     if "once" in args.trigger and after.unacked:
         say(f"{after.unacked:,} messages wait for the next start, which accepts a single batch.")

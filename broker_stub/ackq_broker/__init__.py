@@ -1,4 +1,4 @@
-"""The reference broker of ackq: small, single-node, and correct. `embedded()` starts one for a program or notebook."""
+"""The reference broker of ackq: `embedded()` starts one for a program or notebook."""
 
 from __future__ import annotations
 

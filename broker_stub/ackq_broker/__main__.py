@@ -1,4 +1,4 @@
-"""`ackq-broker`: serve a data directory, or verify, dump and repair its journal while no broker has it."""
+"""`ackq-broker`: serves a data directory, or verifies, dumps and repairs its journal."""
 
 from __future__ import annotations
 
@@ -102,8 +102,9 @@ def verify(directory: Path) -> None:
     for block_id in report.lost_blocks:
         click.echo(f"lost: block {block_id} cannot be read")
     click.echo(
-        f"{report.groups} groups up to record {report.end.sequence}, torn tail {report.torn_bytes} bytes,"
-        f" {len(report.flaws)} flaws, {len(report.lost_blocks)} lost blocks:"
+        f"{report.groups} groups up to record {report.end.sequence},"
+        f" torn tail {report.torn_bytes} bytes, {len(report.flaws)} flaws,"
+        f" {len(report.lost_blocks)} lost blocks:"
         f" {'the journal opens' if report.opens else 'the journal does not open'}"
     )
     if report.flaws or report.lost_blocks:
@@ -113,7 +114,7 @@ def verify(directory: Path) -> None:
 @main.command()
 @_DIRECTORY
 def dump(directory: Path) -> None:
-    """Print every file, group and record of a journal; change nothing. Works beside a running broker."""
+    """Print every file, group and record of a journal; also beside a running broker."""
     try:
         for line in dump_journal(directory):
             click.echo(line)
@@ -129,7 +130,7 @@ def dump(directory: Path) -> None:
 )
 @_DIRECTORY
 def repair(*, directory: Path, keep_damaged: bool) -> None:
-    """Make a damaged journal open again, without what cannot be read. It becomes another history."""
+    """Make a damaged journal open again, without what cannot be read, as a new history."""
     try:
         done = repair_journal(directory, keep_damaged=keep_damaged)
     except (AckqError, OSError) as error:
@@ -140,8 +141,8 @@ def repair(*, directory: Path, keep_damaged: bool) -> None:
     if done.cut is not None:
         click.echo(f"cut at {done.cut.path} byte {done.cut.offset}: {done.cut.reason}")
     click.echo(
-        f"repaired: the journal ends at record {done.end.sequence}, {len(done.lost_blocks)} blocks are lost,"
-        f" history {done.history_id}"
+        f"repaired: the journal ends at record {done.end.sequence},"
+        f" {len(done.lost_blocks)} blocks are lost, history {done.history_id}"
     )
     if done.kept_in is not None:
         click.echo(f"the files as they were are in {done.kept_in}")

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 import harness
 from harness import Comparison, Measurement
 
-from ackq.client import Admin, Publisher
+from ackq.client import Publisher
 
 HELP = "messages/s of batch and single publishes as a ratio to one confirm at a time"
-QUEUE = "benchmark-publish"
 ONE_AT_A_TIME = 200
 SINGLE = 20_000
 BATCHED = 500_000
@@ -34,19 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
     """Two comparisons per body size: single publishes in a window, and batches."""
-    with Admin(endpoint) as admin:
-        admin.declare_queue(QUEUE)
-        for size in args.sizes:
-            for subject, publish, floor in (
-                ("single publishes", single, SINGLE_FLOOR),
-                ("batches", batched, BATCHED_FLOOR),
-            ):
-                yield harness.interleave(
-                    Comparison(f"publish, {size:,} B, {subject}", "one at a time", subject, floor),
-                    args.repetitions,
-                    functools.partial(_measure, admin, endpoint, one_at_a_time, size),
-                    functools.partial(_measure, admin, endpoint, publish, size),
-                )
+    for size in args.sizes:
+        for subject, publish, floor in (
+            ("single publishes", single, SINGLE_FLOOR),
+            ("batches", batched, BATCHED_FLOOR),
+        ):
+            yield harness.interleave(
+                Comparison(f"publish, {size:,} B, {subject}", "one at a time", subject, floor),
+                args.repetitions,
+                functools.partial(_measure, endpoint, one_at_a_time, size),
+                functools.partial(_measure, endpoint, publish, size),
+            )
 
 
 def one_at_a_time(publisher: Publisher, size: int) -> int:
@@ -73,11 +70,9 @@ def batched(publisher: Publisher, size: int) -> int:
     return sum(answer.result() for answer in answers)
 
 
-def _measure(admin: Admin, endpoint: str, publish: Publish, size: int) -> Measurement:
-    with Publisher(endpoint, routing_key=QUEUE) as publisher:
+def _measure(endpoint: str, publish: Publish, size: int) -> Measurement:
+    with harness.queue(endpoint) as queue, Publisher(endpoint, routing_key=queue) as publisher:
         publisher.publish(b"", ack_immediately=True).result()  # opens the stream
         started = time.perf_counter()
         rows = publish(publisher, size)
-        seconds = time.perf_counter() - started
-    admin.purge_queue(QUEUE)
-    return Measurement(rows, {"wall": seconds})
+        return Measurement(rows, {"wall": time.perf_counter() - started})

@@ -16,10 +16,7 @@ import spark_harness
 from harness import Comparison, Measurement
 from pyspark.sql import DataFrame, SparkSession
 
-from ackq.client import Admin
-
 HELP = "rows/s of the Spark sink as a ratio to an Arrow sink that drops its rows"
-QUEUE = "benchmark-sink"
 COUNTER_DIGITS = 12
 
 
@@ -30,8 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
     """A comparison per body size."""
-    with Admin(endpoint) as admin, spark_harness.session() as spark:
-        admin.declare_queue(QUEUE)
+    with spark_harness.session() as spark:
         for size in args.sizes:
             rows = spark_harness.rows_per_batch(size)
             comparison = Comparison(
@@ -44,7 +40,7 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
                 comparison,
                 args.repetitions,
                 functools.partial(discard, spark, args, size),
-                functools.partial(to_queue, spark, args, size, admin, endpoint),
+                functools.partial(to_queue, spark, args, size, endpoint),
             )
 
 
@@ -54,13 +50,12 @@ def discard(spark: SparkSession, args: argparse.Namespace, size: int) -> Measure
 
 
 def to_queue(
-    spark: SparkSession, args: argparse.Namespace, size: int, admin: Admin, endpoint: str
+    spark: SparkSession, args: argparse.Namespace, size: int, endpoint: str
 ) -> Measurement:
-    """Staged, synced and committed to a durable queue, which is emptied afterwards."""
-    options = {"endpoint": endpoint, "queue": QUEUE}
-    measured = _measure(made_rows(spark, size), "ackq", options, args.batches)
-    admin.purge_queue(QUEUE)
-    return measured
+    """Staged, synced and committed to a durable queue."""
+    with harness.queue(endpoint) as queue:
+        options = {"endpoint": endpoint, "queue": queue}
+        return _measure(made_rows(spark, size), "ackq", options, args.batches)
 
 
 def made_rows(spark: SparkSession, size: int) -> DataFrame:

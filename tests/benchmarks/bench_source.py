@@ -16,11 +16,8 @@ import spark_harness
 from harness import Comparison, Measurement
 from pyspark.sql import DataFrame, SparkSession
 
-from ackq.client import Admin
-
 HELP = "rows/s of the Spark source as a ratio to an in-memory Arrow source"
 COLUMNS = "body BINARY, headers MAP<STRING, STRING>, published_at TIMESTAMP, delivery_tag BIGINT"
-QUEUE = "benchmark-source"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
     """A comparison per body size."""
-    with Admin(endpoint) as admin:
-        admin.declare_queue(QUEUE)
     with spark_harness.session() as spark:
         for size in args.sizes:
             rows = spark_harness.rows_per_batch(size)
@@ -66,18 +61,19 @@ def in_memory(spark: SparkSession, args: argparse.Namespace, size: int) -> Measu
 def from_queue(
     spark: SparkSession, args: argparse.Namespace, size: int, endpoint: str
 ) -> Measurement:
-    """A queue that was filled with exactly the rows of the run, which leaves it empty."""
+    """A queue with exactly the rows of the run."""
     rows = spark_harness.rows_per_batch(size)
-    harness.fill(endpoint, QUEUE, rows=rows * (args.batches + 1), size=size)
-    options: dict[str, str | int] = {
-        "endpoint": endpoint,
-        "queue": QUEUE,
-        "maxMessagesPerTrigger": rows,
-        "maxBytesPerTrigger": "1g",
-        "minPartitions": os.cpu_count() or 1,
-    }
-    reader = spark.readStream.format("ackq").options(**options)
-    return _measure(reader.schema(args.columns).load(), args.batches)
+    with harness.queue(endpoint) as queue:
+        harness.fill(endpoint, queue, rows=rows * (args.batches + 1), size=size)
+        options: dict[str, str | int] = {
+            "endpoint": endpoint,
+            "queue": queue,
+            "maxMessagesPerTrigger": rows,
+            "maxBytesPerTrigger": "1g",
+            "minPartitions": os.cpu_count() or 1,
+        }
+        reader = spark.readStream.format("ackq").options(**options)
+        return _measure(reader.schema(args.columns).load(), args.batches)
 
 
 def _measure(rows: DataFrame, batches: int) -> Measurement:

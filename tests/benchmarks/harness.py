@@ -5,9 +5,11 @@ Invariant: a ratio is only ever made of two measurements of the same repetition.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import statistics
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -18,7 +20,7 @@ import psutil
 import pyarrow as pa
 
 from ackq import limits
-from ackq.client import Publisher
+from ackq.client import Admin, Publisher
 
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "protobuf")
 
@@ -109,7 +111,17 @@ def interleave(
     return comparison
 
 
-# --- messages ---
+# --- queues and messages ---
+
+
+@contextlib.contextmanager
+def queue(endpoint: str) -> Iterator[str]:
+    """A durable queue that nothing has used, gone afterwards; its name."""
+    name = f"benchmark-{uuid.uuid4().hex[:8]}"
+    with Admin(endpoint) as admin:
+        admin.declare_queue(name)
+        yield name
+        admin.delete_queue(name, force=True)
 
 
 def rows_per_frame(size: int) -> int:

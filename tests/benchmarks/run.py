@@ -26,16 +26,17 @@ BENCHMARKS = {"source": bench_source, "sink": bench_sink, "publish": bench_publi
 def main() -> int:
     """Run the benchmark that the command line names; returns the exit status."""
     args = parse()
+    conditions = harness.machine()
     with (
         tempfile.TemporaryDirectory(prefix="ackq-benchmark-") as folder,
-        ackq_broker.embedded(data=Path(folder)) as broker,
+        ackq_broker.embedded(data=Path(folder, "data")) as broker,
     ):
+        comparisons = list(BENCHMARKS[args.benchmark].run(args, broker.endpoint))
         with Admin(broker.endpoint) as admin:
             info = admin.info()
-            conditions = {**harness.machine(), "broker": info.version, "sync": info.sync_mode}
-        for name, value in conditions.items():
-            print(f"{name:<12} {value}")
-        comparisons = list(BENCHMARKS[args.benchmark].run(args, broker.endpoint))
+            conditions |= {"broker": info.version, "sync": info.sync_mode}
+    for name, value in conditions.items():
+        print(f"{name:<12} {value}")
     for comparison in comparisons:
         print(*comparison.lines(), sep="\n")
     if args.json:

@@ -1,6 +1,9 @@
-"""The source with a real Spark and a real broker: what is read, when it is acknowledged, and what is read again."""
+"""The source with a real Spark and a real broker: what is read, acknowledged, and read again."""
+
+import json
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 N = [b"%d" % i for i in range(10)]
 
@@ -45,7 +48,7 @@ def test_round_trip_of_every_column(kit):
 
 
 def test_offsets_carry_the_session_before_any_lease(kit, kept):
-    """S9: batch 0 is empty and its offset names the session, so every batch with rows has a start."""
+    """S9: batch 0 is empty and its offset names the session, before any lease."""
     kit.declare("in")
     kit.publish("in", *N)
     kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
@@ -92,8 +95,6 @@ def test_replay_reads_the_same_rows(kit, kept):
         if batch_id == 2 and len(kept.runs) == 3:
             raise RuntimeError("crash before the commit log")
 
-    from pyspark.errors import StreamingQueryException
-
     query = kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", fails_once)
     with pytest.raises(StreamingQueryException, match="crash before the commit log"):
         kit.run(query)
@@ -111,15 +112,13 @@ def test_replay_reads_the_same_rows(kit, kept):
 
 
 def test_finished_batch_is_not_lost_by_its_commit_entry(kit, kept):
-    """K2: with its commit entry gone, a batch that was acknowledged is refused, not silently empty."""
-    from pyspark.errors import StreamingQueryException
-
+    """K2: a batch that was acknowledged and then forgotten is refused, not silently empty."""
     kit.declare("in")
     kit.publish("in", *N)
     query = kit.each(kit.source("in"), "cp", kept)
     kit.run(query)
     kit.forget("cp", "commits", 1)
-    with pytest.raises(StreamingQueryException, match="ackq.errors.CheckpointMismatchError"):
+    with pytest.raises(StreamingQueryException, match=r"ackq\.errors\.CheckpointMismatchError"):
         kit.run(query)
     assert kept.bodies == N
 
@@ -197,7 +196,7 @@ def test_minimum_waits(kit, kept):
         query.stop()
 
 
-def test_schema_prunes_columns(kit, kept):
+def test_schema_prunes_columns(kit):
     """A schema of some columns in any order reads just those."""
     kit.declare("in")
     kit.publish("in", *N)
@@ -207,7 +206,7 @@ def test_schema_prunes_columns(kit, kept):
     assert [tuple(row) for row in rows] == [(i + 1, body) for i, body in enumerate(N)]
 
 
-def test_two_queues_in_one_session(kit, kept):
+def test_two_queues_in_one_session(kit):
     """S10: a session reads several queues; each row says which it came from."""
     kit.declare("a", "b")
     kit.publish("a", b"1")
@@ -252,7 +251,22 @@ def test_progress_shows_the_backlog(kit, kept):
     kit.publish("in", *N)
     query = kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", kept))
     shown = [p.sources[0].latestOffset for p in query.recentProgress if p.numInputRows]
-    import json
-
     backlogs = [json.loads(text) for text in shown]
     assert [(each["ready"], each["unacked"]) for each in backlogs] == [(6, 4), (2, 4), (0, 2)]
+
+
+def test_query_outlives_a_broker_restart(kit, kept):
+    """Q7: a broker that is killed and comes back costs a running query nothing but time."""
+    kit.declare("in")
+    query = kit.each(kit.source("in"), "cp", kept, processingTime="0 seconds").start()
+    try:
+        kit.publish("in", *N[:5])
+        query.processAllAvailable()
+        kit.broker.kill()
+        kit.broker.restart()
+        kit.publish("in", *N[5:])
+        query.processAllAvailable()
+        assert kept.bodies == N
+        assert kit.depth("in") == (0, 0, 0)
+    finally:
+        query.stop()

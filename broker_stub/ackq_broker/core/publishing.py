@@ -21,6 +21,8 @@ from ackq_broker.core.state import Publisher, State
 from ackq_broker.core.topology import exchange_not_found
 
 MAX_PUBLISHERS: Final = 1_000_000
+# Above any count of publishes, and still apart from the edge of a signed 64-bit integer.
+_LARGEST_NUMBER: Final = 1 << 62
 
 
 def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) -> Decision:
@@ -150,6 +152,7 @@ def missing(state: State, publisher_id: bytes, first: int, last: int) -> list[tu
     """
     publisher = _publisher(state, publisher_id)
     first = max(first, publisher.lowest_unanswered)
+    last = min(last, _LARGEST_NUMBER)
     seen = bitmaps.array(bitmaps.between(publisher.accepted | publisher.transient, first, last))
     edges = np.concatenate(([first - 1], seen, [last + 1]))
     gaps = np.flatnonzero(np.diff(edges) > 1)

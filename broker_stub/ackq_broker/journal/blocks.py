@@ -51,7 +51,10 @@ def as_ids(block_ids: Iterable[int]) -> BlockIds:
 
 
 class BlockTable:
-    """Block id -> `Location`. Not thread-safe: its owner has the lock."""
+    """Block id -> `Location`. Not thread-safe: its owner has the lock.
+
+    `last_id` is the highest id that was ever added, -1 for none.
+    """
 
     def __init__(self) -> None:
         self._columns: dict[str, npt.NDArray[Any]] = {
@@ -59,21 +62,20 @@ class BlockTable:
         }
         self._rows = 0
         self._freed = 0
+        self.last_id = -1
 
     def __len__(self) -> int:
         return self._rows - self._freed
 
     def add(self, block_id: int, location: Location) -> None:
         """Adds a block whose id is above every id added before."""
-        rows = self._rows
-        if rows == len(self._columns["block_id"]):
+        assert block_id > self.last_id, "block ids ascend"
+        self.last_id = block_id
+        if self._rows == len(self._columns["block_id"]):
             self._make_room()
-            rows = self._rows
-        columns = self._columns
-        assert not rows or block_id > columns["block_id"][rows - 1], "block ids ascend"
-        columns["block_id"][rows] = block_id
-        self._put(rows, location)
-        self._rows = rows + 1
+        self._columns["block_id"][self._rows] = block_id
+        self._put(self._rows, location)
+        self._rows += 1
 
     def move(self, block_id: int, location: Location) -> None:
         """Gives a block its new location; a block that was freed meanwhile stays free."""
@@ -129,12 +131,13 @@ class BlockTable:
         live = self._used("segment") != _FREED
         other._columns = {name: self._used(name)[live] for name in self._columns}
         other._rows = len(self)
+        other.last_id = self.last_id
         return other
 
-    def to_bytes(self) -> list[memoryview]:
-        """The columns one after the other, without freed rows, as buffers."""
-        table = self.copy() if self._freed else self
-        return [memoryview(table._used(name)).cast("B") for name in table._columns if len(table)]
+    def to_bytes(self) -> bytes:
+        """The columns one after the other, without freed rows."""
+        live = self._used("segment") != _FREED
+        return b"".join(self._used(name)[live].tobytes() for name in self._columns)
 
     @classmethod
     def from_bytes(cls, data: memoryview, rows: int) -> BlockTable:
@@ -146,6 +149,8 @@ class BlockTable:
         for name, dtype in _COLUMNS:
             table._columns[name] = np.frombuffer(data, dtype, rows, offset).copy()
             offset += rows * dtype.itemsize
+        if rows:
+            table.last_id = int(table._columns["block_id"][-1])
         return table
 
     def _used(self, name: str) -> npt.NDArray[Any]:

@@ -136,6 +136,7 @@ class Journal:
     def start(self) -> None:
         """Begins to write, once every record of the recovery was applied. The owner may append from now on."""
         assert next(self._recovery.records, None) is None, "start before all records were applied"
+        self._last_block_id = self._store.last_id
         self._started = True
         self._committer.start()
 
@@ -157,7 +158,7 @@ class Journal:
     def append(self, entries: Sequence[Entry]) -> int:
         """Appends records that belong together: after a crash all of them are there, or none. Never waits for the disk.
 
-        Block ids ascend over all calls; the buffers of a bulk must not change any more.
+        Block ids ascend over all calls, and go on from those recovered; the buffers of a bulk must not change any more.
 
         Returns:
             The sequence of the last record.

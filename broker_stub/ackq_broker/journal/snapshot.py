@@ -110,11 +110,8 @@ def read(path: Path) -> Snapshot:
         ) from error
 
 
-def _encode(snapshot: Snapshot) -> list[bytes | memoryview]:
-    columns = snapshot.table.to_bytes()
-    table_crc = 0
-    for column in columns:
-        table_crc = zlib.crc32(column, table_crc)
+def _encode(snapshot: Snapshot) -> list[bytes]:
+    table = snapshot.table.to_bytes()
     position = snapshot.position
     head = _HEADER.pack(
         SNAPSHOT_MAGIC,
@@ -127,10 +124,10 @@ def _encode(snapshot: Snapshot) -> list[bytes | memoryview]:
         len(snapshot.table),
         position.chain,
         zlib.crc32(snapshot.state),
-        table_crc,
+        zlib.crc32(table),
         snapshot.history_id,
     )
-    return [head + _CRC.pack(zlib.crc32(head)), *columns, snapshot.state]
+    return [head + _CRC.pack(zlib.crc32(head)), table, snapshot.state]
 
 
 def _decode(data: memoryview) -> Snapshot:

@@ -38,6 +38,11 @@ class BlockStore:
         self._table = table or BlockTable()
         self._files = _Files(path_of)
 
+    @property
+    def last_id(self) -> int:
+        """The highest block id that was ever in a file, -1 for none."""
+        return self._table.last_id
+
     def hold(self, block_id: int, bulk: Bulk) -> None:
         """Keeps a block in memory until `place` says where it went."""
         with self._lock:

@@ -50,10 +50,13 @@ class TransientStore:
         self._number = 0
         self._fd = -1
         self._size = 0
+        self._last_id = -1
         self.unwritten_bytes = 0
 
     def put(self, block_id: int, bulk: Bulk) -> None:
         """Takes a block; its id is above those of all blocks before. Never waits for the disk."""
+        assert block_id > self._last_id, "block ids ascend"
+        self._last_id = block_id
         with self._lock:
             self.unwritten_bytes += bulk_bytes(bulk)
         self._store.hold(block_id, bulk)

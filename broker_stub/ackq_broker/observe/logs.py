@@ -1,4 +1,4 @@
-"""Logging set-up: one line per event on stderr, fields as `key=value`, tracebacks after their line."""
+"""Logging set-up: one line per event on stderr, tracebacks after their line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 class _Utc(logging.Formatter):
     """Times in UTC with milliseconds, as in `2013-01-01T00:00:00.000Z`."""
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 

@@ -1,4 +1,4 @@
-"""`AdminService`: exchanges, queues, bindings and browse (Q1-Q5), one core command or query per call."""
+"""`AdminService`: exchanges, queues, bindings, browse (Q1-Q5); one core command or query a call."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ackq.v1 import admin_pb2 as pb
 from ackq.v1 import messages_pb2
 from ackq.wire import frame
 from ackq_broker.core import commands
-from ackq_broker.service.sending import send_pieces
 from ackq_broker.service.clock import age_ms
 from ackq_broker.service.engine import Engine
 from ackq_broker.service.rpc import Write
+from ackq_broker.service.sending import send_pieces
 
 _OVERFLOW: Final = {
     pb.OVERFLOW_UNSPECIFIED: "reject-publish",
@@ -101,7 +101,7 @@ class AdminService:
 
     async def list_exchanges(self, _: pb.ListExchangesRequest) -> pb.ListExchangesResponse:
         """All exchanges with their bindings."""
-        found = await self._engine.query(lambda: self._engine.core.exchanges())
+        found = await self._engine.query(self._engine.core.exchanges)
         return pb.ListExchangesResponse(exchanges=[_exchange_info(each) for each in found])
 
     async def bind(self, request: pb.BindRequest) -> pb.BindResponse:

@@ -1,4 +1,4 @@
-"""Which rows of a frame the broker does not take, and why (P8): the limits of `ackq.limits` for messages (I6)."""
+"""Which rows of a frame the broker does not take, and why: the limits of messages (P8, I6)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Refusal(NamedTuple):
 
 
 def refusals_of(decoded: block.Block) -> tuple[Refusal, ...]:
-    """Every row that is over a limit or asks for what this broker does not do; each row at most once."""
+    """Every row over a limit, or that asks for what this broker does not do; each at most once."""
     whole_frame = _frame_refusal(decoded)
     if whole_frame is not None:
         return (Refusal(np.arange(decoded.header.rows), whole_frame),)
@@ -70,9 +70,8 @@ def _too_large(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqError]]:
     """Rows over the size of a message, or of its headers."""
     header, batch = decoded
     if header.payload_bytes > limits.MAX_MESSAGE_BYTES:
-        yield _over(
-            block.row_bytes(batch), limits.MAX_MESSAGE_BYTES, "message", "bytes; split its body"
-        )
+        sizes = pc.add(block.row_bytes(batch), len(header.routing_key.encode()))
+        yield _over(sizes, limits.MAX_MESSAGE_BYTES, "message", "bytes; split its body")
     if header.columns >> pb.COLUMN_HEADERS & 1:
         headers = batch.select(["headers"])
         if block.payload_bytes(headers) > limits.MAX_HEADER_BYTES:

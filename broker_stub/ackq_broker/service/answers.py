@@ -1,7 +1,7 @@
 """Which publishes of a stream have no answer yet, and how few confirms answer them (P2, P3, P9).
 
-Invariant: a cumulative confirm never covers a number that this stream has not received: numbers below the client's lowest
-unanswered one count as received.
+Invariant: a cumulative confirm never covers a number that this stream has not received: numbers
+below the client's lowest unanswered one count as received.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Unanswered:
         self._numbers -= numbers
 
     def confirms(self, numbers: BitMap64) -> list[pb.PublishConfirm]:
-        """The confirms that answer these numbers; those that have their answer already are left out (P3)."""
+        """The confirms of these numbers; those that have their answer already are left out (P3)."""
         due = numbers & self._numbers
         if not due:
             return []

@@ -1,4 +1,4 @@
-"""`ConsumingService`: defined, so that reflection shows it, and refused with what to use instead."""
+"""`ConsumingService`: shown by reflection, and refused with what to use instead."""
 
 from __future__ import annotations
 
@@ -18,5 +18,6 @@ class ConsumingService:
     ) -> None:
         """A channel: refused."""
         raise UnsupportedError(
-            "This broker does not serve channels (ConsumingService) yet; read the queue through a session."
+            "This broker does not serve channels (ConsumingService) yet; read the queue through a"
+            " session."
         )

@@ -1,8 +1,8 @@
 """Frames of a fetch or a browse, built from the pieces the core names.
 
-Invariant: a frame's `DeliveryRuns` describe exactly the rows of its block, in order. A block that is wanted whole leaves
-as the bytes that are on disk, never decoded (K7); parts and small blocks are cut and merged to about
-`FRAME_TARGET_BYTES` or `FRAME_TARGET_ROWS`.
+Invariant: a frame's `DeliveryRuns` describe exactly the rows of its block, in order. A block that
+is wanted whole leaves as the bytes that are on disk, never decoded (K7); parts and small blocks are
+cut and merged to about `FRAME_TARGET_BYTES` or `FRAME_TARGET_ROWS`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LARGE_ROWS: Final = limits.FRAME_TARGET_ROWS // 2
 
 
 class _Loaded(NamedTuple):
-    """A piece with its block's bytes; `payload_bytes` is estimated where it is a part of the block."""
+    """A piece with its block's bytes; `payload_bytes` is an estimate for a part of a block."""
 
     piece: Piece
     header: pb.BlockHeader
@@ -44,11 +44,12 @@ class _Loaded(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        return self.piece.rows == (0, self.header.rows)
+        rows = self.piece.rows
+        return isinstance(rows, tuple) and rows == (0, self.header.rows)
 
 
 class FrameBuilder:
-    """Turns pieces into frames, one at a time. Its calls block on reads: they belong in a worker thread.
+    """Turns pieces into frames, one at a time; it blocks on reads and belongs in a worker thread.
 
     Args:
         pieces: In tag (or position) order.
@@ -145,7 +146,7 @@ def delivery_runs(pieces: Sequence[Piece], *, browse: bool = False) -> pb.Delive
         delivery_count=[run.delivery_count for _, run in joined],
         queue_index=[queue for queue, _ in joined],
         queues=list(queues),
-        leased=[run.leased for _, run in joined] if browse else (),
+        leased=[int(run.leased) for _, run in joined] if browse else (),
     )
 
 

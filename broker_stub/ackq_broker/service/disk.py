@@ -26,8 +26,8 @@ class DiskWatch:
         self.alarm = ""
         if free < limits.DISK_RESERVE_BYTES:
             self.alarm = (
-                f"The broker's disk has {free} bytes left; below {limits.DISK_RESERVE_BYTES} it only"
-                " serves what drains. Make room, or consume what waits."
+                f"The broker's disk has {free} bytes left; below {limits.DISK_RESERVE_BYTES} the"
+                " broker only serves what drains. Make room, or consume what waits."
             )
         return self.alarm
 

@@ -1,7 +1,8 @@
-"""The engine: decides with the core, applies, appends to the journal, and lets answers leave behind the synced gate.
+"""The engine: decides with the core, applies, journals, and holds answers behind the synced gate.
 
-Invariant I1: `call` and `query` return only once the journal has synced what their answer depends on; refusals wait in
-`rpc`, by `settled`. Everything here runs on one event loop, so the core and the order of the journal need no locks.
+Invariant I1: `call` and `query` return only once the journal has synced what their answer depends
+on; refusals wait in `rpc`, by `settled`. Everything here runs on one event loop, so the core and
+the order of the journal need no locks.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ackq_broker.journal import Bulk, Entry, Journal
 from ackq_broker.service.clock import BrokerClock
 from ackq_broker.service.disk import DiskWatch
 from ackq_broker.service.gate import SyncGate
+from ackq_broker.service.state import pack_state
 
 _log = logging.getLogger(__name__)
 
@@ -81,11 +83,12 @@ class Engine:
     # --- commands and queries ---
 
     def decide(self, command: commands.Command, block: Bulk = ()) -> Ticket:
-        """Decide, apply and append one command; its answer may leave when the ticket's sequence is synced.
+        """Decide, apply and append one command; its answer waits for the ticket's sequence.
 
         Args:
             command: What is asked.
-            block: The block of a `Publish` or `StageBlock`, as buffers to be joined; dropped when the core places none of its rows.
+            block: The block of a `Publish` or `StageBlock`, as buffers to be joined; dropped when
+                the core places none of its rows.
 
         Raises:
             AckqError: The core refuses; nothing was changed.
@@ -99,7 +102,7 @@ class Engine:
         return Ticket(decision.reply, sequence)
 
     async def call(self, command: commands.Command, block: Bulk = ()) -> Any:
-        """`decide`, and wait until the reply may leave (I1); a refusal is raised at once, see `settled`."""
+        """`decide`, and wait until the reply may leave (I1); a refusal is raised at once."""
         reply, sequence = self.decide(command, block)
         await self.gate.wait(sequence)
         return reply
@@ -111,7 +114,7 @@ class Engine:
         return found
 
     async def settled(self) -> None:
-        """Return when everything decided so far is on disk: an error, too, leaves only then (I1)."""
+        """Return when everything decided so far is on disk; an error leaves only then (I1)."""
         await self.gate.wait(self.core.sequence)
 
     def _write(self, decided: tuple[records.Record, ...], block: Bulk) -> None:
@@ -136,7 +139,9 @@ class Engine:
 
     def _write_snapshot(self) -> Future[None]:
         """Writes the state as of now beside everything else; it bounds the next recovery."""
-        written = self.journal.write_snapshot(self.core.snapshot(), self.core.sequence)
+        written = self.journal.write_snapshot(
+            pack_state(self.core, self.clock.now_us()), self.core.sequence
+        )
         written.add_done_callback(_log_snapshot)
         return written
 
@@ -163,7 +168,10 @@ class Engine:
     def listening(
         self, alarm: Callable[[str], object], stop: Callable[[], object]
     ) -> Iterator[None]:
-        """Tells a stream of alarms (a reason; empty when over), the present one at once, and of the broker's stop."""
+        """Tells a stream of alarms and of the broker's stop.
+
+        An alarm is a reason, empty when it is over; the present one is told at once.
+        """
         listener = Listener(alarm, stop)
         self._listeners.add(listener)
         try:
@@ -211,7 +219,7 @@ class Engine:
 
 
 def _log_snapshot(written: Future[None]) -> None:
-    """A snapshot that failed leaves the one before in force: recovery takes longer, nothing is lost."""
+    """A snapshot that failed leaves the one before in force: nothing is lost."""
     if not written.cancelled() and (error := written.exception()) is not None:
         _log.error("no snapshot was written: %s", error)
 

@@ -1,6 +1,7 @@
 """Frames that arrive together are handled together: neighbours that fit become one block.
 
-Invariant: the folded block holds the rows of its frames in order, so row i has the i-th of `numbers_of`.
+Invariant: the folded block holds the rows of its frames in order: row i has the i-th number of
+`numbers_of`.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def fold(group: Sequence[Request], now_us: int) -> Bytes:
     """One block with the rows of all frames of a group.
 
     Raises:
-        MalformedBlockError: A frame holds no valid block, or another number of rows than it announces.
+        MalformedBlockError: A frame holds no valid block, or not the rows it announces.
     """
     if group[0].header.data.messages:
         messages = [message for request in group for message in request.header.data.messages]

@@ -1,4 +1,4 @@
-"""The synced gate: holds every answer back until the journal has synced what the answer depends on (I1)."""
+"""The synced gate: holds an answer back until the journal has synced what it depends on (I1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SyncGate:
         self._order = 0
 
     def when(self, sequence: int, release: Callable[[], object]) -> None:
-        """Call `release` once `sequence` is synced: at once when it is, else in the turn of that sync."""
+        """Call `release` once `sequence` is synced: at once when it is, else with that sync."""
         if sequence <= self.synced:
             release()
             return

@@ -1,6 +1,7 @@
-"""The liveness streams of session holders: signs of life in, and the end of the stream for a holder that was replaced (S3).
+"""The liveness streams of session holders: signs of life in, an end for who was replaced (S3).
 
-Invariant: the stream of a replaced holder ends with the error that names the new one, once that is on disk (I1).
+Invariant: the stream of a replaced holder ends with the error that names the new one, once that is
+on disk (I1).
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class Holds:
 
     Args:
         engine: Knows who holds which session.
-        liveness: Which holders count as live. Every holder of the journal is taken as heard now: the time the broker
-            was down is not theirs.
+        liveness: Which holders count as live. Every holder of the journal is taken as heard now:
+            the time the broker was down is not theirs.
     """
 
     def __init__(self, engine: Engine, liveness: Liveness) -> None:
@@ -45,7 +46,7 @@ class Holds:
                 liveness.attached(session.incarnation, session.holder.token)
 
     def incumbent(self, session: str, incarnation: str) -> str:
-        """The incarnation whose holder a caller with this session name and incarnation meets; empty for none."""
+        """The incarnation whose holder a caller with these names meets; empty for none."""
         found = self._engine.core.incumbent(session, incarnation)
         return found[0] if found is not None else ""
 
@@ -54,7 +55,7 @@ class Holds:
         return self._liveness.live(incarnation)
 
     def changed(self, before: str, after: str = "", token: bytes = b"") -> None:
-        """A command met the incarnation `before` and left the session in `after`, held by `token`; empty means none.
+        """A command met the incarnation `before` and left `after`, held by `token`; empty for none.
 
         The streams of holders that were replaced end.
         """
@@ -67,6 +68,10 @@ class Holds:
                 self._check(stream.holder)
             except AckqError as error:
                 stream.inbox.fail(error)
+
+    def housekeep(self) -> None:
+        """Forget the holders of sessions that ended by themselves."""
+        self._liveness.keep({session.incarnation for session in self._engine.core.sessions()})
 
     async def hold(self, read: Read[pb.HoldRequest], write: Write[pb.HoldResponse]) -> None:
         """Serve one holder's stream until it half-closes.

@@ -1,7 +1,7 @@
 """From a publisher's or writer's frame to what the core and the journal take.
 
-Invariant: every row of a frame is in exactly one part or one refusal; a part's block can be stored as it is, and its
-routes cover each of its rows exactly once.
+Invariant: every row of a frame is in exactly one part or one refusal; a part's block can be stored
+as it is, and its routes cover each of its rows exactly once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Part(NamedTuple):
     rows: Rows | None
     block: Bulk
     routes: tuple[Route, ...]
-    count: int
+    row_count: int
     payload_bytes: int
     persistent: bool
 
@@ -55,8 +55,8 @@ class Prepared(NamedTuple):
 def prepare(data: Bytes, now_us: int, *, by_mode: bool = True) -> Prepared:
     """Validate a block, stamp its publish time, and find its routes, refusals and delivery modes.
 
-    The ordinary frame (one delivery mode, nothing refused) is stored with the Arrow bytes it came with. Others are cut
-    into parts and encoded again.
+    The ordinary frame (one delivery mode, nothing refused) is stored with the Arrow bytes it came
+    with. Others are cut into parts and encoded again.
 
     Args:
         data: A block as a client sent it.
@@ -74,7 +74,7 @@ def prepare(data: Bytes, now_us: int, *, by_mode: bool = True) -> Prepared:
             rows=None,
             block=stamped,
             routes=routes_of(decoded),
-            count=decoded.header.rows,
+            row_count=decoded.header.rows,
             payload_bytes=decoded.header.payload_bytes,
             persistent=bool(persistent[0]),
         )
@@ -87,7 +87,7 @@ def prepare(data: Bytes, now_us: int, *, by_mode: bool = True) -> Prepared:
 
 
 def from_messages(messages: Sequence[pb.Message], now_us: int) -> bytes:
-    """A block of single messages, for publishers that build no Arrow batches. At least one message."""
+    """A block of single messages, for publishers that build no Arrow batches; at least one."""
     values: dict[str, list[Any]] = {
         "body": [message.body for message in messages],
         "routing_key": [message.routing_key for message in messages],
@@ -136,7 +136,7 @@ def take(data: Bulk, rows: Rows) -> bytes:
 
 
 def _stamp(data: Bytes, now_us: int) -> tuple[Bulk, block.Block]:
-    """The block, its Arrow bytes not copied, with its publish time set in the header, where its rows do not all carry their own."""
+    """The block with a publish time in its header, unless its rows carry their own; no copy."""
     decoded = block.decode(data, validate=True)
     header, batch = decoded
     own_times = (
@@ -168,7 +168,7 @@ def _cut(decoded: block.Block, rows: Rows) -> Part:
         rows=rows,
         block=(data,),
         routes=routes_of(part),
-        count=part.header.rows,
+        row_count=part.header.rows,
         payload_bytes=part.header.payload_bytes,
         persistent=bool(_persistent_rows(part)[0]),
     )

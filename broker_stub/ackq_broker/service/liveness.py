@@ -1,12 +1,13 @@
 """Which session holders count as live (S3): pure bookkeeping over an injected monotonic clock.
 
-A holder is live while its liveness stream is open and was heard within `HEARTBEAT_MS`, for `HOLDER_CUT_GRACE_MS` after
-that stream was cut, and for `HEARTBEAT_MS` after it attached (or this broker started) as long as no stream came.
+A holder is live while its liveness stream is open and was heard within `HEARTBEAT_MS`, for
+`HOLDER_CUT_GRACE_MS` after that stream was cut, and for `HEARTBEAT_MS` after it attached (or this
+broker started) as long as no stream came.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from ackq import limits
@@ -41,7 +42,7 @@ class Liveness:
         self._holders: dict[str, _Holder] = {}
 
     def attached(self, incarnation: str, token: bytes) -> None:
-        """The holder `token` attached, or a holder was found in the journal at start: a sign of life."""
+        """The holder `token` attached, or was found in the journal at start: a sign of life."""
         holder = self._holders.get(incarnation)
         if holder is None or holder.token != token:
             self._holders[incarnation] = _Holder(token, self._clock())
@@ -50,7 +51,7 @@ class Liveness:
         holder.cut_s = None
 
     def opened(self, incarnation: str, token: bytes) -> LivenessStream:
-        """The holder's liveness stream came; a holder may have two for a moment when it reconnects."""
+        """The holder's liveness stream came; when it reconnects it may have two for a moment."""
         self.attached(incarnation, token)
         holder = self._holders[incarnation]
         holder.streams += 1
@@ -77,5 +78,10 @@ class Liveness:
         return self._clock() - holder.heard_s < limits.HEARTBEAT_MS / 1000
 
     def forget(self, incarnation: str) -> None:
-        """The session has no holder any more."""
+        """The incarnation ended."""
         self._holders.pop(incarnation, None)
+
+    def keep(self, incarnations: Container[str]) -> None:
+        """Forget all but these."""
+        for incarnation in [each for each in self._holders if each not in incarnations]:
+            del self._holders[incarnation]

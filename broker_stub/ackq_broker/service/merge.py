@@ -1,6 +1,7 @@
-"""Merging blocks: many small blocks become one with the same rows, so that frames and journal entries have a good size.
+"""Merging blocks: many small ones become one with the same rows, of a good size for wire and disk.
 
-Invariant: every row reads the same before and after, whether a value stood in a column or in the block's header.
+Invariant: every row reads the same before and after, whether a value stood in a column or in the
+block's header.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ def merge(parts: Sequence[block.Block], visible: int = columns.STORED_MASK) -> b
     """One block, as bytes, of the rows of all parts in order.
 
     Args:
-        parts: At least one. Their batches may be slices; a header's counts are not looked at, its constants are.
-        visible: Bit set of the stored columns to keep. Where none of them is stored, the delivery mode (one bit a
-            row) stands in, because a block has at least one column.
+        parts: At least one. Their batches may be slices; headers' constants count, not their rows.
+        visible: Bit set of the stored columns to keep. Where none of them is stored, the delivery
+            mode (one bit a row) stands in, because a block has at least one column.
     """
     headers = [part.header for part in parts]
     routing_keys = [header.routing_key for header in headers]

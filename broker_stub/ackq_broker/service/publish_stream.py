@@ -1,7 +1,7 @@
 """One publisher's stream in confirm mode: frames in, confirms, nacks and returns out (P2-P11, P14).
 
-Invariant: every publish that arrives is answered exactly once while the stream lives (P3), and only from behind the
-synced gate (I1).
+Invariant: every publish that arrives is answered exactly once while the stream lives (P3), and only
+from behind the synced gate (I1).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _THREAD_BYTES: Final = 64 * limits.KIB
 
 
 class _Answer(NamedTuple):
-    """What goes out once its sequence is synced: nacks, then frames, then confirms folded with their neighbours'."""
+    """What goes out once its sequence is synced: nacks, frames, then confirms, folded together."""
 
     nacks: tuple[commands.Nack, ...] = ()
     frames: tuple[Response, ...] = ()
@@ -58,7 +58,8 @@ class PublishStream:
 
     Args:
         engine: Decides and journals.
-        live: The live stream of each publisher id, shared by all streams: a newer stream fences the older (P10).
+        live: The live stream of each publisher id, shared by all streams: a newer stream fences the
+            older (P10).
         read: The next request.
         write: Sends an answer.
     """
@@ -114,7 +115,8 @@ class PublishStream:
         self._fenced = True
         self._inbox.fail(
             FencedError(
-                f"A newer stream of publisher {self._publisher_id.hex()} replaced this one; publish there.",
+                f"A newer stream of publisher {self._publisher_id.hex()} replaced this one; publish"
+                " there.",
                 publisher=self._publisher_id.hex(),
             )
         )
@@ -200,7 +202,7 @@ class PublishStream:
             exchange=header.data.exchange,
             mandatory=header.data.mandatory,
             routes=part.routes,
-            rows=part.count,
+            rows=part.row_count,
             payload_bytes=part.payload_bytes,
             persistent=part.persistent,
         )
@@ -278,7 +280,7 @@ class PublishStream:
         self._alarm(self._engine.disk.alarm)
 
     def _alarm(self, reason: str) -> None:
-        """Tells the publisher that the broker is blocked, or, with an empty reason, that it is not any more."""
+        """Tells the publisher why the broker is blocked; an empty reason: not any more."""
         if bool(reason) == self._blocked:
             return
         self._blocked = bool(reason)

@@ -1,4 +1,4 @@
-"""Sending pieces to a reader: frames are built in a worker thread, one ahead of the one on the wire.
+"""Sending pieces to a reader: frames are built in a worker thread, one ahead of the wire.
 
 Invariant: no frame leaves before everything that the pieces depend on is on disk (I1).
 """

@@ -1,4 +1,4 @@
-"""`SessionsService`: horizon, advance, attach, hold, fetch, and what operators do with sessions (S1-S10)."""
+"""`SessionsService`: horizon, advance, attach, hold, fetch, and what operators do (S1-S10)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SessionsService:
     # --- advance and attach ---
 
     async def advance(self, request: pb.AdvanceRequest) -> pb.AdvanceResponse:
-        """Accepts up to the start, then leases anew, or gives the outstanding lease again (S4, S9)."""
+        """Accepts up to the start, then leases anew or gives the lease again (S4, S9)."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.wait_ms, limits.MAX_ADVANCE_WAIT_MS) / 1000
         reply, sequence = self._advance(request)
@@ -127,6 +127,10 @@ class SessionsService:
         await self._engine.gate.wait(sequence)
         return pb.ReleaseSessionResponse(released=reply)
 
+    def housekeep(self) -> None:
+        """Forgets what it knows of holders whose sessions ended by themselves."""
+        self._holds.housekeep()
+
     # --- parts ---
 
     def _advance(self, request: pb.AdvanceRequest) -> Ticket:
@@ -157,7 +161,7 @@ class SessionsService:
     async def _until_worth(
         self, request: pb.AdvanceRequest, reply: commands.Advanced, deadline: float
     ) -> bool:
-        """Waits until another decision may lease something (True), or the caller's time is over (False)."""
+        """Waits until asking again may lease something (True), or time is over (False)."""
         loop = asyncio.get_running_loop()
         # K6: fewer than the minimum are leased once the oldest has waited so long.
         waited_ms = age_ms(reply.backlog.oldest_us, self._engine.clock.now_us())
@@ -209,8 +213,9 @@ class SessionsService:
             end_tag=session.end_tag,
             leased=session.leased,
             holes=session.holes,
-            holder=holder
-            and pb.Holder(
+            holder=None
+            if holder is None
+            else pb.Holder(
                 host=holder.host,
                 pid=holder.pid,
                 since_us=session.since_us,
@@ -226,7 +231,10 @@ class SessionsService:
 
 
 def _may_wait(request: pb.AdvanceRequest, reply: commands.Advanced) -> bool:
-    """Whether more could come: an opening would prove its incarnation by asking again (S9), a bounded run has its end."""
+    """Whether to wait for more.
+
+    An opening would prove its incarnation by asking again (S9); a bounded run has its end (K5).
+    """
     return bool(request.incarnation) and not request.horizon and reply.end_tag == request.start_tag
 
 

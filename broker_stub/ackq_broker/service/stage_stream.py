@@ -1,4 +1,4 @@
-"""One task's upload of a writer batch: frames in, progress out, and nothing counts before the seal (K3).
+"""One task's upload of a writer batch: frames in, progress out; nothing counts unsealed (K3).
 
 Invariant: a stage whose stream ends without an answered seal is dropped.
 """
@@ -111,14 +111,14 @@ class StageStream:
             self._stage_id,
             request.header.data.exchange,
             part.routes,
-            part.count,
+            part.row_count,
             part.payload_bytes,
         )
         await self._engine.writable()
         _, sequence = self._engine.decide(command, part.block)
-        self._rows += part.count
+        self._rows += part.row_count
         self._stored.put(self._rows, sequence)
-        self._engine.counters["staged"] += part.count
+        self._engine.counters["staged"] += part.row_count
 
     async def _seal(self, seal: pb.StageSeal) -> None:
         await self._engine.call(commands.SealStage(self._stage_id, seal.rows, seal.payload_bytes))

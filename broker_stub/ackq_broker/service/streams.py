@@ -56,7 +56,7 @@ class Outbox(Generic[T]):
 
 
 class Inbox(Generic[T]):
-    """Requests of one stream, taken together; the reader waits while more than a bound of bytes waits here."""
+    """Requests of one stream, taken together; bounded in bytes, then the reader waits."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -78,7 +78,7 @@ class Inbox(Generic[T]):
             await self._room.wait()
 
     async def take(self) -> list[T]:
-        """All requests that wait; empty only when the inbox is closed. Raises what it was failed with."""
+        """All requests that wait; empty only when it is closed. Raises what it was failed with."""
         await self._wake.wait()
         if self._failure is not None:
             raise self._failure
@@ -101,7 +101,7 @@ class Inbox(Generic[T]):
 
 
 async def alongside(main: Coroutine[Any, Any, None], *others: Coroutine[Any, Any, None]) -> None:
-    """Run `main` to its end with the others beside it; a failure of any ends all, and the others end with `main`."""
+    """Run `main` to its end with the others beside it, which end then; a failure ends all."""
     tasks = [asyncio.create_task(each) for each in (main, *others)]
     try:
         while not tasks[0].done():

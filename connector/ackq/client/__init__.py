@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ackq.client.admin import Admin as Admin
-    from ackq.client.channel import channel as channel
-    from ackq.client.channel import close_channels as close_channels
+    from ackq.client.channels import channel as channel
+    from ackq.client.channels import close_channels as close_channels
     from ackq.client.health import wait_ready as wait_ready
     from ackq.client.hold import Hold as Hold
     from ackq.client.hold import holder as holder
@@ -39,8 +39,8 @@ _HOME = {
     "Stage": "stage",
     "StageWriter": "stage",
     "abort_batch": "stage",
-    "channel": "channel",
-    "close_channels": "channel",
+    "channel": "channels",
+    "close_channels": "channels",
     "commit_batch": "stage",
     "holder": "hold",
     "wait_ready": "health",

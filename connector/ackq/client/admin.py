@@ -11,7 +11,7 @@ import pyarrow as pa
 from google.protobuf.message import Message
 
 from ackq.client import batches, calls, rpc_errors
-from ackq.client.channel import channel
+from ackq.client.channels import channel
 from ackq.client.security import Security
 from ackq.errors import InvalidArgumentError, QueueNotFoundError, SessionNotFoundError
 from ackq.v1 import admin_pb2 as pb

@@ -122,8 +122,9 @@ def encode_rows(rows: Sequence[Row], *, persistent: bool) -> bytes:
     """
     values: dict[str, Sequence[Any]] = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
     keys = values["routing_key"]
-    constant_key = keys[0] if keys.count(keys[0]) == len(keys) else ""
-    if constant_key:
+    constant_key = ""
+    if keys.count(keys[0]) == len(keys):
+        constant_key = keys[0]
         del values["routing_key"]
     arrays: dict[str, pa.Array] = {}
     for name, (_, kind) in columns.STORED.items():

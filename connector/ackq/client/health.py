@@ -9,7 +9,7 @@ import grpc
 
 from ackq import limits
 from ackq.client import rpc_errors
-from ackq.client.channel import channel
+from ackq.client.channels import channel
 from ackq.client.retry import Patience
 from ackq.client.security import Security
 

@@ -21,7 +21,7 @@ import grpc
 
 from ackq import limits
 from ackq.client import calls, retry, rpc_errors
-from ackq.client.channel import channel
+from ackq.client.channels import channel
 from ackq.client.security import Security
 from ackq.errors import AckqError
 from ackq.v1 import sessions_pb2 as pb
@@ -113,7 +113,7 @@ class Hold:
             for answer in call:
                 backoff.reset()
                 if answer.heartbeat_ms:
-                    self._interval_s = answer.heartbeat_ms / 1000
+                    self._interval_s = min(limits.HEARTBEAT_SEND_MS, answer.heartbeat_ms) / 1000
         except grpc.RpcError as rpc:
             return rpc_errors.from_rpc(rpc, self._endpoint)
         finally:

@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.client import encoding
-from ackq.client.channel import channel
+from ackq.client.channels import channel
 from ackq.client.flow import Flow, Settings
+from ackq.client.futures import LightFuture
 from ackq.client.outstanding import Destination, Frame
 from ackq.client.pump import OnBlocked, OnReturn, Pump
 from ackq.client.receipts import BatchReceipt, Confirmation
@@ -188,7 +189,7 @@ class Publisher:
             published_at,
             persistent,
         )
-        future: Future[Confirmation] = Future()
+        future = LightFuture[Confirmation]()
         destination = self._to(exchange, mandatory=mandatory, ack_immediately=ack_immediately)
         self._pump.publish(destination, row, size, future)
         return future

@@ -20,7 +20,7 @@ import grpc
 
 from ackq import limits
 from ackq.client import batches, calls, encoding, requests, retry, rpc_errors
-from ackq.client.channel import channel
+from ackq.client.channels import channel
 from ackq.client.flow import Action, Finish, Flow, Probe, Send, Wait
 from ackq.client.outstanding import Destination, Frame
 from ackq.client.ranges import Range

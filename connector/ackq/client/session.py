@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from ackq import limits
 from ackq.client import batches, calls, retry, rpc_errors
-from ackq.client.channel import channel
+from ackq.client.channels import channel
 from ackq.client.hold import Hold
 from ackq.client.security import Security
 from ackq.v1 import sessions_pb2 as pb

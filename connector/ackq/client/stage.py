@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.client import calls, encoding, retry, rpc_errors
-from ackq.client.channel import channel
+from ackq.client.channels import channel
 from ackq.client.security import Security
 from ackq.errors import AckqError, ClosedError, InternalError
 from ackq.v1 import publishing_pb2 as pb

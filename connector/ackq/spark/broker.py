@@ -7,8 +7,9 @@ channel ever crosses a fork.
 
 from __future__ import annotations
 
+import logging
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 # Its names import gRPC at first use, so that Spark's planning workers, which call nobody, start
 # fast.
@@ -17,13 +18,21 @@ from ackq.spark.options import Connection
 
 if TYPE_CHECKING:
     from ackq.client import Admin, Session
+    from ackq.errors import AckqError
+
+_log: Final = logging.getLogger("ackq.spark")
+# A user who waits longer than this wonders why.
+_TELL_FROM_S: Final = 1.0
 
 
 @cache
 def session(connection: Connection) -> Session:
     """The client of the sessions service."""
     return client.Session(
-        connection.endpoint, security=connection.security, retry_total_ms=connection.retry_ms
+        connection.endpoint,
+        security=connection.security,
+        retry_total_ms=connection.retry_ms,
+        on_wait=_tell,
     )
 
 
@@ -31,3 +40,8 @@ def session(connection: Connection) -> Session:
 def admin(connection: Connection) -> Admin:
     """The client of the administration service."""
     return client.Admin(connection.endpoint, security=connection.security)
+
+
+def _tell(error: AckqError, wait_s: float) -> None:
+    if wait_s >= _TELL_FROM_S:
+        _log.warning("%s Trying again in %.0f s.", error, wait_s)

@@ -53,8 +53,8 @@ def stage(
     first = next(parts, None)
     if first is None:
         return None
-    # An upload that was cut can not go on, and a failed task is tried again at once; so the wait for
-    # a broker that restarts is here, before there is anything to lose. It costs one call, 2 ms.
+    # An upload that was cut can not go on, and a failed task is tried again at once; so the wait
+    # for a broker that restarts is here, before there is anything to lose. It costs one call.
     client.wait_ready(
         options.connection.endpoint,
         options.connection.retry_ms / 1000,

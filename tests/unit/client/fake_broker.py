@@ -1,6 +1,7 @@
 """A scripted broker in this process: each stream it gets follows the next script, so cuts, nacks and losses are exact.
 
-It keeps no messages; it records what it was sent. Scripts are generators over the stream's requests.
+It keeps no messages; it records what it was sent. Scripts are generators over the stream's
+requests.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ class Publishing(publishing_pb2_grpc.PublishingServiceServicer):
         self.streams: list[list[publishing_pb2.PublishRequest]] = []
         self.stage_script: Callable[[Iterator[object]], Iterator[object]] | None = None
         self.stages: list[list[publishing_pb2.StageRequest]] = []
+        self.stage_opened = threading.Event()
         self.stage_ended = threading.Event()
         self.commits: list[publishing_pb2.CommitBatchRequest] = []
         self.commit_failures: deque[errors.AckqError] = deque()
@@ -111,6 +113,7 @@ class Publishing(publishing_pb2_grpc.PublishingServiceServicer):
         received: list[publishing_pb2.StageRequest] = []
         self.stages.append(received)
         context.add_callback(self.stage_ended.set)
+        self.stage_opened.set()
         yield from _play(
             self.stage_script or store_all, _recorded(request_iterator, received), context
         )

@@ -36,7 +36,9 @@ def test_all_columns_have_sparks_types():
     """Types exactly as Spark wants them: anything else it refuses."""
     names = tuple(columns.DELIVERED)
     batch = batches.delivered(runs((5, 2)), content([b"a", b"b"]), names)
-    assert batch.schema == pa.schema([(name, kind) for name, (_, kind) in columns.DELIVERED.items()])
+    assert batch.schema == pa.schema(
+        [(name, kind) for name, (_, kind) in columns.DELIVERED.items()]
+    )
     batch.validate(full=True)
     assert batch.num_rows == 2
 
@@ -131,7 +133,9 @@ def test_browse_marks_what_is_leased():
 
 
 def test_browse_without_leases_may_leave_the_marks_out():
-    deliveries = pb.DeliveryRuns(first_tag=[1], rows=[2], delivery_count=[1], queue_index=[0], queues=["q"])
+    deliveries = pb.DeliveryRuns(
+        first_tag=[1], rows=[2], delivery_count=[1], queue_index=[0], queues=["q"]
+    )
     batch = batches.browsed(deliveries, content([b""] * 2), ["leased"])
     assert batch.column(0).to_pylist() == [False, False]
 

@@ -18,7 +18,13 @@ def batch(**arrays):
 
 
 def row(body=b"x", key="k", **fields):
-    return encoding.Row(**({name: None for name in encoding.Row._fields} | {"body": body, "routing_key": key} | fields))
+    return encoding.Row(
+        **(
+            {name: None for name in encoding.Row._fields}
+            | {"body": body, "routing_key": key}
+            | fields
+        )
+    )
 
 
 def test_rows_use_only_the_columns_they_need():
@@ -67,7 +73,10 @@ def test_empty_routing_key_in_common_is_a_constant():
         ("body", pa.array(["a"]).dictionary_encode()),
         ("message_id", pa.array(["a"], pa.large_string())),
         ("message_id", pa.array(["a"]).dictionary_encode()),
-        ("headers", pa.array([[("a", "b")]], pa.map_(pa.string(), pa.field("v", pa.string(), False)))),
+        (
+            "headers",
+            pa.array([[("a", "b")]], pa.map_(pa.string(), pa.field("v", pa.string(), False))),
+        ),
         ("published_at", pa.array([NOON], pa.timestamp("ms", "Europe/Zurich"))),
         ("ttl_ms", pa.array([5], pa.int32())),
     ],

@@ -104,9 +104,7 @@ def test_destinations_do_not_share_a_frame(broker):
         out.publish(b"b", exchange="x")
         out.publish(b"c", exchange="x", mandatory=True)
         out.publish(b"d", ack_immediately=True)
-    frames = [
-        each.header.data for each in fake.data_frames(broker.publishing.streams[0])
-    ]
+    frames = [each.header.data for each in fake.data_frames(broker.publishing.streams[0])]
     assert [(each.exchange, each.mandatory, each.ack_immediately) for each in frames] == [
         ("", False, False),
         ("x", False, False),
@@ -629,5 +627,9 @@ def test_many_threads_share_a_publisher(broker):
         for each in threads:
             each.join(SOON_S)
     assert sorted(each.result().number for each in futures) == list(range(1, 2001))
-    sent = [body for each in fake.data_frames(broker.publishing.streams[0]) for body in fake.bodies(each)]
+    sent = [
+        body
+        for each in fake.data_frames(broker.publishing.streams[0])
+        for body in fake.bodies(each)
+    ]
     assert len(sent) == len(set(sent)) == 2000

@@ -20,17 +20,14 @@ from ackq.errors import InvalidArgumentError
 
 _PLAIN: Final = Security()
 
-# Calls that give the same answer when they run twice. The others (delete, purge, unbind, release)
-# answer with what they removed: a silent second run would answer 0, so the caller gets the error
-# instead.
+# Calls that gRPC may repeat by itself. Readers and writers bound their own retries (`retry`), and
+# what deletes, purges or releases answers with what it removed: a silent second run would answer 0,
+# so the caller gets the error instead.
 _REPEATABLE: Final = (
     ("ackq.v1.AdminService", "ServerInfo"),
     ("ackq.v1.AdminService", "ListQueues"),
     ("ackq.v1.AdminService", "ListExchanges"),
     ("ackq.v1.AdminService", "PlanBrowse"),
-    ("ackq.v1.PublishingService", "CommitBatch"),
-    ("ackq.v1.PublishingService", "AbortBatch"),
-    ("ackq.v1.SessionsService", "Horizon"),
     ("ackq.v1.SessionsService", "ListSessions"),
 )
 _SERVICE_CONFIG: Final = json.dumps(
@@ -39,7 +36,7 @@ _SERVICE_CONFIG: Final = json.dumps(
             {
                 "name": [{"service": service, "method": method} for service, method in _REPEATABLE],
                 "retryPolicy": {
-                    "maxAttempts": 5,
+                    "maxAttempts": 4,
                     "initialBackoff": f"{limits.RETRY_INITIAL_MS / 1000}s",
                     "maxBackoff": f"{limits.RETRY_MAX_MS / 1000}s",
                     "backoffMultiplier": 2,

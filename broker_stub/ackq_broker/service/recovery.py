@@ -1,0 +1,83 @@
+"""From a data directory to an engine that may serve (Q7).
+
+Invariant: recovery folds records with the same `apply` as live traffic (I2), and after a failed
+write or sync the process ends without another answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn
+
+from ackq_broker.core import commands, records
+from ackq_broker.core.core import Core
+from ackq_broker.journal import Failpoint, Journal
+from ackq_broker.service.clock import BrokerClock
+from ackq_broker.service.disk import DiskWatch
+from ackq_broker.service.engine import Engine
+from ackq_broker.service.state import unpack_state
+
+_log = logging.getLogger(__name__)
+
+_JOURNAL_FAILED: Final = 70
+
+
+class Recovered(NamedTuple):
+    """An engine with the state of its journal, and how many records were folded for it."""
+
+    engine: Engine
+    records: int
+
+
+def recover(directory: Path, *, sync: bool, failpoint: Failpoint) -> Recovered:
+    """Open the journal, fold its records, and begin this process's part of the history.
+
+    Must be called on the event loop that will run the engine; what it decides is not synced yet.
+
+    Raises:
+        InUseError: Another process has the data directory.
+        UnsupportedError: The data directory is of a newer format.
+        DamagedError: The journal cannot be read.
+    """
+    loop = asyncio.get_running_loop()
+    engine: Engine | None = None
+
+    def on_synced(_: int) -> None:
+        assert engine is not None
+        loop.call_soon_threadsafe(engine.on_synced)
+
+    journal, recovery = Journal.open(
+        directory, sync=sync, on_synced=on_synced, on_failure=_die, failpoint=failpoint
+    )
+    core, newest_us = Core(), 0
+    if recovery.snapshot is not None:
+        core, newest_us = unpack_state(recovery.snapshot)
+    assert core.sequence == recovery.snapshot_sequence
+    folded = 0
+    for sequence, data in recovery.records:
+        record = records.decode(data)
+        core.apply(sequence, record)
+        journal.free_blocks(core.drain_dead_blocks())
+        newest_us = max(newest_us, getattr(record, "at_us", 0))
+        folded += 1
+    journal.start()
+    clock = BrokerClock(newest_us)
+    engine = Engine(core, journal, recovery.history_id, clock, DiskWatch(journal.disk_free_bytes))
+    started: commands.Started = engine.decide(commands.Start(recovery.history_id)).reply
+    if recovery.cut_bytes:
+        _log.warning(
+            "cut a torn tail of %d bytes, which nobody was answered for", recovery.cut_bytes
+        )
+    if started.vanished:
+        _log.warning("%d transient messages are gone with the restart", started.vanished)
+    return Recovered(engine, folded)
+
+
+def _die(error: BaseException) -> NoReturn:
+    """The journal failed: what is on disk is not known, so nobody may be answered any more."""
+    _log.critical("the journal failed, the broker ends without answers: %s", error, exc_info=error)
+    logging.shutdown()
+    os._exit(_JOURNAL_FAILED)

@@ -1,0 +1,271 @@
+"""The command line against a real broker: output for people and programs, exit status, errors."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from ackq import __version__
+from ackq.cli.commands import ackq
+from ackq.client import Session, holder
+from ackq.v1 import sessions_pb2
+
+
+@pytest.fixture
+def orders(admin, request):
+    """A queue of this test's own."""
+    name = request.node.name
+    admin.declare_queue(name)
+    return name
+
+
+@pytest.fixture
+def lease(endpoint, run, orders):
+    """A session that holds two leased messages, named after its queue."""
+    run("publish", orders, input="a\nb\n")
+    session = Session(endpoint)
+    opening = session.advance(
+        sessions_pb2.AdvanceRequest(session=orders, queues=[orders], holder=holder("test"))
+    )
+    session.advance(
+        sessions_pb2.AdvanceRequest(
+            session=orders,
+            incarnation=opening.incarnation,
+            queues=[orders],
+            holder=holder("test"),
+        )
+    )
+    return orders
+
+
+def read(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_declare_says_what_happened(run):
+    """Q1: declare is idempotent, and says which it was."""
+    assert run("queue", "declare", "d1").stdout == "queue 'd1' created\n"
+    assert run("queue", "declare", "d1").stdout == "queue 'd1' exists\n"
+    declared = read(run("queue", "declare", "d1", "--json"))
+    assert (declared["queue"], declared["created"]) == ("d1", False)
+
+
+def test_declare_with_other_properties_fails_in_one_line(run):
+    """Q1: an error is one line on stderr, status 1."""
+    run("queue", "declare", "d2")
+    result = run("queue", "declare", "d2", "--max-length", "5")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert "d2" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_queue_list_and_show_have_stable_keys(run, orders):
+    """Keys are the protocol's field names."""
+    listed = read(run("queue", "list", "--json"))
+    shown = read(run("queue", "show", orders, "--json"))
+    assert [each for each in listed if each["queue"] == orders] == [shown]
+    assert set(shown) == {
+        "queue",
+        "queue_id",
+        "properties",
+        "ready",
+        "unacked",
+        "staged",
+        "payload_bytes",
+        "oldest_age_ms",
+        "sessions",
+        "published",
+        "accepted",
+    }
+    assert shown["properties"]["overflow"] == "reject-publish"
+    assert shown["ready"] == 0
+
+
+def test_queue_list_for_people(run, orders):
+    """A pipe gets whole names, whatever their length."""
+    lines = run("queue", "list").stdout.splitlines()
+    assert lines[0].split()[:3] == ["QUEUE", "READY", "UNACKED"]
+    assert orders in [line.split()[0] for line in lines[1:]]
+
+
+def test_queue_show_for_people(run, orders):
+    lines = run("queue", "show", orders).stdout.splitlines()
+    assert dict(line.split(maxsplit=1) for line in lines if " " in line.strip())["durable"] == "yes"
+
+
+def test_publish_argument(run, orders, admin):
+    """P3: prints what was confirmed."""
+    assert run("publish", orders, "hello").stdout == "confirmed=1\n"
+    assert admin.queue(orders).ready == 1
+
+
+def test_publish_lines_of_stdin(run, orders, admin):
+    """Each line is a message; their ends are not part of them."""
+    published = read(run("publish", orders, "--json", input="a\nb\r\n\nc"))
+    assert published == {"confirmed": 4, "failed": 0}
+    (batch,) = admin.browse(orders, columns=["body"])
+    assert batch.column(0).to_pylist() == [b"a", b"b", b"", b"c"]
+
+
+def test_publish_file_with_headers(run, orders, admin, tmp_path):
+    """A file is one message, byte for byte."""
+    file = tmp_path / "body"
+    file.write_bytes(b"\x00\xff\n")
+    options = ("--header", "k=v=w", "--message-id", "7", "--content-type", "x/y", "--no-persistent")
+    assert run("publish", orders, "--file", str(file), *options).stdout == "confirmed=1\n"
+    columns = ["body", "headers", "message_id", "content_type", "persistent"]
+    (batch,) = admin.browse(orders, columns=columns)
+    assert batch.to_pylist() == [
+        {
+            "body": b"\x00\xff\n",
+            "headers": [("k", "v=w")],
+            "message_id": "7",
+            "content_type": "x/y",
+            "persistent": False,
+        }
+    ]
+
+
+def test_publish_that_nobody_wants_fails(run):
+    """P7: published mandatory, so a wrong queue name is noticed."""
+    result = run("publish", "no-such-queue", "hello", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {"confirmed": 0, "failed": 1}
+    assert result.stderr.startswith("Error: 1 messages returned: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("publish", "q", "body", "--file", __file__), "not both"),
+        (("publish", "q", "body", "--header", "novalue"), "is not NAME=VALUE"),
+        (("queue", "declare", "q", "--max-length", "-1"), "--max-length"),
+        (("queue", "declare", "q", "--overflow", "explode"), "drop-head"),
+        (("queue", "vanish"), "No such command"),
+    ],
+)
+def test_usage_errors_exit_with_2(run, arguments, expected):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert expected in result.stderr
+
+
+def test_peek_shows_messages_without_consuming(run, orders, admin):
+    """Q5: bodies as text, or as base64 when they are none."""
+    run("publish", orders, input=b"plain\n\xff\xfe\n")
+    first, second = read(run("queue", "peek", orders, "--json"))
+    assert (first["body"], first["body_encoding"], first["position"]) == ("plain", "utf-8", 1)
+    assert (second["body"], second["body_encoding"]) == ("//4=", "base64")
+    assert first["headers"] == {}
+    assert first["leased"] is False
+    assert len(read(run("queue", "peek", orders, "--json", "--count", "1"))) == 1
+    assert "plain" in run("queue", "peek", orders).stdout
+    assert admin.queue(orders).ready == 2
+
+
+def test_purge_and_delete_count(run, orders):
+    """Q4: both are answered with counts."""
+    run("publish", orders, input="a\nb\n")
+    assert read(run("queue", "purge", orders, "--json")) == {"queue": orders, "purged": 2}
+    run("publish", orders, "c")
+    assert run("queue", "delete", orders, "--if-empty").exit_code == 1
+    gone = read(run("queue", "delete", orders, "--force", "--json"))
+    assert gone == {"queue": orders, "ready": 1, "unacked": 0}
+    missing = run("queue", "show", orders)
+    assert missing.exit_code == 1
+    assert orders in missing.stderr
+
+
+def test_exchange_and_bindings(run, orders, admin):
+    """Q2: declare, bind, publish through it, unbind, delete."""
+    name = f"x-{orders}"
+    declared = read(run("exchange", "declare", name, "--kind", "topic", "--json"))
+    assert declared == {"exchange": name, "created": True}
+    bound = read(run("bind", name, orders, "eu.#", "--json"))
+    assert bound == {"exchange": name, "queue": orders, "binding_key": "eu.#", "created": True}
+    run("publish", "eu.berne", "hello", "--exchange", name)
+    assert admin.queue(orders).ready == 1
+    listed = read(run("exchange", "list", "--json"))
+    assert [each for each in listed if each["exchange"] == name] == [
+        {
+            "exchange": name,
+            "type": "topic",
+            "durable": True,
+            "bindings": [{"queue": orders, "binding_key": "eu.#"}],
+        }
+    ]
+    assert "eu.#" in run("exchange", "list").stdout
+    assert read(run("unbind", name, orders, "eu.#", "--json"))["removed"] is True
+    assert run("unbind", name, orders, "eu.#").stdout == "there was no such binding\n"
+    assert read(run("exchange", "delete", name, "--json")) == {"exchange": name, "bindings": 0}
+
+
+def test_sessions_show_their_lease(run, lease):
+    """S5, S8: who holds what; the holder's secret is not shown."""
+    shown = read(run("session", "show", lease, "--json"))
+    assert (shown["queues"], shown["leased"], shown["end_tag"]) == ([lease], 2, 2)
+    assert shown["holder"]["application"] == "test"
+    assert "token" not in shown["holder"]
+    assert lease in [each["session"] for each in read(run("session", "list", "--json"))]
+    row = next(line for line in run("session", "list").stdout.splitlines() if lease in line)
+    assert "(0, 2]" in row
+    assert "holder_application" in run("session", "show", lease).stdout
+
+
+def test_release_puts_the_lease_back(run, lease, admin):
+    """S5, S8: what a reader that is gone had leased is ready again."""
+    released = read(run("session", "release", lease, "--fence", "--json"))
+    assert released == {"session": lease, "released": 2}
+    assert (admin.queue(lease).ready, admin.queue(lease).unacked) == (2, 0)
+
+
+def test_unknown_session_fails(run):
+    result = run("session", "release", "nobody")
+    assert result.exit_code == 1
+    assert "nobody" in result.stderr
+
+
+def test_info(run):
+    assert read(run("info", "--json"))["version"] == __version__
+    assert "history_id" in run("info").stdout
+
+
+def test_endpoint_may_come_from_anywhere(endpoint):
+    """Before the command, after it, or from the environment."""
+    for arguments, env in (
+        (["--endpoint", endpoint, "info"], {}),
+        (["info", "--endpoint", endpoint], {"ACKQ_ENDPOINT": "127.0.0.1:1"}),
+        (["info"], {"ACKQ_ENDPOINT": endpoint}),
+    ):
+        assert CliRunner().invoke(ackq, arguments, env=env).exit_code == 0
+    assert json.loads(CliRunner().invoke(ackq, ["--json", "info"], env=env).stdout)
+
+
+def test_no_broker_is_one_line():
+    """The endpoint and the remedy are named."""
+    result = CliRunner().invoke(ackq, ["queue", "purge", "q", "--endpoint", "127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "127.0.0.1:1" in result.stderr
+    assert "Check the address" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_bad_security_is_one_line():
+    result = CliRunner().invoke(ackq, ["--ca", "ca.pem", "info"])
+    assert result.exit_code == 1
+    assert "TLS is off" in result.stderr
+
+
+def test_missing_extra_says_how_to_get_it():
+    """Without click the command names the extra instead of a traceback."""
+    program = "import sys; sys.modules['click'] = None; from ackq.cli import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert result.returncode == 1
+    assert result.stderr == "The ackq command needs 'click': run  pip install 'ackq[cli]'\n"

@@ -1,0 +1,156 @@
+"""Administration, channels and the health check: what is sent, and what errors become."""
+
+import subprocess
+import sys
+
+import grpc
+import pytest
+
+from ackq import errors
+from ackq.client import Admin, Security, channel, close_channels, wait_ready
+from ackq.v1 import admin_pb2
+from ackq.wire import columns
+from tests.unit.client.test_batches import content, runs
+
+
+@pytest.fixture
+def admin(broker):
+    with Admin(broker.endpoint) as client:
+        yield client
+
+
+def test_declare_sends_every_property(broker, admin):
+    """Q1: the properties are part of the queue's identity."""
+    admin.declare_queue("q", durable=False, max_length=5, overflow="drop-head", delivery_limit=3)
+    assert broker.admin.queues["q"].properties == admin_pb2.QueueProperties(
+        max_length=5, overflow=admin_pb2.OVERFLOW_DROP_HEAD, delivery_limit=3
+    )
+    assert not admin.declare_queue("q").created
+
+
+def test_unknown_choice_names_the_known_ones(admin):
+    with pytest.raises(errors.InvalidArgumentError, match="one of reject-publish, drop-head"):
+        admin.declare_queue("q", overflow="explode")
+    with pytest.raises(errors.InvalidArgumentError, match="one of direct, fanout, topic"):
+        admin.declare_exchange("x", "headers")
+
+
+def test_queue_by_name(broker, admin):
+    broker.admin.queues["q"] = admin_pb2.QueueInfo(queue="q", ready=4)
+    assert admin.queue("q").ready == 4
+    assert [each.queue for each in admin.queues()] == ["q"]
+
+
+def test_brokers_error_arrives_whole(broker, admin):
+    """Code, message and fields cross the wire."""
+    broker.admin.failures.append(errors.QueueNotFoundError("There is no queue 'q'.", queue="q"))
+    with pytest.raises(errors.QueueNotFoundError) as failure:
+        admin.queue("q")
+    assert (str(failure.value), failure.value.fields) == ("There is no queue 'q'.", {"queue": "q"})
+
+
+def test_call_the_server_does_not_have(admin):
+    """An older broker, or none at all."""
+    with pytest.raises(errors.UnsupportedError, match="does not offer this call"):
+        admin.info()
+
+
+def test_no_broker_names_the_endpoint():
+    with pytest.raises(errors.BrokerUnavailableError, match=r"127\.0\.0\.1:1") as failure:
+        Admin("127.0.0.1:1").purge_queue("q")
+    assert "refused" in failure.value.fields["cause"]
+
+
+def test_browse_gives_positions(broker, admin):
+    """Q5: all columns when none are named."""
+    broker.admin.browses = [
+        admin_pb2.BrowseResponse(header=runs((3, 2)), block=content([b"a", b"b"]))
+    ]
+    (batch,) = admin.browse("q", first_position=3, max_messages=2)
+    assert batch.schema.names == list(columns.BROWSED)
+    assert batch.column("position").to_pylist() == [3, 4]
+    (request,) = broker.admin.browse_requests
+    assert (request.queue, request.first_position, request.max_messages) == ("q", 3, 2)
+    (batch,) = admin.browse("q", columns=["leased", "body"])
+    assert batch.schema.names == ["leased", "body"]
+
+
+def test_channel_is_shared_by_the_process(broker):
+    """One channel per endpoint and security, until it is closed."""
+    first = channel(broker.endpoint)
+    assert channel(broker.endpoint, Security()) is first
+    close_channels()
+    assert channel(broker.endpoint) is not first
+
+
+def test_fork_makes_its_own_channel(broker):
+    """A channel made before a fork is never used after it."""
+    program = f"""
+import os
+from ackq.client import channel
+parent = channel({broker.endpoint!r})
+child = os.fork()
+if not child:
+    os._exit(0 if channel({broker.endpoint!r}) is not parent else 1)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True)
+
+
+@pytest.mark.parametrize("endpoint", ["localhost", "localhost:", "localhost:http", ""])
+def test_endpoint_needs_a_port(endpoint):
+    with pytest.raises(errors.InvalidArgumentError, match="has no port; write it as host:port"):
+        channel(endpoint)
+
+
+def test_security_is_checked_at_once(tmp_path):
+    with pytest.raises(errors.InvalidArgumentError, match="TLS is off"):
+        Security(ca="ca.pem")
+    with pytest.raises(errors.InvalidArgumentError, match="both the client's certificate and its"):
+        Security(tls=True, cert="c.pem")
+    missing = str(tmp_path / "ca.pem")
+    with pytest.raises(errors.InvalidArgumentError, match="cannot be read: No such file"):
+        channel("localhost:1", Security(tls=True, ca=missing))
+
+
+def test_wait_ready_returns_when_the_broker_serves():
+    """The standard health check; a broker that starts is asked until it serves."""
+    answers = iter([b"\x08\x02", b"\x08\x01"])
+    server = grpc.server(_pool())
+    check = grpc.unary_unary_rpc_method_handler(lambda _request, _context: next(answers))
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": check})]
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    wait_ready(f"127.0.0.1:{port}", 10)
+    assert next(answers, None) is None
+    close_channels()
+    server.stop(0).wait()
+
+
+def test_wait_ready_gives_up():
+    with pytest.raises(errors.BrokerUnavailableError, match=r"127\.0\.0\.1:1 could not be reached"):
+        wait_ready("127.0.0.1:1", 0.1)
+
+
+def test_importing_security_needs_no_grpc():
+    """Spark imports options in processes that never talk to a broker."""
+    program = (
+        "import sys; from ackq.client import Security;"
+        "raise SystemExit('grpc' in sys.modules or 'pyarrow' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_every_public_name_exists():
+    """The lazy table and the modules agree."""
+    import ackq.client
+
+    assert [name for name in ackq.client.__all__ if not hasattr(ackq.client, name)] == []
+
+
+def _pool():
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(2)

@@ -1,0 +1,94 @@
+"""Light futures are futures: everything the standard library does with one works."""
+
+import asyncio
+import threading
+from concurrent.futures import (
+    ALL_COMPLETED,
+    FIRST_EXCEPTION,
+    CancelledError,
+    Future,
+    as_completed,
+    wait,
+)
+
+import pytest
+
+from ackq.client.futures import LightFuture
+
+SOON_S = 10
+
+
+def test_same_attributes_as_the_standard_library():
+    """A newer Python's Future with another attribute shows here."""
+    ours, standard = vars(LightFuture()), vars(Future())
+    assert ours.keys() == standard.keys()
+    assert {name: ours[name] for name in ours if name != "_condition"} == {
+        name: standard[name] for name in standard if name != "_condition"
+    }
+
+
+def test_result_waits_for_another_thread():
+    future = LightFuture()
+    waiting = threading.Event()
+    results = []
+
+    def wait_for_it():
+        waiting.set()
+        results.append(future.result(SOON_S))
+
+    threads = [threading.Thread(target=wait_for_it) for _ in range(3)]
+    for each in threads:
+        each.start()
+    assert waiting.wait(SOON_S)
+    future.set_result(7)
+    for each in threads:
+        each.join(SOON_S)
+    assert results == [7, 7, 7]
+
+
+def test_result_times_out():
+    with pytest.raises(TimeoutError):
+        LightFuture().result(0.01)
+
+
+def test_exception_is_raised():
+    future = LightFuture()
+    future.set_exception(KeyError("k"))
+    with pytest.raises(KeyError):
+        future.result(0)
+
+
+def test_callbacks_run_once():
+    future = LightFuture()
+    called = []
+    future.add_done_callback(called.append)
+    future.set_result(None)
+    future.add_done_callback(called.append)
+    assert called == [future, future]
+
+
+def test_cancel():
+    future = LightFuture()
+    assert future.cancel()
+    with pytest.raises(CancelledError):
+        future.result(0)
+
+
+def test_wait_and_as_completed():
+    futures = [LightFuture() for _ in range(4)] + [Future()]
+    setter = threading.Thread(target=lambda: [each.set_result(at) for at, each in enumerate(futures)])
+    setter.start()
+    assert sorted(each.result() for each in as_completed(futures, SOON_S)) == [0, 1, 2, 3, 4]
+    setter.join(SOON_S)
+    assert wait(futures, SOON_S, ALL_COMPLETED).not_done == set()
+    assert wait([LightFuture()], 0.01, FIRST_EXCEPTION).done == set()
+
+
+def test_asyncio_awaits_it():
+    future = LightFuture()
+
+    async def wait_for_it():
+        threading.Thread(target=future.set_result, args=(5,)).start()
+        return await asyncio.wrap_future(future)
+
+    assert asyncio.run(wait_for_it()) == 5

@@ -1,0 +1,259 @@
+"""Drives a core as the service does, and checks at every step what must hold at every step.
+
+`decide` changes nothing (compared by snapshot), a record survives its encoding, and a second core that is fed the decoded
+records alone has the same state, byte for byte (I2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from pyroaring import BitMap, BitMap64
+
+from ackq_broker.core import Core, records
+from ackq_broker.core import commands as c
+
+PUBLISHER = b"p" * 16
+ALICE = c.HolderInfo(b"alice".ljust(16), "host-a", 11, "app-a")
+BOB = c.HolderInfo(b"bob".ljust(16), "host-b", 22, "app-b")
+SECOND_US = 1_000_000
+DAY_US = 24 * 3600 * SECOND_US
+
+
+class Harness:
+    """A core with a clock, a log of its records and the label of every message it was given."""
+
+    def __init__(self) -> None:
+        self.core = Core()
+        self.mirror = Core()
+        self.now_us = 1_700_000_000 * SECOND_US
+        self.log: list[records.Record] = []
+        self.labels: dict[tuple[int, int], str] = {}
+        self.number = 1
+        self.incarnations = 0
+        self.do(c.Start("history"))
+        self.do(c.OpenPublisher(PUBLISHER))
+
+    def decide(self, command: c.Command) -> c.Decision:
+        """Decides and applies."""
+        self.now_us += 1
+        before = self.core.snapshot()
+        try:
+            decision = self.core.decide(command, self.now_us)
+        finally:
+            assert self.core.snapshot() == before
+        for record in decision.records:
+            decoded = records.decode(records.encode(record))
+            self.log.append(decoded)
+            self.core.apply(self.core.sequence + 1, record)
+            self.mirror.apply(self.mirror.sequence + 1, decoded)
+        assert self.mirror.snapshot() == self.core.snapshot()
+        return decision
+
+    def do(self, command: c.Command) -> Any:
+        """The reply of a command."""
+        return self.decide(command).reply
+
+    def restart(self) -> int:
+        """A new process over the same records; gives how many messages vanished (Q7)."""
+        self.core = Core.restore(self.core.snapshot())
+        self.mirror = Core()
+        for sequence, record in enumerate(self.log, 1):
+            self.mirror.apply(sequence, record)
+        return self.do(c.Start("history")).vanished
+
+    # --- publishing ---
+
+    def declare(self, *names: str, **properties: Any) -> None:
+        """Declares queues."""
+        for name in names:
+            self.do(c.DeclareQueue(name, c.QueueProperties(**properties)))
+
+    def bind(self, exchange: str, kind: str, **queues: str) -> None:
+        """Declares an exchange with a binding key for each queue."""
+        self.do(c.DeclareExchange(exchange, kind))
+        for queue, key in queues.items():
+            self.do(c.Bind(exchange, queue, key))
+
+    def command(
+        self,
+        keys: Iterable[str],
+        *,
+        numbers: Iterable[int] | None = None,
+        exchange: str = "",
+        mandatory: bool = True,
+        persistent: bool = True,
+        row_bytes: int = 10,
+        lowest: int = 1,
+    ) -> c.Publish:
+        """A publish of one row for each key."""
+        keys = list(keys)
+        if numbers is None:
+            numbers = range(self.number, self.number + len(keys))
+            self.number += len(keys)
+        return c.Publish(
+            publisher_id=PUBLISHER,
+            numbers=BitMap64(numbers),
+            lowest_unanswered=lowest,
+            exchange=exchange,
+            mandatory=mandatory,
+            routes=routes(keys),
+            rows=len(keys),
+            payload_bytes=row_bytes * len(keys),
+            persistent=persistent,
+        )
+
+    def send(self, command: c.Publish) -> c.Published:
+        """Publishes; the message of number N gets the label `mN`."""
+        reply: c.Published = self.do(command)
+        if reply.block_id is not None:
+            for row, number in enumerate(command.numbers):
+                self.labels[reply.block_id, row] = f"m{number}"
+        return reply
+
+    def publish(self, keys: Iterable[str], **options: Any) -> c.Published:
+        """Publishes one row for each key."""
+        return self.send(self.command(keys, **options))
+
+    def publish_to(self, queue: str, count: int, **options: Any) -> c.Published:
+        """Publishes `count` messages to one queue."""
+        return self.publish([queue] * count, **options)
+
+    # --- stages ---
+
+    def stage(
+        self, writer: str, batch_id: int, keys: Iterable[str], *, run_id: str = "run", name: str
+    ) -> c.StageRef:
+        """A sealed stage with one row for each key; row i has the label `nameI`."""
+        keys = list(keys)
+        stage_id = name.encode().ljust(16)
+        self.do(c.OpenStage(stage_id, writer, batch_id, run_id))
+        size = 10 * len(keys)
+        if keys:
+            staged = self.do(c.StageBlock(stage_id, "", routes(keys), len(keys), size))
+            for row in range(len(keys)):
+                self.labels[staged.block_id, row] = f"{name}{row}"
+        self.do(c.SealStage(stage_id, len(keys), size))
+        return c.StageRef(stage_id, len(keys), size)
+
+    def commit(
+        self,
+        writer: str,
+        batch_id: int,
+        *stages: c.StageRef,
+        run_id: str = "run",
+        execution_id: str = "",
+    ) -> c.CommittedBatch:
+        """Commits a batch."""
+        reply: c.CommittedBatch = self.do(
+            c.CommitBatch(writer, batch_id, run_id, execution_id, stages)
+        )
+        return reply
+
+    # --- sessions ---
+
+    def open(
+        self, *queues: str, session: str = "s", holder: c.HolderInfo = ALICE, **options: Any
+    ) -> Reader:
+        """Opens a session and gives its reader."""
+        self.incarnations += 1
+        command = c.Advance(
+            session,
+            "",
+            holder,
+            queues,
+            0,
+            new_incarnation=f"{self.incarnations:032x}",
+            **options,
+        )
+        reply = self.do(command)
+        return Reader(self, replace(command, session=reply.session), reply)
+
+    def read(self, pieces: list[c.Piece]) -> list[str]:
+        """The labels of the rows of pieces, in order."""
+        return [
+            self.labels[piece.block_id, row] for piece in pieces for row in block_rows(piece)
+        ]
+
+    def browse(self, queue: str) -> list[str]:
+        """The labels in a queue, in order."""
+        return self.read(self.core.browse(queue))
+
+    def ready(self, queue: str) -> int:
+        """Ready messages of a queue."""
+        return self.core.queues(queue)[0].ready
+
+    def unacked(self, queue: str) -> int:
+        """Unacked messages of a queue."""
+        return self.core.queues(queue)[0].unacked
+
+
+class Reader:
+    """A query on a session: it remembers where its checkpoint stands, as Spark does."""
+
+    def __init__(self, harness: Harness, opening: c.Advance, reply: c.Advanced) -> None:
+        self.harness = harness
+        self.reply = reply
+        self.command = replace(opening, incarnation=reply.incarnation, open_and_lease=False)
+
+    def advance(self, start: int, **changes: Any) -> c.Advanced:
+        """One call to `advance`."""
+        self.reply = self.harness.do(replace(self.command, start_tag=start, **changes))
+        return self.reply
+
+    def attach(self, start: int, end: int, **changes: Any) -> c.Attached:
+        """One call to `attach`."""
+        attached: c.Attached = self.harness.do(
+            c.Attach(
+                self.command.session,
+                self.command.incarnation,
+                changes.pop("holder", self.command.holder),
+                start,
+                end,
+                **changes,
+            )
+        )
+        return attached
+
+    def pieces(self, after: int, last: int, *, epoch: int | None = None) -> list[c.Piece]:
+        """Fetches."""
+        return self.harness.core.fetch(
+            self.command.session,
+            self.command.incarnation,
+            self.reply.epoch if epoch is None else epoch,
+            after,
+            last,
+        )
+
+    def fetch(self, after: int, last: int) -> list[str]:
+        """The labels of a fetch."""
+        return self.harness.read(self.pieces(after, last))
+
+    def info(self) -> c.SessionInfo:
+        """As an operator sees it."""
+        return self.harness.core.sessions(self.command.session)[0]
+
+
+def routes(keys: list[str]) -> tuple[c.Route, ...]:
+    """The distinct keys with their rows."""
+    if len(set(keys)) == 1:
+        return (c.Route(keys[0]),)
+    return tuple(
+        c.Route(key, BitMap([row for row, other in enumerate(keys) if other == key]))
+        for key in dict.fromkeys(keys)
+    )
+
+
+def block_rows(piece: c.Piece) -> list[int]:
+    """The row indices of a piece."""
+    if isinstance(piece.rows, tuple):
+        first, count = piece.rows
+        return list(range(first, first + count))
+    return [int(row) for row in piece.rows]
+
+
+def labels(first: int, last: int) -> list[str]:
+    """The labels of the publishes first..last."""
+    return [f"m{number}" for number in range(first, last + 1)]

@@ -1,0 +1,235 @@
+"""Recovery: the same records give the same state, and a restart takes what is transient and nothing else."""
+
+import msgspec
+import pytest
+
+from ackq.errors import QueueNotFoundError, UnsupportedError
+from ackq_broker.core import Core, records
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import BOB, PUBLISHER, Harness, labels
+
+
+def busy(harness: Harness) -> None:
+    """A history in which every kind of record occurs."""
+    harness.declare("a", "b")
+    harness.declare("lost", durable=False)
+    harness.declare("ring", max_length=4, overflow="drop-head")
+    harness.bind("x", "topic", a="#", b="k.*", lost="k.1")
+    harness.do(c.DeclareExchange("y", "fanout", durable=False))
+    harness.do(c.Bind("y", "a", ""))
+    harness.publish(["k.1", "k.2", "z"] * 4, exchange="x")
+    harness.publish_to("ring", 6)
+    harness.publish_to("b", 3, persistent=False)
+    reader = harness.open("a", "b", "lost")
+    reader.advance(0, max_messages=7)
+    reader.advance(7, max_messages=9)
+    reader.advance(7, holder=BOB)
+    stage = harness.stage("w", 1, ["a", "b", "a"], name="s")
+    harness.stage("w", 1, ["a"], name="t")
+    harness.commit("w", 1, stage)
+    harness.stage("w", 2, ["b"] * 3, name="u")
+    harness.do(c.AbortBatch("w", 2, (b"u".ljust(16),)))
+    harness.do(c.ReleaseSession("s"))
+    harness.open("a", "b", session="again").advance(0, max_messages=5)
+    harness.stage("w", 3, ["b"], name="v")
+    harness.do(c.Unbind("x", "b", "k.*"))
+    harness.do(c.PurgeQueue("ring"))
+    harness.do(c.DeleteQueue("ring"))
+    harness.do(c.ClosePublisherStream(PUBLISHER))
+    harness.now_us += 8 * 24 * 3600 * 1_000_000
+    harness.do(c.Housekeep())
+    harness.do(c.DeleteExchange("y"))
+    harness.do(c.Start("history"))
+
+
+def test_every_record_kind_occurs(harness: Harness) -> None:
+    """I2: the history that the tests below repeat leaves no kind of record out."""
+    busy(harness)
+    kinds = {type(record) for record in harness.log}
+    assert kinds == set(records.Record.__subclasses__())
+
+
+def test_the_same_records_give_the_same_bytes(harness: Harness) -> None:
+    """I2: also over a snapshot taken at any point, and a snapshot of a restored core is the same."""
+    busy(harness)
+    expected = harness.core.snapshot()
+    core = Core()
+    for sequence, record in enumerate(harness.log, 1):
+        core.apply(sequence, record)
+        data = core.snapshot()
+        restored = Core.restore(data)
+        assert restored.snapshot() == data
+        assert restored.live_blocks() == core.live_blocks()
+        for rest, later in enumerate(harness.log[sequence:], sequence + 1):
+            restored.apply(rest, later)
+        assert restored.snapshot() == expected
+    assert core.snapshot() == expected
+
+
+def test_a_snapshot_does_not_depend_on_how_pages_came_about() -> None:
+    """I2: many small blocks, mostly gone again, leave packed pages; the bytes are the same."""
+    harness = Harness()
+    harness.declare("q", "r")
+    reader = harness.open("q")
+    for _ in range(12):
+        harness.publish(["q", "r", "r"] * 7)
+        harness.publish_to("q", 1)
+    end = 0
+    for _ in range(9):
+        end = reader.advance(end, max_messages=10).end_tag
+    data = harness.core.snapshot()
+    assert Core.restore(data).snapshot() == data
+
+
+def test_a_sequence_cannot_be_skipped(harness: Harness) -> None:
+    """I2: a gap in the journal is no state to go on from."""
+    with pytest.raises(AssertionError):
+        harness.core.apply(harness.core.sequence + 2, records.QueuePurged(1))
+
+
+def test_a_restart_keeps_what_is_durable(harness: Harness) -> None:
+    """Q7: durable queues, bindings, persistent messages, leases and delivery counts."""
+    harness.declare("q")
+    harness.bind("x", "direct", q="k")
+    harness.publish(["k"] * 6, exchange="x")
+    harness.open("q").advance(0, max_messages=2)
+    harness.do(c.ReleaseSession("s"))
+    reader = harness.open("q")
+    reader.advance(0, max_messages=3)
+    assert harness.restart() == 0
+    assert harness.browse("q") == labels(1, 6)
+    assert reader.pieces(0, 3)[0].runs == (c.Run(1, 2, 2), c.Run(3, 1, 1))
+    harness.do(c.OpenPublisher(PUBLISHER, resume=True))
+    assert list(harness.publish(["k"], exchange="x").returned) == []
+
+
+def test_a_restart_takes_what_is_transient(harness: Harness) -> None:
+    """Q7: non-persistent messages, non-durable queues and exchanges with their bindings, counted."""
+    harness.declare("q")
+    harness.declare("lost", durable=False)
+    harness.do(c.DeclareExchange("x", "fanout", durable=False))
+    harness.do(c.Bind("x", "q", ""))
+    harness.bind("y", "fanout", q="", lost="")
+    kept = harness.publish_to("q", 2).block_id
+    harness.publish_to("q", 3, persistent=False)
+    both = harness.publish(["k"], exchange="y").block_id
+    harness.publish_to("lost", 1)
+    assert harness.restart() == 5
+    assert [queue.queue for queue in harness.core.queues()] == ["q"]
+    assert harness.core.exchanges() == [c.ExchangeInfo("y", "fanout", True, (("q", ""),))]
+    assert harness.browse("q") == ["m1", "m2", "m6"]
+    assert list(harness.core.live_blocks()) == [kept, both]
+    with pytest.raises(QueueNotFoundError):
+        harness.browse("lost")
+
+
+def test_positions_of_vanished_messages_are_not_given_again(harness: Harness) -> None:
+    """Q1, Q7: transient publishes make records for this very reason."""
+    harness.declare("q")
+    harness.publish_to("q", 3, persistent=False)
+    harness.restart()
+    harness.do(c.OpenPublisher(PUBLISHER, resume=True))
+    harness.publish_to("q", 1)
+    assert harness.core.browse("q")[0].runs == (c.Run(4, 1, 1, False),)
+
+
+def test_leased_transient_messages_become_holes(harness: Harness) -> None:
+    """Q7, S5: their tags stay, fetches skip them, and the accept goes by."""
+    harness.declare("q")
+    harness.publish_to("q", 2)
+    harness.publish_to("q", 3, persistent=False)
+    harness.publish_to("q", 1)
+    reader = harness.open("q")
+    chunks = reader.advance(0).chunks
+    assert harness.restart() == 3
+    assert reader.fetch(0, 6) == ["m1", "m2", "m6"]
+    first, second = reader.pieces(0, 6)
+    assert (first.runs, second.runs) == ((c.Run(1, 2, 1),), (c.Run(6, 1, 1),))
+    assert reader.fetch(2, 5) == []
+    info = reader.info()
+    assert (info.leased, info.holes) == (3, 3)
+    reply = reader.advance(0)
+    assert (reply.end_tag, reply.chunks[-1].last_tag) == (6, chunks[-1].last_tag)
+    assert reader.advance(6).end_tag == 6
+    assert harness.core.queues("q")[0].accepted == 3
+
+
+def test_a_lease_of_nothing_but_holes_is_still_a_lease(harness: Harness) -> None:
+    """S1, Q7: its end is in the checkpoint, so it is given again and accepted as any other."""
+    harness.declare("lost", durable=False)
+    harness.declare("q")
+    harness.publish_to("lost", 3)
+    reader = harness.open("q", "lost")
+    reader.advance(0)
+    assert harness.restart() == 3
+    reply = reader.advance(0, queues=("q",))
+    assert (reply.end_tag, reply.chunks) == (3, (c.Chunk(3, 0),))
+    assert reader.fetch(0, 3) == []
+    assert reader.advance(3, queues=("q",)).end_tag == 3
+
+
+def test_holes_at_the_end_belong_to_the_last_chunk(harness: Harness) -> None:
+    """S1: chunks cover the lease, whatever vanished."""
+    harness.declare("q")
+    harness.publish_to("q", 1)
+    harness.publish_to("q", 2, persistent=False)
+    reader = harness.open("q")
+    reader.advance(0)
+    harness.restart()
+    assert reader.advance(0).chunks == (c.Chunk(3, 10),)
+
+
+def test_released_holes_do_not_come_back(harness: Harness) -> None:
+    """S5: only what is there is put back."""
+    harness.declare("q")
+    harness.publish_to("q", 1)
+    harness.publish_to("q", 2, persistent=False)
+    harness.open("q").advance(0)
+    harness.restart()
+    assert harness.do(c.ReleaseSession("s")) == 1
+    assert harness.browse("q") == ["m1"]
+
+
+def test_the_history_is_that_of_the_last_start(harness: Harness) -> None:
+    """Q8: the service gives it, the snapshot keeps it."""
+    assert harness.core.history_id == "history"
+    harness.do(c.Start("copy"))
+    assert Core.restore(harness.core.snapshot()).history_id == "copy"
+
+
+def test_a_snapshot_of_a_newer_version_is_refused(harness: Harness) -> None:
+    """Q7: with what to start instead."""
+    data = bytearray(harness.core.snapshot())
+    data[6] += 1
+    with pytest.raises(UnsupportedError, match="version 2; this broker reads version 1"):
+        Core.restore(bytes(data))
+    with pytest.raises(UnsupportedError, match="no state at all"):
+        Core.restore(b"something else")
+
+
+def test_a_record_of_a_newer_version_is_refused() -> None:
+    """I2: unknown versions and unknown kinds, never skipped."""
+    data = records.encode(records.QueuePurged(1))
+    with pytest.raises(UnsupportedError, match="version 2"):
+        records.decode(bytes((2,)) + data[1:])
+    with pytest.raises(UnsupportedError, match="version none"):
+        records.decode(b"")
+    unknown = data[:1] + msgspec.msgpack.encode(["queue_folded", 1])
+    with pytest.raises(UnsupportedError, match="does not know"):
+        records.decode(unknown)
+
+
+def test_records_can_grow() -> None:
+    """I2: a field appended by a newer version is skipped; one that is missing has its default."""
+    longer = bytes((1,)) + msgspec.msgpack.encode(["queue_purged", 7, "new"])
+    assert records.decode(longer) == records.QueuePurged(7)
+    shorter = bytes((1,)) + msgspec.msgpack.encode(["session_advanced", "s", 1, [b"t", "h", 1, "a", 2], [1], 5])
+    assert records.decode(memoryview(shorter)) == records.SessionAdvanced(
+        "s", 1, records.Holder(b"t", "h", 1, "a", 2), (1,), 5
+    )
+
+
+def test_the_encoding_of_a_record_stays_what_it_is() -> None:
+    """I2: journals written by this version must be readable for ever."""
+    record = records.QueueDeclared(3, "q", c.QueueProperties(max_length=9))
+    assert records.encode(record)[:20] == b"\x01\x94\xaequeue_declared\x03\xa1q"

@@ -1,0 +1,291 @@
+"""Queues, exchanges, bindings: declare, purge, delete, browse."""
+
+import pytest
+
+from ackq.errors import (
+    ExchangeNotFoundError,
+    InUseError,
+    InvalidArgumentError,
+    LimitError,
+    PropertiesDifferError,
+    QueueNotFoundError,
+    UnsupportedError,
+)
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import Harness, block_rows, labels
+
+
+def test_declare_is_idempotent(harness: Harness) -> None:
+    """Q1: the same declare again finds the queue and changes nothing."""
+    first = harness.do(c.DeclareQueue("q", c.QueueProperties(max_length=5)))
+    again = harness.decide(c.DeclareQueue("q", c.QueueProperties(max_length=5)))
+    assert first == c.DeclaredQueue(1, True)
+    assert again.reply == c.DeclaredQueue(1, False)
+    assert again.records == ()
+
+
+def test_a_declare_with_other_properties_is_refused(harness: Harness) -> None:
+    """Q1: the refusal names what differs."""
+    harness.declare("q", max_length=5)
+    with pytest.raises(PropertiesDifferError, match="max_length is 5, asked for 6") as caught:
+        harness.declare("q", max_length=6)
+    assert caught.value.fields["queue"] == "q"
+
+
+def test_a_passive_declare_only_looks(harness: Harness) -> None:
+    """Q1: it compares no properties and makes no queue."""
+    with pytest.raises(QueueNotFoundError, match="ackq queue declare q"):
+        harness.do(c.DeclareQueue("q", passive=True))
+    harness.declare("q", max_length=5)
+    assert harness.do(c.DeclareQueue("q", passive=True)) == c.DeclaredQueue(1, False)
+
+
+def test_a_redeclared_name_is_another_queue(harness: Harness) -> None:
+    """Q1: ids are never reused, so nothing of the old queue reaches the new one."""
+    harness.declare("q")
+    harness.do(c.DeleteQueue("q"))
+    assert harness.do(c.DeclareQueue("q")) == c.DeclaredQueue(2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("", "is empty"), ("ackq.mine", "broker's own"), ("ä" * 128, "has 256 bytes")],
+)
+def test_names_are_checked(harness: Harness, name: str, message: str) -> None:
+    """I6: names have a bound, and the prefix of built-in objects is reserved."""
+    with pytest.raises(InvalidArgumentError, match=message):
+        harness.declare(name)
+    with pytest.raises(InvalidArgumentError):
+        harness.do(c.DeclareExchange(name, "direct"))
+    assert harness.do(c.DeclareQueue("ä" * 127)).created is True
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"message_ttl_ms": 1},
+        {"expires_ms": 1},
+        {"delivery_limit": 1},
+        {"dead_letter_queue": "d"},
+        {"redelivery_delay_ms": 1},
+        {"redelivery_delay_max_ms": 1},
+        {"drop_on_limit": True},
+    ],
+)
+def test_unsupported_properties_are_refused(harness: Harness, properties: dict[str, object]) -> None:
+    """Q3: a property that would have no effect is refused by name, never ignored."""
+    (name,) = properties
+    with pytest.raises(UnsupportedError, match=name):
+        harness.declare("q", **properties)
+
+
+def test_an_unknown_overflow_is_refused(harness: Harness) -> None:
+    """Q3: reject-publish or drop-head."""
+    with pytest.raises(InvalidArgumentError, match="reject-publish, drop-head"):
+        harness.declare("q", overflow="drop-tail")
+
+
+def test_the_number_of_queues_is_bounded(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I6: a declare over the limit says which limit."""
+    monkeypatch.setattr("ackq.limits.MAX_QUEUES", 1)
+    harness.declare("q")
+    harness.declare("q")
+    with pytest.raises(LimitError, match="1 queues"):
+        harness.declare("r")
+
+
+def test_exchanges_are_declared_once(harness: Harness) -> None:
+    """Q2: idempotent, and another type or durability is refused."""
+    assert harness.do(c.DeclareExchange("x", "topic")) is True
+    assert harness.do(c.DeclareExchange("x", "topic")) is False
+    with pytest.raises(PropertiesDifferError, match="a durable topic exchange"):
+        harness.do(c.DeclareExchange("x", "direct"))
+    with pytest.raises(InvalidArgumentError, match="direct, fanout, topic"):
+        harness.do(c.DeclareExchange("y", "headers"))
+
+
+def test_the_default_exchange_routes_by_queue_name(harness: Harness) -> None:
+    """Q2: it always exists and cannot be bound or deleted."""
+    harness.declare("q")
+    harness.publish_to("q", 1)
+    assert harness.ready("q") == 1
+    for command in (c.Bind("", "q", "k"), c.Unbind("", "q", "k"), c.DeleteExchange("")):
+        with pytest.raises(InvalidArgumentError, match="default exchange"):
+            harness.do(command)
+
+
+def test_bindings_route(harness: Harness) -> None:
+    """Q2: direct by equality, fanout to all, topic by pattern; each queue gets a message once."""
+    harness.declare("a", "b")
+    harness.bind("direct", "direct", a="x", b="y")
+    harness.bind("fanout", "fanout", a="ignored", b="")
+    harness.bind("topic", "topic", a="air.*", b="#.cancelled")
+    harness.do(c.Bind("topic", "a", "air.#"))
+    harness.publish(["x", "y"], exchange="direct")
+    harness.publish(["any"], exchange="fanout")
+    harness.publish(["air.UA", "air.UA.cancelled", "rail.cancelled"], exchange="topic")
+    assert harness.browse("a") == ["m1", "m3", "m4", "m5"]
+    assert harness.browse("b") == ["m2", "m3", "m5", "m6"]
+
+
+def test_a_changed_binding_takes_effect_at_once(harness: Harness) -> None:
+    """Q2: the remembered routes are forgotten."""
+    harness.declare("a", "b")
+    harness.bind("x", "topic", a="#")
+    harness.publish(["k"], exchange="x")
+    assert harness.do(c.Bind("x", "b", "k")) is True
+    assert harness.do(c.Bind("x", "b", "k")) is False
+    assert harness.do(c.Unbind("x", "a", "#")) is True
+    assert harness.do(c.Unbind("x", "a", "#")) is False
+    harness.publish(["k"], exchange="x")
+    assert (harness.browse("a"), harness.browse("b")) == (["m1"], ["m2"])
+
+
+def test_a_deleted_queue_takes_its_bindings(harness: Harness) -> None:
+    """Q2, Q4: a queue of the same name made later is not bound."""
+    harness.declare("a")
+    harness.bind("x", "fanout", a="")
+    harness.do(c.DeleteQueue("a"))
+    harness.declare("a")
+    assert harness.core.exchanges() == [c.ExchangeInfo("x", "fanout", True, ())]
+    assert list(harness.publish(["k"], exchange="x").returned) == [1]
+
+
+def test_a_deleted_exchange_takes_its_bindings(harness: Harness) -> None:
+    """Q2: the reply counts them."""
+    harness.declare("a", "b")
+    harness.bind("x", "direct", a="k", b="k")
+    assert harness.core.exchanges()[0].bindings == (("a", "k"), ("b", "k"))
+    assert harness.do(c.DeleteExchange("x")) == 2
+    with pytest.raises(ExchangeNotFoundError):
+        harness.do(c.Bind("x", "a", "k"))
+    assert harness.core.exchanges() == []
+
+
+def test_purge_takes_ready_messages_only(harness: Harness) -> None:
+    """Q4, S7: a leased message is not purged."""
+    harness.declare("q")
+    harness.publish_to("q", 5)
+    reader = harness.open("q")
+    reader.advance(0, max_messages=2)
+    assert harness.do(c.PurgeQueue("q")) == 3
+    assert harness.do(c.PurgeQueue("q")) == 0
+    assert harness.browse("q") == labels(1, 2)
+    assert reader.fetch(0, 2) == labels(1, 2)
+
+
+def test_delete_refuses_a_queue_in_use(harness: Harness) -> None:
+    """Q4: sessions, leases of absent owners and stages are uses; each is named."""
+    harness.declare("q")
+    harness.publish_to("q", 2)
+    harness.stage("w", 1, ["q"], name="stage-")
+    with pytest.raises(InUseError, match="1 staged message"):
+        harness.do(c.DeleteQueue("q"))
+    harness.do(c.AbortBatch("w", 1, (b"stage-".ljust(16),)))
+    harness.open("q").advance(0, max_messages=1)
+    with pytest.raises(InUseError, match=r"1 session \(s\) and 1 unacked message"):
+        harness.do(c.DeleteQueue("q"))
+    harness.do(c.ReleaseSession("s"))
+    with pytest.raises(InUseError, match="holds 2 messages"):
+        harness.do(c.DeleteQueue("q", if_empty=True))
+    assert harness.do(c.DeleteQueue("q")) == c.DeletedQueue(2, 0)
+
+
+def test_a_forced_delete_keeps_leased_bodies_until_they_are_settled(harness: Harness) -> None:
+    """Q4: the reader finishes its batch; then the block is free."""
+    harness.declare("q")
+    block = harness.publish_to("q", 3).block_id
+    reader = harness.open("q")
+    reader.advance(0, max_messages=2)
+    assert harness.do(c.DeleteQueue("q", force=True)) == c.DeletedQueue(1, 2)
+    assert harness.core.queues() == []
+    assert reader.fetch(0, 2) == labels(1, 2)
+    assert harness.core.drain_dead_blocks() == []
+    harness.declare("q")
+    reader.advance(2)
+    assert harness.core.drain_dead_blocks() == [block]
+    assert harness.core.queues("q")[0].accepted == 0
+
+
+def test_a_lease_released_to_a_deleted_queue_is_gone(harness: Harness) -> None:
+    """Q4: there is nowhere to put it back."""
+    harness.declare("q")
+    block = harness.publish_to("q", 2).block_id
+    harness.open("q").advance(0)
+    harness.do(c.DeleteQueue("q", force=True))
+    assert harness.do(c.ReleaseSession("s")) == 2
+    assert harness.core.drain_dead_blocks() == [block]
+
+
+def test_browse_reads_without_consuming(harness: Harness) -> None:
+    """Q5: from any position, bounded, leased ones marked, as often as one likes."""
+    harness.declare("q")
+    harness.publish_to("q", 6)
+    harness.open("q").advance(0, max_messages=2)
+    for _ in range(2):
+        assert harness.browse("q") == labels(1, 6)
+    (piece,) = harness.core.browse("q", 2, 5)
+    assert block_rows(piece) == [1, 2, 3, 4]
+    assert piece.runs == (c.Run(2, 1, 1, True), c.Run(3, 3, 1, False))
+    assert harness.read(harness.core.browse("q", 2, 0, 3)) == labels(2, 4)
+    assert harness.core.browse("q", 7) == []
+
+
+def test_a_browse_shows_the_gaps(harness: Harness) -> None:
+    """Q5: positions stay what they are when messages before them are gone."""
+    harness.declare("q", "r")
+    harness.publish(["q", "r", "q", "q"])
+    reader = harness.open("q")
+    reader.advance(0, max_messages=1)
+    reader.advance(1, max_messages=1)
+    harness.publish_to("q", 1)
+    first, second = harness.core.browse("q")
+    assert (block_rows(first), block_rows(second)) == ([2, 3], [0])
+    assert first.runs == (c.Run(2, 1, 1, True), c.Run(3, 1, 1, False))
+    assert second.runs == (c.Run(4, 1, 1, False),)
+
+
+def test_a_browse_is_planned_along_blocks(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q5: pieces of about the target size that cover the queue."""
+    monkeypatch.setattr("ackq.limits.LEASE_CHUNK_TARGET_BYTES", 60)
+    harness.declare("q")
+    assert harness.core.plan_browse("q") == ()
+    for _ in range(4):
+        harness.publish_to("q", 3, row_bytes=10)
+    assert harness.core.plan_browse("q") == (
+        c.BrowseChunk(1, 6, 6, 60),
+        c.BrowseChunk(7, 12, 6, 60),
+    )
+
+
+def test_a_queue_as_an_operator_sees_it(harness: Harness) -> None:
+    """Q4: the figures of a queue with ready, leased, accepted and staged messages."""
+    harness.declare("q", "r")
+    harness.publish_to("q", 4)
+    published_us = harness.now_us
+    harness.publish_to("q", 1)
+    reader = harness.open("q")
+    reader.advance(0, max_messages=2)
+    reader.advance(2, max_messages=1)
+    harness.stage("w", 1, ["q"] * 3, name="stage-")
+    (info,) = harness.core.queues("q")
+    assert info == c.QueueInfo(
+        queue="q",
+        queue_id=1,
+        properties=c.QueueProperties(),
+        ready=2,
+        unacked=1,
+        staged=3,
+        payload_bytes=30,
+        oldest_us=published_us,
+        sessions=("s",),
+        published=5,
+        accepted=2,
+    )
+    assert [queue.queue for queue in harness.core.queues()] == ["q", "r"]
+    with pytest.raises(QueueNotFoundError):
+        harness.core.queues("gone")

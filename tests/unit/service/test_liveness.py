@@ -1,0 +1,115 @@
+"""Liveness of session holders, over an injected clock."""
+
+import pytest
+
+from ackq import limits
+from ackq_broker.service.liveness import Liveness
+
+HEARTBEAT_S = limits.HEARTBEAT_MS / 1000
+GRACE_S = limits.HOLDER_CUT_GRACE_MS / 1000
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def liveness(clock):
+    return Liveness(clock)
+
+
+def test_nobody_is_not_live(liveness):
+    """S3: an incarnation that nobody attached to has no live holder."""
+    assert liveness.live("i") is False
+
+
+def test_attached_without_stream_is_live_for_a_heartbeat(liveness, clock):
+    """S3: between attach and the liveness stream, and after a broker start, a heartbeat is granted."""
+    liveness.attached("i", b"a")
+    clock.now += HEARTBEAT_S - 0.001
+    assert liveness.live("i") is True
+    clock.now += 0.001
+    assert liveness.live("i") is False
+
+
+def test_heard_on_an_open_stream_is_live(liveness, clock):
+    """S3: a holder is live while its stream is open and was heard within the heartbeat."""
+    stream = liveness.opened("i", b"a")
+    for _ in range(3):
+        clock.now += HEARTBEAT_S - 1
+        assert liveness.live("i") is True
+        liveness.heard(stream)
+
+
+def test_silent_stream_is_dead_after_a_heartbeat(liveness, clock):
+    """S3: a stream that is open but silent keeps its holder alive for one heartbeat only."""
+    liveness.opened("i", b"a")
+    clock.now += HEARTBEAT_S
+    assert liveness.live("i") is False
+
+
+def test_cut_stream_is_live_for_the_grace_only(liveness, clock):
+    """S3: cut less than two seconds ago is live, longer ago is not, however lately it was heard."""
+    stream = liveness.opened("i", b"a")
+    liveness.heard(stream)
+    liveness.cut(stream)
+    clock.now += GRACE_S - 0.001
+    assert liveness.live("i") is True
+    clock.now += 0.001
+    assert liveness.live("i") is False
+
+
+def test_grace_counts_from_the_cut(liveness, clock):
+    """S3: a holder that was silent for nearly a heartbeat has the whole grace after its cut."""
+    stream = liveness.opened("i", b"a")
+    clock.now += HEARTBEAT_S - 0.5
+    liveness.cut(stream)
+    clock.now += 1
+    assert liveness.live("i") is True
+
+
+def test_reconnected_stream_outlives_the_cut_of_the_first(liveness, clock):
+    """S3: the cut of an old stream does not count while the same holder has a newer one."""
+    first = liveness.opened("i", b"a")
+    second = liveness.opened("i", b"a")
+    liveness.cut(first)
+    clock.now += GRACE_S
+    assert liveness.live("i") is True
+    liveness.cut(second)
+    clock.now += GRACE_S
+    assert liveness.live("i") is False
+
+
+def test_new_call_of_a_cut_holder_is_a_sign_of_life(liveness, clock):
+    """S3: a holder whose stream was cut and that calls again has a heartbeat to open a new one."""
+    liveness.cut(liveness.opened("i", b"a"))
+    liveness.attached("i", b"a")
+    clock.now += GRACE_S
+    assert liveness.live("i") is True
+
+
+def test_cut_of_a_replaced_holder_says_nothing_of_the_new_one(liveness, clock):
+    """S3: the streams of a fenced holder do not speak for the one that replaced it."""
+    old = liveness.opened("i", b"a")
+    liveness.attached("i", b"b")
+    liveness.cut(old)
+    clock.now += GRACE_S
+    assert liveness.live("i") is True
+
+
+def test_forget(liveness):
+    """S9: an incarnation that ended has no holder, and only those kept are remembered."""
+    for name in ("i", "j", "k"):
+        liveness.attached(name, b"a")
+    liveness.forget("i")
+    liveness.keep({"i", "k"})
+    assert [liveness.live(name) for name in ("i", "j", "k")] == [False, False, True]
