@@ -132,6 +132,8 @@ def _raise(*_: object) -> None:
 
 
 def _note(*_: object) -> None:
+    if _interrupted.is_set():
+        raise KeyboardInterrupt
     _interrupted.set()
 
 
@@ -208,12 +210,16 @@ def spark_session(name: str, log: Path | None) -> Iterator[SparkSession]:
         "(the first run on a machine downloads about 33 jars, 174 MB) ..."
     )
     started = time.monotonic()
+    # A launch that is cut in the middle leaves a JVM behind.
+    _handle_interrupts(_note)
     with _stderr_to(None if under_spark_submit() else log):
         spark = configure(SparkSession.builder.appName(name).config(conf=_settings())).getOrCreate()
     # Spark's own handler cancels the running jobs, which makes a query fail instead of stop.
     _handle_interrupts(_raise)
-    say(f"Spark {spark.version} is up after {time.monotonic() - started:.1f} s.")
     try:
+        if _interrupted.is_set():
+            raise KeyboardInterrupt
+        say(f"Spark {spark.version} is up after {time.monotonic() - started:.1f} s.")
         yield spark
     finally:
         spark.stop()
@@ -297,8 +303,8 @@ class Streamed:
 def follow(query: StreamingQuery) -> Streamed:
     """Wait for the end of a query, with a line per micro-batch; an interrupt stops the query first.
 
-    Meanwhile an interrupt is only noted, because one that is raised within a call to the JVM cuts
-    the connection that is needed to stop the query.
+    Meanwhile the first interrupt is only noted: one that is raised within a call to the JVM cuts the
+    connection that is needed to stop the query.
 
     Raises:
         StreamingQueryException: The query failed.

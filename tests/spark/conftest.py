@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import wait
 
 import pytest
@@ -18,16 +19,19 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def spark():
+def spark(tmp_path_factory):
     """Two tasks at once, each tried twice, so that a task may fail without its query."""
     from pyspark.sql import SparkSession
 
     from ackq.spark import configure
 
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.pop(name, None)  # the helper's own choice is what is tested
     builder = configure(SparkSession.builder.master("local[2,2]").appName("ackq tests"))
     session = (
         builder.config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()

@@ -63,6 +63,24 @@ def test_offsets_carry_the_session_before_any_lease(kit, kept):
     assert kept.runs == [(0, []), (1, N)]
 
 
+def test_broker_knows_who_reads(kit, kept):
+    """K2: a fetch names its query and batch, so that operators see who holds a lease."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    query = kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
+    shown = kit.admin.session("job")
+    assert (shown.query_id, shown.batch_id) == (query.id, 1)
+    assert shown.proven
+
+
+def test_workers_import_the_installed_pyspark(spark):
+    """`configure` spares local workers the zip that each of them would compile anew."""
+    import pyspark
+
+    found = spark.sparkContext.parallelize([0], 1).map(lambda _: pyspark.__file__).collect()
+    assert found == [pyspark.__file__]
+
+
 def test_tail_is_acknowledged_after_available_now(kit, kept):
     """K1: when an AvailableNow run has ended, its last batch is acknowledged, without new data."""
     kit.declare("in")

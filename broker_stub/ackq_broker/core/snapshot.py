@@ -16,7 +16,7 @@ from pyroaring import BitMap, BitMap64
 
 from ackq.errors import UnsupportedError
 from ackq_broker.core import staging
-from ackq_broker.core.bitmaps import decode_hook, encode_hook
+from ackq_broker.core.bitmaps import canonical_hook, decode_hook
 from ackq_broker.core.commands import QueueProperties
 from ackq_broker.core.placements import Placements
 from ackq_broker.core.queues import Queue
@@ -65,7 +65,7 @@ class _Image(msgspec.Struct, frozen=True):
     ended: list[tuple[str, Ended]]
 
 
-_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=encode_hook)
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=canonical_hook)
 _DECODER: Final[msgspec.msgpack.Decoder[_Image]] = msgspec.msgpack.Decoder(
     _Image, dec_hook=decode_hook
 )

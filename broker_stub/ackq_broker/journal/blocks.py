@@ -1,8 +1,8 @@
-"""Where each live block is, in 28 bytes a block: five columns sorted by block id, with freed rows marked and swept later.
+"""Where each live block is: 28 bytes a block, in five columns sorted by block id.
 
 Invariant: block ids are added in ascending order, so a lookup is a binary search and a copy is five
-memory copies. A dict of packed integers took 190 bytes a block (1 M blocks, CPython 3.11); 1 M
-blocks here are 28 MB at most twice over.
+memory copies. Freed rows are marked, and swept when the columns are full. A dict of packed integers
+takes 110 bytes a block (1 M blocks, CPython 3.11); 1 M blocks here are 28 MB at most twice over.
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ class Location(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """What `BlockTable.free` did: which ids (a boolean array), their segments (one entry a block), their bytes."""
+    """What `BlockTable.free` did.
+
+    Attributes:
+        found: For each id, whether it was live.
+        segments: The segment of each block that was.
+        length: Their bytes together.
+    """
 
     found: npt.NDArray[np.bool_]
     segments: npt.NDArray[np.uint32]
@@ -116,7 +122,7 @@ class BlockTable:
         return ids
 
     def live_bytes(self) -> dict[int, int]:
-        """Bytes of live blocks by segment; a segment without any is not in it, one with empty blocks only has 0."""
+        """Bytes of live blocks by segment; a segment without a live block is not in it."""
         segments, rows = np.unique(self._used("segment"), return_inverse=True)
         sums = np.bincount(rows, weights=self._used("length"), minlength=len(segments))
         return {
@@ -172,7 +178,7 @@ class BlockTable:
         columns["crc"][row] = location.crc
 
     def _make_room(self) -> None:
-        """Sweeps freed rows and, if at least half are live, doubles: amortised constant work per block."""
+        """Sweeps freed rows and leaves as much room again: amortised constant work a block."""
         live = self._used("segment") != _FREED
         kept = len(self)
         capacity = max(_FIRST_CAPACITY, 2 * kept)

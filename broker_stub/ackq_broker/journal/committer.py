@@ -30,7 +30,7 @@ IDLE_CLOSE_S: Final = 0.25
 
 
 class Unit(NamedTuple):
-    """Entries that belong together, and their `entry_bytes`. `done` is resolved when they are synced."""
+    """Entries that belong together, and their `entry_bytes`; `done` is resolved after the sync."""
 
     kind: int
     entries: Sequence[Entry]
@@ -45,7 +45,7 @@ class FreedBlocks(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A point between two units, of which `captured` is told once everything before it is synced."""
+    """A point between two units; `captured` is resolved when everything before it is synced."""
 
     captured: Future[Capture]
 

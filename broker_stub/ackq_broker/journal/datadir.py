@@ -1,4 +1,4 @@
-"""The data directory: its file names, its lock and its FORMAT file; one process at a time, one history at a time.
+"""The data directory: file names, lock and FORMAT; one process, one history at a time.
 
     LOCK                             held with flock(2) by the owner; its text is the owner's pid
     FORMAT                           JSON: format version, history id, and its own inode number
@@ -114,9 +114,10 @@ class DataDirectory:
         return sorted(numbers(self.path, "snapshot"))
 
     def remove_leftovers(self) -> None:
-        """Removes what a dead process left behind that does not count: unfinished files, transient blocks."""
+        """Removes what a dead process left that does not count."""
         for path in self.path.glob("*.new"):
-            self._disk.unlink(path)
+            if path.stem == "FORMAT" or _NAME.fullmatch(path.stem):
+                self._disk.unlink(path)
         for number in numbers(self.path, "transient"):
             self._disk.unlink(self.path / transient_name(number))
 
@@ -130,20 +131,20 @@ class DataDirectory:
         text = path.read_text(encoding="utf-8")
         try:
             meta = json.loads(text)
-            version, inode = int(meta["format"]), int(meta["inode"])
-            history_id = bytes.fromhex(meta["history_id"])
+            version = int(meta["format"])
+            if version > FORMAT_VERSION:
+                raise UnsupportedError(
+                    f"data directory {self.path} has journal format {version}, this program knows "
+                    f"formats up to {FORMAT_VERSION}: start it with the newer version that wrote it",
+                    directory=self.path,
+                    format=version,
+                )
+            history_id, inode = bytes.fromhex(meta["history_id"]), int(meta["inode"])
         except (ValueError, KeyError, TypeError) as error:
             raise DamagedError(
                 f"{path} cannot be read ({error!r}): restore it from a copy of the data directory",
                 file=path,
             ) from error
-        if version > FORMAT_VERSION:
-            raise UnsupportedError(
-                f"data directory {self.path} has journal format {version}, this program knows formats up to "
-                f"{FORMAT_VERSION}: start it with the newer version that wrote it",
-                directory=self.path,
-                format=version,
-            )
         return history_id if path.stat().st_ino == inode else None
 
 
@@ -163,8 +164,8 @@ def _lock(directory: Path) -> int:
         owner = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(fd)
         raise InUseError(
-            f"data directory {directory} is in use by process {owner}: stop that broker, or give this one a "
-            "directory of its own",
+            f"data directory {directory} is in use by process {owner}: stop that broker, or "
+            "give this one a directory of its own",
             directory=directory,
             pid=owner,
         ) from None

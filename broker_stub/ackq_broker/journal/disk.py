@@ -1,4 +1,4 @@
-"""Every change the journal makes to the disk, in one small class: a test that replaces it sees all of them, in order.
+"""Every change the journal makes to the disk, in one class that a test can replace.
 
 Invariant: what a caller must sync itself (file after write, directory after create, rename and
 unlink) is never synced behind its back, so that the order of syncs in the callers is the order on
@@ -16,7 +16,7 @@ _IOV_MAX: Final = os.sysconf("SC_IOV_MAX")
 
 
 class Disk:
-    """The real disk. Every method raises `OSError` and none retries: what failed is not to be trusted.
+    """The real disk. Methods raise `OSError`, none retries: what failed is not to be trusted.
 
     Args:
         sync: False makes the sync calls do nothing, for tests and for data that may be lost.

@@ -1,4 +1,4 @@
-"""Dumping a data directory as text, a line for every file, group and record; it locks nothing and changes nothing."""
+"""Dumping a journal as text: a line for every file, group and record; no lock, no change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ackq_broker.journal.scan import BrokenLogError, Group, SegmentFile, read_gr
 
 
 def dump(directory: Path) -> Iterator[str]:
-    """Lines about every file of a journal, in order; damage is a line as well. Also while a broker runs."""
+    """Lines about every file of a journal, in order, and on damage; also while a broker runs."""
     form = directory / "FORMAT"
     yield (
         f"FORMAT {form.read_text(encoding='utf-8').strip()}"
@@ -34,9 +34,9 @@ def _snapshot_line(path: Path) -> str:
         return f"{path.name} {error.message}"
     position = snapshot.position
     return (
-        f"{path.name} sequence {position.sequence}, goes on at segment {position.segment} byte {position.offset} "
-        f"after group {position.group}, {len(snapshot.table)} blocks, state of {len(snapshot.state)} bytes, "
-        f"history {snapshot.history_id.hex()}"
+        f"{path.name} sequence {position.sequence}, goes on at segment {position.segment} "
+        f"byte {position.offset} after group {position.group}, {len(snapshot.table)} blocks, "
+        f"state of {len(snapshot.state)} bytes, history {snapshot.history_id.hex()}"
     )
 
 
@@ -48,8 +48,9 @@ def _segment_lines(path: Path, *, last: bool) -> Iterator[str]:
             yield f"{path.name} {file.size} bytes: {error}"
             return
         yield (
-            f"{path.name} {file.size} bytes, first sequence {header.first_sequence}, first group "
-            f"{header.first_group}, chain {header.chain:08x}, salt {header.salt:08x}, history {header.history_id.hex()}"
+            f"{path.name} {file.size} bytes, first sequence {header.first_sequence}, "
+            f"first group {header.first_group}, chain {header.chain:08x}, salt {header.salt:08x}, "
+            f"history {header.history_id.hex()}"
         )
         try:
             for group in read_groups(file, header.position, last=last):
@@ -62,8 +63,8 @@ def _segment_lines(path: Path, *, last: bool) -> Iterator[str]:
 def _group_lines(group: Group) -> Iterator[str]:
     header = group.header
     yield (
-        f"  {group.offset:>10} group {header.number}: {header.records} records, {header.length} bytes, "
-        f"sequence from {header.first_sequence}, crc {header.crc:08x}"
+        f"  {group.offset:>10} group {header.number}: {header.records} records, "
+        f"{header.length} bytes, sequence from {header.first_sequence}, crc {header.crc:08x}"
     )
     damaged = {flaw.block_id for flaw in group.flaws}
     sequence = header.first_sequence

@@ -1,4 +1,4 @@
-"""Named points at which a crash test makes the journal die: with no failpoint armed they cost one call that does nothing.
+"""Named points at which a crash test makes the journal die; unarmed, each costs one empty call.
 
 Invariant: nothing here reads the environment; the service parses `ACKQ_FAILPOINT` once and passes
 the result in.
@@ -32,7 +32,9 @@ def unarmed(_point: str) -> None:
 
 
 def kill_at(text: str) -> Failpoint:
-    """A failpoint that ends this process with SIGKILL, from `POINT:HIT` as in `after_write:3` (the third time).
+    """A failpoint that ends this process with SIGKILL.
+
+    `text` is `POINT:HIT`, as in `after_write:3`: the third time; without HIT the first.
 
     Raises:
         InvalidArgumentError: Not of that form, or no such point.
@@ -40,7 +42,8 @@ def kill_at(text: str) -> Failpoint:
     point, _, count = text.partition(":")
     if point not in POINTS or not (count or "1").isdecimal() or int(count or "1") < 1:
         raise InvalidArgumentError(
-            f"failpoint {text!r} is not POINT or POINT:HIT with HIT from 1; the points are {', '.join(POINTS)}",
+            f"failpoint {text!r} is not POINT or POINT:HIT with HIT from 1; the points are "
+            f"{', '.join(POINTS)}",
             failpoint=text,
         )
     left = int(count or "1")

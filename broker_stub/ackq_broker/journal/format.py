@@ -1,14 +1,14 @@
-"""The bytes of the journal: what a segment holds, and that every byte of it is covered by a checksum.
+"""The bytes of a segment, each of them covered by a checksum.
 
 All integers are little-endian, all checksums are CRC-32 (zlib). A segment is a header and then
 groups without gaps; whatever follows the last group is zeros, because segments are created at their
 full size.
 
     segment header, 64 bytes
-     0        8       12      16              24              32              40      44          60    64
-     +--------+-------+-------+---------------+---------------+---------------+-------+-----------+-----+
-     | magic  |version| salt  | segment number| first sequence| first group   | chain | history id| crc |
-     +--------+-------+-------+---------------+---------------+---------------+-------+-----------+-----+
+     0       8       12     16              24              32           40     44          60    64
+     +-------+-------+------+---------------+---------------+------------+------+-----------+-----+
+     | magic |version| salt | segment number| first sequence| first group| chain| history id| crc |
+     +-------+-------+------+---------------+---------------+------------+------+-----------+-----+
 
     group header, 40 bytes
      0       4       8               16              24              32      36    40
@@ -17,11 +17,11 @@ full size.
      +-------+-------+---------------+---------------+---------------+-------+-----+
 
     record, 32 bytes and two bodies
-     0    1     2     4        8               16       20          24        28    32
-     +----+-----+-----+--------+---------------+--------+-----------+---------+-----+--------+------+
-     |kind|flags|zero |record  | block id      |bulk    |record crc |bulk crc | crc | record | bulk |
-     |    |     |     |length  |               |length  |           |         |     |        |      |
-     +----+-----+-----+--------+---------------+--------+-----------+---------+-----+--------+------+
+     0    1     2    4       8          16      20          24        28    32
+     +----+-----+----+-------+----------+-------+-----------+---------+-----+--------+------+
+     |kind|flags|zero|record | block id |bulk   |record crc |bulk crc | crc | record | bulk |
+     |    |     |    |length |          |length |           |         |     |        |      |
+     +----+-----+----+-------+----------+-------+-----------+---------+-----+--------+------+
 
 The checksums are linked, so that bytes which are valid in themselves but in the wrong place do not
 pass:
@@ -76,18 +76,19 @@ Bulk = Sequence[bytes | memoryview]
 CORE: Final = 1
 RELOCATION: Final = 2
 
-# Flags of records. HAS_BLOCK: the block id counts and the bulk (it may be empty) is that block. LOST:
-# set by repair; the bulk is kept as found and does not match its checksum, which a read reports.
+# Flags of records. HAS_BLOCK: the block id counts and the bulk (it may be empty) is that block.
+# LOST: set by repair; the bulk is kept as found and does not match its checksum, which a read
+# reports.
 HAS_BLOCK: Final = 1
 LOST: Final = 2
 
 
 class FormatError(ValueError):
-    """These bytes are not what the diagram says; the text is the reason, for a message that names the place."""
+    """These bytes are not what the diagram says; the text is the reason."""
 
 
 class Entry(NamedTuple):
-    """What a caller appends: a record, and the bytes of the block it brings, if any, as buffers to be joined."""
+    """What a caller appends: a record, and the block it brings, if any, as buffers to be joined."""
 
     record: bytes
     block_id: int | None = None
@@ -113,7 +114,7 @@ class Position(NamedTuple):
 
 
 class SegmentHeader(NamedTuple):
-    """See the diagram; `history_id` is 16 bytes, that of the journal when the segment was created."""
+    """See the diagram; `history_id`, 16 bytes, is that of the journal when it was created."""
 
     number: int
     salt: int
@@ -189,7 +190,7 @@ class GroupHeader(NamedTuple):
 
 
 class RecordHeader(NamedTuple):
-    """See the diagram; `crc` is the header's own, which the next record of the group starts from."""
+    """See the diagram; `crc` is the header's own, from which the next record's starts."""
 
     kind: int
     flags: int
@@ -303,7 +304,7 @@ def _record_header(kind: int, entry: Entry) -> RecordHeader:
 
 
 class _Joiner:
-    """Collects buffers for one vectored write: small ones joined, large ones as they are, never copied."""
+    """Collects buffers for one vectored write: small ones joined, large ones never copied."""
 
     def __init__(self) -> None:
         self._buffers: list[bytes | memoryview] = []

@@ -62,37 +62,51 @@ class Housekeeping:
         self._failpoint = failpoint
         self._on_failure = on_failure
         self._thread: threading.Thread | None = None
+        self._done: Future[None] | None = None
         self._closing = threading.Event()
 
     @property
     def busy(self) -> bool:
         """Whether a snapshot, or what follows it, is under way."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._done is not None and not self._done.done()
 
     def start(self, state: bytes) -> Future[None]:
         """Writes a snapshot of everything handed to the committer so far, beside it.
+
+        One under way is finished first.
 
         The future is resolved when the snapshot is on the disk, the dead segments are gone and the
         copies out of mostly dead ones are synced. It has an `OSError` when the snapshot could not
         be written: the one before still counts.
         """
-        assert not self.busy, "one snapshot at a time"
         captured: Future[Capture] = Future()
-        done: Future[None] = Future()
         self._committer.put(Mark(captured))
+        before, done = self._thread, Future[None]()
+        self._done = done
         self._thread = threading.Thread(
-            target=self._run, args=(state, captured, done), name="journal-snapshot", daemon=True
+            target=self._run,
+            args=(before, state, captured, done),
+            name="journal-snapshot",
+            daemon=True,
         )
         self._thread.start()
         return done
 
     def close(self) -> None:
-        """Ends compaction early, waits for a snapshot under way. The committer has to be running."""
+        """Ends compaction early, waits for a snapshot under way; the committer has to run."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join()
 
-    def _run(self, state: bytes, captured: Future[Capture], done: Future[None]) -> None:
+    def _run(
+        self,
+        before: threading.Thread | None,
+        state: bytes,
+        captured: Future[Capture],
+        done: Future[None],
+    ) -> None:
+        if before is not None:
+            before.join()
         try:
             capture = captured.result()
             snapshot = snapshots.Snapshot(
@@ -127,12 +141,12 @@ class Housekeeping:
         copied = 0
         for number in self._mostly_dead(capture):
             for unit in self._relocations(capture.table, number):
-                if self._closing.is_set() or copied + unit.size > _COMPACT_BYTES:
+                if self._closing.is_set() or copied >= _COMPACT_BYTES:
                     return
-                copied += unit.size
                 self._committer.put(unit)
                 assert unit.done is not None
                 unit.done.result()
+                copied += unit.size
 
     def _mostly_dead(self, capture: Capture) -> list[int]:
         """Segments worth compacting, the deadest first."""
@@ -147,6 +161,10 @@ class Housekeeping:
         entries: list[Entry] = []
         size = 0
         for block_id in table.of_segment(segment).tolist():
+            location = self._store.locate(block_id)
+            if location is None or location.segment != segment:
+                # Freed or copied since the table was captured.
+                continue
             try:
                 entry = Entry(b"", block_id, (self._store.read(block_id),))
             except BlockNotFoundError:

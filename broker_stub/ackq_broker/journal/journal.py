@@ -1,4 +1,4 @@
-"""The journal as the service uses it: append records, learn when they are on the disk, read blocks back.
+"""The journal as the service uses it: append, learn what is on the disk, read blocks back.
 
 Invariant: records are handed to the disk in the order in which they were appended, and
 `on_synced(n)` is called only when records 1 to n are on the disk. The journal knows bytes, not
@@ -114,8 +114,8 @@ class Journal:
             data.close()
             if error.errno == errno.ENOSPC:
                 raise DiskFullError(
-                    f"the disk of {directory} has no room for the {segment_bytes} bytes that opening the journal "
-                    "needs: free some, nothing is lost",
+                    f"the disk of {directory} has no room for the {segment_bytes} bytes that "
+                    "opening the journal needs: free some, nothing is lost",
                     directory=directory,
                 ) from error
             raise
@@ -134,7 +134,7 @@ class Journal:
         return journal, opened.recovery
 
     def start(self) -> None:
-        """Begins to write, once every record of the recovery was applied. The owner may append from now on."""
+        """Begins to write, once every record of the recovery was applied."""
         assert next(self._recovery.records, None) is None, "start before all records were applied"
         self._last_block_id = self._store.last_id
         self._started = True
@@ -156,9 +156,10 @@ class Journal:
         return self._committer.unsynced_bytes + self._transient.unwritten_bytes
 
     def append(self, entries: Sequence[Entry]) -> int:
-        """Appends records that belong together: after a crash all of them are there, or none. Never waits for the disk.
+        """Appends records that are kept together: after a crash all are there, or none.
 
-        Block ids ascend over all calls, and go on from those recovered; the buffers of a bulk must not change any more.
+        Never waits for the disk. Block ids ascend over all calls, and go on from those recovered;
+        the buffers of a bulk must not change any more.
 
         Returns:
             The sequence of the last record.
@@ -180,11 +181,13 @@ class Journal:
         return self._sequence
 
     def store_transient(self, block_id: int, bulk: Bulk) -> None:
-        """Keeps a block until it is freed or the process ends (P5). Ids ascend. Never waits for the disk."""
+        """Keeps a block until it is freed or the process ends (P5); ids ascend."""
         self._transient.put(block_id, bulk)
 
     def read_block(self, block_id: int) -> bytes:
-        """The bytes of a block, of either kind, also before it is on the disk. Any thread; may wait for the disk.
+        """The bytes of a block of either kind, also before it is on the disk.
+
+        May wait for the disk. In any thread.
 
         Raises:
             BlockNotFoundError: It was freed, or never there.
@@ -196,7 +199,7 @@ class Journal:
             return self._transient.read(block_id)
 
     def free_blocks(self, block_ids: Iterable[int]) -> None:
-        """No record from here on refers to these blocks. Of durable ones the bytes stay until a snapshot covers this.
+        """Says that no record from here on refers to these blocks.
 
         Also while the recovery is folded. A durable block may be readable for a moment longer. Ids
         that are not live are
@@ -213,7 +216,7 @@ class Journal:
 
     @property
     def snapshot_due(self) -> bool:
-        """Whether a snapshot would save a restart, or give back to the disk, `limits.SNAPSHOT_EVERY_BYTES` or more."""
+        """Whether a snapshot would save a restart, or free, `limits.SNAPSHOT_EVERY_BYTES`."""
         if self._housekeeping.busy:
             return False
         written = self._committer.written_bytes - self._written_before
@@ -247,7 +250,10 @@ class Journal:
         return self.disk_free_bytes() < reserve
 
     def close(self) -> None:
-        """Waits until everything appended is on the disk, closes the log, unlocks the directory. After a failure too."""
+        """Puts what was appended on the disk, closes the log, unlocks the directory.
+
+        To be called after a failure too, and when the recovery could not be folded.
+        """
         self._housekeeping.close()
         self._committer.close()
         self._transient.close()

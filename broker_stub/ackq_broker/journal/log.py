@@ -68,7 +68,7 @@ class Log:
     def write(
         self, records: Sequence[tuple[int, Entry]], size: int
     ) -> list[tuple[Placed, Location]]:
-        """Writes one group; `size` is the sum of its `entry_bytes`. It counts from the next `sync` on."""
+        """Writes one group; `size` is the sum of its `entry_bytes`. It counts after `sync`."""
         assert self._unsynced is None, "a group is written only after the one before it was synced"
         # Room for the empty group that closes the log is kept, so that it never needs a new
         # segment.
@@ -109,8 +109,10 @@ class Log:
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the file as it is: after an error there is nothing to be said about it."""
-        os.close(self._fd)
+        """Closes the file as it is: after an error nothing more is known about it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def _start_segment(self) -> None:
         # First, to make room for the new one. Without a sync: zeros behind the last group are a

@@ -1,4 +1,4 @@
-"""Opening a data directory: from what is on the disk to a log that can be written on, with the records to fold.
+"""Opening a data directory: the end of the log is found and secured, records are read to fold.
 
 Invariant: nothing is handed out before it is known to be on the disk, and no group that may have
 been answered for is given up: a bad one is damage, and the journal does not open.
@@ -114,7 +114,7 @@ def recover(data: DataDirectory, disk: Disk, *, segment_bytes: int, failpoint: F
 
 
 def newest_snapshot(data: DataDirectory) -> snapshots.Snapshot | None:
-    """The snapshot that counts; an older one is only still there because the process died before deleting it."""
+    """The snapshot that counts; an older one was left by a process that died while deleting it."""
     sequences = data.snapshots()
     return snapshots.read(data.path / snapshot_name(sequences[-1])) if sequences else None
 
@@ -122,17 +122,17 @@ def newest_snapshot(data: DataDirectory) -> snapshots.Snapshot | None:
 def refusal(directory: Path, flaw: Flaw) -> DamagedError:
     """The error of a journal that does not open, with the place and the commands that help."""
     return DamagedError(
-        f"the journal is damaged: {flaw.path} byte {flaw.offset}: {flaw.reason}. What is there may have been "
-        f"confirmed, so the broker does not start without it; nothing was changed. 'ackq-broker verify {directory}' "
-        "lists all damage. Restore the directory from a copy, or go on without what cannot be read: "
-        f"'ackq-broker repair --keep-damaged {directory}'",
+        f"the journal is damaged: {flaw.path} byte {flaw.offset}: {flaw.reason}. What is there may "
+        "have been confirmed, so the broker does not start without it; nothing was changed. "
+        f"'ackq-broker verify {directory}' lists all damage. Restore the directory from a copy, or "
+        f"go on without what cannot be read: 'ackq-broker repair --keep-damaged {directory}'",
         segment=flaw.path,
         byte=flaw.offset,
     )
 
 
 def missing_segments(snapshot: snapshots.Snapshot | None, numbers: Sequence[int]) -> list[int]:
-    """Segments that have to be there and are not: behind the snapshot all, before it those with live blocks."""
+    """Segments that are not there and should be: all behind the snapshot, before it if live."""
     first = max(1, snapshot.position.segment if snapshot else 1)
     needed = set(range(first, max([first, *numbers]) + 1))
     if snapshot is not None:

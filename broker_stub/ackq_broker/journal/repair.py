@@ -1,4 +1,4 @@
-"""Repairing a damaged journal: what cannot be read is given up, what remains is a prefix of what was, less some blocks.
+"""Repairing a damaged journal: it becomes a prefix of what it was, less some blocks.
 
 Invariant: records are only ever dropped from the end, because the state is a fold over them; a
 damaged block is marked in place, so that no byte of the log moves and everything that points into
@@ -138,7 +138,7 @@ class _Repair:
         )
 
     def _replace_missing(self, begin: Position) -> None:
-        """Puts an empty segment where one with live blocks was: they are lost, the journal opens."""
+        """Puts an empty segment where live blocks were: they are lost, the journal opens."""
         for number in missing_segments(self._snapshot, self._data.segments()):
             if number < begin.segment:
                 self._rebuild(number, SEGMENT_HEADER_BYTES, {})
@@ -146,7 +146,7 @@ class _Repair:
                 self._rebuild(number, begin.offset, {})
 
     def _cut(self, end: Position) -> None:
-        """Gives up everything behind `end`, the last segment first, so that no gap arises on the way."""
+        """Gives up all behind `end`, the last segment first: no gap arises on the way."""
         for number in reversed(self._data.segments()):
             if number > end.segment:
                 path = self._data.path / segment_name(number)
@@ -162,7 +162,7 @@ class _Repair:
             self._rebuild(end.segment, end.offset, {})
 
     def _rebuild(self, number: int, size: int | None, patches: dict[int, bytes]) -> None:
-        """Writes a segment anew: its bytes, `size` of them if given, under the patches (offset -> bytes).
+        """Writes a segment anew: its first `size` bytes, or all, under the patches by offset.
 
         A header that cannot be read is replaced: the groups in front of a snapshot are not read
         again, blocks in them are found by their offsets.
@@ -216,7 +216,7 @@ class _Repair:
 
 
 def _marks(group: Group) -> dict[int, bytes]:
-    """The record headers of a group, by offset in the file, that say which of its blocks are lost."""
+    """The record headers of a group, by offset in the file, with its damaged blocks as lost."""
     lost = {flaw.block_id for flaw in group.flaws}
     if not lost:
         return {}

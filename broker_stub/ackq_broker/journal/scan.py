@@ -56,7 +56,7 @@ class Flaw(NamedTuple):
 
 
 class ScannedRecord(NamedTuple):
-    """A record as found; `offset` is that of its header in the file, `bulk_offset` that of its block."""
+    """A record as found; `offset` in the file is that of its header, `bulk_offset` of its block."""
 
     offset: int
     header: RecordHeader
@@ -96,7 +96,7 @@ class BrokenLogError(Exception):
 
 
 class SegmentFile:
-    """A segment open for reading. One buffer, as large as the largest group met, serves all reads."""
+    """A segment open for reading; one buffer, as large as the largest group, serves all reads."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -137,7 +137,7 @@ class SegmentFile:
         return view[:done]
 
     def data_from(self, offset: int) -> Iterator[tuple[int, memoryview]]:
-        """Pieces of the file from `offset` on that may hold something else than zeros, with their offsets.
+        """Pieces of the file from `offset` on that may be other than zeros, with their offsets.
 
         A segment is allocated whole; skipping what was never written spares reading 256 MiB of
         zeros.
@@ -155,7 +155,7 @@ class SegmentFile:
             offset = end
 
     def data_end(self, offset: int) -> int:
-        """Just behind the last byte from `offset` on that is not zero; `offset` if there is none."""
+        """Just behind the last byte from `offset` on that is not zero, `offset` for none."""
         end = offset
         for start, data in self.data_from(offset):
             used = len(bytes(data).rstrip(b"\0"))
@@ -165,7 +165,7 @@ class SegmentFile:
 
 
 def read_groups(file: SegmentFile, position: Position, *, last: bool) -> Iterator[Group]:
-    """The groups of a segment from `position` (of that segment) to its clean end, each checked in full.
+    """The groups of a segment from a position in it to its clean end, each checked in full.
 
     Damage to a block only is left to the caller, in `Group.flaws`.
 
@@ -208,8 +208,6 @@ def _read_group(file: SegmentFile, at: Position, salt: int, *, last: bool) -> Gr
     end = body + header.length
     data = file.read(body, header.length)
     try:
-        if len(data) < header.length:
-            raise _BadRecordError(len(data), f"the file ends within group {header.number}")
         records, flaws = _parse_records(file.path, header, data, body)
     except _BadRecordError as error:
         flaw = Flaw(file.path, body + error.offset, str(error))
@@ -229,8 +227,8 @@ def _check_order(header: GroupHeader, at: Position) -> None:
     found = (header.number, header.first_sequence, header.chain)
     if found != (at.group + 1, at.sequence + 1, at.chain):
         raise FormatError(
-            f"group {header.number} with first sequence {header.first_sequence} does not follow group {at.group} "
-            f"and sequence {at.sequence}"
+            f"group {header.number} with first sequence {header.first_sequence} does not follow "
+            f"group {at.group} and sequence {at.sequence}"
         )
 
 
@@ -243,6 +241,8 @@ class _BadRecordError(Exception):
 def _parse_records(
     path: Path, group: GroupHeader, data: memoryview, base: int
 ) -> tuple[list[ScannedRecord], list[Flaw]]:
+    if len(data) < group.length:
+        raise _BadRecordError(len(data), f"the file ends within group {group.number}")
     records: list[ScannedRecord] = []
     flaws: list[Flaw] = []
     offset = 0
@@ -283,7 +283,7 @@ def _followed(file: SegmentFile, end: int) -> bool:
 
 
 def _later_group(file: SegmentFile, at: Position, salt: int) -> bool:
-    """Whether a later group is behind a place where no group can be read, so that its length is unknown.
+    """Whether a later group is behind a place where none can be read, of unknown length.
 
     A message body cannot pass for one: the salt is that of this segment alone, and what a body can
     hold of this very segment are groups that were there before it, which have lower numbers.

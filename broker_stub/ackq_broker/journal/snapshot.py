@@ -1,10 +1,14 @@
-"""Snapshot files: the state after a sequence, with the place in the log behind it and where each live block is.
+"""Snapshot files: the state after a sequence, where the log goes on, where live blocks are.
 
     snapshot header, 88 bytes
-     0       8       12      16      24            32        40            48      56    60         64          68          84    88
-     +-------+-------+-------+-------+-------------+---------+-------------+-------+-----+----------+-----------+-----------+-----+
-     | magic |version|segment|offset | group number| sequence| state length| blocks|chain| state crc| blocks crc| history id| crc |
-     +-------+-------+-------+-------+-------------+---------+-------------+-------+-----+----------+-----------+-----------+-----+
+     0       8       12      16      24            32        40            48      56
+     +-------+-------+-------+-------+-------------+---------+-------------+-------+
+     | magic |version|segment|offset | group number| sequence| state length| blocks|
+     +-------+-------+-------+-------+-------------+---------+-------------+-------+
+     56      60         64          68          84    88
+     +-------+----------+-----------+-----------+-----+
+     | chain | state crc| blocks crc| history id| crc |
+     +-------+----------+-----------+-----------+-----+
     followed by the block table (`BlockTable.to_bytes`, 28 bytes a block) and the state.
 
 Segment to chain are the `Position` at which reading goes on. Invariant: a snapshot has its final
@@ -35,7 +39,7 @@ _HEADER: Final = struct.Struct("<8sIIQQQQQIII16s")
 _CRC: Final = struct.Struct("<I")
 SNAPSHOT_HEADER_BYTES: Final = _HEADER.size + _CRC.size
 
-assert SNAPSHOT_HEADER_BYTES == 88
+assert SNAPSHOT_HEADER_BYTES == 88  # noqa: PLR2004 - the diagram
 
 
 class Snapshot(NamedTuple):
@@ -78,7 +82,7 @@ def publish(directory: Path, snapshot: Snapshot, disk: Disk) -> None:
 
 
 def superseded(data: DataDirectory, position: Position, table: BlockTable) -> list[Path]:
-    """What a snapshot on the disk makes superfluous: older snapshots, and segments it covers that have no live block."""
+    """What a snapshot makes superfluous: older ones, and covered segments without live blocks."""
     live = table.live_bytes()
     paths = [
         data.path / snapshot_name(sequence)
@@ -104,8 +108,8 @@ def read(path: Path) -> Snapshot:
         return _decode(data)
     except FormatError as error:
         raise DamagedError(
-            f"{path} is damaged: {error}; the records it replaced are gone, so restore the data directory "
-            "from a copy",
+            f"{path} is damaged: {error}; the records it replaced are gone, so restore the data "
+            "directory from a copy",
             file=path,
         ) from error
 

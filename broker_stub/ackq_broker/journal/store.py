@@ -1,4 +1,4 @@
-"""Reading blocks: a block that was handed over is readable from memory until it is in a file, and from there after.
+"""Reading blocks: from memory until they are in a file, from there after.
 
 Thread-safe. Invariant: at every instant a live block is in memory, in the table, or both.
 """
@@ -68,18 +68,23 @@ class BlockStore:
             return True
 
     def move(self, block_id: int, location: Location) -> None:
-        """A block is in another file as well, and read from there from now on; unless it was freed meanwhile."""
+        """A block is read from another place from now on; unless it was freed meanwhile."""
         with self._lock:
             self._table.move(block_id, location)
 
     def free(self, block_ids: BlockIds) -> Freed:
-        """Nothing refers to these blocks any more. `Freed.found` is also true for blocks that were in memory only."""
+        """Drops blocks. `Freed.found` is also true for those that were in memory only."""
         with self._lock:
             freed = self._table.free(block_ids)
             for index in np.flatnonzero(~freed.found):
                 if self._pending.pop(int(block_ids[index]), None) is not None:
                     freed.found[index] = True
             return freed
+
+    def locate(self, block_id: int) -> Location | None:
+        """Where a block is; None if it is not live or not in a file yet."""
+        with self._lock:
+            return self._table.find(block_id)
 
     def copy_table(self) -> BlockTable:
         """The blocks that are in files now."""

@@ -1,4 +1,4 @@
-"""Transient blocks: files that are never synced and die with the process, so that memory is not what bounds a queue.
+"""Transient blocks: in files that are never synced, so that memory does not bound a queue.
 
 Invariant: a block is readable from `put` until it is freed; writing it out happens beside the
 caller.
@@ -63,7 +63,7 @@ class TransientStore:
         self._spill.submit(self._write, block_id, bulk)
 
     def free(self, block_ids: BlockIds) -> npt.NDArray[np.bool_]:
-        """Drops blocks and the files that are empty then; says which of the ids were transient blocks."""
+        """Drops blocks, and the files left empty; says which of the ids were transient blocks."""
         freed = self._store.free(block_ids)
         with self._lock:
             self._live.subtract(freed.segments.tolist())

@@ -1,4 +1,4 @@
-"""Verifying a data directory: all that a start reads and every live block, without changing a byte of them.
+"""Verifying a data directory: all that a start reads and every live block, changing nothing.
 
 Invariant: a journal of which the report says `opens` does open.
 """
@@ -70,9 +70,11 @@ def inspect(data: DataDirectory) -> Report:
         flaws.append(Flaw(data.path / "FORMAT", 0, "the file is missing"))
     begin = snapshot.position if snapshot else ORIGIN
     numbers = data.segments()
-    for number in missing_segments(snapshot, numbers):
-        if number < begin.segment:
-            flaws.append(Flaw(data.path / segment_name(number), 0, "the file is missing"))
+    flaws += [
+        Flaw(data.path / segment_name(number), 0, "the file is missing")
+        for number in missing_segments(snapshot, numbers)
+        if number < begin.segment
+    ]
     lost = _unreadable(data, snapshot)
     groups = torn_bytes = 0
     end = begin

@@ -1,4 +1,4 @@
-"""Walking the log over its segments: what recovery folds, verify checks and repair keeps are the same groups.
+"""Walking the log over its segments: recovery, verify and repair see the same groups.
 
 Invariant: every group follows the one before it by number, sequence and chain, also from file to
 file.
@@ -17,7 +17,7 @@ from ackq_broker.journal.scan import BrokenLogError, Flaw, Group, SegmentFile, r
 def walk(
     directory: Path, begin: Position, numbers: Sequence[int]
 ) -> Iterator[tuple[SegmentFile, Group]]:
-    """The groups from `begin` to the clean end of the log, each with its file, which is open until the next step.
+    """The groups from `begin` to the clean end of the log, each with its file, open for now.
 
     Args:
         directory: The data directory.
@@ -54,6 +54,9 @@ def _next_start(directory: Path, file: SegmentFile, end: Position) -> Position:
         raise BrokenLogError(Flaw(file.path, 0, str(error)), at=end) from error
     if (start.group, start.chain, start.sequence) != (end.group, end.chain, end.sequence):
         path = directory / segment_name(end.segment) if end.segment else file.path
-        reason = f"group {end.group} is the last here, but {file.path.name} begins with group {start.group + 1}"
+        reason = (
+            f"group {end.group} is the last here, but {file.path.name} begins with group "
+            f"{start.group + 1}"
+        )
         raise BrokenLogError(Flaw(path, end.offset, reason), at=end)
     return start

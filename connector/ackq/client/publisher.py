@@ -23,9 +23,10 @@ from ackq.client.channels import channel
 from ackq.client.flow import Flow, Settings
 from ackq.client.futures import LightFuture
 from ackq.client.outstanding import Destination, Frame
-from ackq.client.pump import OnBlocked, OnReturn, Pump
+from ackq.client.pump import Pump
 from ackq.client.receipts import BatchReceipt, Confirmation
 from ackq.client.security import Security
+from ackq.client.telling import OnBlocked, OnReturn
 from ackq.errors import AckqError, InvalidArgumentError
 from ackq.wire import block
 
@@ -189,7 +190,7 @@ class Publisher:
             published_at,
             persistent,
         )
-        future = LightFuture[Confirmation]()
+        future: Future[Confirmation] = LightFuture()
         destination = self._to(exchange, mandatory=mandatory, ack_immediately=ack_immediately)
         self._pump.publish(destination, row, size, future)
         return future

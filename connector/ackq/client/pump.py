@@ -2,8 +2,7 @@
 
 One receiving thread, gRPC's sending thread, and the lock around `Flow`.
 
-Invariant: after `close` or `abandon` no thread is left, and every future has been told. Application
-callbacks run on the receiving thread without the lock, in the order of the answers.
+Invariant: after `close` no thread is left and every publish has been told.
 """
 
 from __future__ import annotations
@@ -14,41 +13,30 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Final, TypeVar
 
 import grpc
 
 from ackq import limits
-from ackq.client import batches, calls, encoding, requests, retry, rpc_errors
+from ackq.client import calls, encoding, requests, retry, rpc_errors
 from ackq.client.channels import channel
 from ackq.client.flow import Action, Finish, Flow, Probe, Send, Wait
 from ackq.client.outstanding import Destination, Frame
 from ackq.client.ranges import Range
-from ackq.client.receipts import Confirmation, Returned
+from ackq.client.receipts import Confirmation
 from ackq.client.security import Security
+from ackq.client.telling import OnBlocked, OnReturn, Teller
 from ackq.errors import (
     AckqError,
     BrokerUnavailableError,
     ClosedError,
     HistoryChangedError,
     InternalError,
-    OutcomeUnknownError,
     PreconditionFailedError,
-    UnroutableError,
 )
 from ackq.v1 import publishing_pb2 as pb
-from ackq.wire import columns, frame
+from ackq.wire import frame
 
 _log = logging.getLogger(__name__)
-T = TypeVar("T")
-
-_RETURNED_COLUMNS: Final = tuple(
-    name for name in columns.STORED if name not in ("expires_at", "ttl_ms")
-)
-
-OnReturn = Callable[[Returned], None]
-# The reason, or None when the broker takes publishes again.
-OnBlocked = Callable[[str | None], None]
 
 
 class Pump:
@@ -79,8 +67,6 @@ class Pump:
         self._security = security
         self._flow = flow
         self._label = label
-        self._on_return = on_return
-        self._on_blocked = on_blocked
         self._backoff = retry.Backoff(retry_total_ms)
         self._publisher_id = secrets.token_bytes(16)  # P10: never chosen by a user
         self._history_id = ""  # of the broker; known once a stream was opened
@@ -93,15 +79,14 @@ class Pump:
         self._stream = 0  # counts streams; the sender of an older one stops
         self._abandoned = False
         self._failure: AckqError | None = None  # the publisher is dead
-        self._first_error: AckqError | None = None  # for the next flush
-        self._told_below = 1  # the application knows the fate of every number below
+        self._teller = Teller(self._turn, flow, on_return, on_blocked)
         self._handlers: dict[str, Callable[[frame.Frame[pb.PublishAnswer]], None]] = {
             "opened": self._on_opened,
-            "confirm": self._on_confirm,
-            "nack": self._on_nack,
-            "returned": self._on_returned,
-            "blocked": self._on_blocked_answer,
-            "unblocked": self._on_unblocked_answer,
+            "confirm": self._teller.confirmed,
+            "nack": self._teller.nacked,
+            "returned": self._teller.returned,
+            "blocked": self._teller.blocked,
+            "unblocked": self._teller.unblocked,
             "probed": self._on_probed,
         }
 
@@ -138,27 +123,24 @@ class Pump:
 
         Raises the first failure.
         """
+        self._refuse_callbacks()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._turn:
-            if threading.current_thread() is self._thread:
-                raise PreconditionFailedError(
-                    "flush() and close() wait for the thread that runs this callback; "
-                    "call them from another thread."
-                )
             self._flow.close_draft()
             self._turn.notify_all()
             barrier = self._flow.outstanding.next_number
-            while self._told_below < barrier:
+            while self._teller.told_below < barrier:
                 left_s = None if deadline is None else deadline - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     raise self._late(timeout_s)
                 self._turn.wait(left_s)
-            error, self._first_error = self._first_error, None
+            error = self._teller.take_first_error()
         if error is not None:
             raise error
 
     def close(self, timeout_s: float | None) -> None:
         """Takes no more, waits as `flush` does, and ends the threads. Repeating it does nothing."""
+        self._refuse_callbacks()
         with self._turn:
             if self._flow.finishing and self._thread is None:
                 return
@@ -166,12 +148,8 @@ class Pump:
             self._turn.notify_all()
         try:
             self.flush(timeout_s)
-        except PreconditionFailedError:
-            raise
-        except AckqError:
+        finally:
             self._end()
-            raise
-        self._end()
 
     def abandon(self) -> None:
         """Ends without waiting: what is unanswered fails. Safe in a finaliser."""
@@ -190,12 +168,21 @@ class Pump:
             thread.join()
 
     def _end(self) -> None:
+        """Ends the thread: the broker has a while to end the stream, unless answers are missing."""
         thread = self._thread
         if thread is not None:
-            thread.join(limits.CONNECT_TIMEOUT_MS / 1000)
+            if self._flow.idle:
+                thread.join(limits.CONNECT_TIMEOUT_MS / 1000)
             if thread.is_alive():
                 self.abandon()
         self.join()
+
+    def _refuse_callbacks(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise PreconditionFailedError(
+                "flush() and close() wait for the thread that runs this callback; "
+                "call them from another thread."
+            )
 
     def _admit(self, rows: int, payload_bytes: int) -> None:
         while True:
@@ -258,7 +245,10 @@ class Pump:
                 return
         if self._abandoned:
             self._fail(
-                ClosedError(f"The publisher to {self._endpoint} was closed before the answer.")
+                ClosedError(
+                    f"The publisher to {self._endpoint} was closed before the answer.",
+                    endpoint=self._endpoint,
+                )
             )
 
     def _has_work(self) -> bool:
@@ -316,39 +306,16 @@ class Pump:
         with self._turn:
             self._stream += 1
             self._call = None
-            was_blocked = self._flow.blocked is not None
             finished = self._flow.finishing and self._flow.idle
-            self._flow.on_cut()
-            self._turn.notify_all()
-        if was_blocked:
-            self._tell_blocked(None)
+        self._teller.cut()
         if error is None and not finished:
             error = rpc_errors.unavailable(self._endpoint, "the broker ended the stream")
         return error
 
     def _fail(self, error: AckqError) -> None:
-        """The publisher is dead.
-
-        What was never sent has not happened; of the rest nobody knows (P10).
-        """
-        unknown = OutcomeUnknownError(
-            f"Whether this publish took effect is unknown: {error.message} "
-            "Look into the queue before publishing it again.",
-            endpoint=self._endpoint,
-            cause=error.code,
-        )
         with self._turn:
             self._failure = error
-            settled = self._flow.drain()
-            told_below = self._flow.outstanding.next_number
-            if settled:
-                sent = any(each.frame.ever_sent for each in settled)
-                self._first_error = self._first_error or (unknown if sent else error)
-        for each in settled:
-            each.frame.receipt.fail(
-                each.frame.first, each.numbers, unknown if each.frame.ever_sent else error
-            )
-        self._told(told_below)
+        self._teller.failed(error)
 
     # --- answers ---
 
@@ -357,6 +324,8 @@ class Pump:
         # A broker of a later version may say more; what it says then is not needed by this one.
         handler = self._handlers.get(kind or "")
         if handler is not None:
+            if kind != "opened":
+                self._backoff.reset()  # an open alone is no progress: what follows may be refused
             handler(answer)
 
     def _on_opened(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
@@ -373,62 +342,7 @@ class Pump:
             if opened.max_message_bytes:
                 self.max_message_bytes = min(limits.MAX_MESSAGE_BYTES, opened.max_message_bytes)
             self._flow.on_opened()
-            if self._flow.idle:
-                self._backoff.reset()
             self._turn.notify_all()
-
-    def _on_confirm(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
-        confirm = answer.header.confirm
-        with self._turn:
-            settled = self._flow.on_confirm(
-                confirm.first_number, confirm.last_number, multiple=confirm.multiple
-            )
-            returns = [self._flow.take_returns(each.numbers) for each in settled]
-            told_below = self._answered()
-        for each, returned in zip(settled, returns, strict=True):
-            each.frame.receipt.confirm(each.frame.first, each.numbers, returned)
-        self._told(told_below)
-
-    def _on_nack(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
-        nack = answer.header.nack
-        error = rpc_errors.from_detail(nack.reason)
-        with self._turn:
-            settled = self._flow.on_nack(nack.first_number, nack.last_number)
-            if settled:
-                self._first_error = self._first_error or error
-            told_below = self._answered()
-        for each in settled:
-            each.frame.receipt.fail(each.frame.first, each.numbers, error)
-        self._told(told_below)
-
-    def _on_returned(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
-        numbers = list(answer.header.returned.numbers)
-        detail = answer.header.returned.reason
-        reason = UnroutableError(detail.message, **dict(detail.fields))
-        with self._turn:
-            news = self._flow.on_return(numbers, reason)
-            if news and self._on_return is None:
-                # Nobody else will hear of it: it counts as a failure of the next flush.
-                self._first_error = self._first_error or reason
-        if not news or self._on_return is None:
-            return
-        messages = batches.stored(answer.block, _RETURNED_COLUMNS)
-        messages = messages.take([numbers.index(number) for number in news])
-        _guarded(self._on_return, Returned(tuple(news), reason, messages))
-
-    def _on_blocked_answer(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
-        reason = answer.header.blocked.reason
-        with self._turn:
-            self._flow.on_blocked(reason)
-            self._backoff.reset()
-        _log.warning("The broker at %s takes no publishes for now: %s", self._endpoint, reason)
-        self._tell_blocked(reason)
-
-    def _on_unblocked_answer(self, _: frame.Frame[pb.PublishAnswer]) -> None:
-        with self._turn:
-            self._flow.on_unblocked()
-            self._turn.notify_all()
-        self._tell_blocked(None)
 
     def _on_probed(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
         probed = answer.header.probed
@@ -436,21 +350,6 @@ class Pump:
         with self._turn:
             self._flow.on_probed(missing)
             self._turn.notify_all()
-
-    def _answered(self) -> int:
-        """Under the lock, after an answer: the window may have opened."""
-        self._backoff.reset()
-        self._turn.notify_all()
-        return self._flow.outstanding.lowest_unanswered
-
-    def _told(self, below: int) -> None:
-        with self._turn:
-            self._told_below = below
-            self._turn.notify_all()
-
-    def _tell_blocked(self, reason: str | None) -> None:
-        if self._on_blocked is not None:
-            _guarded(self._on_blocked, reason)
 
     # --- gRPC's sending thread ---
 
@@ -475,14 +374,3 @@ class Pump:
                     return action
                 self._turn.wait(None if action.until is None else max(0.0, action.until - now))
         return Finish()
-
-
-def _guarded(callback: Callable[[T], None], argument: T) -> None:
-    """Runs an application's callback.
-
-    As with futures, its exception is logged and stops nothing.
-    """
-    try:
-        callback(argument)
-    except Exception:  # noqa: BLE001 - what an application raises is its own
-        _log.exception("A callback of the publisher raised")

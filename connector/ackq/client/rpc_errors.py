@@ -12,7 +12,6 @@ import grpc
 from ackq.errors import (
     AckqError,
     BrokerUnavailableError,
-    ClosedError,
     InternalError,
     LimitError,
     UnsupportedError,
@@ -22,9 +21,15 @@ from ackq.v1 import messages_pb2
 
 DETAIL_KEY: Final = "ackq-error-bin"
 
-_GONE: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+# CANCELLED is a server that ends its calls to shut down: who cancels a call here does not ask why
+# it ended.
+_GONE: Final = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+)
 # What a connection reset in mid-stream can look like besides UNAVAILABLE.
-_RESET: Final = ("RST_STREAM", "Stream removed", "Connection reset", "GOAWAY", "Channel closed")
+_RESET: Final = ("RST_STREAM", "Stream removed", "Connection reset", "GOAWAY")
 
 
 def from_detail(detail: messages_pb2.ErrorDetail) -> AckqError:
@@ -44,8 +49,6 @@ def from_rpc(rpc: grpc.RpcError, endpoint: str) -> AckqError:
     said: str = call.details() or code.name
     if code in _GONE or any(sign in said for sign in _RESET):
         return unavailable(endpoint, said)
-    if code is grpc.StatusCode.CANCELLED:
-        return ClosedError(f"The call to {endpoint} was cancelled: {said}.", endpoint=endpoint)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return UnsupportedError(
             f"The server at {endpoint} does not offer this call: {said}. "

@@ -206,7 +206,8 @@ class Lessee:
                 session=named,
             )
         fenced: AckqError | None = self._hold.fenced if self._hold is not None else None
-        if fenced is not None:
+        # A session that is gone is for the next call to find out, which knows what to do then.
+        if fenced is not None and not isinstance(fenced, _LOST):
             raise fenced
 
     def _keep(self, lease: Lease, attaches: int) -> None:

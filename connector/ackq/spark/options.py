@@ -1,39 +1,21 @@
 """Turns option strings into frozen dataclasses, once; no other module sees an option string.
 
-Spark hands every option over lower-cased. An option that does not exist, has an unreadable value,
-belongs to another use of the format, or contradicts another one is an error: none is ever ignored.
-Light to import, because Spark's look-up of data sources imports it for every application.
+An option that does not exist, has an unreadable value, belongs to another use of the format, or
+contradicts another one is an error: none is ever ignored. Light to import, because Spark's look-up
+of data sources imports it for every application.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from ackq import limits
 from ackq.client.security import Security
-from ackq.errors import InvalidArgumentError, UnknownOptionError, UnsupportedError
-
-
-class Use(Enum):
-    """What a query does with the format; the value completes the sentence "an option of ..."."""
-
-    SOURCE = "the streaming source"
-    BROWSE = "the batch reader"
-    SINK = "the streaming sink"
-    BATCH = "the batch writer"
-
-
-class Guarantee(Enum):
-    """What the sink promises (K3)."""
-
-    EXACTLY_ONCE = "exactly-once"
-    AT_LEAST_ONCE = "at-least-once"
-
+from ackq.errors import InvalidArgumentError, UnsupportedError
+from ackq.spark.option_table import OPTIONS, Use, Values, check
+from ackq.spark.option_values import Guarantee
 
 _PLAIN: Final = Security()
 
@@ -126,192 +108,6 @@ class SinkOptions:
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     txn_app_id: str | None = None
     txn_version: int | None = None
-
-
-# --- values ---
-
-_UNITS_BYTES: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def _reject(name: str, value: str, expected: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"Option '{name}' is '{value}'; it takes {expected}.", option=name, value=value
-    )
-
-
-def _text(name: str, value: str) -> str:
-    if not value.strip():
-        raise _reject(name, value, "a value that is not empty")
-    return value.strip()
-
-
-def _any_text(_name: str, value: str) -> str:
-    return value
-
-
-def _endpoint(name: str, value: str) -> str:
-    if re.fullmatch(r"unix:.+", value.strip()):
-        return value.strip()
-    host, _, port = value.strip().rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise _reject(name, value, "the broker's host:port, for instance localhost:7070")
-    return value.strip()
-
-
-def _names(name: str, value: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in value.split(","))
-    if not all(names) or len(set(names)) != len(names):
-        raise _reject(name, value, "distinct queue names, separated by commas")
-    return names
-
-
-def _flag(name: str, value: str) -> bool:
-    if value.strip().lower() not in {"true", "false"}:
-        raise _reject(name, value, "true or false")
-    return value.strip().lower() == "true"
-
-
-def _whole(name: str, value: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", value.strip()):
-        raise _reject(name, value, "a whole number, 0 or more")
-    return int(value)
-
-
-def _count(name: str, value: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or not int(value):
-        raise _reject(name, value, "a whole number, 1 or more")
-    return int(value)
-
-
-def _size(name: str, value: str) -> int:
-    """Bytes; units are powers of 1024, as everywhere in Spark."""
-    found = re.fullmatch(r"([0-9]{1,15})\s*([kmgt]?)i?b?", value.strip().lower())
-    if not found or not int(found[1]):
-        raise _reject(name, value, "a size, for instance 64k, 256m or 1g")
-    return int(found[1]) * _UNITS_BYTES[found[2]]
-
-
-def _duration(name: str, value: str) -> int:
-    """Milliseconds; a number without a unit is refused: readers would guess different ones."""
-    found = re.fullmatch(r"([0-9]{1,12})\s*(ms|s|m|min|h|d)", value.strip().lower())
-    if not found:
-        raise _reject(name, value, "a time with its unit, for instance 500ms, 30s, 15m or 2h")
-    return int(found[1]) * _UNITS_MS[found[2]]
-
-
-def _duration_or_never(name: str, value: str) -> int:
-    return 0 if value.strip().lower() == "never" else _duration(name, value)
-
-
-def _guarantee(name: str, value: str) -> Guarantee:
-    try:
-        return Guarantee(value.strip().lower())
-    except ValueError:
-        raise _reject(name, value, "exactly-once or at-least-once") from None
-
-
-# --- the options ---
-
-
-class _Option(NamedTuple):
-    """One option: its name as documented, its reader, and who takes it."""
-
-    name: str
-    parse: Callable[[str, str], object]
-    uses: frozenset[Use]
-
-
-_ALL: Final = frozenset(Use)
-_STREAM: Final = frozenset({Use.SOURCE})
-_READ: Final = frozenset({Use.SOURCE, Use.BROWSE})
-_WRITE: Final = frozenset({Use.SINK, Use.BATCH})
-_BROWSE: Final = frozenset({Use.BROWSE})
-_BATCH: Final = frozenset({Use.BATCH})
-
-OPTIONS: Final = {
-    option.name.lower(): option
-    for option in (
-        _Option("endpoint", _endpoint, _ALL),
-        _Option("tls", _flag, _ALL),
-        _Option("tlsCa", _text, _ALL),
-        _Option("tlsCert", _text, _ALL),
-        _Option("tlsKey", _text, _ALL),
-        _Option("tlsServerName", _text, _ALL),
-        _Option("retryTimeout", _duration, _ALL),
-        _Option("queue", _text, _ALL),
-        _Option("queues", _names, _STREAM),
-        _Option("queuePattern", _text, _STREAM),
-        _Option("session", _text, _STREAM),
-        _Option("takeover", _flag, _STREAM),
-        _Option("maxMessagesPerTrigger", _count, _STREAM),
-        _Option("maxBytesPerTrigger", _size, _STREAM),
-        _Option("minMessagesPerTrigger", _count, _STREAM),
-        _Option("maxTriggerDelay", _duration, _STREAM),
-        _Option("sessionTimeout", _duration_or_never, _STREAM),
-        _Option("failOnDataLoss", _flag, _STREAM),
-        _Option("minPartitions", _count, _READ),
-        _Option("maxBytesPerPartition", _size, _READ),
-        _Option("firstPosition", _count, _BROWSE),
-        _Option("lastPosition", _count, _BROWSE),
-        _Option("exchange", _text, _WRITE),
-        _Option("routingKey", _any_text, _WRITE),
-        _Option("mandatory", _flag, _WRITE),
-        _Option("persistent", _flag, _WRITE),
-        _Option("guarantee", _guarantee, _WRITE),
-        _Option("unroutableQueue", _text, _WRITE),
-        _Option("settle", _text, _BATCH),
-        _Option("txnAppId", _text, _BATCH),
-        _Option("txnVersion", _whole, _BATCH),
-    )
-}
-
-# Spark's own keys, which it passes on to every source and sink.
-_SPARK_KEYS: Final = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode"})
-_SPARK_PREFIXES: Final = ("__", "spark.", "asyncprogress", "_asyncprogress")
-
-# What other connectors call an option of ours: nearer in meaning than in letters.
-_ELSEWHERE: Final = {
-    "bootstrap.servers": "endpoint",
-    "host": "endpoint",
-    "kafka.bootstrap.servers": "endpoint",
-    "maxoffsetspertrigger": "maxMessagesPerTrigger",
-    "maxrowspertrigger": "maxMessagesPerTrigger",
-    "minoffsetspertrigger": "minMessagesPerTrigger",
-    "minrowspertrigger": "minMessagesPerTrigger",
-    "subscribe": "queue",
-    "topic": "queue",
-}
-
-Values = dict[str, Any]
-
-
-def check(options: Mapping[str, str]) -> Values:
-    """The values of all options by documented name, each checked by itself, whoever may take it.
-
-    Args:
-        options: As Spark gives them; names in any case.
-
-    Raises:
-        UnknownOptionError: There is no such option; the message names the nearest.
-        InvalidArgumentError: A value is not what its option takes, or `endpoint` is missing.
-    """
-    values: Values = {}
-    for key, value in options.items():
-        lower = key.lower()
-        if lower in _SPARK_KEYS or lower.startswith(_SPARK_PREFIXES):
-            continue
-        if lower not in OPTIONS:
-            raise _unknown(key)
-        option = OPTIONS[lower]
-        values[option.name] = option.parse(option.name, value)
-    if "endpoint" not in values:
-        raise InvalidArgumentError(
-            "The option 'endpoint' is missing. Say where the broker is:"
-            " .option('endpoint', 'host:port').",
-            option="endpoint",
-        )
-    return values
 
 
 def source(options: Mapping[str, str]) -> SourceOptions:
@@ -473,16 +269,6 @@ def _refuse_unsupported(values: Values) -> None:
         raise _unsupported(
             "sessionTimeout", "leave it at 'never' and release by hand: ackq session release"
         )
-
-
-def _unknown(key: str) -> UnknownOptionError:
-    nearest = _ELSEWHERE.get(key.lower())
-    if nearest is None:
-        (match,) = difflib.get_close_matches(key.lower(), OPTIONS, n=1, cutoff=0.0)
-        nearest = OPTIONS[match].name
-    return UnknownOptionError(
-        f"There is no option '{key}'. Did you mean '{nearest}'?", option=key, nearest=nearest
-    )
 
 
 def _unsupported(name: str, instead: str) -> UnsupportedError:

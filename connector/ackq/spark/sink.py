@@ -19,7 +19,8 @@ from pyspark.sql.datasource import (
 )
 
 from ackq.spark import task, upload
-from ackq.spark.options import Guarantee, SinkOptions
+from ackq.spark.option_values import Guarantee
+from ackq.spark.options import SinkOptions
 from ackq.spark.rows import Shape
 from ackq.spark.upload import Batch
 

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSource
 
 from ackq.errors import UnsupportedError
 from ackq.spark import options as parse
+from ackq.spark.option_table import Use, check
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -33,7 +34,7 @@ class AckqDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        parse.check(self.options)
+        check(self.options)
 
     @classmethod
     def name(cls) -> str:
@@ -73,7 +74,7 @@ class AckqDataSource(DataSource):
                 " replaced. Use .outputMode('append').",
                 mode="complete",
             )
-        return sink.stream_writer(parse.sink(self.options, parse.Use.SINK), schema)
+        return sink.stream_writer(parse.sink(self.options, Use.SINK), schema)
 
     def writer(
         self,
@@ -89,4 +90,4 @@ class AckqDataSource(DataSource):
                 " replaced. Use .mode('append').",
                 mode="overwrite",
             )
-        return sink.batch_writer(parse.sink(self.options, parse.Use.BATCH), schema)
+        return sink.batch_writer(parse.sink(self.options, Use.BATCH), schema)

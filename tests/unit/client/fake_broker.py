@@ -1,8 +1,8 @@
-"""A scripted broker in this process: each stream it gets follows the next script, so cuts, nacks and losses are exact.
+"""A scripted broker in this process: each stream follows the next script, so losses are exact.
 
-It keeps no messages; it records what it was sent. Scripts are generators over the stream's
-requests.
+It keeps no messages; it records what it was sent. Scripts are generators over a stream's requests.
 """
+# ruff: noqa: N802, ARG002 - gRPC names the methods and calls them
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HISTORY = "history-1"
 Script = Callable[[Iterator[publishing_pb2.PublishRequest]], Iterator[object]]
 
 
-class Cut(Exception):
+class Cut(Exception):  # noqa: N818 - an event of the script, not an error
     """Raised by a script: the stream ends as if the connection was lost."""
 
 

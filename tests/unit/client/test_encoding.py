@@ -19,11 +19,7 @@ def batch(**arrays):
 
 def row(body=b"x", key="k", **fields):
     return encoding.Row(
-        **(
-            {name: None for name in encoding.Row._fields}
-            | {"body": body, "routing_key": key}
-            | fields
-        )
+        **(dict.fromkeys(encoding.Row._fields) | {"body": body, "routing_key": key} | fields)
     )
 
 

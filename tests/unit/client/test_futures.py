@@ -76,7 +76,9 @@ def test_cancel():
 
 def test_wait_and_as_completed():
     futures = [LightFuture() for _ in range(4)] + [Future()]
-    setter = threading.Thread(target=lambda: [each.set_result(at) for at, each in enumerate(futures)])
+    setter = threading.Thread(
+        target=lambda: [each.set_result(at) for at, each in enumerate(futures)]
+    )
     setter.start()
     assert sorted(each.result() for each in as_completed(futures, SOON_S)) == [0, 1, 2, 3, 4]
     setter.join(SOON_S)

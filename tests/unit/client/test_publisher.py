@@ -1,6 +1,8 @@
-"""The publisher against a scripted broker: rules P2, P3, P8, P9, P10, P12, P14 as the client keeps them."""
+"""The publisher against a scripted broker: the client's side of the rules P2 to P14."""
 
 import gc
+import subprocess
+import sys
 import threading
 import warnings
 from concurrent.futures import wait
@@ -227,7 +229,7 @@ def test_return_without_a_listener_fails_the_flush(broker):
 
 
 def test_cut_in_mid_publish_retransmits_the_same_numbers(broker):
-    """P10: on a new stream what is unconfirmed goes again, under the same numbers, and nothing else does."""
+    """P10: on a new stream exactly what is unconfirmed goes again, under the same numbers."""
 
     def cut(requests):
         next(requests)
@@ -254,7 +256,7 @@ def test_cut_in_mid_publish_retransmits_the_same_numbers(broker):
 
 
 def test_publisher_that_was_never_opened_does_not_resume(broker):
-    """P10: a broker that was cut before it answered the open must not be asked for a state it has not."""
+    """P10: a broker that never answered the open is not asked for a state that it has not."""
 
     def refuse(requests):
         next(requests)
@@ -277,7 +279,7 @@ def test_lowest_unanswered_travels_with_every_frame(broker):
 
 
 def test_late_answer_is_probed_and_only_what_is_missing_goes_again(broker):
-    """P10: after publish_ack_timeout a probe asks; data goes again only for what the broker never saw."""
+    """P10: after publish_ack_timeout a probe asks; only what the broker never saw goes again."""
 
     def script(requests):
         next(requests)
@@ -553,6 +555,38 @@ def test_answer_to_an_unsent_number_ends_the_publisher(broker):
         out.close()
 
 
+def test_close_with_a_bound_gives_up(broker):
+    """P14: a broker that does not answer holds close no longer than it was told to wait."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        for _ in requests:
+            pass
+
+    broker.publishing.scripts.append(script)
+    out = publisher(broker)
+    future = out.publish(b"a")
+    with pytest.raises(errors.BrokerUnavailableError, match=r"1 publishes unanswered for 0\.2 s"):
+        out.close(0.2)
+    assert isinstance(future.exception(0), errors.OutcomeUnknownError)
+    assert publisher_threads() == []
+
+
+@pytest.mark.parametrize("wait", ["", "future.result(10)"])
+def test_unclosed_publisher_does_not_hold_up_the_exit(broker, wait):
+    """A program that forgets to close ends all the same."""
+    program = f"""
+from ackq.client import Publisher
+publisher = Publisher({broker.endpoint!r}, routing_key="q")
+future = publisher.publish(b"a")
+{wait}
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    assert done.stderr == b""
+
+
 def test_closed_publisher_takes_nothing(broker):
     """Close is final and may be repeated."""
     out = publisher(broker)
@@ -578,10 +612,15 @@ def test_leaving_by_an_exception_does_not_wait(broker):
 
     broker.publishing.scripts.append(script)
     futures = []
-    with pytest.raises(KeyError), publisher(broker) as out:
-        futures.append(out.publish(b"a"))
-        assert silent.wait(SOON_S)
-        raise KeyError
+
+    def leave():
+        with publisher(broker) as out:
+            futures.append(out.publish(b"a"))
+            assert silent.wait(SOON_S)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        leave()
     assert isinstance(futures[0].exception(), errors.OutcomeUnknownError)
     assert publisher_threads() == []
 

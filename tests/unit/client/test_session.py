@@ -4,6 +4,8 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections import deque
+from itertools import repeat
 
 import pytest
 
@@ -56,7 +58,7 @@ def test_no_broker_is_an_error_within_the_bound():
     session = Session("127.0.0.1:1", retry_total_ms=100)
     with pytest.raises(errors.BrokerUnavailableError) as failure:
         session.horizon()
-    error = pickle.loads(pickle.dumps(failure.value))
+    error = pickle.loads(pickle.dumps(failure.value))  # noqa: S301 - our own bytes
     assert error.fields["endpoint"] == "127.0.0.1:1"
     assert "refused" in error.fields["cause"]
     assert "could not be reached for 0.1 s" in str(error)
@@ -239,8 +241,7 @@ def test_held_session_has_a_bound_of_its_own():
     held = errors.AlreadyHeldError("held by a", host="a")
     patience = retry.Patience("e:1", 1_000, clock=lambda: now, sleep=sleep)
     with pytest.raises(errors.AlreadyHeldError):
-        while True:
-            patience.wait_or_raise(held)
+        deque(map(patience.wait_or_raise, repeat(held)))
     assert now == pytest.approx(30.0)
 
 

@@ -1,7 +1,7 @@
 """Drives a core as the service does, and checks at every step what must hold at every step.
 
-`decide` changes nothing (compared by snapshot), a record survives its encoding, and a second core that is fed the decoded
-records alone has the same state, byte for byte (I2).
+`decide` changes nothing (compared by snapshot), a record survives its encoding, and a second core
+that is fed the decoded records alone has the same state, byte for byte (I2).
 """
 
 from __future__ import annotations
@@ -173,9 +173,7 @@ class Harness:
 
     def read(self, pieces: list[c.Piece]) -> list[str]:
         """The labels of the rows of pieces, in order."""
-        return [
-            self.labels[piece.block_id, row] for piece in pieces for row in block_rows(piece)
-        ]
+        return [self.labels[piece.block_id, row] for piece in pieces for row in block_rows(piece)]
 
     def browse(self, queue: str) -> list[str]:
         """The labels in a queue, in order."""

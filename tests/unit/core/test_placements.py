@@ -10,7 +10,15 @@ from ackq_broker.core.placements import PAGE_ROWS, Placement, Placements, Rows, 
 
 def placement(first: int, count: int, block: int, selected: list[int] | None) -> Placement:
     return Placement(
-        first, count, block, count * 10, block, block, block % 3 != 0, 5, BitMap(selected) if selected else None
+        first,
+        count,
+        block,
+        count * 10,
+        block,
+        block,
+        block % 3 != 0,
+        5,
+        BitMap(selected) if selected else None,
     )
 
 

@@ -6,6 +6,7 @@ from pyroaring import BitMap64
 from ackq.errors import (
     ExchangeNotFoundError,
     InvalidArgumentError,
+    LimitError,
     PublisherForgottenError,
     QueueFullError,
 )
@@ -38,7 +39,7 @@ def test_a_persistent_publish_waits_for_its_record(harness: Harness) -> None:
 
 @pytest.mark.parametrize(("durable", "persistent"), [(True, False), (False, True)])
 def test_a_transient_publish_waits_for_the_topology_alone(
-    harness: Harness, durable: bool, persistent: bool
+    harness: Harness, *, durable: bool, persistent: bool
 ) -> None:
     """P5: non-persistent, or in non-durable queues only: confirmed when enqueued."""
     harness.declare("q", durable=durable)
@@ -215,7 +216,7 @@ def test_deduplication_survives_a_restart_but_for_transient_numbers(harness: Har
 def test_a_persistent_message_in_a_non_durable_queue_is_a_transient_number(
     harness: Harness,
 ) -> None:
-    """P5, P10: it is gone after a restart, so its retransmission must not be confirmed as placed."""
+    """P5, P10: gone after a restart, so a retransmission is not confirmed as placed."""
     harness.declare("kept")
     harness.declare("lost", durable=False)
     harness.publish(["kept", "lost"])
@@ -262,6 +263,18 @@ def test_a_restart_ends_all_streams(harness: Harness) -> None:
 def test_opening_twice_is_one_publisher(harness: Harness) -> None:
     """P10: an open that is repeated, its answer lost, changes nothing."""
     assert harness.decide(c.OpenPublisher(PUBLISHER)).records == ()
+
+
+def test_the_number_of_publishers_is_bounded(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I6: a new one over the limit is refused; a known one opens again."""
+    monkeypatch.setattr("ackq_broker.core.publishing.MAX_PUBLISHERS", 1)
+    with pytest.raises(LimitError, match="1 publishers"):
+        harness.do(c.OpenPublisher(b"other".ljust(16)))
+    harness.do(c.ClosePublisherStream(PUBLISHER))
+    harness.do(c.ClosePublisherStream(PUBLISHER))
+    harness.do(c.OpenPublisher(PUBLISHER))
 
 
 def test_a_block_lives_as_long_as_any_queue_has_a_row_of_it(harness: Harness) -> None:

@@ -1,4 +1,4 @@
-"""Recovery: the same records give the same state, and a restart takes what is transient and nothing else."""
+"""Recovery: the same records give the same state; a restart takes what is transient, no more."""
 
 import msgspec
 import pytest
@@ -50,7 +50,7 @@ def test_every_record_kind_occurs(harness: Harness) -> None:
 
 
 def test_the_same_records_give_the_same_bytes(harness: Harness) -> None:
-    """I2: also over a snapshot taken at any point, and a snapshot of a restored core is the same."""
+    """I2: also over a snapshot taken at any point; a restored core's own is the same."""
     busy(harness)
     expected = harness.core.snapshot()
     core = Core()
@@ -104,7 +104,7 @@ def test_a_restart_keeps_what_is_durable(harness: Harness) -> None:
 
 
 def test_a_restart_takes_what_is_transient(harness: Harness) -> None:
-    """Q7: non-persistent messages, non-durable queues and exchanges with their bindings, counted."""
+    """Q7: non-persistent messages, non-durable queues and exchanges; messages are counted."""
     harness.declare("q")
     harness.declare("lost", durable=False)
     harness.do(c.DeclareExchange("x", "fanout", durable=False))
@@ -121,6 +121,21 @@ def test_a_restart_takes_what_is_transient(harness: Harness) -> None:
     assert list(harness.core.live_blocks()) == [kept, both]
     with pytest.raises(QueueNotFoundError):
         harness.browse("lost")
+
+
+def test_a_deleted_queue_with_leased_messages_survives_a_restart(harness: Harness) -> None:
+    """Q4, Q7: its bodies are read and accepted, while a queue of its name is another one."""
+    harness.declare("q", "r")
+    block = harness.publish_to("q", 2).block_id
+    reader = harness.open("q", "r")
+    reader.advance(0)
+    harness.do(c.DeleteQueue("q", force=True))
+    harness.declare("q")
+    assert harness.restart() == 0
+    assert reader.fetch(0, 2) == labels(1, 2)
+    assert harness.browse("q") == []
+    reader.advance(2, queues=("r",))
+    assert harness.core.drain_dead_blocks() == [block]
 
 
 def test_positions_of_vanished_messages_are_not_given_again(harness: Harness) -> None:
@@ -223,7 +238,9 @@ def test_records_can_grow() -> None:
     """I2: a field appended by a newer version is skipped; one that is missing has its default."""
     longer = bytes((1,)) + msgspec.msgpack.encode(["queue_purged", 7, "new"])
     assert records.decode(longer) == records.QueuePurged(7)
-    shorter = bytes((1,)) + msgspec.msgpack.encode(["session_advanced", "s", 1, [b"t", "h", 1, "a", 2], [1], 5])
+    shorter = bytes((1,)) + msgspec.msgpack.encode(
+        ["session_advanced", "s", 1, [b"t", "h", 1, "a", 2], [1], 5]
+    )
     assert records.decode(memoryview(shorter)) == records.SessionAdvanced(
         "s", 1, records.Holder(b"t", "h", 1, "a", 2), (1,), 5
     )

@@ -1,4 +1,4 @@
-"""Sessions: one lease, read as often as one likes, accepted only by a start that proves its batch."""
+"""Sessions: one lease, read as often as one likes, accepted by a start that proves its batch."""
 
 from dataclasses import replace
 
@@ -297,9 +297,7 @@ def test_chunks_follow_blocks(harness: Harness, monkeypatch: pytest.MonkeyPatch)
     assert harness.open("q", session="t").advance(0).chunks == (c.Chunk(1, 10),)
 
 
-def test_the_number_of_chunks_is_bounded(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_chunks_is_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """I6: a lease of very many blocks has larger chunks, not more."""
     monkeypatch.setattr("ackq.limits.LEASE_CHUNK_TARGET_BYTES", 1)
     monkeypatch.setattr("ackq.limits.MAX_LEASE_CHUNKS", 4)
@@ -332,9 +330,12 @@ def test_a_replay_attaches_to_exactly_the_lease(harness: Harness, reader: Reader
     reply = reader.attach(0, 4, holder=BOB)
     assert (reply.epoch, reply.chunks) == (2, chunks)
     assert harness.unacked("q") == 4
-    assert harness.decide(
-        c.Attach("s", reader.command.incarnation, BOB, 0, 4, incumbent_live=True)
-    ).records == ()
+    assert (
+        harness.decide(
+            c.Attach("s", reader.command.incarnation, BOB, 0, 4, incumbent_live=True)
+        ).records
+        == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -575,7 +576,7 @@ def test_the_number_of_sessions_is_bounded(
 
 def test_another_session_name_is_refused(reader: Reader) -> None:
     """S10: naming both."""
-    with pytest.raises(CheckpointMismatchError, match="session 's'.*names session 'mine'"):
+    with pytest.raises(CheckpointMismatchError, match=r"session 's'.*names session 'mine'"):
         reader.advance(0, session="mine")
 
 
@@ -609,9 +610,7 @@ def test_fewer_queues_are_refused_while_the_lease_holds_their_messages(
     assert reader.info().queues == ("q",)
 
 
-def test_a_queue_without_leased_messages_can_be_left_out(
-    harness: Harness, reader: Reader
-) -> None:
+def test_a_queue_without_leased_messages_can_be_left_out(harness: Harness, reader: Reader) -> None:
     """S10: nothing depends on it."""
     harness.declare("r")
     reader.advance(0, queues=("q", "r"))
@@ -691,7 +690,7 @@ def test_rows_put_back_by_the_run_do_not_keep_it_alive(harness: Harness, reader:
     assert second.advance(6, horizon=harness.core.sequence).end_tag == 10
 
 
-def test_what_the_session_holds_is_inside_the_horizon(harness: Harness, reader: Reader) -> None:
+def test_what_the_session_holds_is_inside_the_horizon(reader: Reader) -> None:
     """K5: an outstanding lease is given again, however old the horizon."""
     reader.advance(0, max_messages=4)
     assert reader.advance(0, horizon=1).end_tag == 4

@@ -193,7 +193,9 @@ def test_a_seal_compares_the_counts(harness: Harness) -> None:
     """K3: a stage that is not what its writer counted is not sealed."""
     harness.do(c.OpenStage(ID, "w", 1, "run"))
     harness.do(c.StageBlock(ID, "", routes(["q"]), 1, 10))
-    with pytest.raises(StageMismatchError, match="holds 1 rows with 10 bytes; its writer counted 2"):
+    with pytest.raises(
+        StageMismatchError, match="holds 1 rows with 10 bytes; its writer counted 2"
+    ):
         harness.do(c.SealStage(ID, 2, 20))
     harness.do(c.SealStage(ID, 1, 10))
     with pytest.raises(FencedError, match="was sealed"):
@@ -209,9 +211,7 @@ def test_a_stage_id_is_used_once(harness: Harness) -> None:
         harness.do(c.OpenStage(b"?" * 16, "", 1, "run"))
 
 
-def test_the_number_of_stages_is_bounded(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_stages_is_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """I6: a stage over the limit is refused with the limit."""
     monkeypatch.setattr("ackq_broker.core.staging.MAX_STAGES", 1)
     harness.stage("w", 1, ["q"], name="a")
@@ -222,7 +222,7 @@ def test_the_number_of_stages_is_bounded(
 def test_an_unroutable_row_fails_a_mandatory_stage(harness: Harness) -> None:
     """K4: with its exchange and key; nothing of the block is kept."""
     harness.do(c.OpenStage(ID, "w", 1, "run"))
-    with pytest.raises(UnroutableError, match="1 row of the batch.*routing key 'nowhere'"):
+    with pytest.raises(UnroutableError, match=r"1 row of the batch.*routing key 'nowhere'"):
         harness.do(c.StageBlock(ID, "", routes(["q", "nowhere"]), 2, 20))
     with pytest.raises(ExchangeNotFoundError):
         harness.do(c.StageBlock(ID, "gone", routes(["q"]), 1, 10))

@@ -72,7 +72,9 @@ def test_names_are_checked(harness: Harness, name: str, message: str) -> None:
         {"drop_on_limit": True},
     ],
 )
-def test_unsupported_properties_are_refused(harness: Harness, properties: dict[str, object]) -> None:
+def test_unsupported_properties_are_refused(
+    harness: Harness, properties: dict[str, object]
+) -> None:
     """Q3: a property that would have no effect is refused by name, never ignored."""
     (name,) = properties
     with pytest.raises(UnsupportedError, match=name):
@@ -85,15 +87,38 @@ def test_an_unknown_overflow_is_refused(harness: Harness) -> None:
         harness.declare("q", overflow="drop-tail")
 
 
-def test_the_number_of_queues_is_bounded(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_queues_is_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """I6: a declare over the limit says which limit."""
     monkeypatch.setattr("ackq.limits.MAX_QUEUES", 1)
     harness.declare("q")
     harness.declare("q")
     with pytest.raises(LimitError, match="1 queues"):
         harness.declare("r")
+
+
+def test_the_number_of_exchanges_and_bindings_is_bounded(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I6: what exists can still be declared and bound again at the limit."""
+    monkeypatch.setattr("ackq.limits.MAX_EXCHANGES", 1)
+    monkeypatch.setattr("ackq.limits.MAX_BINDINGS", 1)
+    harness.declare("q")
+    for _ in range(2):
+        harness.bind("x", "direct", q="k")
+    with pytest.raises(LimitError, match="1 exchanges"):
+        harness.do(c.DeclareExchange("y", "direct"))
+    with pytest.raises(LimitError, match="1 bindings"):
+        harness.do(c.Bind("x", "q", "other"))
+    harness.do(c.Unbind("x", "q", "k"))
+    assert harness.do(c.Bind("x", "q", "other")) is True
+
+
+def test_long_binding_keys_are_refused(harness: Harness) -> None:
+    """I6: as long as a routing key can be, and no longer."""
+    harness.declare("q")
+    harness.bind("x", "direct", q="k" * 255)
+    with pytest.raises(InvalidArgumentError, match="has 256 bytes"):
+        harness.do(c.Bind("x", "q", "k" * 256))
 
 
 def test_exchanges_are_declared_once(harness: Harness) -> None:

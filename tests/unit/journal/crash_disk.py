@@ -1,4 +1,5 @@
-"""A disk that forgets: it records every change, and shows what a power cut at any point could have left.
+"""A disk that forgets: it records every change, and shows what a power cut at any point could have
+left.
 
 Fault model. A power cut may come between any two changes, or during one. What was synced is there. Of what was written to
 a file since its last sync any set of 512-byte sectors may be there, changes of size may be or not, in any combination.
@@ -14,7 +15,9 @@ SECTOR = 512
 
 
 class RecordingDisk(Disk):
-    """Does everything for real, and keeps a list of what was done; `note` adds what the journal promised meanwhile."""
+    """Does everything for real, and keeps a list of what was done; `note` adds what the journal
+    promised meanwhile.
+    """
 
     def __init__(self):
         super().__init__(sync=False)
@@ -103,7 +106,9 @@ class Image:
             self._pending_names.append((kind, *what))
 
     def after_power_cut(self, chance):
-        """File contents by name, as one power cut could leave them; `chance` decides (a `random.Random`)."""
+        """File contents by name, as one power cut could leave them; `chance` decides (a
+        `random.Random`).
+        """
         share = chance.choice((0, 1, chance.random()))
         kept = [change for change in self._pending_names if chance.random() < share]
         names = _renamed(self._names, kept)

@@ -1,8 +1,11 @@
-"""What the journal tests share: an open journal with what it reported, and disks that can be held or fail."""
+"""What the journal tests share: an open journal with what it reported, and disks that can be held
+or fail.
+"""
 
 import threading
 from contextlib import contextmanager
 
+from ackq.errors import DamagedError
 from ackq_broker.journal import Entry, Journal
 from ackq_broker.journal.disk import Disk
 
@@ -21,8 +24,13 @@ class Running:
         self.journal, self.recovery = Journal.open(
             directory, on_synced=self._synced, on_failure=self._failed, **options
         )
-        self.records = list(self.recovery.records) if start else []
+        self.records = []
         if start:
+            try:
+                self.records = list(self.recovery.records)
+            except DamagedError:
+                self.journal.close()
+                raise
             self.journal.start()
 
     def _synced(self, sequence):
@@ -92,7 +100,9 @@ def segment_files(directory):
 
 
 class HeldDisk(Disk):
-    """A disk whose data syncs wait until they are let go, so that a test decides what is in a group."""
+    """A disk whose data syncs wait until they are let go, so that a test decides what is in a
+    group.
+    """
 
     def __init__(self):
         super().__init__(sync=False)
@@ -117,7 +127,7 @@ class HeldDisk(Disk):
         self.trace.append(("write", sum(memoryview(b).nbytes for b in buffers)))
         super().write(fd, buffers, offset)
 
-    def sync_data(self, fd):
+    def sync_data(self, fd):  # noqa: ARG002 - it only waits
         self.trace.append(("sync",))
         with self._lock:
             self._waiting = True
@@ -147,10 +157,10 @@ class FailingDisk(Disk):
             raise error
         super().write(fd, buffers, offset)
 
-    def sync_data(self, fd):
+    def sync_data(self, fd):  # noqa: ARG002 - it only fails
         self._check("sync_data")
 
-    def sync_file(self, fd):
+    def sync_file(self, fd):  # noqa: ARG002 - it only fails
         self._check("sync_file")
 
     def allocate(self, fd, size):
@@ -161,5 +171,5 @@ class FailingDisk(Disk):
         self._check("rename")
         super().rename(source, target)
 
-    def sync_directory(self, directory):
+    def sync_directory(self, directory):  # noqa: ARG002 - it only fails
         self._check("sync_directory")

@@ -7,8 +7,8 @@ import json
 import random
 
 import pytest
-from ackq.errors import DamagedError
 
+from ackq.errors import DamagedError
 from ackq_broker.journal import Entry, dump
 from tests.unit.journal.crash_disk import Image, RecordingDisk
 from tests.unit.journal.support import Running, block, block_bytes, recovered
@@ -18,7 +18,9 @@ OPTIONS = {"segment_bytes": 4096}
 
 
 class Service:
-    """A stand-in for the service: its state is the list of its records and the set of its live blocks."""
+    """A stand-in for the service: its state is the list of its records and the set of its live
+    blocks.
+    """
 
     def __init__(self, directory, disk):
         self.disk = disk
@@ -47,9 +49,7 @@ class Service:
         return [] if record[0] == "+" else [number]
 
     def append(self, *unit):
-        entries = [
-            Entry(r.encode(), *(block(int(r[1:]))[1:] if r[0] == "+" else ())) for r in unit
-        ]
+        entries = [Entry(r.encode(), *(block(int(r[1:]))[1:] if r[0] == "+" else ())) for r in unit]
         self.disk.note("appended", unit)
         freed = [number for record in unit for number in self.apply(record)]
         self.journal.append(entries)
@@ -63,7 +63,9 @@ class Service:
 
 
 def live(directory, disk):
-    """A life with group commits, new segments, frees, snapshots, deletions, compaction and a clean end."""
+    """A life with group commits, new segments, frees, snapshots, deletions, compaction and a clean
+    end.
+    """
     service = Service(directory, disk)
     for number in range(1, 8):
         service.append(f"+{number}")
@@ -80,6 +82,7 @@ def live(directory, disk):
     service.sync()
     # Compacts: one block of six lives in the segments so far; the second deletes what the first emptied.
     service.snapshot()
+    assert any("relocation" in line for line in dump(directory))
     service.append("+26", "-4")
     # Asked for before what it covers is synced.
     service.snapshot()
@@ -95,7 +98,9 @@ def live(directory, disk):
 
 
 def check(directory, notes, where, disk=None):
-    """What is recovered is a prefix of what was appended, in whole units, and holds everything reported synced."""
+    """What is recovered is a prefix of what was appended, in whole units, and holds everything
+    reported synced.
+    """
     units = [what[1] for what in notes if what[0] == "appended"]
     synced = max((what[1] for what in notes if what[0] == "synced"), default=0)
     service = Service(directory, disk or RecordingDisk())
@@ -132,7 +137,6 @@ def life(tmp_path_factory):
     directory = tmp_path_factory.mktemp("life") / "data"
     disk = RecordingDisk()
     live(directory, disk)
-    assert any("relocation" in line for line in dump(directory)), "the life has to meet compaction"
     return disk.changes
 
 
@@ -151,7 +155,9 @@ def test_the_life_has_everything(life):
 
 
 def test_power_cut_at_every_point(life, tmp_path):
-    """Q7: whatever instant the power goes and whatever the disk kept, everything reported synced is there."""
+    """Q7: whatever instant the power goes and whatever the disk kept, everything reported synced is
+    there.
+    """
     image = Image()
     for step, change in enumerate(life):
         image.apply(change)
@@ -184,7 +190,9 @@ def test_power_cut_during_recovery(life, tmp_path):
 
 
 def test_kill_at_every_point(life, tmp_path):
-    """Q7: SIGKILL alone leaves all that was written, synced or not; everything reported synced is there."""
+    """Q7: SIGKILL alone leaves all that was written, synced or not; everything reported synced is
+    there.
+    """
     image = Image()
     for step, change in enumerate(life):
         image.apply(change)

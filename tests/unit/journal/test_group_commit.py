@@ -4,9 +4,9 @@ import errno
 import threading
 
 import pytest
+
 from ackq import limits
 from ackq.errors import ClosedError, DiskFullError
-
 from ackq_broker.journal import Entry
 from ackq_broker.journal.format import GROUP_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.unit.journal.support import (
@@ -34,7 +34,9 @@ def group_bytes(*records):
 
 
 def test_what_arrives_during_a_sync_is_the_next_group(data):
-    """P4: group commit: many appends, one write and one sync; the next group only after the sync of the one before."""
+    """P4: group commit: many appends, one write and one sync; the next group only after the sync of
+    the one before.
+    """
     disk = HeldDisk()
     with opened(data, disk=disk) as running:
         disk.trace.clear()
@@ -94,13 +96,13 @@ def test_a_unit_is_never_split(data, monkeypatch):
         running.wait_synced(30)
         writes = [step[1] for step in disk.trace if step[0] == "write"]
 
-    assert writes[1:] == [
-        group_bytes(*[bytes(100)] * count) for count in (6, 20, 3)
-    ]
+    assert writes[1:] == [group_bytes(*[bytes(100)] * count) for count in (6, 20, 3)]
 
 
 def test_an_idle_log_is_closed_once(data):
-    """When nothing arrives for a while, one empty group proves the last records complete; not one after every group."""
+    """When nothing arrives for a while, one empty group proves the last records complete; not one
+    after every group.
+    """
     disk = HeldDisk()
     with opened(data, disk=disk, idle_close_s=0) as running:
         disk.trace.clear()
@@ -191,7 +193,9 @@ def test_more_buffers_than_one_writev_takes(data):
 
 
 def test_a_failed_sync_answers_nobody(data):
-    """P8: after a failed sync nothing is reported any more, not even what a later sync might have covered."""
+    """P8: after a failed sync nothing is reported any more, not even what a later sync might have
+    covered.
+    """
     disk = FailingDisk()
     with opened(data, disk=disk) as running:
         running.append(b"good")
@@ -207,7 +211,9 @@ def test_a_failed_sync_answers_nobody(data):
 
 
 def test_a_full_disk_in_the_middle_of_a_group(data):
-    """A group that was half written is not trusted: nothing of it is reported, and the next open cuts it."""
+    """A group that was half written is not trusted: nothing of it is reported, and the next open
+    cuts it.
+    """
     disk = FailingDisk()
     with opened(data, disk=disk) as running:
         running.append(b"good")

@@ -4,8 +4,8 @@ import shutil
 import tracemalloc
 
 import pytest
-from ackq.errors import DamagedError
 
+from ackq.errors import DamagedError
 from ackq_broker.journal import Entry
 from ackq_broker.journal.format import GROUP_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from tests.unit.journal.support import (
@@ -23,7 +23,9 @@ def data(tmp_path):
 
 
 def crashed(directory, *groups):
-    """A directory whose process was killed after the last of these groups, and where each group begins."""
+    """A directory whose process was killed after the last of these groups, and where each group
+    begins.
+    """
     with opened(directory) as running:
         log = running.journal._committer._log
         starts = []
@@ -101,7 +103,9 @@ def test_an_empty_block_and_no_block_differ(data):
 
 
 def test_a_torn_tail_is_cut_at_every_byte(data, tmp_path):
-    """P4: whatever part of an unsynced last group reached the disk, it is cut and what was synced is there."""
+    """P4: whatever part of an unsynced last group reached the disk, it is cut and what was synced
+    is there.
+    """
     path, (_, second, end) = crashed(data, [b"first"], [block(1, 90), b"tail"])
     content = path.read_bytes()
 
@@ -126,7 +130,9 @@ def test_a_flipped_bit_in_the_last_group_cuts_it(data, tmp_path):
 
 
 def test_lost_sectors_in_the_last_group_cut_it(data, tmp_path):
-    """P4: a disk may write the sectors of a group in any order, so later ones without earlier ones are a torn tail."""
+    """P4: a disk may write the sectors of a group in any order, so later ones without earlier ones
+    are a torn tail.
+    """
     path, (_, second, end) = crashed(data, [b"first"], [block(1, 2000)])
     content = path.read_bytes()
 
@@ -189,7 +195,9 @@ def test_the_empty_group_turns_the_last_group_into_an_earlier_one(data):
 
 
 def test_a_torn_group_proves_the_one_before_it(data):
-    """Group k+1 is begun only after group k is synced: any byte of it makes a bad bit in group k damage."""
+    """Group k+1 is begun only after group k is synced: any byte of it makes a bad bit in group k
+    damage.
+    """
     path, (first, second, _) = crashed(data, [b"first"], [b"second"])
     content = bytearray(path.read_bytes()[: second + 3])
     content[first + GROUP_HEADER_BYTES + 35] ^= 1
@@ -228,7 +236,9 @@ def test_a_damaged_segment_that_is_not_the_last_is_refused(data):
 
 
 def test_a_segment_cut_between_two_groups_is_refused(data):
-    """Segments fit together by group number and chain: a missing group is found even if nothing else is."""
+    """Segments fit together by group number and chain: a missing group is found even if nothing
+    else is.
+    """
     with opened(data) as running:
         running.append(block(1))
         start = running.journal._committer._log.position.offset
@@ -302,7 +312,9 @@ def test_start_needs_all_records_applied(data):
 
 
 def test_memory_of_recovery_is_bounded_by_a_group(data):
-    """Records are read as they are iterated: 100 groups of 100 kB never need more than a few of them."""
+    """Records are read as they are iterated: 100 groups of 100 kB never need more than a few of
+    them.
+    """
     with opened(data, segment_bytes=1 << 20) as running:
         for number in range(1, 101):
             running.append(block(number, 100_000))

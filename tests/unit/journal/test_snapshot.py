@@ -4,9 +4,9 @@ import errno
 import threading
 
 import pytest
+
 from ackq import limits
 from ackq.errors import BlockNotFoundError, DamagedError
-
 from ackq_broker.journal import Entry, dump
 from ackq_broker.journal.datadir import snapshot_name
 from ackq_broker.journal.snapshot import read
@@ -80,7 +80,9 @@ def test_a_snapshot_waits_for_the_sync(data):
 
 
 def test_a_snapshot_is_of_one_instant(data):
-    """A block that is freed after the snapshot was asked for is live in it, even if the disk was slow."""
+    """A block that is freed after the snapshot was asked for is live in it, even if the disk was
+    slow.
+    """
     disk = HeldDisk()
     with opened(data, disk=disk) as running:
         running.append(block(1))
@@ -119,6 +121,30 @@ def test_appends_go_on_beside_a_snapshot(data):
     assert recovered(data).records == [(2, b"two")]
 
 
+def test_a_second_snapshot_waits_for_the_first(data):
+    """A shutdown may ask for a snapshot while one is being written: both come, in order."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def failpoint(point):
+        if point == "before_snapshot_rename":
+            reached.set()
+            assert go_on.wait(TIMEOUT_S)
+
+    with opened(data, failpoint=failpoint) as running:
+        running.append(b"one")
+        first = running.journal.write_snapshot(b"first", 1)
+        assert reached.wait(TIMEOUT_S)
+        running.append(b"two")
+        second = running.journal.write_snapshot(b"second", 2)
+        assert not second.done()
+        go_on.set()
+        second.result(TIMEOUT_S)
+        assert first.done()
+
+    assert snapshots(data) == [snapshot_name(2)]
+    assert recovered(data).snapshot == b"second"
+
+
 def test_a_snapshot_that_cannot_be_written_changes_nothing(data):
     """P8: a full disk costs the new snapshot only: the old one stays, and the journal goes on."""
     disk = FailingDisk()
@@ -138,7 +164,9 @@ def test_a_snapshot_that_cannot_be_written_changes_nothing(data):
 
 
 def test_a_snapshot_whose_name_is_in_doubt_ends_the_process(data):
-    """When the directory cannot be synced it is not known which snapshot counts: nothing is deleted or answered."""
+    """When the directory cannot be synced it is not known which snapshot counts: nothing is deleted
+    or answered.
+    """
     disk = FailingDisk()
     with opened(data, disk=disk) as running:
         for number in range(1, 10):
@@ -230,7 +258,9 @@ def compacted(directory):
 
 
 def test_compaction_frees_mostly_dead_segments(data):
-    """Live blocks of a mostly dead segment are copied forward, and the segment goes with the next snapshot."""
+    """Live blocks of a mostly dead segment are copied forward, and the segment goes with the next
+    snapshot.
+    """
     live, before, after = compacted(data)
 
     assert len(before) > 10
@@ -266,7 +296,9 @@ def test_a_restart_between_copy_and_snapshot(data):
 
 
 def test_a_block_freed_during_its_copy_stays_free(data):
-    """A relocation of a block that nothing refers to any more does not bring it back, nor after a restart."""
+    """A relocation of a block that nothing refers to any more does not bring it back, nor after a
+    restart.
+    """
     disk = HeldDisk()
     with opened(data, disk=disk) as running:
         for number in range(1, 12):
@@ -310,7 +342,10 @@ def test_a_damaged_block_stops_no_compaction(data, caplog):
         running.journal.free_blocks(set(range(1, 12)) - {3})
         running.snapshot()
         assert path.exists()
-        assert f"compaction leaves segment 1 alone: block 3 is damaged on the disk: {path}" in caplog.text
+        assert (
+            f"compaction leaves segment 1 alone: block 3 is damaged on the disk: {path}"
+            in caplog.text
+        )
         with pytest.raises(DamagedError, match=f"{path} byte {place}"):
             running.journal.read_block(3)
 
@@ -326,11 +361,15 @@ def test_readers_outlive_their_segment(data):
         running.snapshot()
         assert not handle.path.exists()
         assert handle.path not in [h.path for h in running.journal._store._files._open.values()]
-        assert block_bytes(1) in handle.path.parent.joinpath(f"/proc/self/fd/{handle.fd}").read_bytes()
+        assert (
+            block_bytes(1) in handle.path.parent.joinpath(f"/proc/self/fd/{handle.fd}").read_bytes()
+        )
 
 
 def test_snapshots_are_due_by_bytes_written(data, monkeypatch):
-    """Snapshots bound recovery: they are due by what would have to be read again, also right after a start."""
+    """Snapshots bound recovery: they are due by what would have to be read again, also right after
+    a start.
+    """
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BYTES", 5000)
     with opened(data) as running:
         assert not running.journal.snapshot_due
@@ -358,22 +397,24 @@ def test_snapshots_are_due_by_bytes_freed(data, monkeypatch):
 
 
 def test_what_a_dead_process_did_not_delete_goes_at_open(data):
-    """A crash between a snapshot's name and the deletions it allows leaves files that the next open removes."""
+    """A crash between a snapshot's name and the deletions it allows leaves files that the next open
+    removes.
+    """
     calls = []
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     def failpoint(point):
         calls.append(point)
         if point == "before_segment_delete":
-            raise Stop
+            raise StopError
 
     with opened(data, failpoint=failpoint) as running:
         for number in range(1, 20):
             running.append(block(number))
         running.journal.free_blocks(range(1, 20))
-        with pytest.raises(Stop):
+        with pytest.raises(StopError):
             running.snapshot()
         assert calls[-2:] == ["after_snapshot_rename", "before_segment_delete"]
     assert len(segment_files(data)) > 3

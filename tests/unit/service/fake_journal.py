@@ -1,9 +1,9 @@
 """A journal that syncs when the test says so."""
 
+from ackq_broker.core.core import Core
 from ackq_broker.service.clock import BrokerClock
 from ackq_broker.service.disk import DiskWatch
 from ackq_broker.service.engine import Engine
-from ackq_broker.core.core import Core
 
 
 class FakeJournal:

@@ -33,7 +33,7 @@ def test_nobody_is_not_live(liveness):
 
 
 def test_attached_without_stream_is_live_for_a_heartbeat(liveness, clock):
-    """S3: between attach and the liveness stream, and after a broker start, a heartbeat is granted."""
+    """S3: a heartbeat is granted between attach and liveness stream, and after a broker start."""
     liveness.attached("i", b"a")
     clock.now += HEARTBEAT_S - 0.001
     assert liveness.live("i") is True

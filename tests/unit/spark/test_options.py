@@ -8,7 +8,9 @@ from ackq import limits
 from ackq.client.security import Security
 from ackq.errors import InvalidArgumentError, UnknownOptionError, UnsupportedError
 from ackq.spark import options
-from ackq.spark.options import Connection, Guarantee, SinkOptions, SourceOptions, SplitOptions, Use
+from ackq.spark.option_table import Use, check
+from ackq.spark.option_values import Guarantee
+from ackq.spark.options import Connection, SinkOptions, SourceOptions, SplitOptions
 
 BASE = {"endpoint": "broker:7070", "queue": "orders"}
 
@@ -122,7 +124,7 @@ def test_batch_write_options():
 def test_unknown_option_names_the_nearest(key, nearest):
     """An unknown option is an error that names the nearest known one."""
     with pytest.raises(UnknownOptionError) as caught:
-        options.check({**BASE, key: "1"})
+        check({**BASE, key: "1"})
     assert caught.value.fields == {"option": key, "nearest": nearest}
     assert str(caught.value) == f"There is no option '{key}'. Did you mean '{nearest}'?"
 
@@ -158,7 +160,7 @@ def test_sparks_own_keys_are_passed_over(key):
 def test_unreadable_value_names_option_value_and_form(key, value, part):
     """A value that its option does not take is refused whoever takes the option."""
     with pytest.raises(InvalidArgumentError) as caught:
-        options.check({**BASE, key: value})
+        check({**BASE, key: value})
     assert caught.value.fields["option"] == key
     assert f"'{value}'" in str(caught.value)
     assert part in str(caught.value)
@@ -169,7 +171,7 @@ def test_unreadable_value_names_option_value_and_form(key, value, part):
 )
 def test_sizes(text, expected):
     """Sizes have the units of Spark, powers of 1024."""
-    assert options.check({**BASE, "maxBytesPerTrigger": text})["maxBytesPerTrigger"] == expected
+    assert check({**BASE, "maxBytesPerTrigger": text})["maxBytesPerTrigger"] == expected
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_sizes(text, expected):
 )
 def test_durations(text, expected):
     """Durations carry their unit."""
-    assert options.check({**BASE, "maxTriggerDelay": text})["maxTriggerDelay"] == expected
+    assert check({**BASE, "maxTriggerDelay": text})["maxTriggerDelay"] == expected
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,17 @@ def test_fenced_holder_stops(make, session, advanced):
     assert len(session.asked) == 1
 
 
+def test_vanished_session_reopens_while_running(make, session, advanced):
+    """Without failOnDataLoss a session that goes while its query runs is opened anew too."""
+    session.answers.append(advanced(0))
+    reader = make(failOnDataLoss="false")
+    reader.latestOffset(START, MAX)
+    session.holds[0].fenced = SessionNotFoundError("Session 's' is gone.")
+    session.answers.extend([session.holds[0].fenced, advanced(0, incarnation="i2")])
+    assert reader.latestOffset(at(0), MAX) == at(0, "i2")
+    assert session.holds[1].of[1] == "i2"
+
+
 def test_held_session_is_reported(make, session):
     """K10: a second query on a live session fails with the holder's name."""
     session.answers.append(AlreadyHeldError("Session 's' is held by host a, process 9."))

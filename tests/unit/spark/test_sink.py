@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from ackq.client import Stage
 from ackq.errors import UnroutableError
 from ackq.spark import options, sink, task, upload
-from ackq.spark.options import Use
+from ackq.spark.option_table import Use
 from ackq.spark.sink import Published, Staged
 from ackq.spark.task import Task
 from ackq.spark.upload import Batch
@@ -41,7 +41,7 @@ class FakeClient:
     def __exit__(self, kind, error, trace):
         self.did.append("left" if kind is None else "abandoned")
 
-    def wait_ready(self, endpoint, timeout_s, *, security):
+    def wait_ready(self, endpoint, timeout_s, **_fields):
         self.did.append(("ready", endpoint, timeout_s))
 
     def write(self, batch, *, exchange, routing_key):

@@ -1,0 +1,110 @@
+"""Reads one option's text; a text that the option does not take is refused with what it takes.
+
+Each function takes the option's name, for the message, and its text.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Final
+
+from ackq.errors import InvalidArgumentError
+
+
+class Guarantee(Enum):
+    """What the sink promises (K3)."""
+
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+_UNITS_BYTES: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def reject(name: str, value: str, expected: str) -> InvalidArgumentError:
+    """The error for a value that its option does not take."""
+    return InvalidArgumentError(
+        f"Option '{name}' is '{value}'; it takes {expected}.", option=name, value=value
+    )
+
+
+def text(name: str, value: str) -> str:
+    """A text that is not empty."""
+    if not value.strip():
+        raise reject(name, value, "a value that is not empty")
+    return value.strip()
+
+
+def any_text(_name: str, value: str) -> str:
+    """A text, also an empty one."""
+    return value
+
+
+def endpoint(name: str, value: str) -> str:
+    """Where a broker listens."""
+    if re.fullmatch(r"unix:.+", value.strip()):
+        return value.strip()
+    host, _, port = value.strip().rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise reject(name, value, "the broker's host:port, for instance localhost:7070")
+    return value.strip()
+
+
+def names(name: str, value: str) -> tuple[str, ...]:
+    """Distinct names, separated by commas."""
+    names = tuple(part.strip() for part in value.split(","))
+    if not all(names) or len(set(names)) != len(names):
+        raise reject(name, value, "distinct queue names, separated by commas")
+    return names
+
+
+def flag(name: str, value: str) -> bool:
+    """A truth value."""
+    if value.strip().lower() not in {"true", "false"}:
+        raise reject(name, value, "true or false")
+    return value.strip().lower() == "true"
+
+
+def whole(name: str, value: str) -> int:
+    """A number that may be 0."""
+    if not re.fullmatch(r"[0-9]{1,18}", value.strip()):
+        raise reject(name, value, "a whole number, 0 or more")
+    return int(value)
+
+
+def count(name: str, value: str) -> int:
+    """A number that may not be 0."""
+    if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or not int(value):
+        raise reject(name, value, "a whole number, 1 or more")
+    return int(value)
+
+
+def size(name: str, value: str) -> int:
+    """Bytes; units are powers of 1024, as everywhere in Spark."""
+    found = re.fullmatch(r"([0-9]{1,15})\s*([kmgt]?)i?b?", value.strip().lower())
+    if not found or not int(found[1]):
+        raise reject(name, value, "a size, for instance 64k, 256m or 1g")
+    return int(found[1]) * _UNITS_BYTES[found[2]]
+
+
+def duration(name: str, value: str) -> int:
+    """Milliseconds; a number without a unit is refused: readers would guess different ones."""
+    found = re.fullmatch(r"([0-9]{1,12})\s*(ms|s|m|min|h|d)", value.strip().lower())
+    if not found:
+        raise reject(name, value, "a time with its unit, for instance 500ms, 30s, 15m or 2h")
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def duration_or_never(name: str, value: str) -> int:
+    """Milliseconds, or 0 for "never"."""
+    return 0 if value.strip().lower() == "never" else duration(name, value)
+
+
+def guarantee(name: str, value: str) -> Guarantee:
+    """What the sink promises."""
+    try:
+        return Guarantee(value.strip().lower())
+    except ValueError:
+        raise reject(name, value, "exactly-once or at-least-once") from None

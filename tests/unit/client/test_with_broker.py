@@ -1,0 +1,178 @@
+"""The client against the reference broker, also across restarts: P4, P7, P8, P10, S2, S3, K3."""
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+from ackq import errors
+from ackq.client import (
+    Admin,
+    Publisher,
+    Session,
+    StageWriter,
+    close_channels,
+    commit_batch,
+    holder,
+    wait_ready,
+)
+from ackq.v1 import sessions_pb2
+from ackq_broker import embedded
+
+SOON_S = 30
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with embedded(data=tmp_path / "data") as running:
+        yield running
+        close_channels()
+
+
+@pytest.fixture
+def admin(broker):
+    client = Admin(broker.endpoint)
+    client.declare_queue("orders")
+    return client
+
+
+def bodies(admin, queue="orders"):
+    return [
+        body
+        for batch in admin.browse(queue, columns=["body"])
+        for body in batch.column(0).to_pylist()
+    ]
+
+
+def lease(session, name="s", **fields):
+    """Opens a session on `orders` and leases what is ready."""
+    opening = session.advance(
+        sessions_pb2.AdvanceRequest(session=name, queues=["orders"], holder=holder())
+    )
+    request = sessions_pb2.AdvanceRequest(
+        session=name,
+        incarnation=opening.incarnation,
+        queues=["orders"],
+        holder=holder(),
+        wait_ms=100,
+        **fields,
+    )
+    return session.advance(request)
+
+
+def test_killed_broker_loses_and_doubles_nothing(broker, admin):
+    """P4, P10: SIGKILL in mid-publish: every message is confirmed and there once, in order."""
+    killed = threading.Event()
+
+    def kill(_):
+        if not killed.is_set():
+            killed.set()
+
+    with Publisher(broker.endpoint, routing_key="orders", window_messages=500) as out:
+        futures = [out.publish(f"{at}") for at in range(400)]
+        futures[0].add_done_callback(kill)
+        assert killed.wait(SOON_S)
+        broker.kill()
+        futures += [out.publish(f"{at}") for at in range(400, 450)]
+        broker.restart()
+        futures += [out.publish(f"{at}") for at in range(450, 2000)]
+    assert [each.result().number for each in futures] == list(range(1, 2001))
+    assert bodies(admin) == [b"%d" % at for at in range(2000)]
+
+
+def test_idle_publisher_survives_a_restart(broker, admin):
+    """P10: a cut while idle is nobody's failure; the next publish opens a new stream."""
+    with Publisher(broker.endpoint, routing_key="orders") as out:
+        out.publish(b"before").result(SOON_S)
+        broker.stop()
+        broker.restart()
+        assert out.publish(b"after").result(SOON_S).number == 2
+    assert bodies(admin) == [b"before", b"after"]
+
+
+def test_full_queue_nacks_with_the_reason(broker, admin):
+    """P8: the nacked message is in no queue, and the publisher goes on."""
+    admin.declare_queue("small", max_length=1)
+    with Publisher(broker.endpoint, routing_key="small") as out:
+        out.publish(b"first").result(SOON_S)
+        refused = out.publish(b"second")
+        with pytest.raises(errors.QueueFullError, match="small"):
+            refused.result(SOON_S)
+        admin.purge_queue("small")
+        out.publish(b"third").result(SOON_S)
+        with pytest.raises(errors.QueueFullError):
+            out.flush(SOON_S)
+    assert bodies(admin, "small") == [b"third"]
+
+
+def test_unroutable_message_is_returned(broker, admin):
+    """P7: with its reason and its content; the routable ones go their way."""
+    returned = []
+    table = pa.table({"body": ["a", "b", "c"], "routing_key": ["orders", "nowhere", "orders"]})
+    with Publisher(broker.endpoint, mandatory=True, on_return=returned.append) as out:
+        assert out.publish_batch(table).result(SOON_S) == 3
+    assert [each.numbers for each in returned] == [(2,)]
+    assert returned[0].messages.column("body").to_pylist() == [b"b"]
+    assert "No queue is bound" in str(returned[0].reason)
+    assert bodies(admin) == [b"a", b"c"]
+
+
+def test_fetch_outlives_a_killed_broker(broker, admin):
+    """S2: the same rows, from where the stream was cut."""
+    with Publisher(broker.endpoint, routing_key="orders") as out:
+        out.publish_batch(pa.table({"body": [bytes(1000)] * 20_000}))
+    session = Session(broker.endpoint)
+    leased = lease(session)
+    request = sessions_pb2.FetchRequest(
+        session="s",
+        incarnation=leased.incarnation,
+        epoch=leased.epoch,
+        after_tag=0,
+        last_tag=leased.end_tag,
+    )
+    batches = session.fetch(request, ["delivery_tag", "redelivered"])
+    tags = next(batches).column(0).to_pylist()
+    broker.kill()
+    broker.restart()
+    for batch in batches:
+        tags += batch.column(0).to_pylist()
+        assert not any(batch.column(1).to_pylist())
+    assert tags == list(range(1, 20_001))
+    assert admin.queue("orders").unacked == 20_000
+
+
+def test_taken_over_session_fences_its_holder(broker, admin):
+    """S3, S8: the old holder's stream says why it ended."""
+    with Publisher(broker.endpoint, routing_key="orders") as out:
+        out.publish(b"a")
+    session = Session(broker.endpoint)
+    leased = lease(session)
+    hold = session.hold("s", leased.incarnation, leased.epoch, holder().token)
+    assert admin.release_session("s", fence=True) == 1
+    hold._thread.join(SOON_S)
+    assert isinstance(hold.fenced, errors.AckqError)
+    hold.close()
+    assert admin.queue("orders").ready == 1
+
+
+def test_committed_stages_are_visible_together(broker, admin):
+    """K3: nothing before the commit, everything after it, once however often it is repeated."""
+    stages = []
+    for part in range(2):
+        with StageWriter(broker.endpoint, writer="w", batch_id=1, run_id="r") as out:
+            rows = pa.RecordBatch.from_pydict({"body": [f"{part}-{at}" for at in range(3)]})
+            out.write(rows, routing_key="orders")
+            stages.append(out.seal())
+    with StageWriter(broker.endpoint, writer="w", batch_id=1, run_id="r") as loser:
+        loser.write(pa.RecordBatch.from_pydict({"body": [b"lost"]}), routing_key="orders")
+    assert bodies(admin) == []
+    for repeated in (False, True):
+        done = commit_batch(
+            broker.endpoint, writer="w", batch_id=1, run_id="r", stages=stages[::-1]
+        )
+        assert (done.rows, done.repeated) == (6, repeated)
+    assert bodies(admin) == [b"1-0", b"1-1", b"1-2", b"0-0", b"0-1", b"0-2"]
+
+
+def test_wait_ready_sees_the_broker(broker):
+    wait_ready(broker.endpoint, SOON_S)

@@ -1,0 +1,260 @@
+"""The protocol by ordinary generated classes, as a client in any language would speak it."""
+
+import queue
+import secrets
+from contextlib import contextmanager
+
+import grpc
+
+from ackq import limits
+from ackq.errors import from_code
+from ackq.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    consuming_pb2_grpc,
+    messages_pb2,
+    publishing_pb2,
+    publishing_pb2_grpc,
+    sessions_pb2,
+    sessions_pb2_grpc,
+)
+from tests.unit.service.blocks import encoded, rows
+
+TIMEOUT_S = 20
+_OPTIONS = (
+    ("grpc.max_send_message_length", limits.MAX_FRAME_BYTES + limits.MIB),
+    ("grpc.max_receive_message_length", limits.MAX_FRAME_BYTES + limits.MIB),
+)
+
+
+def error_of(call_error):
+    """The `AckqError` that a failed call carries, and its gRPC status name."""
+    metadata = dict(call_error.trailing_metadata() or ())
+    detail = messages_pb2.ErrorDetail.FromString(metadata["ackq-error-bin"])
+    return from_code(detail.code, detail.message, dict(detail.fields)), call_error.code().name
+
+
+class Client:
+    """A channel to a broker with all stubs."""
+
+    def __init__(self, endpoint):
+        self.channel = grpc.insecure_channel(endpoint, options=_OPTIONS)
+        self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
+        self.publishing = publishing_pb2_grpc.PublishingServiceStub(self.channel)
+        self.sessions = sessions_pb2_grpc.SessionsServiceStub(self.channel)
+        self.consuming = consuming_pb2_grpc.ConsumingServiceStub(self.channel)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.channel.close()
+
+    # --- queues ---
+
+    def declare(self, name="q", **properties):
+        properties = {"durable": True, **properties}
+        return self.admin.DeclareQueue(
+            admin_pb2.DeclareQueueRequest(
+                queue=name, properties=admin_pb2.QueueProperties(**properties)
+            ),
+            timeout=TIMEOUT_S,
+        )
+
+    def queue(self, name="q"):
+        request = admin_pb2.ListQueuesRequest(queue=name)
+        (info,) = self.admin.ListQueues(request, timeout=TIMEOUT_S).queues
+        return info
+
+    def browse(self, name="q", **fields):
+        """The bodies of a browse, and the frames' headers."""
+        frames = list(
+            self.admin.Browse(admin_pb2.BrowseRequest(queue=name, **fields), timeout=TIMEOUT_S)
+        )
+        return bodies(frames), [frame.header for frame in frames]
+
+    # --- publishing ---
+
+    @contextmanager
+    def publisher(self, publisher_id=None, *, resume=False):
+        """A publish stream in confirm mode, opened."""
+        stream = PublishCall(self, publisher_id or secrets.token_bytes(16), resume=resume)
+        try:
+            yield stream
+        finally:
+            stream.call.cancel()
+
+    def publish(self, *messages, queue="q"):
+        """Publishes bodies on a stream of their own and waits for their confirms."""
+        with self.publisher() as stream:
+            stream.publish(1, *messages, routing_key=queue)
+            assert stream.confirmed(len(messages)) == set(range(1, len(messages) + 1))
+
+    # --- sessions ---
+
+    def advance(self, reader, **fields):
+        return self.sessions.Advance(
+            sessions_pb2.AdvanceRequest(
+                **{"session": "s", "holder": reader, "queues": ["q"], **fields}
+            ),
+            timeout=TIMEOUT_S,
+        )
+
+    def open(self, reader, **fields):
+        """Opens a session and leases everything; returns its incarnation and the lease."""
+        incarnation = self.advance(reader, **fields).incarnation
+        return incarnation, self.advance(reader, incarnation=incarnation, **fields)
+
+    def fetch(self, advanced, after_tag, last_tag, **fields):
+        """The bodies of a fetch, and the frames' headers."""
+        frames = list(
+            self.sessions.Fetch(
+                sessions_pb2.FetchRequest(
+                    session=advanced.session,
+                    incarnation=advanced.incarnation,
+                    epoch=advanced.epoch,
+                    after_tag=after_tag,
+                    last_tag=last_tag,
+                    **fields,
+                ),
+                timeout=TIMEOUT_S,
+            )
+        )
+        return bodies(frames), [frame.header for frame in frames]
+
+    def session(self, name="s"):
+        request = sessions_pb2.ListSessionsRequest(session=name)
+        (info,) = self.sessions.ListSessions(request, timeout=TIMEOUT_S).sessions
+        return info
+
+    # --- writer batches ---
+
+    def stage(self, *frames, stage_id, writer="w", batch_id=0, run_id="r", seal=None, **opening):
+        """Uploads bodies, one frame each list, all to queue `q`; the answers of the stream."""
+        requests = [
+            publishing_pb2.StageHeader(
+                open=publishing_pb2.StageOpen(
+                    stage_id=stage_id, writer=writer, batch_id=batch_id, run_id=run_id, **opening
+                )
+            ),
+            *(
+                publishing_pb2.StageHeader(data=publishing_pb2.StageData(rows=len(f)))
+                for f in frames
+            ),
+        ]
+        blocks = [b"", *(encoded(body=list(f), routing_key="q") for f in frames)]
+        if seal is not None:
+            requests.append(
+                publishing_pb2.StageHeader(
+                    seal=publishing_pb2.StageSeal(rows=seal[0], payload_bytes=seal[1])
+                )
+            )
+            blocks.append(b"")
+        return list(
+            self.publishing.Stage(
+                iter(
+                    publishing_pb2.StageRequest(header=header, block=block)
+                    for header, block in zip(requests, blocks, strict=True)
+                ),
+                timeout=TIMEOUT_S,
+            )
+        )
+
+    def commit(self, *stages, writer="w", batch_id=0, run_id="r", execution_id=""):
+        return self.publishing.CommitBatch(
+            publishing_pb2.CommitBatchRequest(
+                writer=writer,
+                batch_id=batch_id,
+                run_id=run_id,
+                execution_id=execution_id,
+                stages=[
+                    publishing_pb2.StageReference(stage_id=i, rows=rows, payload_bytes=size)
+                    for i, rows, size in stages
+                ],
+            ),
+            timeout=TIMEOUT_S,
+        )
+
+
+class PublishCall:
+    """One publish stream: requests are sent as the test says, answers are read one by one."""
+
+    def __init__(self, client, publisher_id, *, resume=False, mode=1):
+        self.publisher_id = publisher_id
+        self._requests = queue.Queue()
+        self._answered = set()
+        opening = publishing_pb2.PublishOpen(publisher_id=publisher_id, mode=mode, resume=resume)
+        self.send(publishing_pb2.PublishHeader(lowest_unanswered=1, open=opening))
+        self.call = client.publishing.Publish(
+            iter(self._requests.get, None), timeout=TIMEOUT_S, wait_for_ready=True
+        )
+        self.opened = self.answer().opened
+
+    def send(self, header, block=b""):
+        self._requests.put(publishing_pb2.PublishRequest(header=header, block=block))
+
+    def half_close(self):
+        self._requests.put(None)
+
+    def publish(self, first, *messages, lowest=1, exchange="", mandatory=False, **columns):
+        """One frame of bodies, numbered from `first`."""
+        self.send_data(
+            first,
+            len(messages),
+            encoded(body=list(messages), **columns),
+            lowest=lowest,
+            exchange=exchange,
+            mandatory=mandatory,
+        )
+
+    def send_data(self, first, count, block, *, lowest=1, **fields):
+        data = publishing_pb2.PublishData(first_number=first, rows=count, **fields)
+        self.send(publishing_pb2.PublishHeader(lowest_unanswered=lowest, data=data), block)
+
+    def probe(self, first, last):
+        probe = publishing_pb2.PublishProbe(first_number=first, last_number=last)
+        self.send(publishing_pb2.PublishHeader(lowest_unanswered=1, probe=probe))
+
+    def answer(self):
+        """The next answer's header; a return's block is kept in `returned_block`."""
+        response = next(self.call)
+        if response.block:
+            self.returned_block = response.block
+        nack = response.header.nack
+        self._answered.update(range(nack.first_number, nack.last_number + 1))
+        return response.header
+
+    def confirmed(self, count, first=1):
+        """Reads confirms until `count` numbers from `first` are confirmed; nothing else may come."""
+        numbers = set()
+        while len(numbers) < count:
+            confirm = self.answer().confirm
+            assert confirm.last_number
+            low = first if confirm.multiple else confirm.first_number
+            new = set(range(low, confirm.last_number + 1)) - self._answered
+            assert new
+            self._answered |= new
+            numbers |= new
+        return numbers
+
+
+def holder(name="reader", token=None):
+    """A reader process with a random token."""
+    return sessions_pb2.Holder(
+        token=token or secrets.token_bytes(16), host="host", pid=1, application=name
+    )
+
+
+def bodies(frames):
+    """The bodies of data frames, in order."""
+    return [body for frame in frames for body in rows(frame.block)["body"]]
+
+
+def tags(headers):
+    """The tags (or positions) that frame headers name, in order."""
+    return [
+        first + row
+        for header in headers
+        for first, count in zip(header.first_tag, header.rows, strict=True)
+        for row in range(count)
+    ]
