@@ -303,8 +303,8 @@ class Streamed:
 def follow(query: StreamingQuery) -> Streamed:
     """Wait for the end of a query, with a line per micro-batch; an interrupt stops the query first.
 
-    Meanwhile the first interrupt is only noted: one that is raised within a call to the JVM cuts the
-    connection that is needed to stop the query.
+    Meanwhile the first interrupt is only noted: one that is raised within a call to the JVM cuts
+    the connection that is needed to stop the query.
 
     Raises:
         StreamingQueryException: The query failed.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import flights
+import pyarrow as pa
 import pytest
 
 import ackq_broker
@@ -51,9 +53,19 @@ def test_a_table_of_flights_becomes_messages(last_line: LastLine, scratch: Path)
     assert list(scratch.iterdir()) == []
 
 
-def test_messages_go_to_a_table_and_back_to_a_queue_once(last_line: LastLine, tmp_path: Path):
-    """K3, K12: jobs on a broker of others; what was done with a checkpoint is not done again."""
-    table, inward, outward = (tmp_path / name for name in ("table", "inward", "outward"))
+class Broker(NamedTuple):
+    """A broker that the job does not own, with an empty queue, and a table made from its flights."""
+
+    endpoint: str
+    admin: Admin
+    queue: str
+    table: Path
+
+
+@pytest.fixture
+def served(last_line: LastLine, tmp_path: Path) -> Iterator[Broker]:
+    """K1: the job streams the queue of a running broker into a table."""
+    table = tmp_path / "table"
     with (
         ackq_broker.embedded(data=tmp_path / "broker") as broker,
         Admin(broker.endpoint) as admin,
@@ -61,20 +73,43 @@ def test_messages_go_to_a_table_and_back_to_a_queue_once(last_line: LastLine, tm
         data = flights.load(1_000)
         flights.declare(admin, data)
         flights.publish(broker.endpoint, data)
-        store = ("queue_to_delta.py", "--endpoint", broker.endpoint, "--queue", flights.QUEUE)
-        store += ("--table", table, "--checkpoint", inward, "--json-schema", flights.JSON_SCHEMA)
-        assert last_line(*store) == (
+        line = last_line(
+            "queue_to_delta.py",
+            *("--endpoint", broker.endpoint, "--queue", flights.QUEUE, "--table", table),
+            *("--checkpoint", tmp_path / "in", "--json-schema", flights.JSON_SCHEMA),
+        )
+        assert line == (
             "read=1000 replayed=0 delta_rows=1000 accepted=1000 ready=0 unacked=0 duplicates=0 OK"
         )
         admin.declare_queue("again")
-        publish = ("delta_to_queue.py", "--endpoint", broker.endpoint, "--queue", "again")
-        publish += ("--table", table, "--message-id-column", "message_id")
-        streamed = (*publish, "--checkpoint", outward)
-        assert last_line(*streamed) == "rows=1000 published=1000 unconfirmed=0 OK"
-        assert last_line(*streamed) == "rows=0 published=0 unconfirmed=0 OK"
-        batch = (*publish, "--batch", "--option", "txnAppId=test", "--option", "txnVersion=1")
-        assert last_line(*batch) == "rows=1000 published=1000 unconfirmed=0 OK"
-        assert last_line(*batch) == "rows=1000 published=0 unconfirmed=0 OK"
+        yield Broker(broker.endpoint, admin, "again", table)
+
+
+def test_a_table_is_streamed_to_the_queue_of_a_running_broker(
+    served: Broker, last_line: LastLine, tmp_path: Path
+):
+    """K3: every row is one message, with the columns that were named."""
+    line = last_line(
+        "delta_to_queue.py",
+        *("--endpoint", served.endpoint, "--table", served.table, "--queue", served.queue),
+        *("--checkpoint", tmp_path / "out", "--message-id-column", "message_id"),
+        *("--body-column", "tailnum"),
+    )
+    assert line == "rows=1000 published=1000 unconfirmed=0 OK"
+    rows = pa.Table.from_batches(served.admin.browse(served.queue))
+    assert len(rows["message_id"].unique()) == 1_000
+    assert "N14228" in rows["body"].cast("string").to_pylist()
+
+
+def test_a_batch_is_published_once(served: Broker, last_line: LastLine):
+    """K12: the same application id and version again publishes nothing."""
+    batch = (
+        "delta_to_queue.py",
+        *("--endpoint", served.endpoint, "--table", served.table, "--queue", served.queue),
+        *("--batch", "--option", "txnAppId=test", "--option", "txnVersion=1"),
+    )
+    assert last_line(*batch) == "rows=1000 published=1000 unconfirmed=0 OK"
+    assert last_line(*batch) == "rows=1000 published=0 unconfirmed=0 OK"
 
 
 def test_a_missing_queue_is_told_in_one_line(start: Start, scratch: Path, tmp_path: Path):

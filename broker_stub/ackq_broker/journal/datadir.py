@@ -135,7 +135,7 @@ class DataDirectory:
             if version > FORMAT_VERSION:
                 raise UnsupportedError(
                     f"data directory {self.path} has journal format {version}, this program knows "
-                    f"formats up to {FORMAT_VERSION}: start it with the newer version that wrote it",
+                    f"formats up to {FORMAT_VERSION}: start it with the version that wrote it",
                     directory=self.path,
                     format=version,
                 )

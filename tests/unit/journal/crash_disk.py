@@ -1,9 +1,9 @@
 """A disk that forgets: it records every change, and shows what a power cut at any point could have
 left.
 
-Fault model. A power cut may come between any two changes, or during one. What was synced is there. Of what was written to
-a file since its last sync any set of 512-byte sectors may be there, changes of size may be or not, in any combination.
-So may any of the changes of names since the last sync of the directory, each as a whole.
+Fault model. A power cut may come between any two changes, or during one. What was synced is there.
+Of what was written to a file since its last sync any set of 512-byte sectors may be there, and any of
+its changes of size. So may any of the changes of names since the last sync of the directory.
 """
 
 import itertools
@@ -89,7 +89,7 @@ class Image:
             self.notes.append(tuple(what))
         elif kind == "create":
             name, inode = what
-            # Not the inode itself: a file may have that of a deleted one, whose content is still of interest.
+            # Not the inode itself: a new file may have that of a deleted one, which may come back.
             file = self._by_inode[inode] = next(self._numbers)
             self._synced[file], self._pending[file] = b"", []
             self._pending_names.append(("name", name, file))

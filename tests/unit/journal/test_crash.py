@@ -1,6 +1,7 @@
 """Power cuts at every point of a journal's life, on a disk that keeps nothing but what was synced.
 
-`crash_disk` states the fault model. After each cut the journal has to open, and to have everything it promised before.
+`crash_disk` states the fault model. After each cut the journal has to open, and to have everything
+it promised before.
 """
 
 import json
@@ -13,7 +14,7 @@ from ackq_broker.journal import Entry, dump
 from tests.unit.journal.crash_disk import Image, RecordingDisk
 from tests.unit.journal.support import Running, block, block_bytes, recovered
 
-IMAGES_PER_POINT = 4
+IMAGES_PER_POINT = 2
 OPTIONS = {"segment_bytes": 4096}
 
 
@@ -80,7 +81,7 @@ def live(directory, disk):
         service.sync()
     service.append(*[f"-{number}" for number in range(10, 24) if number % 6])
     service.sync()
-    # Compacts: one block of six lives in the segments so far; the second deletes what the first emptied.
+    # One block in six lives in the segments so far: this compacts, the next deletes them.
     service.snapshot()
     assert any("relocation" in line for line in dump(directory))
     service.append("+26", "-4")
@@ -203,7 +204,7 @@ def test_kill_at_every_point(life, tmp_path):
 
 @pytest.mark.parametrize("kind", ["sync", "sync_directory"])
 def test_the_model_has_teeth(life, tmp_path, kind):
-    """A journal that left out its syncs, of files or of the directory, would fail the test above."""
+    """A journal that left out its syncs, of files or of the directory, fails the tests above."""
     image = Image()
     for change in life:
         if change[0] != kind:

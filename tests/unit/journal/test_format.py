@@ -49,7 +49,7 @@ def segment():
 
 
 def golden(name):
-    """The bytes of a golden file: hexadecimal, blanks and lines do not count, # begins a comment."""
+    """The bytes of a golden file: hexadecimal, blanks do not count, # begins a comment."""
     lines = (GOLDEN / name).read_text(encoding="ascii").splitlines()
     return bytes.fromhex("".join(line.partition("#")[0] for line in lines))
 

@@ -306,9 +306,9 @@ def test_start_needs_all_records_applied(data):
     """A service cannot begin to write on a state that it has not folded."""
     with opened(data) as running:
         running.append(b"one", b"two")
-    with opened(data, start=False) as running:
-        with pytest.raises(AssertionError, match="before all records were applied"):
-            running.journal.start()
+    expected = pytest.raises(AssertionError, match="before all records were applied")
+    with opened(data, start=False) as running, expected:
+        running.journal.start()
 
 
 def test_memory_of_recovery_is_bounded_by_a_group(data):

@@ -221,7 +221,7 @@ def test_dead_segments_go(data):
 
 
 def test_an_old_lease_keeps_its_segment(data):
-    """S7: a block that is leased for ever stays readable through snapshots, deletions and restarts."""
+    """S7: a block leased for ever stays readable through snapshots, deletions and restarts."""
     with opened(data) as running:
         for number in range(1, 6):
             running.append(block(number))
@@ -385,7 +385,7 @@ def test_snapshots_are_due_by_bytes_written(data, monkeypatch):
 
 
 def test_snapshots_are_due_by_bytes_freed(data, monkeypatch):
-    """A consumer that drains a backlog writes little, and its disk has to come back all the same."""
+    """A consumer that drains a backlog writes little, and its disk has to come back too."""
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BYTES", 5000)
     with opened(data) as running:
         for number in range(1, 20):

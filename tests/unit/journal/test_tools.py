@@ -219,7 +219,7 @@ def test_a_block_that_rots_behind_a_snapshot(behind_snapshot):
 
 
 def test_a_segment_missing_behind_a_snapshot(behind_snapshot):
-    """Live blocks in a segment that is gone are lost; repair makes the journal open without them."""
+    """Live blocks in a segment that is gone are lost; repair makes the journal open without."""
     gone = segment_files(behind_snapshot)[0]
     gone.unlink()
     with pytest.raises(DamagedError, match=f"{gone.name} byte 0: the file is missing"):
