@@ -1,8 +1,8 @@
 """A Spark driver program that a crash test starts, kills and starts again.
 
-It moves one queue into a Delta table or a second queue, and can be slowed, made to fail a task once, or made to kill
-itself (JVM included) at a named point of the micro-batch protocol. The ledger it prints at the end is read back from
-where the rows went.
+It moves one queue into a Delta table or a second queue, and can be slowed, made to fail a task
+once, or made to kill itself (JVM included) at a named point of the micro-batch protocol. The ledger
+it prints at the end is read back from where the rows went.
 """
 
 import argparse

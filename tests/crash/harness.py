@@ -1,4 +1,4 @@
-"""What crash tests share: filling a queue, running the driver program, and the ledger of where each message went."""
+"""What crash tests share: filling a queue, running the driver program, and the ledger of messages."""
 
 import json
 import os
@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
+
 from ackq.client import Admin, Publisher
 
 DRIVER = Path(__file__).with_name("driver.py")
@@ -79,7 +80,7 @@ class Driver:
             )
 
     def run(self, **more):
-        """Run it to its end and return (exit status, ledger of the Delta table if it printed one)."""
+        """Run it to its end; returns (exit status, ledger of the Delta table if it printed one)."""
         process = self.start(**more)
         try:
             status = process.wait(SPARK_TIMEOUT_S)

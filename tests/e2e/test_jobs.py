@@ -54,7 +54,7 @@ def test_a_table_of_flights_becomes_messages(last_line: LastLine, scratch: Path)
 
 
 class Broker(NamedTuple):
-    """A broker that the job does not own, with an empty queue, and a table made from its flights."""
+    """A broker that the job does not own, with an empty queue, and a table of its flights."""
 
     endpoint: str
     admin: Admin

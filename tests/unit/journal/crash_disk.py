@@ -2,8 +2,8 @@
 left.
 
 Fault model. A power cut may come between any two changes, or during one. What was synced is there.
-Of what was written to a file since its last sync any set of 512-byte sectors may be there, and any of
-its changes of size. So may any of the changes of names since the last sync of the directory.
+Of what was written to a file since its last sync any set of 512-byte sectors may be there, and any
+of its changes of size. So may any of the changes of names since the last sync of the directory.
 """
 
 import itertools

@@ -225,7 +225,7 @@ class PublishCall:
         return response.header
 
     def confirmed(self, count, first=1):
-        """Reads confirms until `count` numbers from `first` are confirmed; nothing else may come."""
+        """Reads confirms until `count` numbers from `first` have one; nothing else may come."""
         numbers = set()
         while len(numbers) < count:
             confirm = self.answer().confirm
