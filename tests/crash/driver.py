@@ -34,6 +34,9 @@ def arguments():
     parser.add_argument("--row-delay-ms", type=float, default=0)
     parser.add_argument("--fail-once", action="store_true", help="fail every task's first attempt")
     parser.add_argument(
+        "--trace", type=Path, help="note the ids that each batch reads in this file"
+    )
+    parser.add_argument(
         "--die-in-batch", type=int, help="SIGKILL between offsets/N and commits/N of this batch"
     )
     return parser.parse_args()
@@ -58,14 +61,18 @@ def session(args):
 
 
 def disturb(args):
-    """A pass-through over Arrow batches that is slow, or fails first attempts."""
-    delay_s, fail = args.row_delay_ms / 1000, args.fail_once
+    """A pass-through over Arrow batches: slow, failing first attempts, noting what it saw."""
+    delay_s, fail, trace = args.row_delay_ms / 1000, args.fail_once, args.trace
 
     def through(batches):
         if fail and TaskContext.get().attemptNumber() == 0:
             raise RuntimeError("first attempts fail in this test")
         for batch in batches:
             time.sleep(delay_s * batch.num_rows)
+            if trace:
+                number = TaskContext.get().getLocalProperty("streaming.sql.batchId")
+                with trace.open("a") as file:
+                    file.write(f"{number} {json.dumps(batch['message_id'].to_pylist())}\n")
             yield batch
 
     return through
@@ -96,7 +103,7 @@ def main():
         .load()
         .select("body", "message_id")
     )
-    if args.row_delay_ms or args.fail_once:
+    if args.row_delay_ms or args.fail_once or args.trace:
         rows = rows.mapInArrow(disturb(args), rows.schema)
     writer = rows.writeStream.option("checkpointLocation", str(args.checkpoint))
     writer = writer.trigger(availableNow=True).outputMode("append")

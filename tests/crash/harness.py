@@ -1,4 +1,4 @@
-"""What crash tests share: filling a queue, running the driver program, and the ledger of messages."""
+"""What crash tests share: filling a queue, running the driver program, the ledger of messages."""
 
 import json
 import os
@@ -69,6 +69,8 @@ class Driver:
             flags += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
         self.runs += 1
         self.log = self.folder / f"driver-{self.runs}.log"
+        self.trace = self.folder / f"trace-{self.runs}.txt"
+        flags += ["--trace", str(self.trace)]
         with self.log.open("wb") as out:
             return subprocess.Popen(
                 [sys.executable, str(DRIVER), *self.base, *flags],
@@ -100,6 +102,15 @@ class Driver:
         """Batch ids in the commit log."""
         commits = self.folder / "checkpoint" / "commits"
         return sorted(int(path.name) for path in commits.glob("[0-9]*"))
+
+    def read_ids(self, batch):
+        """The ids that a batch read, sorted, from the trace of the last run, if it has one."""
+        if not self.trace.exists():
+            return []
+        lines = (line.split(" ", 1) for line in self.trace.read_text().splitlines())
+        return sorted(
+            name for number, text in lines if int(number) == batch for name in json.loads(text)
+        )
 
     def forget_last_commit(self):
         """Delete the last file of the commit log, checksum included; returns its batch id."""

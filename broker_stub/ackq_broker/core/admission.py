@@ -40,7 +40,7 @@ def overflowing(queue: Queue, rows: BitMap, size: BlockSize) -> BitMap:
     if properties.max_length:
         room = min(room, properties.max_length - queue.messages - queue.staged)
     if properties.max_bytes and size.payload_bytes:
-        left = properties.max_bytes - queue.placements.payload_bytes - queue.staged_bytes
+        left = properties.max_bytes - queue.payload_bytes - queue.staged_bytes
         room = min(room, left * size.rows // size.payload_bytes)
     if room >= len(rows):
         return BitMap()
@@ -54,7 +54,7 @@ def queue_full(queue: Queue) -> QueueFullError:
         f"{queue.messages + queue.staged} of {properties.max_length} messages"
         if properties.max_length
         else "",
-        f"{queue.placements.payload_bytes + queue.staged_bytes} of {properties.max_bytes} bytes"
+        f"{queue.payload_bytes + queue.staged_bytes} of {properties.max_bytes} bytes"
         if properties.max_bytes
         else "",
     ]
@@ -80,7 +80,7 @@ def head_drops(queue: Queue, parts: list[Part]) -> Drop | None:
     if properties.max_length:
         dropped = queue.messages + messages - properties.max_length
     if properties.max_bytes:
-        excess = queue.placements.payload_bytes + added - properties.max_bytes
+        excess = queue.payload_bytes + added - properties.max_bytes
         dropped = max(dropped, _messages_of(queue, excess, messages, added))
     dropped = min(dropped, len(queue.ready) + messages)
     return Drop(queue.queue_id, dropped) if dropped > 0 else None

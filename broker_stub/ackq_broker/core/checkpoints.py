@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ackq.errors import CheckpointMismatchError, LeaseHeldError
 from ackq_broker.core.names import counted
-from ackq_broker.core.state import Session
+from ackq_broker.core.state import Lease, Session
 
 _REMEDY = "Use the newest checkpoint of this query, or start with a new checkpoint and session."
 _OLDER_THAN_ACCEPTED = (
@@ -42,10 +42,16 @@ def accepts(session: Session, start_tag: int) -> bool:
     )
 
 
-def check_replay(session: Session, start_tag: int, end_tag: int) -> None:
-    """S2: refuses a replay of tags that are not the whole lease: CheckpointMismatchError."""
+def replayed(session: Session, start_tag: int, end_tag: int) -> Lease | None:
+    """S2: the lease whose tags a replay names: the outstanding one or the kept one, each whole.
+
+    None when there is nothing to read again. Raises CheckpointMismatchError.
+    """
     if (start_tag, end_tag) == (session.floor, session.end):
-        return
+        return session.lease
+    kept = session.kept
+    if kept is not None and (start_tag, end_tag) == (kept.floor, session.floor):
+        return kept
     if start_tag < session.floor:
         cause = f"everything up to tag {session.floor} was accepted: {_OLDER_THAN_ACCEPTED}"
     elif end_tag > session.end:
@@ -63,10 +69,16 @@ def check_replay(session: Session, start_tag: int, end_tag: int) -> None:
     )
 
 
-def check_fetch(session: Session, after_tag: int, last_tag: int) -> None:
-    """S2: refuses a range that is not inside the outstanding lease: CheckpointMismatchError."""
+def fetched(session: Session, after_tag: int, last_tag: int) -> Lease | None:
+    """S2: the lease that a range lies in, outstanding or kept; None when nothing is leased.
+
+    Raises CheckpointMismatchError.
+    """
     if session.floor <= after_tag <= last_tag <= session.end:
-        return
+        return session.lease
+    kept = session.kept
+    if kept is not None and kept.floor <= after_tag <= last_tag <= session.floor:
+        return kept
     raise CheckpointMismatchError(
         f"The tags ({after_tag}, {last_tag}] are not inside the outstanding lease "
         f"({session.floor}, {session.end}] of session '{session.name}': the batch they belong to "

@@ -395,6 +395,8 @@ class Advanced(NamedTuple):
 class Attach:
     """Reply: `Attached`. Attaches for a replay of exactly (start_tag, end_tag].
 
+    That is the outstanding lease, or the one accepted last while it is kept (K2).
+
     Errors as `Advance`.
     """
 

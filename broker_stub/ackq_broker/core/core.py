@@ -169,8 +169,8 @@ class Core:
         Raises:
             FencedError: The epoch is over; names the present holder (S3).
             SessionNotFoundError: The incarnation is unknown or ended.
-            CheckpointMismatchError: The range is not inside the lease, or the session has another
-                name (S10).
+            CheckpointMismatchError: The range is inside neither the outstanding lease nor the kept
+                one, or the session has another name (S10).
         """
         return queries.fetch(self._state, session, incarnation, epoch, after_tag, last_tag)
 

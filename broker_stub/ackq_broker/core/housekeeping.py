@@ -18,10 +18,7 @@ _SECOND_US: Final = 1_000_000
 
 def start(state: State, command: commands.Start, now_us: int) -> Decision:
     """Q7: the first command of a process: what was transient is gone."""
-    vanished = sum(
-        queue.placements.transient_live() if queue.properties.durable else queue.messages
-        for queue in state.queues.values()
-    )
+    vanished = sum(len(_gone(queue) - queue.kept) for queue in state.queues.values())
     return Decision((records.Started(command.history_id, now_us),), commands.Started(vanished))
 
 
@@ -47,7 +44,7 @@ def apply_started(state: State, sequence: int, record: records.Started) -> None:
 
 
 def housekeep(state: State, command: commands.Housekeep, now_us: int) -> Decision:
-    """P10, K3, S9: drops what is past its retention.
+    """P10, K2, K3, S9: drops what is past its retention.
 
     An unproven session that holds a lease stays: under Trigger.Once a checkpoint may name it and
     come back next week.
@@ -77,9 +74,17 @@ def housekeep(state: State, command: commands.Housekeep, now_us: int) -> Decisio
             and now_us - session.opened_us > limits.UNPROVEN_RETENTION_S * _SECOND_US
         )
     )
-    if not (publishers or stages or unproven):
+    replays = tuple(
+        sorted(
+            session.name
+            for session in state.sessions.values()
+            if session.kept is not None
+            and now_us - session.kept.accepted_us > limits.REPLAY_RETENTION_S * _SECOND_US
+        )
+    )
+    if not (publishers or stages or unproven or replays):
         return Decision()
-    return Decision((records.Expired(publishers, stages, unproven, now_us),))
+    return Decision((records.Expired(publishers, stages, unproven, now_us, replays),))
 
 
 def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
@@ -87,6 +92,8 @@ def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
     for publisher_id in record.publishers:
         del state.publishers[publisher_id]
     staging.drop_stages(state, record.stages)
+    for name in record.replays:
+        sessions.let_go(state, state.sessions[name])
     for name in record.sessions:
         how = "forgotten, because no checkpoint came back with it in time,"
         sessions.end(state, state.sessions[name], sequence, how, record.at_us)
@@ -94,16 +101,14 @@ def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
 
 def _gone(queue: Queue) -> BitMap64:
     """The messages of a queue that a restart takes."""
-    present = queue.ready | queue.unacked
+    present = queue.ready | queue.unacked | queue.kept
     return present & queue.placements.transient() if queue.properties.durable else present
 
 
 def _make_holes(state: State, vanished: dict[int, BitMap64]) -> None:
     """S5: the tags of messages that are gone become holes for ever."""
     for session in state.sessions.values():
-        lease = session.lease
-        if lease is None:
-            continue
-        for segment in lease.segments:
-            if vanished.get(segment.queue_id):
-                lease.holes |= segment.tags(vanished[segment.queue_id])
+        for lease in filter(None, (session.lease, session.kept)):
+            for segment in lease.segments:
+                if vanished.get(segment.queue_id):
+                    lease.holes |= segment.tags(vanished[segment.queue_id])

@@ -214,19 +214,32 @@ class Placements:
             sizes.append(hit.page.sizes(counts)[present])
         return np.concatenate(ranks), np.concatenate(sizes)
 
-    def browse_chunks(self, target_bytes: int, most: int) -> tuple[BrowseChunk, ...]:
-        """The queue cut along runs into at most `most` pieces of about `target_bytes` or more."""
-        present = [page.rows[page.column("live") > 0] for page in self._pages]
-        if not present:
+    def size(self, positions: BitMap64) -> int:
+        """Payload bytes of these positions; runs cut pro rata."""
+        return sum(int(hit.page.sizes(hit.counts).sum()) for hit in self._hits(positions))
+
+    def browse_chunks(
+        self, positions: BitMap64, target_bytes: int, most: int
+    ) -> tuple[BrowseChunk, ...]:
+        """These positions cut along runs into at most `most` pieces of about `target_bytes`."""
+        if not positions:
             return ()
-        rows = np.concatenate(present)
-        ends = merge(np.cumsum(rows["bytes"]), target_bytes, most)
+        runs = []
+        for hit in self._hits(positions):
+            firsts, counts = hit.page.column("first"), hit.counts
+            lasts = firsts + hit.page.column("count") - 1
+            columns = np.stack((firsts, lasts, counts, hit.page.sizes(counts)))
+            runs.append(columns[:, counts > 0])
+        first, last, rows, sizes = np.concatenate(runs, axis=1)
+        ends = merge(np.cumsum(sizes), target_bytes, most)
         begins = np.concatenate(([0], ends[:-1] + 1))
-        messages = np.add.reduceat(rows["live"], begins)
-        sizes = np.add.reduceat(rows["bytes"], begins)
-        last = rows["first"] + rows["count"] - 1
-        columns = (rows["first"][begins], last[ends], messages, sizes)
-        return tuple(BrowseChunk(*row) for row in zip(*(c.tolist() for c in columns), strict=True))
+        chunks = (
+            first[begins],
+            last[ends],
+            np.add.reduceat(rows, begins),
+            np.add.reduceat(sizes, begins),
+        )
+        return tuple(BrowseChunk(*row) for row in zip(*(c.tolist() for c in chunks), strict=True))
 
     def published_us(self, position: int) -> int:
         """When a present position became visible."""
@@ -251,10 +264,6 @@ class Placements:
             for first, count in zip(rows["first"].tolist(), rows["count"].tolist(), strict=True):
                 found.add_range(first, first + count)
         return found
-
-    def transient_live(self) -> int:
-        """How many positions a restart would take."""
-        return sum(int(page.column("live")[~page.column("durable")].sum()) for page in self._pages)
 
     def block_ids(self) -> list[int]:
         """The block of every run."""

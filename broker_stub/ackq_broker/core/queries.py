@@ -32,16 +32,16 @@ def fetch(
     Raises:
         FencedError: The epoch is over (S3).
         SessionNotFoundError: The incarnation is unknown or ended.
-        CheckpointMismatchError: The range is not inside the lease, or the session has another name
-            (S10).
+        CheckpointMismatchError: The range is inside neither the outstanding lease nor the kept
+            one, or the session has another name (S10).
     """
     session = holding.find(state, name, incarnation)
     holding.check_epoch(session, epoch)
-    checkpoints.check_fetch(session, after_tag, last_tag)
+    lease = checkpoints.fetched(session, after_tag, last_tag)
     found: list[Piece] = []
-    if session.lease is not None:
-        for segment in session.lease.segments:
-            found += _fetch_segment(state, segment, session.lease.holes, after_tag, last_tag)
+    if lease is not None:
+        for segment in lease.segments:
+            found += _fetch_segment(state, segment, lease.holes, after_tag, last_tag)
     return found
 
 
@@ -66,8 +66,9 @@ def _fetch_segment(
 
 def plan_browse(state: State, name: str) -> tuple[BrowseChunk, ...]:
     """Q5: where a queue can be cut for a parallel browse; raises QueueNotFoundError."""
-    return queue_named(state, name).placements.browse_chunks(
-        limits.LEASE_CHUNK_TARGET_BYTES, limits.MAX_LEASE_CHUNKS
+    queue = queue_named(state, name)
+    return queue.placements.browse_chunks(
+        queue.ready | queue.unacked, limits.LEASE_CHUNK_TARGET_BYTES, limits.MAX_LEASE_CHUNKS
     )
 
 
@@ -106,7 +107,7 @@ def _queue_info(queue: Queue) -> QueueInfo:
         ready=len(queue.ready),
         unacked=len(queue.unacked),
         staged=queue.staged,
-        payload_bytes=queue.placements.payload_bytes,
+        payload_bytes=queue.payload_bytes,
         oldest_us=queue.oldest_us(),
         sessions=tuple(sorted(queue.sessions)),
         published=queue.published,

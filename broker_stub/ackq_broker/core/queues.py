@@ -1,6 +1,6 @@
-"""A queue: which of its positions are ready, and which unacked.
+"""A queue: which of its positions are ready, which unacked, and which kept for a replay.
 
-Invariant: every placed position is exactly one of the two until it is gone (I4).
+Invariant: every placed position is exactly one of the three until it is gone (I4).
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ class Queue:
         deleted: Its name is gone, and it stays only for the bodies that are still leased (Q4).
         deliveries: For n >= 1, the positions that were delivered n times and put back; all others
             never were (C7).
+        kept: Accepted and gone for everyone but the session that may replay them (K2); no count of
+            messages or bytes has them.
         requeued: What was put back, with the sequence of the record that did so (K5).
         staged: Rows that writers have staged for this queue; `staged_bytes` is their payload (K3).
         published: Messages ever placed; `accepted`: messages ever accepted.
@@ -33,6 +35,7 @@ class Queue:
         "bindings",
         "deleted",
         "deliveries",
+        "kept",
         "name",
         "next_position",
         "placements",
@@ -55,6 +58,7 @@ class Queue:
         self.next_position = 1
         self.ready = BitMap64()
         self.unacked = BitMap64()
+        self.kept = BitMap64()
         self.placements = Placements()
         self.deliveries: dict[int, BitMap64] = {}
         self.requeued: list[tuple[int, BitMap64]] = []
@@ -68,7 +72,17 @@ class Queue:
     @property
     def messages(self) -> int:
         """Ready and unacked messages."""
-        return self.placements.live
+        return len(self.ready) + len(self.unacked)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Payload of the ready and unacked messages; runs cut pro rata."""
+        return self.placements.payload_bytes - self.placements.size(self.kept)
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing is left, not even for a replay."""
+        return not self.placements.live
 
     @property
     def in_use(self) -> bool:
@@ -103,11 +117,18 @@ class Queue:
             self.requeued.append((sequence, positions.copy()))
         self._check()
 
-    def settle(self, positions: BitMap64) -> BitMap64:
-        """Accepted messages go; gives the blocks that lost their run."""
+    def accept(self, positions: BitMap64) -> None:
+        """Unacked messages are done with; they stay for a replay until they are let go."""
         assert positions.issubset(self.unacked)
         self.unacked -= positions
+        self.kept |= positions
         self.accepted += len(positions)
+        self._check()
+
+    def let_go(self, positions: BitMap64) -> BitMap64:
+        """No replay can come any more; gives the blocks that lost their run."""
+        assert positions.issubset(self.kept)
+        self.kept -= positions
         return self._remove(positions)
 
     def drop(self, positions: BitMap64) -> BitMap64:
@@ -118,9 +139,10 @@ class Queue:
         return self._remove(positions)
 
     def vanish(self, positions: BitMap64) -> BitMap64:
-        """A restart takes messages, ready or unacked (Q7); gives the blocks that lost their run."""
+        """A restart takes messages of any state (Q7); gives the blocks that lost their run."""
         self.ready -= positions
         self.unacked -= positions
+        self.kept -= positions
         self._forget_requeued(positions)
         return self._remove(positions)
 
@@ -185,7 +207,9 @@ class Queue:
             self.requeued = [(sequence, entry) for sequence, entry in rest if entry]
 
     def _check(self) -> None:
-        """I4: no message is both ready and unacked, none is neither."""
+        """I4: every message is in exactly one state."""
         assert self.ready.isdisjoint(self.unacked)
-        assert len(self.ready) + len(self.unacked) == self.placements.live
+        assert self.kept.isdisjoint(self.ready)
+        assert self.kept.isdisjoint(self.unacked)
+        assert self.messages + len(self.kept) == self.placements.live
         assert self.placements.payload_bytes >= 0

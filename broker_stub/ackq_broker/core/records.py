@@ -252,12 +252,13 @@ class Started(Record, frozen=True, tag="started"):
 
 
 class Expired(Record, frozen=True, tag="expired"):
-    """What was past its retention is gone."""
+    """What was past its retention is gone; `replays` names the sessions whose kept lease is."""
 
     publishers: tuple[bytes, ...]
     stages: tuple[bytes, ...]
     sessions: tuple[str, ...]
     at_us: int
+    replays: tuple[str, ...] = ()
 
 
 _AnyRecord = (

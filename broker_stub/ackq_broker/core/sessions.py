@@ -85,7 +85,7 @@ def apply_session_advanced(state: State, _sequence: int, record: records.Session
     session.proven = True
     attaches = _attaches(session, record)
     if record.accepted:
-        _settle(state, session)
+        _accept(state, session, record.at_us)
     if record.epoch != session.epoch:
         assert record.epoch == session.epoch + 1
         session.epoch = record.epoch
@@ -97,13 +97,13 @@ def apply_session_advanced(state: State, _sequence: int, record: records.Session
 
 
 def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
-    """S2: attaches for a replay of exactly the outstanding lease; leases and accepts nothing."""
+    """S2: attaches for a replay of the outstanding or the kept lease; changes neither."""
     session = holding.find(state, command.session, command.incarnation)
     holding.check_free(session, command.holder.token, incumbent_live=command.incumbent_live)
-    checkpoints.check_replay(session, command.start_tag, command.end_tag)
+    lease = checkpoints.replayed(session, command.start_tag, command.end_tag)
     holder, epoch = holding.claim(session, command.holder, now_us)
     record = records.SessionAdvanced(session.name, epoch, holder, session.queue_ids, now_us)
-    parts = session.lease.segments if session.lease is not None else ()
+    parts = lease.segments if lease is not None else ()
     reply = Attached(epoch, leases.chunks(state, parts), _attaches(session, record))
     changes = epoch != session.epoch or not session.proven
     return Decision((record,) if changes else (), reply)
@@ -191,6 +191,7 @@ def apply_session_released(state: State, sequence: int, record: records.SessionR
 
 def end(state: State, session: Session, sequence: int, how: str, at_us: int) -> None:
     """Puts a session's lease back and refuses its incarnation from then on."""
+    let_go(state, session)
     for queue_id, positions in session.held().items():
         queue = state.queues[queue_id]
         queue.requeue(positions, sequence)
@@ -255,15 +256,26 @@ def _lease(state: State, session: Session, taken: tuple[Taken, ...], at_us: int)
     assert session.end > session.floor
 
 
-def _settle(state: State, session: Session) -> None:
-    """The whole lease is accepted; holes have nothing to accept."""
+def _accept(state: State, session: Session, at_us: int) -> None:
+    """The whole lease is accepted and kept; holes have nothing to accept."""
     assert session.lease is not None
+    let_go(state, session)
     for queue_id, positions in session.held().items():
-        queue = state.queues[queue_id]
-        state.blocks.release(queue.settle(positions))
-        forget_if_drained(state, queue)
-    session.lease = None
+        state.queues[queue_id].accept(positions)
+    session.kept, session.lease = session.lease, None
+    session.kept.accepted_us = at_us
     session.floor = session.end
+
+
+def let_go(state: State, session: Session) -> None:
+    """The kept lease can not be replayed any more: its messages are gone for good."""
+    if session.kept is None:
+        return
+    for queue_id, positions in session.kept.held().items():
+        queue = state.queues[queue_id]
+        state.blocks.release(queue.let_go(positions))
+        forget_if_drained(state, queue)
+    session.kept = None
 
 
 def _attaches(session: Session, record: records.SessionAdvanced) -> int:

@@ -35,6 +35,7 @@ class _QueueImage(msgspec.Struct, frozen=True):
     next_position: int
     ready: BitMap64
     unacked: BitMap64
+    kept: BitMap64
     runs: bytes
     scattered: tuple[tuple[int, BitMap], ...]
     deliveries: tuple[tuple[int, BitMap64], ...]
@@ -134,6 +135,7 @@ def _queue_image(queue: Queue) -> _QueueImage:
         next_position=queue.next_position,
         ready=queue.ready,
         unacked=queue.unacked,
+        kept=queue.kept,
         runs=runs,
         scattered=scattered,
         deliveries=tuple(sorted(queue.deliveries.items())),
@@ -149,6 +151,7 @@ def _queue(image: _QueueImage) -> Queue:
     queue.next_position = image.next_position
     queue.ready = image.ready
     queue.unacked = image.unacked
+    queue.kept = image.kept
     queue.placements = Placements.load(image.runs, image.scattered)
     queue.deliveries = dict(image.deliveries)
     queue.requeued = list(image.requeued)

@@ -100,18 +100,37 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct):
-    """An outstanding lease (S1): only `holes`, tags without a message, and `attaches` change."""
+    """Tags given to a session, and the messages behind them, which never change (S1).
+
+    Attributes:
+        holes: Tags without a message; they only grow.
+        attaches: How many holders it has had.
+        accepted_us: When it was accepted; 0 while it is outstanding.
+    """
 
     segments: tuple[Segment, ...]
     leased_us: int
     holes: BitMap64 = msgspec.field(default_factory=BitMap64)
     attaches: int = 1
+    accepted_us: int = 0
+
+    @property
+    def floor(self) -> int:
+        """The tag before the first."""
+        return self.segments[0].first_tag - 1
+
+    def held(self) -> dict[int, BitMap64]:
+        """Its messages by queue id, holes left out."""
+        found = ((part.queue_id, part.present(self.holes)) for part in self.segments)
+        return {queue_id: positions for queue_id, positions in found if positions}
 
 
 class Session(msgspec.Struct):
     """A durable consumer: tags up to `floor` are accepted, (floor, end] is its lease (S1).
 
     Attributes:
+        kept: The lease accepted last, still readable: the commit entry that proved its batch may
+            be lost with the machine that wrote it, and then that batch is run again (K2).
         turn: How many leases were made: which queue comes first changes with it.
         proven: A start that names the incarnation has come back (S9).
     """
@@ -127,13 +146,11 @@ class Session(msgspec.Struct):
     end: int = 0
     lease: Lease | None = None
     turn: int = 0
+    kept: Lease | None = None
 
     def held(self) -> dict[int, BitMap64]:
         """The messages of the outstanding lease by queue id, holes left out."""
-        if self.lease is None:
-            return {}
-        found = ((s.queue_id, s.present(self.lease.holes)) for s in self.lease.segments)
-        return {queue_id: positions for queue_id, positions in found if positions}
+        return self.lease.held() if self.lease is not None else {}
 
 
 class Ended(msgspec.Struct, frozen=True):

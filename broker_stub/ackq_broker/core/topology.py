@@ -111,8 +111,8 @@ def detach_queue(state: State, queue: Queue) -> None:
 
 
 def forget_if_drained(state: State, queue: Queue) -> None:
-    """A deleted queue ends with its last leased message."""
-    if queue.deleted and not queue.messages:
+    """A deleted queue ends with its last leased or kept message."""
+    if queue.deleted and queue.drained:
         del state.queues[queue.queue_id]
 
 

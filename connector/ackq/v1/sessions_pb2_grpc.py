@@ -91,7 +91,7 @@ class SessionsServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Attach(self, request, context):
-        """Attaches for a replay of exactly the outstanding lease; leases and accepts nothing.
+        """Attaches for a replay of exactly the outstanding lease, or of the one accepted last; leases and accepts nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -106,7 +106,7 @@ class SessionsServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request, context):
-        """Reads a sub-range of the outstanding lease; any number of times, from anywhere (S2).
+        """Reads a sub-range of the outstanding lease, or of the one accepted last; any number of times, from anywhere (S2).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -31,11 +31,12 @@ class Message:
 
 @dataclass
 class Batch:
-    """A session of the model: what it holds, and the rows as they were first read."""
+    """A session of the model: what it holds and held last, and the rows as first read."""
 
     reader: Reader
     floor: int = 0
     lease: list[tuple[str, Message]] = field(default_factory=list)
+    kept: list[tuple[str, Message]] = field(default_factory=list)
 
     @property
     def end(self) -> int:
@@ -54,7 +55,6 @@ class CoreMachine(RuleBasedStateMachine):
         self.published: dict[int, tuple[str, bool]] = {}
         self.stages: dict[str, tuple[c.StageRef, list[str]]] = {}
         self.batch_id = 0
-        self.settled: list[str] = []
 
     # --- publishing and writing ---
 
@@ -117,8 +117,8 @@ class CoreMachine(RuleBasedStateMachine):
         if newcomer:
             token = self.harness.now_us.to_bytes(16, "little")
             session.reader.command = replace(session.reader.command, holder=c.HolderInfo(token))
-        for _, message in session.lease:
-            self.settled.append(message.label)
+        if session.lease:
+            session.kept = session.lease
         floor = session.end
         for queue in self.queues:
             self.queues[queue] = [m for m in self.queues[queue] if m.owner != name]
@@ -135,14 +135,17 @@ class CoreMachine(RuleBasedStateMachine):
                 session.lease.append((piece.queue, message))
 
     @precondition(lambda self: self.sessions)
-    @rule(data=st.data())
-    def replay(self, data: st.DataObject) -> None:
-        """S1, S2: the same tags give the same rows and counts; what vanished is left out."""
+    @rule(data=st.data(), kept=st.booleans())
+    def replay(self, data: st.DataObject, *, kept: bool) -> None:
+        """S1, S2, K2: the same tags give the same rows and counts; what vanished is left out."""
         name = data.draw(st.sampled_from(sorted(self.sessions)))
         session = self.sessions[name]
-        session.reader.attach(session.floor, session.end)
-        after = data.draw(st.integers(session.floor, session.end))
-        last = data.draw(st.integers(after, session.end))
+        lease = session.kept if kept else session.lease
+        floor = session.floor - len(lease) if kept else session.floor
+        end = floor + len(lease)
+        session.reader.attach(floor, end)
+        after = data.draw(st.integers(floor, end))
+        last = data.draw(st.integers(after, end))
         found = []
         for piece in session.reader.pieces(after, last):
             tags = [
@@ -153,7 +156,7 @@ class CoreMachine(RuleBasedStateMachine):
             found += zip(tags, self.harness.read([piece]), strict=True)
         assert found == [
             ((tag, message.deliveries + 1), message.label)
-            for tag, (_, message) in enumerate(session.lease, session.floor + 1)
+            for tag, (_, message) in enumerate(lease, floor + 1)
             if after < tag <= last and message.owner
         ]
 
@@ -182,7 +185,8 @@ class CoreMachine(RuleBasedStateMachine):
         """Q7: transient messages go, wherever they are; nothing else does."""
         gone = [m for queue in self.queues.values() for m in queue if not m.persistent]
         assert self.harness.restart() == len(gone)
-        for message in gone:
+        kept = [m for s in self.sessions.values() for _, m in s.kept if not m.persistent]
+        for message in gone + kept:
             message.owner = ""
         for name in QUEUES:
             self.queues[name] = [m for m in self.queues[name] if m.persistent]
@@ -205,6 +209,7 @@ class CoreMachine(RuleBasedStateMachine):
     def live_blocks_are_those_with_messages(self) -> None:
         """I4: a block lives exactly as long as a queue or a stage needs it."""
         needed = {m.label for queue in self.queues.values() for m in queue}
+        needed |= {m.label for s in self.sessions.values() for _, m in s.kept if m.owner}
         needed |= {f"{name}0" for name, (_, keys) in self.stages.items() if keys}
         blocks = {block for (block, _), label in self.harness.labels.items() if label in needed}
         assert set(self.harness.core.live_blocks()) == blocks

@@ -124,7 +124,7 @@ def test_a_restart_takes_what_is_transient(harness: Harness) -> None:
 
 
 def test_a_deleted_queue_with_leased_messages_survives_a_restart(harness: Harness) -> None:
-    """Q4, Q7: its bodies are read and accepted, while a queue of its name is another one."""
+    """Q4, Q7: its bodies are read and given back, while a queue of its name is another one."""
     harness.declare("q", "r")
     block = harness.publish_to("q", 2).block_id
     reader = harness.open("q", "r")
@@ -135,6 +135,8 @@ def test_a_deleted_queue_with_leased_messages_survives_a_restart(harness: Harnes
     assert reader.fetch(0, 2) == labels(1, 2)
     assert harness.browse("q") == []
     reader.advance(2, queues=("r",))
+    assert harness.core.drain_dead_blocks() == []
+    harness.do(c.ReleaseSession("s"))
     assert harness.core.drain_dead_blocks() == [block]
 
 

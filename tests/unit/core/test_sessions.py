@@ -67,10 +67,11 @@ def test_a_lease_survives_a_restart(harness: Harness, reader: Reader) -> None:
     assert reader.advance(0).end_tag == 6
 
 
-@pytest.mark.parametrize(("after", "last"), [(3, 9), (5, 9), (9, 8), (0, 4)])
+@pytest.mark.parametrize(("after", "last"), [(3, 9), (5, 9), (9, 8), (1, 3), (3, 6)])
 def test_a_fetch_outside_the_lease_is_refused(reader: Reader, after: int, last: int) -> None:
-    """S2: only the outstanding lease can be read, and the refusal names it."""
-    reader.advance(0, max_messages=4)
+    """S2: only the outstanding and the kept lease can be read, and the refusal names the first."""
+    reader.advance(0, max_messages=2)
+    reader.advance(2, max_messages=2)
     reader.advance(4, max_messages=4)
     with pytest.raises(CheckpointMismatchError, match=r"outstanding lease \(4, 8\]"):
         reader.fetch(after, last)
@@ -175,15 +176,21 @@ def test_an_outstanding_lease_is_given_again_whatever_the_limit(
 
 
 def test_a_start_at_the_end_accepts(harness: Harness, reader: Reader) -> None:
-    """S4: start = end > floor accepts the lease; its messages and then their block are gone."""
+    """S4: start = end > floor accepts the lease; its messages are gone, and one accept later their
+    block.
+    """
     reader.advance(0, max_messages=4)
     reader.advance(4, max_messages=4)
     assert harness.core.queues("q")[0].accepted == 4
     assert harness.browse("q") == labels(5, 10)
     reader.advance(8)
     reader.advance(10)
-    assert harness.core.drain_dead_blocks() == [1]
     assert harness.core.queues("q")[0].accepted == 10
+    harness.publish_to("q", 1)
+    reader.advance(10)
+    assert harness.core.drain_dead_blocks() == []
+    reader.advance(11)
+    assert harness.core.drain_dead_blocks() == [1]
 
 
 def test_an_accept_can_be_repeated(harness: Harness, reader: Reader) -> None:
@@ -341,7 +348,9 @@ def test_a_replay_attaches_to_exactly_the_lease(harness: Harness, reader: Reader
 @pytest.mark.parametrize(
     ("start", "end", "message"),
     [
-        (0, 4, "older than what was accepted"),
+        (0, 2, "older than what was accepted"),
+        (3, 4, "older than what was accepted"),
+        (2, 8, "older than what was accepted"),
         (4, 9, "broker is older than the checkpoint"),
         (4, 7, r"lease is \(4, 8\]"),
         (6, 8, r"lease is \(4, 8\]"),
@@ -351,10 +360,100 @@ def test_a_replay_of_other_tags_is_refused(
     reader: Reader, start: int, end: int, message: str
 ) -> None:
     """S2, S4: with the tags and the cause."""
-    reader.advance(0, max_messages=4)
+    reader.advance(0, max_messages=2)
+    reader.advance(2, max_messages=2)
     reader.advance(4, max_messages=4)
     with pytest.raises(CheckpointMismatchError, match=message):
         reader.attach(start, end)
+
+
+# --- K2: the lease accepted last, kept for a batch whose commit entry is lost ---
+
+
+def test_the_lease_accepted_last_can_be_read_again(harness: Harness, reader: Reader) -> None:
+    """K2: after the accept the same tags give the same rows, and then the session goes on."""
+    chunks = reader.advance(0, max_messages=4).chunks
+    before = reader.pieces(0, 4)
+    reader.advance(4, max_messages=4)
+    assert reader.attach(0, 4).chunks == chunks
+    assert reader.pieces(0, 4) == before
+    assert reader.fetch(1, 3) == labels(2, 3)
+    assert reader.attach(4, 8).chunks == reader.reply.chunks
+    assert reader.advance(4).end_tag == 8
+    assert harness.unacked("q") == 4
+
+
+def test_a_new_process_can_read_the_kept_lease(harness: Harness, reader: Reader) -> None:
+    """K2, S3, Q7: across a restart of the broker too, and under a new epoch."""
+    reader.advance(0)
+    reader.advance(10)
+    harness.restart()
+    assert reader.attach(0, 10, holder=BOB).epoch == 2
+    assert harness.read(reader.pieces(0, 10, epoch=2)) == labels(1, 10)
+    with pytest.raises(FencedError):
+        reader.fetch(0, 10)
+
+
+def test_a_kept_lease_is_in_no_count(harness: Harness, reader: Reader) -> None:
+    """K1, K2: to all but its session an accepted message is gone."""
+    reader.advance(0, max_messages=4)
+    reader.advance(4, max_messages=2)
+    (info,) = harness.core.queues("q")
+    assert (info.ready, info.unacked, info.payload_bytes) == (4, 2, 60)
+    assert harness.browse("q") == labels(5, 10)
+    assert harness.core.plan_browse("q") == (c.BrowseChunk(1, 10, 6, 60),)
+    assert harness.do(c.PurgeQueue("q")) == 4
+    reader.advance(6)
+    assert harness.core.plan_browse("q") == ()
+    assert harness.do(c.DeleteQueue("q", force=True)) == c.DeletedQueue(0, 0)
+    assert reader.fetch(4, 6) == labels(5, 6)
+
+
+def test_a_kept_lease_takes_no_room(harness: Harness) -> None:
+    """K2, Q3: a bounded queue has the room of what was accepted."""
+    harness.declare("q", max_length=3, max_bytes=30, overflow="reject-publish")
+    harness.publish_to("q", 3)
+    reader = harness.open("q")
+    reader.advance(0)
+    assert list(harness.publish_to("q", 1).confirmed) == []
+    reader.advance(3)
+    assert list(harness.publish_to("q", 4).confirmed) == [5, 6, 7]
+
+
+@pytest.mark.parametrize("how", ["accept", "release", "replace", "retention"])
+def test_a_kept_lease_ends(harness: Harness, reader: Reader, how: str) -> None:
+    """K2, S9: with the next accept, with its session, and at the latest after a week."""
+    reader.advance(0)
+    reader.advance(10)
+    harness.publish_to("q", 1)
+    assert harness.core.drain_dead_blocks() == []
+    if how == "accept":
+        reader.advance(10)
+        reader.advance(11)
+    elif how == "release":
+        harness.do(c.ReleaseSession("s"))
+    elif how == "replace":
+        harness.open("q")
+    else:
+        harness.now_us += 7 * DAY_US - 10
+        assert harness.decide(c.Housekeep(frozenset({"s"}))).records == ()
+        harness.now_us += 20
+        harness.do(c.Housekeep(frozenset({"s"})))
+    assert harness.core.drain_dead_blocks() == [1]
+    with pytest.raises((CheckpointMismatchError, SessionNotFoundError)):
+        reader.fetch(0, 10)
+
+
+def test_kept_transient_messages_become_holes(harness: Harness) -> None:
+    """K2, Q7: a restart takes them wherever they are, and counts none twice."""
+    harness.declare("q")
+    harness.publish_to("q", 2)
+    harness.publish_to("q", 2, persistent=False)
+    reader = harness.open("q")
+    reader.advance(0)
+    reader.advance(4)
+    assert harness.restart() == 0
+    assert reader.fetch(0, 4) == labels(1, 2)
 
 
 def test_a_session_timeout_is_not_supported_yet(reader: Reader) -> None:
@@ -392,7 +491,7 @@ def test_released_messages_come_back_in_place_and_redelivered(
     assert third.advance(0).backlog.redelivered == 6
     assert third.pieces(0, 10)[0].runs == (c.Run(1, 4, 3), c.Run(5, 2, 2), c.Run(7, 4, 1))
     third.advance(10)
-    assert harness.core.drain_dead_blocks() == [1]
+    assert harness.browse("q") == []
 
 
 def test_a_replay_counts_no_delivery(reader: Reader) -> None:
