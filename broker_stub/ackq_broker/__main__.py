@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 
 import click
 
-from ackq import __version__
+from ackq import __version__, limits
 from ackq.errors import AckqError, InvalidArgumentError
 from ackq_broker.journal import kill_at
 from ackq_broker.journal.dump import dump as dump_journal
@@ -43,7 +43,7 @@ def main() -> None:
 )
 @click.option(
     "--listen",
-    default="127.0.0.1:7411",
+    default=limits.DEFAULT_ENDPOINT,
     show_default=True,
     metavar="HOST:PORT",
     help="Where to serve; port 0 takes a free one.",

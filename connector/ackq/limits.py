@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
+# Where a broker listens, and its clients look for it, unless told otherwise.
+DEFAULT_ENDPOINT: Final = "127.0.0.1:5775"
+
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from ackq import __version__
-from ackq.cli.context import DEFAULT_ENDPOINT, Group, Target, connected, security_options
+from ackq.cli.context import Group, Target, connected, security_options
 from ackq.cli.exchanges import bind, exchange, unbind
 from ackq.cli.output import as_dict, print_fields, print_json
 from ackq.cli.publish import publish
 from ackq.cli.queues import queue
 from ackq.cli.sessions import session
 from ackq.client import Security
+from ackq.limits import DEFAULT_ENDPOINT
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})

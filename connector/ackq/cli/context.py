@@ -8,18 +8,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import click
 
 from ackq.client import Admin, Security
 from ackq.errors import AckqError
+from ackq.limits import DEFAULT_ENDPOINT
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
-DEFAULT_ENDPOINT: Final = "127.0.0.1:5775"
 
 
 @dataclass(frozen=True, slots=True)

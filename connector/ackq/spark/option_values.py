@@ -19,6 +19,8 @@ class Guarantee(Enum):
     AT_LEAST_ONCE = "at-least-once"
 
 
+# What a 64-bit field of the protocol holds.
+_MOST: Final = (1 << 63) - 1
 _UNITS_BYTES: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -43,12 +45,14 @@ def any_text(_name: str, value: str) -> str:
 
 
 def endpoint(name: str, value: str) -> str:
-    """Where a broker listens."""
+    """Where a broker listens: one address, without scheme, path or user."""
     if re.fullmatch(r"unix:.+", value.strip()):
         return value.strip()
-    host, _, port = value.strip().rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise reject(name, value, "the broker's host:port, for instance localhost:7070")
+    found = re.fullmatch(r"[^\s/@,]+:([0-9]{1,5})", value.strip())
+    if not found or not 0 < int(found[1]) < 1 << 16:
+        # What stands before an @ may be a password.
+        shown = re.sub(r".*@", "***@", value, flags=re.DOTALL)
+        raise reject(name, shown, "the broker's host:port, for instance localhost:5775")
     return value.strip()
 
 
@@ -84,17 +88,19 @@ def count(name: str, value: str) -> int:
 def size(name: str, value: str) -> int:
     """Bytes; units are powers of 1024, as everywhere in Spark."""
     found = re.fullmatch(r"([0-9]{1,15})\s*([kmgt]?)i?b?", value.strip().lower())
-    if not found or not int(found[1]):
+    found_bytes = int(found[1]) * _UNITS_BYTES[found[2]] if found else 0
+    if not 0 < found_bytes <= _MOST:
         raise reject(name, value, "a size, for instance 64k, 256m or 1g")
-    return int(found[1]) * _UNITS_BYTES[found[2]]
+    return found_bytes
 
 
 def duration(name: str, value: str) -> int:
     """Milliseconds; a number without a unit is refused: readers would guess different ones."""
     found = re.fullmatch(r"([0-9]{1,12})\s*(ms|s|m|min|h|d)", value.strip().lower())
-    if not found:
+    found_ms = int(found[1]) * _UNITS_MS[found[2]] if found else -1
+    if not 0 <= found_ms <= _MOST:
         raise reject(name, value, "a time with its unit, for instance 500ms, 30s, 15m or 2h")
-    return int(found[1]) * _UNITS_MS[found[2]]
+    return found_ms
 
 
 def duration_or_never(name: str, value: str) -> int:
