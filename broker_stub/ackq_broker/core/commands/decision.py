@@ -1,0 +1,37 @@
+"""What every command leads to, and what several of them share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
+    from ackq_broker.core.records import Record
+
+
+class Decision(NamedTuple):
+    """What a command leads to.
+
+    Attributes:
+        records: To be applied in order, then appended to the journal as one unit (same group).
+        reply: The answer; leaves when the journal has synced up to the last record.
+        after: When not None, the answer may leave as soon as the journal has synced this sequence
+            instead
+            (transient publishes: the topology they depend on, P5). With no records and None, the
+            answer waits for everything decided so far (I1).
+    """
+
+    records: tuple[Record, ...] = ()
+    reply: Any = None
+    after: int | None = None
+
+
+class Route(NamedTuple):
+    """One distinct routing key of a block.
+
+    `rows` are the block's rows that have it, None means every row.
+    """
+
+    routing_key: str
+    rows: BitMap | None = None

@@ -1,0 +1,108 @@
+"""Commands on queues, exchanges and bindings (Q1, Q2, Q4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProperties:
+    """As `ackq.v1.QueueProperties`; 0 and "" mean none.
+
+    `overflow` is "reject-publish" or "drop-head".
+    """
+
+    durable: bool = True
+    max_length: int = 0
+    max_bytes: int = 0
+    overflow: str = "reject-publish"
+    message_ttl_ms: int = 0
+    expires_ms: int = 0
+    delivery_limit: int = 0
+    dead_letter_queue: str = ""
+    redelivery_delay_ms: int = 0
+    redelivery_delay_max_ms: int = 0
+    drop_on_limit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareQueue:
+    """Reply: `DeclaredQueue`.
+
+    Errors: PropertiesDifferError, QueueNotFoundError (passive), LimitError, UnsupportedError.
+    """
+
+    queue: str
+    properties: QueueProperties = field(default_factory=QueueProperties)
+    passive: bool = False
+
+
+class DeclaredQueue(NamedTuple):
+    """Reply to `DeclareQueue`."""
+
+    queue_id: int
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteQueue:
+    """Reply: `DeletedQueue`. Errors: QueueNotFoundError, InUseError."""
+
+    queue: str
+    force: bool = False
+    if_empty: bool = False
+
+
+class DeletedQueue(NamedTuple):
+    """Reply to `DeleteQueue`."""
+
+    ready: int
+    unacked: int
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeQueue:
+    """Reply: int, the ready messages removed. Errors: QueueNotFoundError."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareExchange:
+    """Reply: bool, created. `kind` is "direct", "fanout" or "topic".
+
+    Errors: PropertiesDifferError, LimitError.
+    """
+
+    exchange: str
+    kind: str
+    durable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteExchange:
+    """Reply: int, bindings removed.
+
+    Errors: ExchangeNotFoundError, InvalidArgumentError (the default exchange).
+    """
+
+    exchange: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Reply: bool, created. Errors: ExchangeNotFoundError, QueueNotFoundError, LimitError."""
+
+    exchange: str
+    queue: str
+    binding_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unbind:
+    """Reply: bool, removed. Errors: ExchangeNotFoundError, QueueNotFoundError."""
+
+    exchange: str
+    queue: str
+    binding_key: str

@@ -1,0 +1,97 @@
+"""Commands of writers, whose batches become visible as a whole (K3, K12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ackq_broker.core.commands.decision import Route
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStage:
+    """Reply: None. Errors: BatchOrderError (batch already passed), FencedError.
+
+    (stage id used), LimitError.
+    """
+
+    stage_id: bytes
+    writer: str
+    batch_id: int
+    run_id: str
+    label: str = ""
+    mandatory: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StageBlock:
+    """Adds a block. Reply: `StagedBlock`.
+
+    Errors: UnroutableError, QueueFullError, ExchangeNotFoundError, FencedError
+    (the stage was dropped meanwhile). On an error nothing of the block is kept.
+    """
+
+    stage_id: bytes
+    exchange: str
+    routes: tuple[Route, ...]
+    rows: int
+    payload_bytes: int
+
+
+class StagedBlock(NamedTuple):
+    """Reply to `StageBlock`; `block_id` is None when no queue wanted any row (not mandatory)."""
+
+    rows: int
+    block_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SealStage:
+    """Reply: None. Errors: StageMismatchError (counts differ from what arrived), FencedError."""
+
+    stage_id: bytes
+    rows: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropStage:
+    """Reply: None. The upload ended without a seal. Unknown or sealed stages are left alone."""
+
+    stage_id: bytes
+
+
+class StageRef(NamedTuple):
+    """A stage as its writer counted it."""
+
+    stage_id: bytes
+    rows: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitBatch:
+    """Reply: `CommittedBatch`. Errors: StageMismatchError, BatchOrderError."""
+
+    writer: str
+    batch_id: int
+    run_id: str
+    execution_id: str
+    stages: tuple[StageRef, ...]
+
+
+class CommittedBatch(NamedTuple):
+    """Reply to `CommitBatch`."""
+
+    rows: int
+    repeated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AbortBatch:
+    """Reply: int, stages dropped."""
+
+    writer: str
+    batch_id: int
+    stage_ids: tuple[bytes, ...]
