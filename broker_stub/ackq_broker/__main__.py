@@ -118,6 +118,9 @@ def dump(directory: Path) -> None:
     try:
         for line in dump_journal(directory):
             click.echo(line)
+    except BrokenPipeError:
+        # The reader, `head` perhaps, has seen enough; click ends quietly.
+        raise
     except (AckqError, OSError) as error:
         _refuse(error)
 

@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -57,18 +58,21 @@ class DataDirectory:
         formatted: Whether there is a FORMAT: a journal was made here.
         history_id: 16 bytes; None without a FORMAT, and in a copy of another data directory (Q8).
 
+    Args:
+        create: Make the directory, and take one without a journal; else leave such a one alone.
+
     Raises:
         InUseError: Another process has it; the message names the directory and that process.
+        NotFoundError: No such directory, or no journal in it, and `create` is off.
         UnsupportedError: Its format is newer than this program.
         DamagedError: FORMAT cannot be read.
     """
 
     def __init__(self, path: Path, disk: Disk, *, create: bool = True) -> None:
-        if not path.is_dir():
-            if not create:
-                raise NotFoundError(f"there is no data directory {path}", directory=path)
-            path.mkdir(parents=True)
-            disk.sync_directory(path.parent)
+        if create:
+            _make(path, disk)
+        else:
+            require_journal(path)
         self.path = path
         self._disk = disk
         self._lock = _lock(path)
@@ -128,9 +132,8 @@ class DataDirectory:
         is another history, because the original may have gone on.
         """
         path = self.path / "FORMAT"
-        text = path.read_text(encoding="utf-8")
         try:
-            meta = json.loads(text)
+            meta = json.loads(path.read_bytes())
             version = int(meta["format"])
             if version > FORMAT_VERSION:
                 raise UnsupportedError(
@@ -139,13 +142,33 @@ class DataDirectory:
                     directory=self.path,
                     format=version,
                 )
-            history_id, inode = bytes.fromhex(meta["history_id"]), int(meta["inode"])
-        except (ValueError, KeyError, TypeError) as error:
+            history_id, inode = uuid.UUID(meta["history_id"]).bytes, int(meta["inode"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedError(
                 f"{path} cannot be read ({error!r}): restore it from a copy of the data directory",
                 file=path,
             ) from error
         return history_id if path.stat().st_ino == inode else None
+
+
+def require_journal(path: Path) -> None:
+    """Raises NotFoundError unless there is a journal: a wrong path shall not be written to."""
+    if not path.is_dir():
+        raise NotFoundError(f"there is no data directory {path}", directory=path)
+    if not (path / "FORMAT").exists() and not any(_NAME.fullmatch(f.name) for f in path.iterdir()):
+        raise NotFoundError(
+            f"{path} holds no journal: give the directory that the broker was started with",
+            directory=path,
+        )
+
+
+def _make(path: Path, disk: Disk) -> None:
+    """Makes a directory and what is missing above it, each name on the disk."""
+    if path.is_dir():
+        return
+    _make(path.parent, disk)
+    path.mkdir()
+    disk.sync_directory(path.parent)
 
 
 def numbers(directory: Path, kind: str) -> Iterator[int]:

@@ -7,13 +7,18 @@ from pathlib import Path
 
 from ackq.errors import DamagedError
 from ackq_broker.journal import snapshot as snapshots
-from ackq_broker.journal.datadir import numbers, segment_name, snapshot_name
+from ackq_broker.journal.datadir import numbers, require_journal, segment_name, snapshot_name
 from ackq_broker.journal.format import CORE, LOST, FormatError
 from ackq_broker.journal.scan import BrokenLogError, Group, SegmentFile, read_groups
 
 
 def dump(directory: Path) -> Iterator[str]:
-    """Lines about every file of a journal, in order, and on damage; also while a broker runs."""
+    """Lines about every file of a journal, in order, and on damage; also while a broker runs.
+
+    Raises:
+        NotFoundError: No such directory, or no journal in it.
+    """
+    require_journal(directory)
     form = directory / "FORMAT"
     yield (
         f"FORMAT {form.read_text(encoding='utf-8').strip()}"
@@ -24,12 +29,18 @@ def dump(directory: Path) -> Iterator[str]:
         yield _snapshot_line(directory / snapshot_name(sequence))
     segments = sorted(numbers(directory, "journal"))
     for number in segments:
-        yield from _segment_lines(directory / segment_name(number), last=number == segments[-1])
+        path = directory / segment_name(number)
+        try:
+            yield from _segment_lines(path, last=number == segments[-1])
+        except FileNotFoundError:
+            yield f"{path.name} went meanwhile"
 
 
 def _snapshot_line(path: Path) -> str:
     try:
         snapshot = snapshots.read(path)
+    except FileNotFoundError:
+        return f"{path.name} went meanwhile"
     except DamagedError as error:
         return f"{path.name} {error.message}"
     position = snapshot.position

@@ -202,8 +202,8 @@ class Journal:
         """Says that no record from here on refers to these blocks.
 
         Also while the recovery is folded. A durable block may be readable for a moment longer. Ids
-        that are not live are
-        ignored: a fold repeats what happened to transient blocks of a process that is gone.
+        that are not live are ignored: a fold repeats what happened to transient blocks of a process
+        that is gone.
         """
         ids = as_ids(block_ids)
         ids = ids[~self._transient.free(ids)]
@@ -222,6 +222,14 @@ class Journal:
         written = self._committer.written_bytes - self._written_before
         freed = self._committer.freed_bytes - self._freed_before
         return max(written, freed) >= limits.SNAPSHOT_EVERY_BYTES
+
+    @property
+    def has_garbage(self) -> bool:
+        """Whether anything was written or freed since the last snapshot, and none is under way."""
+        return not self._housekeeping.busy and (
+            self._committer.written_bytes > self._written_before
+            or self._committer.freed_bytes > self._freed_before
+        )
 
     def write_snapshot(self, state: bytes, sequence: int) -> Future[None]:
         """Writes a snapshot beside everything else; it counts once the log is synced up to it (I1).
@@ -244,10 +252,6 @@ class Journal:
     def disk_free_bytes(self) -> int:
         """What can still be written on the disk of the data directory."""
         return self._disk.free_bytes(self._data.path)
-
-    def low_on_disk(self, reserve: int = limits.DISK_RESERVE_BYTES) -> bool:
-        """Whether only the reserve is left, which is for what drains (P8, P14)."""
-        return self.disk_free_bytes() < reserve
 
     def close(self) -> None:
         """Puts what was appended on the disk, closes the log, unlocks the directory.

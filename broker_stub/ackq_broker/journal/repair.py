@@ -68,7 +68,7 @@ def repair(
 
     Raises:
         InUseError: A process has it open.
-        NotFoundError: No such directory.
+        NotFoundError: No such directory, or no journal in it.
         UnsupportedError: The snapshot is damaged: the records it replaced are gone. Or the format
             is newer.
         DamagedError: FORMAT cannot be read.

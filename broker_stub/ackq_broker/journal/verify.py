@@ -47,7 +47,7 @@ def verify(directory: Path) -> Report:
 
     Raises:
         InUseError: A process has it open.
-        NotFoundError: No such directory.
+        NotFoundError: No such directory, or no journal in it.
         UnsupportedError: The format is newer than this program.
         DamagedError: FORMAT cannot be read.
     """

@@ -1,18 +1,34 @@
-"""Which rows of a frame the broker does not take, and why: the limits of messages (P8, I6)."""
+"""Which rows of a frame the broker does not take, and why: the limits of messages (P8, I6).
+
+Invariant: no frame is decoded that could take much more memory than its bytes.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackq import limits
-from ackq.errors import AckqError, LimitError, MessageTooLargeError, SchemaError, UnsupportedError
+from ackq.errors import (
+    AckqError,
+    LimitError,
+    MalformedBlockError,
+    MessageTooLargeError,
+    SchemaError,
+    UnsupportedError,
+)
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block
+from ackq.wire.frame import Bytes
+
+# Fields by their order in Arrow's Message.fbs.
+_MESSAGE_HEADER: Final = 2
+_BATCH_COMPRESSION: Final = 3
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -22,6 +38,67 @@ class Refusal(NamedTuple):
 
     rows: Rows
     reason: AckqError
+
+
+def too_many_rows(rows: int) -> LimitError | None:
+    """Why a frame of so many rows is refused, known before it is decoded."""
+    if rows <= limits.MAX_FRAME_ROWS:
+        return None
+    return LimitError(
+        f"The frame holds {rows} rows; the broker takes {limits.MAX_FRAME_ROWS}. Send smaller"
+        " frames.",
+        limit=limits.MAX_FRAME_ROWS,
+    )
+
+
+def decode(data: Bytes) -> block.Block:
+    """A client's block, validated; one that would grow without bound is refused unread.
+
+    A null boolean takes a bit, and 33 KB of zstd can hold a body of 1 GiB.
+
+    Raises:
+        LimitError: It announces more rows than a frame may hold.
+        MalformedBlockError: It is not a valid block, or compressed.
+    """
+    header, arrow = block.split(data)
+    refusal = too_many_rows(header.rows)
+    if refusal is not None:
+        raise refusal
+    try:
+        if _is_compressed(arrow):
+            raise MalformedBlockError(
+                "The block's Arrow batch is compressed; this broker takes uncompressed ones only."
+            )
+        return block.decode(data, validate=True)
+    except (pa.ArrowException, OSError, ValueError, EOFError, TypeError, struct.error) as error:
+        # EOFError is how pyarrow meets a batch that is cut, TypeError how memoryview meets an
+        # offsets buffer whose length is odd, struct.error how we meet what is no record batch.
+        raise MalformedBlockError(f"The block's Arrow batch is not valid: {error}") from error
+
+
+def _is_compressed(arrow: memoryview) -> bool:
+    """Whether a batch's buffers are compressed, read from its flatbuffer metadata.
+
+    Arrow has verified the metadata when it hands it out; it has no call that tells.
+    """
+    metadata = memoryview(pa.ipc.read_message(pa.py_buffer(arrow)).metadata)
+    (message,) = struct.unpack_from("<I", metadata)
+    field = _field(metadata, message, _MESSAGE_HEADER)
+    if not field:
+        return False
+    (offset,) = struct.unpack_from("<I", metadata, field)
+    return bool(_field(metadata, field + offset, _BATCH_COMPRESSION))
+
+
+def _field(metadata: memoryview, table: int, index: int) -> int:
+    """Where a field of a flatbuffer table is; 0 when it is absent."""
+    (back,) = struct.unpack_from("<i", metadata, table)
+    (size,) = struct.unpack_from("<H", metadata, table - back)
+    entry = 4 + 2 * index
+    if entry >= size:
+        return 0
+    (offset,) = struct.unpack_from("<H", metadata, table - back + entry)
+    return table + int(offset) if offset else 0
 
 
 def refusals_of(decoded: block.Block) -> tuple[Refusal, ...]:
@@ -43,12 +120,6 @@ def refusals_of(decoded: block.Block) -> tuple[Refusal, ...]:
 def _frame_refusal(decoded: block.Block) -> AckqError | None:
     """Why the frame as a whole is refused."""
     header, batch = decoded
-    if header.rows > limits.MAX_FRAME_ROWS:
-        return LimitError(
-            f"The frame holds {header.rows} rows; the broker takes {limits.MAX_FRAME_ROWS}."
-            " Send smaller frames.",
-            limit=limits.MAX_FRAME_ROWS,
-        )
     if header.columns >> pb.COLUMN_EXPIRES_AT & 1:
         return SchemaError(
             "The column 'expires_at' is set by the broker alone; leave it out.", column="expires_at"

@@ -30,22 +30,17 @@ _LARGE_ROWS: Final = limits.FRAME_TARGET_ROWS // 2
 
 
 class _Loaded(NamedTuple):
-    """A piece with its block's bytes; `payload_bytes` is an estimate for a part of a block."""
+    """A piece: the bytes of a block that is wanted whole, or the rows of a part."""
 
     piece: Piece
-    header: pb.BlockHeader
-    data: bytes
+    columns: int
+    data: bytes | block.Block
     rows: int
     payload_bytes: int
 
     @property
     def large(self) -> bool:
         return self.payload_bytes >= _LARGE_BYTES or self.rows >= _LARGE_ROWS
-
-    @property
-    def whole(self) -> bool:
-        rows = self.piece.rows
-        return isinstance(rows, tuple) and rows == (0, self.header.rows)
 
 
 class FrameBuilder:
@@ -105,8 +100,11 @@ class FrameBuilder:
                     raise
                 continue
             header, _ = block.split(data)
-            rows = piece.rows[1] if isinstance(piece.rows, tuple) else len(piece.rows)
-            return _Loaded(piece, header, data, rows, header.payload_bytes * rows // header.rows)
+            if isinstance(piece.rows, tuple) and piece.rows == (0, header.rows):
+                return _Loaded(piece, header.columns, data, header.rows, header.payload_bytes)
+            part = _cut(data, piece)
+            rows, size = part.batch.num_rows, block.payload_bytes(part.batch)
+            return _Loaded(piece, header.columns, part, rows, size)
         return None
 
     def _read(self, block_id: int) -> bytes:
@@ -119,9 +117,13 @@ class FrameBuilder:
         runs = delivery_runs([loaded.piece for loaded in group], browse=self._browse)
         assert sum(runs.rows) == sum(loaded.rows for loaded in group)
         first = group[0]
-        if len(group) == 1 and first.whole and not first.header.columns & ~self._visible:
+        if len(group) == 1 and isinstance(first.data, bytes) and not first.columns & ~self._visible:
             return frame.Frame(runs, first.data)
-        return frame.Frame(runs, merge([_cut(loaded) for loaded in group], self._visible))
+        parts = [
+            block.decode(loaded.data) if isinstance(loaded.data, bytes) else loaded.data
+            for loaded in group
+        ]
+        return frame.Frame(runs, merge(parts, self._visible))
 
 
 def delivery_runs(pieces: Sequence[Piece], *, browse: bool = False) -> pb.DeliveryRuns:
@@ -150,12 +152,18 @@ def delivery_runs(pieces: Sequence[Piece], *, browse: bool = False) -> pb.Delive
     )
 
 
-def _cut(loaded: _Loaded) -> block.Block:
-    """The rows a piece wants of its block."""
-    header, batch = block.decode(loaded.data)
-    rows = loaded.piece.rows
-    if loaded.whole:
-        return block.Block(header, batch)
-    if isinstance(rows, tuple):
-        return block.Block(header, batch.slice(*rows))
-    return block.Block(header, batch.take(pa.array(np.ascontiguousarray(rows, dtype=np.uint32))))
+def _cut(data: bytes, piece: Piece) -> block.Block:
+    """The rows a piece wants of its block.
+
+    Few bytes of a large block are copied: a frame may be made of a row each of thousands of blocks,
+    which shall not all stay in memory for it.
+    """
+    header, batch = block.decode(data)
+    if not isinstance(piece.rows, tuple):
+        rows = np.ascontiguousarray(piece.rows, dtype=np.uint32)
+        return block.Block(header, batch.take(pa.array(rows)))
+    first, count = piece.rows
+    part = batch.slice(first, count)
+    if 2 * block.payload_bytes(part) < header.payload_bytes:
+        part = batch.take(pa.array(np.arange(first, first + count)))
+    return block.Block(header, part)

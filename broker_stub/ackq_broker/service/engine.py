@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _WORKERS: Final = 4
+# Transient blocks are written without a sync, so no sync tells when there is room again.
+_TRANSIENT_POLL_S: Final = 0.01
 # What a full disk refuses; everything else drains it and is served from the reserve.
 _FILLS_THE_DISK: Final = (
     commands.Publish,
@@ -78,7 +80,7 @@ class Engine:
         self.stopping = False
         self._pool = ThreadPoolExecutor(_WORKERS, "ackq-worker")
         self._listeners: set[Listener] = set()
-        self._changed: list[asyncio.Future[None]] = []
+        self._changed: set[asyncio.Future[None]] = set()
 
     # --- commands and queries ---
 
@@ -91,12 +93,15 @@ class Engine:
                 the core places none of its rows.
 
         Raises:
-            AckqError: The core refuses; nothing was changed.
+            AckqError: The core refuses, or the disk is full and the command would add to it;
+                nothing was changed.
         """
-        if isinstance(command, _FILLS_THE_DISK):
-            self.disk.check()
         decision = self.core.decide(command, self.clock.now_us())
         if decision.records:
+            # What was done before is answered on a full disk, too: a repeated declare, or a publish
+            # that comes again because its confirm was lost (P10).
+            if isinstance(command, _FILLS_THE_DISK):
+                self.disk.check()
             self._write(decision.records, block)
         sequence = self.core.sequence if decision.after is None else decision.after
         return Ticket(decision.reply, sequence)
@@ -150,16 +155,22 @@ class Engine:
     async def changed(self, timeout_s: float) -> None:
         """Return when any record was applied, when the broker stops, or after `timeout_s`."""
         change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._changed.append(change)
-        await asyncio.wait((change,), timeout=timeout_s)
+        self._changed.add(change)
+        try:
+            await asyncio.wait((change,), timeout=timeout_s)
+        finally:
+            self._changed.discard(change)
 
     async def writable(self) -> None:
         """Return when so few bytes wait for the disk that more may be taken in (P14)."""
         while self.journal.unsynced_bytes > limits.MAX_UNSYNCED_BYTES:
-            await self.settled()
+            if self.gate.synced < self.core.sequence:
+                await self.settled()
+            else:
+                await asyncio.sleep(_TRANSIENT_POLL_S)
 
     def _announce(self) -> None:
-        changed, self._changed = self._changed, []
+        changed, self._changed = self._changed, set()
         for change in changed:
             if not change.done():
                 change.set_result(None)
@@ -191,6 +202,14 @@ class Engine:
             _log.warning("%s", alarm or "the disk has room again")
             for listener in tuple(self._listeners):
                 listener.alarm(alarm)
+
+    def reclaim(self) -> None:
+        """At the reserve, write a snapshot for any garbage: without it no segment would ever go.
+
+        What drains a full disk may be less than a snapshot is otherwise worth (P8).
+        """
+        if self.disk.alarm and self.journal.has_garbage:
+            self._write_snapshot()
 
     # --- reading blocks ---
 

@@ -19,6 +19,7 @@ from ackq.wire import block, columns, frame
 from ackq.wire.frame import Bytes
 from ackq_broker.core.commands import Route
 from ackq_broker.journal import Bulk
+from ackq_broker.service import admission
 from ackq_broker.service.admission import Refusal, Rows, refusals_of
 from ackq_broker.service.merge import is_persistent
 
@@ -64,6 +65,7 @@ def prepare(data: Bytes, now_us: int, *, by_mode: bool = True) -> Prepared:
         by_mode: Whether rows of different delivery modes make different parts.
 
     Raises:
+        LimitError: The block announces more rows than a frame may hold.
         MalformedBlockError: The bytes are not a valid block.
     """
     stamped, decoded = _stamp(data, now_us)
@@ -137,7 +139,7 @@ def take(data: Bulk, rows: Rows) -> bytes:
 
 def _stamp(data: Bytes, now_us: int) -> tuple[Bulk, block.Block]:
     """The block with a publish time in its header, unless its rows carry their own; no copy."""
-    decoded = block.decode(data, validate=True)
+    decoded = admission.decode(data)
     header, batch = decoded
     own_times = (
         header.columns >> pb.COLUMN_PUBLISHED_AT & 1 and not batch.column("published_at").null_count

@@ -19,6 +19,7 @@ from ackq import limits
 from ackq.errors import (
     AckqError,
     BrokerUnavailableError,
+    DiskFullError,
     FencedError,
     InvalidArgumentError,
     PublisherForgottenError,
@@ -29,12 +30,13 @@ from ackq.errors import (
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
-from ackq_broker.service import folding, ingest
+from ackq_broker.service import admission, folding, ingest
 from ackq_broker.service.answers import Unanswered, ranges
 from ackq_broker.service.details import detail
 from ackq_broker.service.engine import Engine
 from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.streams import Inbox, Outbox, alongside
+from ackq_broker.service.texts import shorten
 
 Request = frame.Frame[pb.PublishHeader]
 Response = frame.Frame[pb.PublishAnswer]
@@ -43,6 +45,13 @@ _ID_BYTES: Final = 16
 _INBOX_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
 # Above this, validating a frame takes longer than handing it to a thread (about 0.1 ms).
 _THREAD_BYTES: Final = 64 * limits.KIB
+# As the core has it: above any count of publishes, apart from the edge of a signed 64-bit integer.
+_LARGEST_NUMBER: Final = 1 << 62
+# What one probe may ask about: far over any window, and a bitmap of it still takes 100 KB.
+_PROBE_NUMBERS: Final = 1 << 28
+# Returns, which hold messages, and answers that a client may leave unread.
+_RETURNED_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
+_UNREAD_ANSWERS: Final = 10_000
 
 
 class _Answer(NamedTuple):
@@ -79,6 +88,7 @@ class PublishStream:
         self._inbox = Inbox[Request](_INBOX_BYTES)
         self._outbox = Outbox[_Answer](engine.gate)
         self._unanswered = Unanswered()
+        self._returned_bytes = 0
         self._blocked = False
         self._fenced = False
 
@@ -96,7 +106,7 @@ class PublishStream:
         self._live[self._publisher_id] = self
         try:
             await self._engine.call(
-                commands.OpenPublisher(opening.publisher_id, opening.resume, opening.label)
+                commands.OpenPublisher(opening.publisher_id, opening.resume, shorten(opening.label))
             )
             await self._write(_opened(self._engine))
             with self._engine.listening(self._alarm, self._inbox.close):
@@ -171,11 +181,17 @@ class PublishStream:
     async def _publish(self, group: list[Request]) -> None:
         """Publishes the rows of frames that came together as one block."""
         for request in group:
-            data = request.header.data
-            if not data.first_number:
-                raise InvalidArgumentError("Publish numbers start at 1.")
-            last = data.first_number + folding.rows_of(request) - 1
-            self._unanswered.received(data.first_number, last, request.header.lowest_unanswered)
+            first = request.header.data.first_number
+            last = first + folding.rows_of(request) - 1
+            _check_numbers(first, last)
+            self._unanswered.received(first, last, request.header.lowest_unanswered)
+        too_many = admission.too_many_rows(sum(map(folding.rows_of, group)))
+        if too_many is not None:
+            for request in group:
+                first = request.header.data.first_number
+                self._refuse(_span(first, first + folding.rows_of(request) - 1), too_many)
+            return
+        await self._read_answers()
         await self._backpressure()
         work = partial(_prepare, group, self._engine.clock.now_us())
         large = sum(len(request.block) for request in group) > _THREAD_BYTES
@@ -210,23 +226,40 @@ class PublishStream:
             reply, sequence = self._engine.decide(command, part.block)
         except PublisherForgottenError:
             raise
+        except DiskFullError as refusal:
+            self._refuse_new(command.numbers, refusal)
+            return
         except AckqError as refusal:
             self._refuse(command.numbers, refusal)
             return
         frames = (_returned(numbers, reply.returned, part, command),) if reply.returned else ()
+        self._returned_bytes += sum(len(response.block) for response in frames)
         self._outbox.put(_Answer(reply.nacks, frames, reply.confirmed), sequence)
         self._engine.counters["published"] += len(reply.confirmed)
 
     def _refuse(self, numbers: BitMap64, reason: AckqError) -> None:
         self._outbox.put(_Answer((commands.Nack(numbers, reason),)), self._engine.core.sequence)
 
+    def _refuse_new(self, numbers: BitMap64, reason: AckqError) -> None:
+        """Nacks what was not accepted before: a nacked message is in no queue (P8, P10)."""
+        new = BitMap64()
+        for first, last in ranges(numbers):
+            for missing in self._engine.core.missing(self._publisher_id, first, last):
+                new |= _span(*missing)
+        self._refuse(new, reason)
+        self._outbox.put(_Answer(confirmed=numbers - new), self._engine.core.sequence)
+
     def _probe(self, probe: pb.PublishProbe) -> None:
         """Says which numbers never came; those that are known are answered again (P10)."""
+        _check_numbers(probe.first_number, probe.last_number)
+        if probe.last_number - probe.first_number >= _PROBE_NUMBERS:
+            raise InvalidArgumentError(
+                f"A probe asks about {_PROBE_NUMBERS} numbers at most; send several."
+            )
         missing = self._engine.core.missing(
             self._publisher_id, probe.first_number, probe.last_number
         )
-        known = BitMap64()
-        known.add_range(probe.first_number, probe.last_number + 1)
+        known = _span(probe.first_number, probe.last_number)
         for first, last in missing:
             known.remove_range(first, last + 1)
         for first, last in ranges(known):
@@ -267,6 +300,12 @@ class PublishStream:
 
     # --- flow control (P14) ---
 
+    async def _read_answers(self) -> None:
+        """Takes no more publishes from a client that does not read what it is answered (I6)."""
+        if self._returned_bytes > _RETURNED_BYTES or len(self._outbox) > _UNREAD_ANSWERS:
+            await self._outbox.drained()
+            self._returned_bytes = 0
+
     async def _backpressure(self) -> None:
         """Takes no more publishes while too many bytes wait for the disk."""
         journal = self._engine.journal
@@ -298,10 +337,23 @@ def _bitmap(numbers: npt.NDArray[np.uint64]) -> BitMap64:
     """Ascending numbers as a bitmap."""
     first, last = int(numbers[0]), int(numbers[-1])
     if last - first + 1 == len(numbers):
-        consecutive = BitMap64()
-        consecutive.add_range(first, last + 1)
-        return consecutive
+        return _span(first, last)
     return BitMap64(array("Q", numbers.tobytes()))
+
+
+def _span(first: int, last: int) -> BitMap64:
+    """The numbers first..last."""
+    numbers = BitMap64()
+    numbers.add_range(first, last + 1)
+    return numbers
+
+
+def _check_numbers(first: int, last: int) -> None:
+    """Refuses numbers that no count of publishes reaches."""
+    if not 1 <= first <= _LARGEST_NUMBER or last > _LARGEST_NUMBER:
+        raise InvalidArgumentError(
+            f"Publish numbers start at 1 and end at 2^62; this request names {first} to {last}."
+        )
 
 
 def _opened(engine: Engine) -> Response:

@@ -9,6 +9,7 @@ from ackq_broker.service.engine import Engine
 from ackq_broker.service.publish_stream import PublishStream
 from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.stage_stream import StageStream
+from ackq_broker.service.texts import check_identifier
 
 
 class PublishingService:
@@ -34,6 +35,9 @@ class PublishingService:
 
     async def commit_batch(self, request: pb.CommitBatchRequest) -> pb.CommitBatchResponse:
         """Makes the named stages visible together (K3)."""
+        check_identifier("writer", request.writer)
+        check_identifier("run id", request.run_id)
+        check_identifier("execution id", request.execution_id)
         reply: commands.CommittedBatch = await self._engine.call(
             commands.CommitBatch(
                 request.writer,

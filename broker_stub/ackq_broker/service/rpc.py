@@ -111,10 +111,11 @@ class _Bridge:
                 f"The broker failed in {self._name} ({type(error).__name__}); its log says why."
             )
         await self._settled()
+        told = detail(failure)
         await context.abort(
             grpc.StatusCode[status_of(failure)],
-            failure.message,
-            ((ERROR_KEY, detail(failure).SerializeToString()),),
+            told.message,
+            ((ERROR_KEY, told.SerializeToString()),),
         )
         raise AssertionError("abort returned")
 

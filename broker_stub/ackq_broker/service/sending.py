@@ -6,7 +6,7 @@ Invariant: no frame leaves before everything that the pieces depend on is on dis
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ackq_broker.core.commands import Piece
 from ackq_broker.service.delivery import DeliveryFrame, FrameBuilder
@@ -21,7 +21,6 @@ async def send_pieces(
     write: Write[DeliveryFrame],
     *,
     browse: bool = False,
-    before_each: Callable[[], None] = lambda: None,
 ) -> None:
     """Send the rows of the pieces.
 
@@ -31,7 +30,6 @@ async def send_pieces(
         wanted: Bit set of columns; 0 means all.
         write: Sends a frame.
         browse: Mark leased rows, and leave out messages that go meanwhile (Q5).
-        before_each: Raises when the reader may not go on, before each frame.
 
     Raises:
         BlockNotFoundError: Messages went meanwhile, and it is no browse.
@@ -41,7 +39,6 @@ async def send_pieces(
     ahead = asyncio.ensure_future(engine.run(builder.next_frame))
     try:
         while (frame := await ahead) is not None:
-            before_each()
             ahead = asyncio.ensure_future(engine.run(builder.next_frame))
             await write(frame)
     finally:

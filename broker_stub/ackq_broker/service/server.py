@@ -39,6 +39,7 @@ _SLACK_BYTES: Final = limits.MIB
 _GRACE_S: Final = 5.0
 _HOUSEKEEP_S: Final = 60.0
 _WATCH_S: Final = 1.0
+_RECLAIM_S: Final = 10.0
 _OPTIONS: Final = (
     # A port in use shall be an error, not a broker that shares its clients with another.
     ("grpc.so_reuseport", 0),
@@ -48,6 +49,12 @@ _OPTIONS: Final = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
+    # A client whose host vanished ends no stream by itself: its publisher would stay open and its
+    # stage would keep its room (K3) for ever.
+    ("grpc.keepalive_time_ms", limits.HEARTBEAT_MS),
+    ("grpc.keepalive_timeout_ms", limits.HEARTBEAT_MS),
+    # Without this one the answer to a ping is waited for a minute, whatever the one above says.
+    ("grpc.http2.ping_timeout_ms", limits.HEARTBEAT_MS),
 )
 
 
@@ -104,18 +111,23 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
     await server.start()
     timers = [
         asyncio.create_task(_every(_WATCH_S, engine.watch_disk)),
+        asyncio.create_task(_every(_RECLAIM_S, engine.reclaim)),
         asyncio.create_task(_every(_HOUSEKEEP_S, lambda: engine.decide(commands.Housekeep()))),
         asyncio.create_task(_every(_HOUSEKEEP_S, sessions.housekeep)),
     ]
-    ready(Ready(port, engine.history_id, recovered, time.monotonic() - started))
-    await stop.wait()
-    await health_servicer.enter_graceful_shutdown()
-    for timer in timers:
-        timer.cancel()
-    await asyncio.gather(*timers, return_exceptions=True)
-    engine.stop()
-    await server.stop(_GRACE_S)
-    await engine.close()
+    if engine.disk.alarm:
+        _log.warning("%s", engine.disk.alarm)
+    try:
+        ready(Ready(port, engine.history_id, recovered, time.monotonic() - started))
+        await stop.wait()
+    finally:
+        await health_servicer.enter_graceful_shutdown()
+        for timer in timers:
+            timer.cancel()
+        await asyncio.gather(*timers, return_exceptions=True)
+        engine.stop()
+        await server.stop(_GRACE_S)
+        await engine.close()
     _log.info("stopped: %s", " ".join(f"{name}={n}" for name, n in sorted(engine.counters.items())))
 
 
@@ -161,5 +173,5 @@ async def _every(seconds: float, work: Callable[[], object]) -> None:
         await asyncio.sleep(seconds)
         try:
             work()
-        except AckqError as error:
+        except (AckqError, OSError) as error:
             _log.error("housekeeping failed: %s", error)

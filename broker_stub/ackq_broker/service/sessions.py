@@ -18,6 +18,7 @@ from ackq_broker.service.holds import Holds
 from ackq_broker.service.liveness import Liveness
 from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.sending import send_pieces
+from ackq_broker.service.texts import shorten
 
 _TOKEN_BYTES: Final = 16
 
@@ -82,10 +83,6 @@ class SessionsService:
     ) -> None:
         """Reads a sub-range of the outstanding lease; changes nothing (S2)."""
         core = self._engine.core
-        core.note_fetch(
-            request.session,
-            commands.FetchLabel(request.query_id, request.batch_id, request.label),
-        )
 
         def pieces() -> list[commands.Piece]:
             return core.fetch(
@@ -96,8 +93,16 @@ class SessionsService:
                 request.last_tag,
             )
 
+        found = pieces()
+        # After the check: a reader that was replaced is not taken for the one that holds the lease.
+        core.note_fetch(
+            request.session,
+            commands.FetchLabel(
+                shorten(request.query_id), request.batch_id, shorten(request.label)
+            ),
+        )
         try:
-            await send_pieces(self._engine, pieces(), request.columns, write)
+            await send_pieces(self._engine, found, request.columns, write)
         except BlockNotFoundError:
             # The lease went while it was read; asking again says why.
             pieces()
@@ -243,7 +248,9 @@ def _holder_info(holder: pb.Holder) -> commands.HolderInfo:
         raise InvalidArgumentError(
             f"A holder token has {_TOKEN_BYTES} random bytes, not {len(holder.token)}."
         )
-    return commands.HolderInfo(holder.token, holder.host, holder.pid, holder.application)
+    return commands.HolderInfo(
+        holder.token, shorten(holder.host), holder.pid, shorten(holder.application)
+    )
 
 
 def _chunks(chunks: tuple[commands.Chunk, ...]) -> list[pb.LeaseChunk]:

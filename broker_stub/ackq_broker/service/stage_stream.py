@@ -16,6 +16,7 @@ from ackq_broker.service import ingest
 from ackq_broker.service.engine import Engine
 from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.streams import Inbox, Outbox, alongside
+from ackq_broker.service.texts import check_identifier, shorten
 
 Request = frame.Frame[pb.StageHeader]
 
@@ -55,7 +56,7 @@ class StageStream:
             opening.writer,
             opening.batch_id,
             opening.run_id,
-            opening.label,
+            shorten(opening.label),
             opening.mandatory,
         )
         _, opened = self._engine.decide(command)
@@ -78,6 +79,8 @@ class StageStream:
             )
         if not opening.writer:
             raise InvalidArgumentError("A stage names its writer; this one names none.")
+        check_identifier("writer", opening.writer)
+        check_identifier("run id", opening.run_id)
         return opening
 
     async def _receive(self) -> None:

@@ -26,6 +26,10 @@ class Outbox(Generic[T]):
         self._idle = asyncio.Event()
         self._idle.set()
 
+    def __len__(self) -> int:
+        """Answers that were put and not written yet."""
+        return self._unwritten
+
     def put(self, answer: T, sequence: int = 0) -> None:
         """An answer that may leave once `sequence` is synced."""
         self._unwritten += 1

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from ackq.errors import DamagedError, InUseError, NotFoundError, UnsupportedError
-from ackq_broker.journal import verify
+from ackq_broker.journal import dump, repair, verify
 from ackq_broker.journal.datadir import segment_name
+from ackq_broker.journal.disk import Disk
 from tests.unit.journal.support import opened, recovered, segment_files
 
 
@@ -72,11 +73,24 @@ def test_a_newer_format_is_refused(data):
     assert recovered(data).created is False
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"format": 1}', "\x00\x00", '{"format": "x"}', "[1]"])
-def test_an_unreadable_format_is_refused(data, text):
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b'{"format": 1}',
+        b"\x00\x00",
+        b'{"format": "x"}',
+        b"[1]",
+        b"\xff\xfe",
+        b'{"format": 1, "history_id": "ab", "inode": 1}',
+        b'{"format": 1, "history_id": 1, "inode": 1}',
+    ],
+)
+def test_an_unreadable_format_is_refused(data, content):
     """A FORMAT that does not say what it should is not guessed at."""
     recovered(data)
-    (data / "FORMAT").write_text(text)
+    (data / "FORMAT").write_bytes(content)
 
     with pytest.raises(DamagedError, match="FORMAT cannot be read"):
         recovered(data)
@@ -130,6 +144,31 @@ def test_a_moved_directory_is_the_same_history(data, tmp_path):
     data.rename(tmp_path / "elsewhere")
 
     assert recovered(tmp_path / "elsewhere").history_id == before
+
+
+@pytest.mark.parametrize("tool", [verify, repair, lambda directory: list(dump(directory))])
+def test_tools_leave_other_directories_alone(tmp_path, tool):
+    """A directory without a journal, a mistyped one, is not called damaged nor made into one."""
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(NotFoundError, match=f"{tmp_path} holds no journal"):
+        tool(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_every_new_directory_is_on_the_disk(tmp_path):
+    """Q7: a power cut does not take the folder above a data directory, and all that is in it."""
+
+    class Listing(Disk):
+        def __init__(self):
+            super().__init__(sync=False)
+            self.synced = []
+
+        def sync_directory(self, directory):
+            self.synced.append(directory)
+
+    disk = Listing()
+    recovered(tmp_path / "a" / "b" / "data", disk=disk)
+    assert disk.synced[:3] == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
 
 
 def test_tools_make_no_directories(data):

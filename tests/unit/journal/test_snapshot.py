@@ -422,3 +422,15 @@ def test_what_a_dead_process_did_not_delete_goes_at_open(data):
     recovered(data)
 
     assert len(segment_files(data)) == 1
+
+
+def test_garbage_is_what_came_after_the_snapshot(data):
+    """P8: at the reserve a snapshot is worth its room when anything was written or freed since."""
+    with opened(data) as running:
+        running.append(block(1))
+        assert running.journal.has_garbage
+        running.journal.write_snapshot(b"state", 1).result()
+        assert not running.journal.has_garbage
+        running.journal.free_blocks([1])
+        running.append(b"freed it")
+        assert running.journal.has_garbage

@@ -1,5 +1,7 @@
 """A journal that syncs when the test says so."""
 
+from concurrent.futures import Future
+
 from ackq_broker.core.core import Core
 from ackq_broker.service.clock import BrokerClock
 from ackq_broker.service.disk import DiskWatch
@@ -16,6 +18,8 @@ class FakeJournal:
         self.synced = 0
         self.unsynced_bytes = 0
         self.snapshot_due = False
+        self.has_garbage = False
+        self.snapshots = []
 
     def append(self, entries):
         self.entries += entries
@@ -29,6 +33,10 @@ class FakeJournal:
 
     def read_block(self, block_id):
         return self.blocks[block_id]
+
+    def write_snapshot(self, _state, sequence):
+        self.snapshots.append(sequence)
+        return Future()
 
     def free_blocks(self, block_ids):
         self.freed += block_ids

@@ -154,3 +154,21 @@ def test_fetch_of_what_went_is_an_error():
 def test_nothing():
     """S2: no pieces, no frame."""
     assert frames(FrameBuilder([], Store())) == []
+
+
+def test_frames_are_cut_by_real_sizes():
+    """I6: the large rows of blocks that are small on average do not end up in one huge frame."""
+    huge = b"h" * limits.FRAME_TARGET_BYTES
+    store = Store(*[encoded(body=[b"s"] * 1000 + [huge]) for _ in range(3)])
+    pieces = [piece(block_id, 1000, block_id, 1) for block_id in (1, 2, 3)]
+    sizes = [len(frame.block) for frame in frames(FrameBuilder(pieces, store))]
+    assert len(sizes) == 3
+    assert max(sizes) < 2 * limits.FRAME_TARGET_BYTES
+
+
+@pytest.mark.parametrize("rows_of_piece", [(0, 1), np.array([0], np.uint32)])
+def test_a_row_does_not_keep_its_block(rows_of_piece):
+    """I6: a frame may be made of a row each of thousands of blocks, and holds the rows alone."""
+    store = Store(encoded(body=[b"s", b"l" * limits.MIB]))
+    builder = FrameBuilder([piece(1, 0, 1, 1)._replace(rows=rows_of_piece)], store)
+    assert builder._load().data.batch.get_total_buffer_size() < 1000

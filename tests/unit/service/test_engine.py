@@ -242,6 +242,39 @@ def test_a_full_disk_refuses_what_fills_it_and_serves_what_drains():
     asyncio.run(run())
 
 
+def test_a_full_disk_answers_what_was_done_before():
+    """P8, Q1: a repeated declare adds nothing, and who drains the queue may begin with it."""
+
+    async def run():
+        engine = HeldEngine()
+        engine.decide(commands.DeclareQueue("q", DURABLE))
+        engine.free_bytes = 0
+        engine.watch_disk()
+        reply = engine.decide(commands.DeclareQueue("q", DURABLE)).reply
+        assert reply == commands.DeclaredQueue(1, False)
+
+    asyncio.run(run())
+
+
+def test_at_the_reserve_any_garbage_is_worth_a_snapshot():
+    """P8: what drains a full disk may be less than a snapshot is worth otherwise, and must help."""
+
+    async def run():
+        engine = HeldEngine()
+        engine.journal.has_garbage = True
+        engine.reclaim()
+        assert engine.journal.snapshots == []
+        engine.free_bytes = 0
+        engine.watch_disk()
+        engine.reclaim()
+        assert engine.journal.snapshots == [engine.core.sequence]
+        engine.journal.has_garbage = False
+        engine.reclaim()
+        assert len(engine.journal.snapshots) == 1
+
+    asyncio.run(run())
+
+
 def test_changed_wakes_on_records_and_on_stop():
     """K5: who waits for messages is woken, not polling."""
 
@@ -256,6 +289,18 @@ def test_changed_wakes_on_records_and_on_stop():
         engine.stop()
         await waiting
         await engine.changed(0)
+
+    asyncio.run(run())
+
+
+def test_who_waited_in_vain_leaves_nothing_behind():
+    """I6: an idle reader asks ten times a second for days, and an idle broker applies no record."""
+
+    async def run():
+        engine = HeldEngine()
+        for _ in range(3):
+            await engine.changed(0)
+        assert not engine._changed
 
     asyncio.run(run())
 
@@ -284,6 +329,21 @@ def test_writable_waits_while_too_much_waits_for_the_disk():
         assert not writable.done()
         engine.journal.unsynced_bytes = 0
         engine.sync()
+        await writable
+
+    asyncio.run(run())
+
+
+def test_writable_leaves_the_loop_to_others_while_transient_blocks_are_written():
+    """P14: blocks that are never synced wait for the disk as well, and no sync ends that wait."""
+
+    async def run():
+        engine = HeldEngine()
+        engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
+        writable = asyncio.create_task(engine.writable())
+        await settle()
+        assert not writable.done()
+        engine.journal.unsynced_bytes = 0
         await writable
 
     asyncio.run(run())

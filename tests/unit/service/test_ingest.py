@@ -3,10 +3,12 @@
 from datetime import UTC, datetime
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from ackq import limits
 from ackq.errors import (
+    AckqError,
     LimitError,
     MalformedBlockError,
     MessageTooLargeError,
@@ -16,6 +18,7 @@ from ackq.errors import (
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block
 from ackq_broker.core.commands import Route
+from ackq_broker.service import admission
 from ackq_broker.service.ingest import from_messages, prepare, routes_of, take
 from tests.unit.service.blocks import decoded, encoded, rows
 
@@ -176,9 +179,47 @@ def test_too_many_routes(monkeypatch):
 
 
 def test_too_many_rows(monkeypatch):
-    """I6: a frame has a bound of rows."""
+    """I6: a frame has a bound of rows, and one over it is not even decoded."""
     monkeypatch.setattr(limits, "MAX_FRAME_ROWS", 2)
-    assert refused(prepare(encoded(body=[b"a"] * 3), NOW)) == [([0, 1, 2], LimitError)]
+    with pytest.raises(LimitError):
+        prepare(encoded(body=[b"a"] * 3), NOW)
+
+
+def compressed(batch, codec):
+    """A batch as an IPC message whose buffers are compressed."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    messages.read_next_message()
+    return messages.read_next_message().serialize()
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_compressed_batches_are_refused_unread(codec):
+    """I6: 33 KB of zstd hold a body of 1 GiB, which a frame's bound in bytes does not see."""
+    plain = decoded(body=[b"\0" * limits.MIB])
+    assert plain.batch.equals(
+        admission.decode(block.join(plain.header, plain.batch.serialize()))[1]
+    )
+    data = block.join(plain.header, compressed(plain.batch, codec))
+    assert len(data) < limits.MIB // 8
+    with pytest.raises(MalformedBlockError, match="compressed"):
+        prepare(data, NOW)
+
+
+def test_bytes_that_are_no_batch_are_malformed():
+    """I6: whatever bytes come in place of a batch, the client is told so, and told no bug."""
+    sound = bytearray(encoded(body=[b"a", None, b"bb"], headers=[[("k", "v")], [], []]))
+    for at in range(len(sound)):
+        for value in (0, 1, 4, 0x7F, 0x80, 0xFF):
+            broken = sound.copy()
+            broken[at] = value
+            try:
+                prepare(bytes(broken), NOW)
+            except AckqError:
+                continue
 
 
 def test_time_to_live_is_refused_not_ignored():

@@ -122,6 +122,34 @@ def test_listen_address(tmp_path, listen):
     assert (status, listen in errors, (tmp_path / "data").exists()) == (2, True, False)
 
 
+def test_a_port_file_that_cannot_be_written(tmp_path):
+    """I6: the broker shuts down cleanly and says which file, in one line."""
+    status, _, errors = run(
+        *("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0"),
+        *("--port-file", tmp_path / "nowhere" / "port"),
+    )
+    assert (status, errors.count("\n"), "nowhere" in errors) == (2, 1, True)
+    assert run("verify", tmp_path / "data")[0] == 0
+
+
+def test_a_dump_into_a_closed_pipe_ends_quietly(tmp_path):
+    """I6: `ackq-broker dump DIR | head` is no error to tell about."""
+    with ackq_broker.embedded(tmp_path / "data"):
+        pass
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        done = subprocess.run(
+            command("dump", tmp_path / "data"),
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+            env=environment(),
+        )
+    assert done.stderr == b""
+
+
 def test_unknown_failpoint(tmp_path):
     """Q7: a crash test with a misspelt failpoint does not pass by never crashing."""
     status, _, errors = run("serve", "--data", tmp_path / "data", ACKQ_FAILPOINT="nowhere:1")

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ackq import limits
-from ackq.errors import BrokerUnavailableError, FencedError
+from ackq.errors import BrokerUnavailableError, FencedError, InvalidArgumentError
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
-from ackq_broker.service import recovery
+from ackq_broker.service import publish_stream, recovery
 from ackq_broker.service.publish_stream import PublishStream
 from tests.unit.service.blocks import encoded
 from tests.unit.service.fake_journal import HeldEngine
@@ -24,11 +24,14 @@ class Stream:
     def __init__(self, engine, live):
         self._requests = asyncio.Queue()
         self.answers = []
+        self.reads = asyncio.Event()
+        self.reads.set()
         self.task = asyncio.create_task(
             PublishStream(engine, live, self._requests.get, self._write).run()
         )
 
     async def _write(self, response):
+        await self.reads.wait()
         self.answers.append(response.header)
 
     def send(self, block=b"", **kind):
@@ -41,6 +44,10 @@ class Stream:
     def publish(self, number, routing_key="q", **constants):
         data = pb.PublishData(first_number=number, rows=1)
         self.send(encoded(body=[b"x"], routing_key=routing_key, **constants), data=data)
+
+    def waiting(self):
+        """Whether the broker has left a request unread."""
+        return not self._requests.empty()
 
     def half_close(self):
         self._requests.put_nowait(None)
@@ -248,6 +255,126 @@ def test_a_full_disk_blocks_and_nacks():
             engine.sync()
             await settle()
             assert stream.kinds() == ["opened", "blocked", "nack", "unblocked", "confirm"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("numbers", [[1], [1, 2]])
+def test_a_full_disk_confirms_what_it_has(numbers):
+    """P8, P10: a publish whose confirm was lost comes again on a full disk; a nack would double it.
+
+    A nacked message is in no queue: only the numbers that were never accepted are nacked.
+    """
+
+    async def run():
+        async with opened() as (engine, stream, live):
+            stream.publish(1)
+            await settle()
+            engine.free_bytes = 0
+            engine.watch_disk()
+            newer = Stream(engine, live)
+            newer.open(resume=True)
+            await settle()
+            engine.sync()
+            await settle()
+            for number in numbers:
+                newer.publish(number)
+            await settle()
+            assert newer.confirms() == [(1, True)]
+            nacked = [a.nack.first_number for a in newer.answers if a.HasField("nack")]
+            assert nacked == numbers[1:]
+            newer.task.cancel()
+            await asyncio.gather(stream.task, newer.task, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_returns_that_nobody_reads_are_bounded(monkeypatch):
+    """I6, P7: a client that never reads its returned messages is not read any further itself."""
+
+    async def run():
+        monkeypatch.setattr(publish_stream, "_RETURNED_BYTES", 100_000)
+        async with opened() as (engine, stream, _):
+            stream.reads = asyncio.Event()
+            for number in range(1, 51):
+                data = pb.PublishData(first_number=number, rows=1, mandatory=True)
+                stream.send(encoded(body=[b"x" * 10_000], routing_key="nobody"), data=data)
+                await settle()
+            assert engine.counters["published"] == 10
+            stream.reads.set()
+            stream.half_close()
+            await stream.task
+            returned = [a for a in stream.answers if a.HasField("returned")]
+            assert sum(len(answer.returned.numbers) for answer in returned) == 50
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [(0, 1), (1, 1 << 63), ((1 << 64) - 1, (1 << 64) - 1), (1, 1 << 40)]
+)
+def test_a_probe_has_bounds(first, last):
+    """I6, P10: 40 bytes that ask about 2^63 numbers do not take the broker's memory."""
+
+    async def run():
+        async with opened() as (_, stream, _live):
+            stream.send(probe=pb.PublishProbe(first_number=first, last_number=last))
+            await settle()
+            with pytest.raises(InvalidArgumentError):
+                await stream.task
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("number", [0, (1 << 62) + 1, (1 << 64) - 1])
+def test_publish_numbers_have_bounds(number):
+    """I6, P2: a number that no count reaches is refused, not an internal error."""
+
+    async def run():
+        async with opened() as (_, stream, _live):
+            stream.publish(number)
+            await settle()
+            with pytest.raises(InvalidArgumentError, match="Publish numbers start at 1"):
+                await stream.task
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("free_bytes", [0, 1 << 60])
+def test_numbers_far_apart_take_no_memory(free_bytes):
+    """I6, P10: two frames with 2^60 numbers between them cost two rows, on a full disk as well."""
+
+    async def run():
+        async with opened() as (engine, stream, _):
+            far = 1 << 60
+            data = pb.PublishData(first_number=far, rows=1)
+            header = pb.PublishHeader(lowest_unanswered=far, data=data)
+            stream._requests.put_nowait(frame.Frame(header, encoded(body=[b"x"], routing_key="q")))
+            await settle()
+            engine.free_bytes = free_bytes
+            engine.watch_disk()
+            for number in (1, far, far + 1):
+                stream.publish(number)
+            await settle()
+            engine.sync()
+            await settle()
+            unread = [answer for answer in stream.answers if answer.HasField("nack")]
+            assert [answer.nack.first_number for answer in unread] == [far + 1] * (not free_bytes)
+            assert engine.core.queues("q")[0].ready == 1 + bool(free_bytes)
+
+    asyncio.run(run())
+
+
+def test_a_frame_of_too_many_rows_is_nacked_unread():
+    """I6, P8: a null boolean takes a bit; a frame that announces 4 billion rows is not decoded."""
+
+    async def run():
+        async with opened() as (_, stream, _live):
+            stream.send(b"no block", data=pb.PublishData(first_number=1, rows=(1 << 32) - 1))
+            await settle()
+            nack = stream.answers[-1].nack
+            assert (nack.first_number, nack.last_number) == (1, (1 << 32) - 1)
+            assert nack.reason.code == "limit"
 
     asyncio.run(run())
 

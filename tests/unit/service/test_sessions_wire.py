@@ -482,3 +482,18 @@ def test_many_small_publishes_are_fetched_in_full_frames(client):
     found, headers = client.fetch(lease, 0, 500)
     assert found == [b"%d" % number for number in range(1, 501)]
     assert len(headers) == 1
+
+
+def test_a_replaced_reader_is_not_shown_as_the_one_that_reads(client):
+    """S3, S8: a fetch that is refused does not change which batch an operator sees on the lease."""
+    client.publish(b"a")
+    _, lease = client.open(holder())
+    client.fetch(lease, 0, 1, query_id="query", batch_id=7)
+    for stale in ({"incarnation": "gone"}, {"epoch": lease.epoch + 1}):
+        other = type(lease)()
+        other.CopyFrom(lease)
+        for name, value in stale.items():
+            setattr(other, name, value)
+        with pytest.raises(grpc.RpcError):
+            client.fetch(other, 0, 1, query_id="other", batch_id=8)
+    assert (client.session().query_id, client.session().batch_id) == ("query", 7)
