@@ -14,7 +14,7 @@ import sys
 
 import flights
 import jobkit
-from jobkit import Workspace, say
+from jobkit import JobError, Workspace, say
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -52,6 +52,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--body-column", metavar="NAME", help="the message body; default: the whole row as JSON")
     add("--routing-key-column", metavar="NAME", help="the routing key, with --exchange")
     add("--message-id-column", metavar="NAME", help="the message id")
+    add(
+        "--max-message-bytes",
+        type=jobkit.positive,
+        metavar="N",
+        help="no message is larger than about N bytes: makes publishing faster",
+    )
     add("--option", **jobkit.option_argument("the ackq sink"))
     add("--limit", type=jobkit.positive, help="without --endpoint: only so many flights")
     add("--verbose", action="store_true", help="leave Spark's log on the screen")
@@ -87,7 +93,7 @@ def demonstrate(args: argparse.Namespace, work: Workspace) -> int:
     args.message_id_column, args.routing_key_column = "message_id", "routing_key"
     data = flights.load(args.limit)
     with (
-        jobkit.spark_session("delta_to_queue", work.log) as spark,
+        jobkit.spark_session("delta_to_queue", work.log, flights.MAX_MESSAGE_BYTES) as spark,
         ackq_broker.embedded(data=work.folder / "broker") as broker,
         Admin(broker.endpoint) as admin,
     ):
@@ -120,11 +126,18 @@ def publish(args: argparse.Namespace, work: Workspace) -> int:
 
     The line at the end counts the rows that this run read. A batch that an earlier run published,
     but did not record in the checkpoint, is among them and was not published again.
+
+    Raises:
+        JobError: There is no table.
     """
     with (
-        jobkit.spark_session("delta_to_queue", work.log) as spark,
+        jobkit.spark_session("delta_to_queue", work.log, args.max_message_bytes) as spark,
         Admin(args.endpoint) as admin,
     ):
+        if not jobkit.has_table(spark, args.table):
+            raise JobError(
+                f"There is no Delta table at {args.table}: --table names an existing one."
+            )
         before = admin.queue(args.queue).published if args.queue else 0
         rows = write(spark, args) if args.batch else stream(spark, args)
         into = f" published={admin.queue(args.queue).published - before}" if args.queue else ""

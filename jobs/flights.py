@@ -28,6 +28,8 @@ EXCHANGE: Final = "flights"
 QUEUE: Final = "flights"
 ROWS_PER_PUBLISH: Final = 10_000
 REPORT_EVERY_S: Final = 1.0
+# A flight is about 400 bytes of JSON.
+MAX_MESSAGE_BYTES: Final = 4096
 
 # The JSON of a message as Spark reads it; times of day are hhmm as the source has them.
 JSON_SCHEMA: Final = (

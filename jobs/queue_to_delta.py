@@ -18,7 +18,6 @@ from typing import Any, Final
 import flights
 import jobkit
 from jobkit import Streamed, Workspace, say
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -208,12 +207,9 @@ def start(rows: DataFrame, table: str, checkpoint: str, trigger: dict[str, Any])
 
 def count_table(spark: SparkSession, table: str) -> tuple[int, int]:
     """As `jobkit.count_rows`; nothing when the table is not there yet."""
-    try:
-        return jobkit.count_rows(spark.read.format("delta").load(table))
-    except AnalysisException as error:
-        if error.getCondition() in {"PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND"}:
-            return 0, 0
-        raise
+    if not jobkit.has_table(spark, table):
+        return 0, 0
+    return jobkit.count_rows(spark.read.format("delta").load(table))
 
 
 def show_routes(stored: DataFrame) -> None:

@@ -281,7 +281,7 @@ def status_of(error: AckqError) -> str:
 def from_code(code: str, message: str, fields: dict[str, str]) -> AckqError:
     """The error a code stands for.
 
-    An unknown code (from a newer broker) gives a plain `AckqError` that keeps it.
+    An unknown code (from a newer broker) gives an `InternalError` that keeps it in its fields.
     """
     return _rebuild(code, message, fields)
 

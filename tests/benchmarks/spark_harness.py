@@ -18,6 +18,7 @@ import arrow_baseline
 from harness import Measurement
 from pyspark.sql import DataFrame, SparkSession
 
+from ackq import limits
 from ackq.spark import configure
 
 FLOOR = 0.5
@@ -62,7 +63,7 @@ def session() -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[*]").appName("benchmark")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
-    spark = configure(builder).getOrCreate()
+    spark = configure(builder, max_message_bytes=64 * limits.KIB).getOrCreate()
     try:
         spark.dataSource.register(arrow_baseline.Baseline)
         yield spark

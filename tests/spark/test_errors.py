@@ -38,6 +38,13 @@ def test_wrong_value_at_load(kit):
         kit.source("in", maxBytesPerTrigger="much")
 
 
+def test_path_at_load(kit):
+    """load("in") does not name a queue, and is not passed over."""
+    reader = kit.spark.readStream.format("ackq").option("endpoint", kit.broker.endpoint)
+    with pytest.raises(PySparkException, match=r"no option 'path'\. Did you mean 'queue'"):
+        reader.load("in")
+
+
 def test_missing_queue(kit, kept, fails):
     """A queue that does not exist is named."""
     text = fails(kit.each(kit.source("nowhere"), "cp", kept))
@@ -54,6 +61,23 @@ def test_no_broker(kit, kept, fails):
     assert "ackq.errors.BrokerUnavailableError" in text
     assert "127.0.0.1:1" in text
     assert "0.3 s" in text
+
+
+def test_browse_without_a_broker(kit):
+    """A browse waits for the broker as long as retryTimeout says, then names endpoint and cause."""
+    reader = kit.spark.read.format("ackq").options(endpoint="127.0.0.1:1", queue="in")
+    with pytest.raises(PySparkException, match=r"127\.0\.0\.1:1 could not be reached for 0\.3 s"):
+        reader.option("retryTimeout", "300ms").load().count()
+
+
+def test_row_without_body(kit, fails):
+    """K4: a null body fails the batch with column and row; nothing of it becomes visible."""
+    kit.declare("in", "out")
+    kit.publish("in", *N)
+    rows = kit.source("in").selectExpr("nullif(body, binary('3')) as body")
+    text = fails(kit.sink(rows, "cp", queue="out"))
+    assert "Column 'body' is null in 1 rows (the first is row 3" in text
+    assert kit.bodies("out") == []
 
 
 def test_wrong_column_in_the_sink(kit, fails):
@@ -113,6 +137,33 @@ def test_checkpoint_of_another_queue(kit, kept, fails):
     text = fails(kit.each(kit.source("other"), "cp", kept))
     assert "ackq.errors.CheckpointMismatchError" in text
     assert "'in'" in text
+
+
+def test_finished_checkpoint_of_another_queue(kit, kept, fails):
+    """S10: also when nothing is leased, or the first step is to run a batch again."""
+    kit.declare("in", "other")
+    kit.publish("in", *N)
+    kit.run(kit.each(kit.source("in"), "cp", kept))
+    query = kit.each(kit.source("other"), "cp", kept)
+    assert "of queue 'in'" in fails(query)
+    kit.forget("cp", "commits", 1)
+    assert "of queue 'in'" in fails(query)
+    kit.publish("other", b"1")
+    kit.run(kit.each(kit.source("in"), "cp", kept))
+    assert kept.bodies == N * 2
+
+
+def test_queues_of_a_query_change(kit, kept):
+    """S10: a query goes from one queue to another by naming both for a while."""
+    kit.declare("in", "other")
+    kit.publish("in", b"1")
+    kit.run(kit.each(kit.source("in"), "cp", kept))
+    kit.publish("other", b"2")
+    reader = kit.spark.readStream.format("ackq").option("endpoint", kit.broker.endpoint)
+    kit.run(kit.each(reader.option("queues", "in,other").load(), "cp", kept))
+    kit.publish("other", b"3")
+    kit.run(kit.each(kit.source("other"), "cp", kept))
+    assert kept.bodies == [b"1", b"2", b"3"]
 
 
 def test_checkpoint_of_another_session(kit, kept, fails):

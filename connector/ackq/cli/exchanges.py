@@ -10,7 +10,7 @@ from ackq.cli.output import as_dict, print_json, print_table
 
 @click.group(cls=Group)
 def exchange() -> None:
-    """Exchanges."""
+    """Declare, list and delete exchanges."""
 
 
 @exchange.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -46,7 +47,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
-    console.print(table)
+    with console.capture() as printed:
+        console.print(table)
+    # click writes in any locale, and takes colours out of what is no terminal.
+    click.echo(printed.get(), nl=False)
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
@@ -76,9 +80,13 @@ def preview(body: bytes | None) -> str:
     """The start of a body for a table."""
     if body is None:
         return ""
-    text, encoding = _text(body[:_PREVIEW_BYTES])
-    more = f"… ({len(body)} bytes)" if len(body) > _PREVIEW_BYTES else ""
-    return f"{text if encoding == 'utf-8' else repr(body[:_PREVIEW_BYTES])}{more}"
+    start, whole = body[:_PREVIEW_BYTES], len(body) <= _PREVIEW_BYTES
+    try:
+        # The cut may go through a character, which is left out.
+        text = codecs.getincrementaldecoder("utf-8")().decode(start, final=whole)
+    except UnicodeDecodeError:
+        text = repr(start)
+    return text if whole else f"{text}… ({len(body)} bytes)"
 
 
 def age(milliseconds: int) -> str:
@@ -120,4 +128,11 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))
-    return str(value)
+    return _printable(str(value))
+
+
+def _printable(text: str) -> str:
+    """What came from elsewhere must neither break a table nor command the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -16,12 +16,16 @@ from ackq.errors import AckqError, UnroutableError
 
 
 class Tally:
-    """Counts the answers; keeps the first failure, not the futures."""
+    """Counts the answers; keeps the first failure, not the futures.
+
+    `problem` says in one line what went wrong; empty: nothing.
+    """
 
     def __init__(self) -> None:
         self.confirmed = 0
         self.failed = 0
         self.first_failure: BaseException | None = None
+        self._refused = ""
 
     def count(self, future: Future[Confirmation]) -> None:
         """Takes an answered publish; runs on the publisher's thread alone."""
@@ -31,6 +35,19 @@ class Tally:
         else:
             self.failed += 1
             self.first_failure = self.first_failure or failure
+
+    def refuse(self, number: int, error: AckqError) -> None:
+        """Takes a message that could not be published, which ended the publishing."""
+        self._refused = f"Message {number} and what follows it were not published: {error}"
+
+    @property
+    def problem(self) -> str:
+        """See above."""
+        if self.first_failure is None:
+            return self._refused
+        what = "returned" if isinstance(self.first_failure, UnroutableError) else "not confirmed"
+        messages = "1 message" if self.failed == 1 else f"{self.failed} messages"
+        return f"{messages} {what}: {self.first_failure} {self._refused}".rstrip()
 
 
 @click.command()
@@ -67,6 +84,8 @@ def publish(
     if body is not None and file is not None:
         raise click.UsageError("Give BODY or --file, not both.")
     pairs = _headers(headers)
+    with target.admin() as admin:
+        admin.info()  # no broker is told at once, not after all of a publisher's patience
     tally = Tally()
     publisher = Publisher(
         target.endpoint,
@@ -79,14 +98,21 @@ def publish(
     )
     try:
         with publisher as out:
-            for each in _bodies(body, file):
-                future = out.publish(
-                    each, headers=pairs, message_id=message_id, content_type=content_type
-                )
+            for number, each in enumerate(_bodies(body, file), start=1):
+                try:
+                    future = out.publish(
+                        each, headers=pairs, message_id=message_id, content_type=content_type
+                    )
+                except AckqError as error:
+                    tally.refuse(number, error)
+                    break  # what came before it still gets its answer
                 future.add_done_callback(tally.count)
     except AckqError:
-        if tally.first_failure is None:
+        if not tally.problem:
             raise
+    except KeyboardInterrupt:
+        click.echo(f"confirmed={tally.confirmed} unanswered={tally.failed}", err=True)
+        raise
     _report(target, tally)
 
 
@@ -95,9 +121,8 @@ def _report(target: Target, tally: Tally) -> None:
         print_json({"confirmed": tally.confirmed, "failed": tally.failed})
     else:
         click.echo(f"confirmed={tally.confirmed}")
-    if tally.first_failure is not None:
-        why = "returned" if isinstance(tally.first_failure, UnroutableError) else "not confirmed"
-        raise click.ClickException(f"{tally.failed} messages {why}: {tally.first_failure}")
+    if tally.problem:
+        raise click.ClickException(tally.problem)
 
 
 def _bodies(body: str | None, file: Path | None) -> Iterator[bytes]:
@@ -107,7 +132,7 @@ def _bodies(body: str | None, file: Path | None) -> Iterator[bytes]:
         yield file.read_bytes()
     else:
         for line in sys.stdin.buffer:
-            yield line.rstrip(b"\r\n")
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def _headers(given: tuple[str, ...]) -> dict[str, str]:

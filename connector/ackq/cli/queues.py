@@ -11,7 +11,7 @@ from ackq.wire.columns import BROWSED
 
 @click.group(cls=Group)
 def queue() -> None:
-    """Queues."""
+    """Declare, show, empty and delete queues, and peek into them."""
 
 
 @queue.command()
@@ -135,7 +135,8 @@ def peek(target: Target, *, name: str, count: int, position: int) -> None:
             (
                 row["position"],
                 row["leased"],
-                row["delivery_count"],
+                # A ready message carries the number of its next delivery.
+                row["delivery_count"] - (not row["leased"]),
                 row["routing_key"],
                 row["message_id"] or "",
                 preview(row["body"]),

@@ -10,7 +10,7 @@ from ackq.cli.output import age, as_dict, print_fields, print_json, print_table
 
 @click.group(cls=Group)
 def session() -> None:
-    """Sessions of readers such as Spark queries."""
+    """Show and release the sessions of readers such as Spark queries."""
 
 
 @session.command("list")

@@ -38,6 +38,9 @@ class Admin:
         endpoint: `host:port`.
         security: Transport security.
         timeout_s: Per call.
+
+    Raises:
+        InvalidArgumentError: The endpoint is not host:port, or a certificate cannot be read.
     """
 
     def __init__(
@@ -48,8 +51,9 @@ class Admin:
         timeout_s: float = calls.REQUEST_TIMEOUT_S,
     ) -> None:
         self._endpoint = endpoint
+        self._security = security
         self._timeout_s = timeout_s
-        self._channel = channel(endpoint, security)
+        channel(endpoint, security)  # a bad address or certificate is told here
 
     def __enter__(self) -> Self:
         return self
@@ -292,7 +296,7 @@ class Admin:
     def _browse(
         self, request: pb.BrowseRequest, names: tuple[str, ...]
     ) -> Iterator[pa.RecordBatch]:
-        call = calls.browse(self._channel, request)
+        call = calls.browse(channel(self._endpoint, self._security), request)
         try:
             for runs, content in call:
                 yield batches.browsed(runs, content, names)
@@ -304,8 +308,10 @@ class Admin:
     def _call(
         self, method: str, request: Message, response: type[calls.Response]
     ) -> calls.Response:
+        # Asked for at each call: a fork, or a channel that was closed meanwhile, gets a new one.
+        to_broker = channel(self._endpoint, self._security)
         try:
-            return calls.unary(self._channel, method, request, response, self._timeout_s)
+            return calls.unary(to_broker, method, request, response, self._timeout_s)
         except grpc.RpcError as rpc:
             raise rpc_errors.from_rpc(rpc, self._endpoint) from rpc
 

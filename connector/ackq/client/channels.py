@@ -54,16 +54,23 @@ _OPTIONS: Final = (
     ("grpc.enable_retries", 1),
     ("grpc.max_send_message_length", _MAX_WIRE_BYTES),
     ("grpc.max_receive_message_length", _MAX_WIRE_BYTES),
-    # A peer that vanished without closing is noticed on a live stream within half a minute.
+    # A peer that vanished without closing is noticed on a live stream within half a minute. The
+    # last line is for a ping that gRPC sent for its own ends: it holds back the keepalive's, and by
+    # default for a minute (measured with a stopped broker: 60 s without the line).
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),
     ("grpc.initial_reconnect_backoff_ms", limits.RETRY_INITIAL_MS),
     ("grpc.min_reconnect_backoff_ms", limits.CONNECT_TIMEOUT_MS),
-    ("grpc.max_reconnect_backoff_ms", limits.RETRY_MAX_MS),
+    # Calls fail at once while gRPC waits to connect again, also when the broker is back. How often
+    # to try is decided by `retry`, which knows its bounds; this only keeps gRPC from refusing.
+    ("grpc.max_reconnect_backoff_ms", 2 * limits.RETRY_INITIAL_MS),
     # Each channel has connections of its own: one that is closed and made anew starts without the
     # old one's back-off.
     ("grpc.use_local_subchannel_pool", 1),
 )
+
+_LARGEST_PORT: Final = 65_535
 
 _channels: dict[tuple[int, str, Security], grpc.Channel] = {}
 _lock = threading.Lock()
@@ -88,14 +95,9 @@ def channel(endpoint: str, security: Security | None = None) -> grpc.Channel:
         security: Transport security; None: plain text.
 
     Raises:
-        InvalidArgumentError: The endpoint has no port, or a certificate file cannot be read.
+        InvalidArgumentError: The endpoint is not host:port, or a certificate file cannot be read.
     """
-    if not endpoint.startswith("unix:") and not endpoint.rpartition(":")[2].isdigit():
-        raise InvalidArgumentError(
-            f"The endpoint '{endpoint}' has no port; write it as host:port, "
-            "for instance 127.0.0.1:5775.",
-            endpoint=endpoint,
-        )
+    _check_endpoint(endpoint)
     key = (os.getpid(), endpoint, security or _PLAIN)
     with _lock:
         if key not in _channels:
@@ -111,6 +113,29 @@ def close_channels() -> None:
         closing = [_channels.pop(key) for key in mine]
     for each in closing:
         each.close()
+
+
+def _check_endpoint(endpoint: object) -> None:
+    """Refuses what gRPC would misread: it takes port 65537 for port 1, and a URL for a host."""
+    problem = ""
+    if not isinstance(endpoint, str):
+        problem = f"is a {type(endpoint).__name__}"
+    elif not endpoint.startswith("unix:"):
+        host, _, port = endpoint.rpartition(":")
+        if not (port.isascii() and port.isdigit()):
+            problem = "has no port"
+        elif not 1 <= int(port) <= _LARGEST_PORT:
+            problem = f"has no port between 1 and {_LARGEST_PORT}"
+        elif not host:
+            problem = "has no host"
+        elif "//" in host and not host.startswith("dns:"):
+            problem = "is a URL"
+    if problem:
+        raise InvalidArgumentError(
+            f"The endpoint '{endpoint}' {problem}; write it as host:port, "
+            "for instance 127.0.0.1:5775.",
+            endpoint=endpoint,
+        )
 
 
 def _connect(endpoint: str, security: Security) -> grpc.Channel:

@@ -91,8 +91,62 @@ def check_routing_key(routing_key: str) -> int:
     return size
 
 
+def check_exchange(exchange: str) -> None:
+    """Raises InvalidArgumentError for what cannot be an exchange's name."""
+    size = text_bytes("exchange", exchange)
+    if size > limits.MAX_NAME_BYTES:
+        raise InvalidArgumentError(
+            f"The exchange's name has {size} bytes; the limit is {limits.MAX_NAME_BYTES}.",
+            exchange=exchange[:64],
+        )
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raises InvalidArgumentError for what is neither a bool nor None."""
+    if value is not None and not isinstance(value, bool):
+        raise InvalidArgumentError(
+            f"'{name}' is a {type(value).__name__}; it must be True or False.", argument=name
+        )
+
+
+def check_published_at(published_at: datetime) -> None:
+    """Raises InvalidArgumentError for what is no instant."""
+    if not isinstance(published_at, datetime):
+        raise InvalidArgumentError(
+            f"'published_at' is a {type(published_at).__name__}; it must be a datetime.",
+            argument="published_at",
+        )
+    if published_at.utcoffset() is None:
+        raise InvalidArgumentError(
+            "'published_at' has no time zone; without one it names no instant.",
+            argument="published_at",
+        )
+
+
+def body_bytes(body: bytes | str) -> bytes:
+    """A body as bytes; raises InvalidArgumentError when it is none or cannot be encoded."""
+    if isinstance(body, bytes):
+        return body
+    if not isinstance(body, str):
+        raise InvalidArgumentError(
+            f"'body' is a {type(body).__name__}; it must be bytes or str.", argument="body"
+        )
+    try:
+        return body.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(
+            f"'body' cannot be written as UTF-8: {error.reason}. Give it as bytes.",
+            argument="body",
+        ) from error
+
+
 def header_pairs(headers: Mapping[str, str]) -> tuple[list[tuple[str, str]], int]:
     """Headers as Arrow wants them, with their size in bytes."""
+    if not isinstance(headers, Mapping):
+        raise InvalidArgumentError(
+            f"'headers' is a {type(headers).__name__}; it must be a mapping of str to str.",
+            argument="headers",
+        )
     pairs = list(headers.items())
     size = sum(text_bytes("headers", key) + text_bytes("headers", value) for key, value in pairs)
     if size > limits.MAX_HEADER_BYTES:

@@ -44,8 +44,13 @@ class Settings:
     ack_timeout_s: float
 
     def __post_init__(self) -> None:
-        for name in ("window_messages", "window_bytes", "ack_timeout_s"):
-            if getattr(self, name) <= 0:
+        # Named as the publisher's arguments.
+        for name, value in (
+            ("window_messages", self.window_messages),
+            ("window_bytes", self.window_bytes),
+            ("publish_ack_timeout_ms", self.ack_timeout_s),
+        ):
+            if value <= 0:
                 raise InvalidArgumentError(f"'{name}' must be positive.", argument=name)
         if self.linger_s < 0:
             raise InvalidArgumentError("'linger_ms' must not be negative.", argument="linger_ms")

@@ -10,8 +10,9 @@ import grpc
 from ackq import limits
 from ackq.client import rpc_errors
 from ackq.client.channels import channel
-from ackq.client.retry import Patience
+from ackq.client.retry import Patience, exhausted
 from ackq.client.security import Security
+from ackq.errors import AckqError
 
 # grpc.health.v1 has one-field messages, so the two values needed are written here and clients do
 # without its package: a request for the whole server is empty, and SERVING is field 1 with value 1.
@@ -28,15 +29,18 @@ def wait_ready(endpoint: str, timeout_s: float, *, security: Security | None = N
     check = channel(endpoint, security).unary_unary(
         "/grpc.health.v1.Health/Check", request_serializer=None, response_deserializer=None
     )
-    patience = Patience(endpoint, int(timeout_s * 1000))
+    bound_ms, shortest_s = int(timeout_s * 1000), limits.RETRY_INITIAL_MS / 1000
+    patience = Patience(endpoint, bound_ms)
     deadline = time.monotonic() + timeout_s
     while True:
-        left_s = max(deadline - time.monotonic(), limits.RETRY_INITIAL_MS / 1000)
+        left_s = max(deadline - time.monotonic(), shortest_s)
         try:
             if check(_WHOLE_SERVER, timeout=left_s) == _SERVING:
                 return
-            error = rpc_errors.unavailable(endpoint, "it is up but does not serve yet")
+            error: AckqError = rpc_errors.unavailable(endpoint, "it is up but does not serve yet")
         except grpc.RpcError as rpc:
-            patience.wait_or_raise(rpc_errors.from_rpc(rpc, endpoint))
-        else:
-            patience.wait_or_raise(error)
+            error = rpc_errors.from_rpc(rpc, endpoint)
+        # One that accepts and says nothing takes all of the time for its first failure.
+        if rpc_errors.is_transient(error) and time.monotonic() > deadline - shortest_s:
+            raise exhausted(endpoint, error, bound_ms)
+        patience.wait_or_raise(error)

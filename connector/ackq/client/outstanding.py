@@ -68,13 +68,19 @@ class Frame:
         return self.first + self.rows - 1
 
     def block(self, numbers: Range) -> bytes:
-        """The block with the rows of these numbers, which are consecutive and in the frame."""
+        """The block with the rows of these numbers, which are consecutive and in the frame.
+
+        Runs without the lock: empty when the frame's last answer came meanwhile and freed it.
+        """
         assert self.first <= numbers.first <= numbers.last <= self.last, "the numbers are in it"
-        if not isinstance(self.content, bytes):
-            self.content = self.content()
-        if numbers == (self.first, self.last):
-            return self.content
-        header, batch = block.decode(self.content)
+        content = self.content
+        if not isinstance(content, bytes):
+            content = self.content = content()
+            if not self.unanswered:
+                self.content = b""
+        if not content or numbers == (self.first, self.last):
+            return content
+        header, batch = block.decode(content)
         return block.encode(
             batch.slice(numbers.first - self.first, numbers.last - numbers.first + 1),
             routing_key=header.routing_key,

@@ -27,7 +27,7 @@ from ackq.client.pump import Pump
 from ackq.client.receipts import BatchReceipt, Confirmation
 from ackq.client.security import Security
 from ackq.client.telling import OnBlocked, OnReturn
-from ackq.errors import AckqError, InvalidArgumentError
+from ackq.errors import AckqError
 from ackq.wire import block
 
 
@@ -38,14 +38,29 @@ class Publisher:
     responsibility, or an error. After a cut connection the unanswered ones are sent again under the
     same numbers, which the broker de-duplicates (P10). Futures' callbacks, `on_return` and
     `on_blocked` run on the publisher's thread: they may publish, and must not block or call `flush`
-    or `close`.
+    or `close`. A fork cannot use it: make a publisher in each process (P10).
+
+    Each message has a future; leaving the block waits for all of them, and raises the first
+    failure:
+
+        with Publisher("127.0.0.1:5775", routing_key="orders", mandatory=True) as out:
+            first = out.publish(b"a")
+            out.publish("b", message_id="42", headers={"tenant": "x"})
+            print(first.result().number)  # waits for the confirm: 1
+
+    Arrow batches have one future each:
+
+        with Publisher("127.0.0.1:5775", exchange="events") as out:
+            batch = pyarrow.record_batch({"body": ["a", "b"], "routing_key": ["eu.1", "us.2"]})
+            print(out.publish_batch(batch).result())  # 2
 
     Args:
         endpoint: `host:port`.
         exchange: Where messages go that name none; empty: the default exchange, where the routing
             key names the queue.
         routing_key: For messages that have none.
-        mandatory: Return messages that no queue wants (P7).
+        mandatory: Return messages that no queue wants (P7); without it they are confirmed and
+            dropped, so a wrong name goes unnoticed.
         persistent: Survive a broker restart, unless a message says otherwise (P12).
         window_messages: `publish` waits while so many messages are unanswered (P14).
         window_bytes: ... or so many bytes.
@@ -54,7 +69,7 @@ class Publisher:
             stream (P10).
         retry_total_ms: Fail after so long without a broker while something is unanswered.
         on_return: Called with a `Returned` before those messages are confirmed. Without it `flush`
-            raises for them.
+            and the future of a batch raise for them.
         on_blocked: Called with the reason when the broker takes no publishes, with None when it
             does again (P14).
         label: Shown to operators; empty: host and process id.
@@ -85,7 +100,11 @@ class Publisher:
         channel(
             endpoint, security
         )  # a bad address or certificate is told here, not by the first future
+        encoding.check_exchange(exchange)
         encoding.check_routing_key(routing_key)
+        encoding.check_flag("mandatory", mandatory)
+        encoding.check_flag("persistent", persistent)
+        encoding.text_bytes("label", label)
         self._destination = Destination(exchange, mandatory)
         self._routing_key = routing_key
         self._persistent = persistent
@@ -96,6 +115,10 @@ class Publisher:
             linger_s=linger_ms / 1000,
             ack_timeout_s=publish_ack_timeout_ms / 1000,
         )
+        self._returns_fail = on_return is None
+        # A frame is admitted whole, so a batch is cut to the window as well (P14).
+        self._frame_rows = min(limits.FRAME_TARGET_ROWS, window_messages)
+        self._frame_bytes = min(limits.FRAME_TARGET_BYTES, window_bytes)
         self._pump = Pump(
             endpoint,
             security,
@@ -145,20 +168,16 @@ class Publisher:
             ack_immediately: Ask for the answer as soon as the message is handled (P11).
 
         Returns:
-            A future with a `Confirmation`, or NackError, OutcomeUnknownError,
-            BrokerUnavailableError and others.
+            A future with a `Confirmation`; or with NackError (in no queue; publish it again if you
+            like), ExchangeNotFoundError (likewise), BrokerUnavailableError (it was never sent) or
+            OutcomeUnknownError (look before you publish it again). It cannot be cancelled.
 
         Raises:
             InvalidArgumentError: An argument of a wrong type, or over its limit.
             MessageTooLargeError: The message is over the size limit.
             ClosedError: The publisher is closed, or ended because of an error.
         """
-        if isinstance(body, str):
-            body = body.encode()
-        elif not isinstance(body, bytes):
-            raise InvalidArgumentError(
-                f"'body' is a {type(body).__name__}; it must be bytes or str.", argument="body"
-            )
+        body = encoding.body_bytes(body)
         key = self._routing_key if routing_key is None else routing_key
         size = len(body) + encoding.check_routing_key(key)
         for name, value in (
@@ -173,11 +192,9 @@ class Publisher:
         if headers:
             pairs, header_bytes = encoding.header_pairs(headers)
             size += header_bytes
-        if published_at is not None and published_at.tzinfo is None:
-            raise InvalidArgumentError(
-                "'published_at' has no time zone; without one it names no instant.",
-                argument="published_at",
-            )
+        if published_at is not None:
+            encoding.check_published_at(published_at)
+        encoding.check_flag("persistent", persistent)
         encoding.check_message_size(size, self._pump.max_message_bytes)
         row = encoding.Row(
             body,
@@ -202,7 +219,7 @@ class Publisher:
         exchange: str | None = None,
         routing_key: str | None = None,
     ) -> Future[int]:
-        """Publishes the rows of an Arrow batch in order, in frames of about 1 MiB.
+        """Publishes the rows of an Arrow batch in order, in frames of about 1 MiB or less.
 
         Waits while the window is full.
 
@@ -214,27 +231,36 @@ class Publisher:
 
         Returns:
             A future with the number of rows once all are confirmed, or the first failure once all
-            are answered.
+            are answered; without `on_return`, a returned row is a failure.
 
         Raises:
             SchemaError: A column is missing, unknown or of the wrong type; nothing was published.
             MessageTooLargeError: A row is over the size limit; nothing was published.
-            InvalidArgumentError: A routing key is over its limit; nothing was published.
-            ClosedError: The publisher is closed or ended; rows that were on their way are told by
-                the future.
+            InvalidArgumentError: A name is of a wrong type or over its limit; nothing was
+                published.
+            ClosedError: The publisher is closed, or it ended meanwhile: then the first rows may
+                have been published.
         """
         key = self._routing_key if routing_key is None else routing_key
         encoding.check_routing_key(key)
         chunks = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
         ready = [encoding.publishable(chunk, routing_key=key) for chunk in chunks]
-        limit = self._pump.max_message_bytes
-        frames = [part for chunk in ready for part in encoding.cut(chunk, max_message_bytes=limit)]
-        future: Future[int] = Future()
+        frames = [
+            part
+            for chunk in ready
+            for part in encoding.cut(
+                chunk,
+                target_bytes=self._frame_bytes,
+                target_rows=self._frame_rows,
+                max_message_bytes=self._pump.max_message_bytes,
+            )
+        ]
+        destination = self._to(exchange)
+        future: Future[int] = LightFuture()
         if not frames:
             future.set_result(0)
             return future
-        receipt = BatchReceipt(future, batch.num_rows)
-        destination = self._to(exchange)
+        receipt = BatchReceipt(future, batch.num_rows, returns_fail=self._returns_fail)
         for rows in frames:
             content = block.encode(
                 rows,
@@ -289,8 +315,12 @@ class Publisher:
         self, exchange: str | None, *, mandatory: bool | None = None, ack_immediately: bool = False
     ) -> Destination:
         usual = self._destination
-        if exchange is None and mandatory is None and not ack_immediately:
+        if exchange is None and mandatory is None and ack_immediately is False:
             return usual
+        if exchange is not None:
+            encoding.check_exchange(exchange)
+        encoding.check_flag("mandatory", mandatory)
+        encoding.check_flag("ack_immediately", ack_immediately)
         return Destination(
             usual.exchange if exchange is None else exchange,
             usual.mandatory if mandatory is None else mandatory,
@@ -303,12 +333,14 @@ def _forsaken(pump: Pump) -> None:
 
     Its threads must not outlive it, nor hold up the interpreter's exit.
     """
+    if pump.inherited:
+        return
     unconfirmed = pump.unconfirmed
     pump.abandon()
     if unconfirmed:
         warnings.warn(
-            f"A publisher was dropped with {unconfirmed} unconfirmed messages; "
+            f"A publisher was dropped with {unconfirmed} unconfirmed messages, which may be lost; "
             "close it or use `with`.",
-            ResourceWarning,
+            RuntimeWarning,  # shown by default, as a ResourceWarning is not
             stacklevel=2,
         )

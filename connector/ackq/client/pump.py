@@ -8,6 +8,7 @@ Invariant: after `close` no thread is left and every publish has been told.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import threading
 import time
@@ -74,11 +75,13 @@ class Pump:
         # Re-entrant: a garbage collection inside the lock may finalise the publisher, which calls
         # `abandon`.
         self._turn = threading.Condition(threading.RLock())
+        self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._call: calls.Answers[frame.Frame[pb.PublishAnswer]] | None = None
         self._stream = 0  # counts streams; the sender of an older one stops
         self._abandoned = False
         self._failure: AckqError | None = None  # the publisher is dead
+        self._outage: AckqError | None = None  # why there is no open stream at the moment
         self._teller = Teller(self._turn, flow, on_return, on_blocked)
         self._handlers: dict[str, Callable[[frame.Frame[pb.PublishAnswer]], None]] = {
             "opened": self._on_opened,
@@ -95,8 +98,16 @@ class Pump:
     @property
     def unconfirmed(self) -> int:
         """Messages without an answer."""
-        with self._turn:
-            return self._flow.window.messages
+        return self._flow.window.messages
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process is a fork of the one that made the pump.
+
+        It has neither its thread nor its stream, and must not use its publisher id (P10). The lock
+        may be held for ever, so this is asked before it is taken.
+        """
+        return os.getpid() != self._pid
 
     def publish(
         self,
@@ -106,23 +117,26 @@ class Pump:
         future: Future[Confirmation],
     ) -> None:
         """Adds a message; waits while the window is full (P14). Raises ClosedError."""
+        self._refuse_fork()
         with self._turn:
             self._admit(1, payload_bytes)
             if self._flow.append(destination, row, payload_bytes, future, time.monotonic()):
-                self._wake()
+                self._turn.notify_all()
 
     def publish_frame(self, ready: Frame) -> None:
         """Adds a frame; waits while the window is full (P14). Raises ClosedError."""
+        self._refuse_fork()
         with self._turn:
             self._admit(ready.rows, ready.payload_bytes)
             self._flow.append_frame(ready)
-            self._wake()
+            self._turn.notify_all()
 
     def flush(self, timeout_s: float | None) -> None:
         """Waits until the application knows the fate of everything added so far.
 
         Raises the first failure.
         """
+        self._refuse_fork()
         self._refuse_callbacks()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._turn:
@@ -139,7 +153,12 @@ class Pump:
             raise error
 
     def close(self, timeout_s: float | None) -> None:
-        """Takes no more, waits as `flush` does, and ends the threads. Repeating it does nothing."""
+        """Takes no more, waits as `flush` does, and ends the threads.
+
+        Repeating it does nothing, nor does it in a fork: what is unanswered is the parent's.
+        """
+        if self.inherited:
+            return
         self._refuse_callbacks()
         with self._turn:
             if self._flow.finishing and self._thread is None:
@@ -153,6 +172,8 @@ class Pump:
 
     def abandon(self) -> None:
         """Ends without waiting: what is unanswered fails. Safe in a finaliser."""
+        if self.inherited:
+            return
         with self._turn:
             self._flow.finishing = True
             self._abandoned = True
@@ -184,10 +205,22 @@ class Pump:
                 "call them from another thread."
             )
 
+    def _refuse_fork(self) -> None:
+        if self.inherited:
+            raise ClosedError(
+                f"The publisher to {self._endpoint} was made in process {self._pid}, of which this "
+                "one is a fork; make a new one here.",
+                endpoint=self._endpoint,
+            )
+
     def _admit(self, rows: int, payload_bytes: int) -> None:
         while True:
             if self._failure is not None or self._flow.finishing:
                 raise self._closed()
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="ackq-publisher", daemon=True)
+                thread.start()  # where this fails nothing has been admitted
+                self._thread = thread
             # The receiving thread opens the window: a callback that publishes must not wait for
             # itself.
             if (
@@ -196,15 +229,8 @@ class Pump:
             ):
                 return
             self._flow.close_draft()  # nothing can join it now
-            self._wake()
+            self._turn.notify_all()
             self._turn.wait()
-
-    def _wake(self) -> None:
-        """Lets the sender look; the thread starts with the first publish."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="ackq-publisher", daemon=True)
-            self._thread.start()
-        self._turn.notify_all()
 
     def _closed(self) -> ClosedError:
         if self._failure is None:
@@ -216,6 +242,13 @@ class Pump:
         )
 
     def _late(self, timeout_s: float | None) -> BrokerUnavailableError:
+        if self._outage is not None:
+            return BrokerUnavailableError(
+                f"{self._flow.window.messages} publishes had no answer within {timeout_s:g} s. "
+                f"{self._outage.message}",
+                endpoint=self._endpoint,
+                cause=self._outage.fields.get("cause", self._outage.code),
+            )
         why = f" It takes no publishes: {self._flow.blocked}." if self._flow.blocked else ""
         return BrokerUnavailableError(
             f"The broker at {self._endpoint} left {self._flow.window.messages} publishes "
@@ -229,7 +262,9 @@ class Pump:
     def _run(self) -> None:
         try:
             self._run_streams()
-        except Exception as bug:
+        except AckqError as error:  # for instance a certificate file that is gone
+            self._fail(error)
+        except BaseException as bug:
             self._fail(InternalError(f"The publisher's thread failed: {bug!r}."))
             raise
 
@@ -301,15 +336,17 @@ class Pump:
         except grpc.RpcError as rpc:
             error = rpc_errors.from_rpc(rpc, self._endpoint)
         except AckqError as broken:
-            call.cancel()
             error = broken
-        with self._turn:
-            self._stream += 1
-            self._call = None
-            finished = self._flow.finishing and self._flow.idle
-        self._teller.cut()
+        finally:
+            call.cancel()  # does nothing to one that has ended; no other may stay behind
+            with self._turn:
+                self._stream += 1
+                self._call = None
+                finished = self._flow.finishing and self._flow.idle
+            self._teller.cut()
         if error is None and not finished:
             error = rpc_errors.unavailable(self._endpoint, "the broker ended the stream")
+        self._outage = error
         return error
 
     def _fail(self, error: AckqError) -> None:
@@ -338,6 +375,7 @@ class Pump:
                 history_id=opened.history_id,
             )
         with self._turn:
+            self._outage = None
             self._history_id = opened.history_id
             if opened.max_message_bytes:
                 self.max_message_bytes = min(limits.MAX_MESSAGE_BYTES, opened.max_message_bytes)
@@ -358,7 +396,8 @@ class Pump:
         while True:
             action = self._next_action(stream)
             if isinstance(action, Send):
-                yield requests.data(action)
+                if data := requests.data(action):
+                    yield data
             elif isinstance(action, Probe):
                 yield requests.probe(action)
             else:

@@ -33,8 +33,11 @@ def opening(
 
 
 def data(send: Send) -> bytes:
-    """A frame of publishes."""
+    """A frame of publishes; empty, and not to be sent, when they were all answered meanwhile."""
     part, destination = send.part, send.part.frame.destination
+    content = part.frame.block(part.numbers)
+    if not content:
+        return b""
     header = pb.PublishHeader(
         lowest_unanswered=send.lowest_unanswered,
         data=pb.PublishData(
@@ -45,7 +48,7 @@ def data(send: Send) -> bytes:
             ack_immediately=destination.ack_immediately,
         ),
     )
-    return frame.encode(header.SerializeToString(), part.frame.block(part.numbers))
+    return frame.encode(header.SerializeToString(), content)
 
 
 def probe(asked: Probe) -> bytes:

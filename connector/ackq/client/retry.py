@@ -104,8 +104,11 @@ class Patience:
         Raises the error when it is final or its bound is used up.
         """
         if isinstance(error, AlreadyHeldError):
+            self._gone.reset()  # a broker has answered
             wait_s = self._held.next_wait_s()
         elif rpc_errors.is_transient(error):
+            # A holder's silence does not count while the broker is down (S3, S5).
+            self._held.reset()
             wait_s = self._gone.next_wait_s()
         else:
             raise error

@@ -32,7 +32,7 @@ class Security:
     def __post_init__(self) -> None:
         if not self.tls and (self.ca or self.cert or self.key or self.server_name):
             raise InvalidArgumentError(
-                "Certificates were given but TLS is off; set tls=True as well."
+                "A certificate, key or server name was given, but TLS is off; turn it on as well."
             )
         if bool(self.cert) != bool(self.key):
             raise InvalidArgumentError(

@@ -101,12 +101,14 @@ class StageWriter:
         Raises:
             SchemaError: A column is missing, unknown or of the wrong type.
             MessageTooLargeError: A row is over the size limit.
+            InvalidArgumentError: A name is of a wrong type or over its limit.
             UnroutableError, QueueFullError, DiskFullError, ExchangeNotFoundError: The broker
                 refuses earlier rows.
             BrokerUnavailableError: The stream was cut; the stage is gone.
             ClosedError: The writer was sealed or aborted.
         """
         self._check_open()
+        encoding.check_exchange(exchange)
         encoding.check_routing_key(routing_key)
         ready = encoding.publishable(batch, routing_key=routing_key)
         if not ready.num_rows:

@@ -166,9 +166,9 @@ class Teller:
 def _guarded(callback: Callable[[T], None], argument: T) -> None:
     """Runs an application's callback.
 
-    As with futures, its exception is logged and stops nothing.
+    As with futures, its exception is logged and stops nothing, `sys.exit()` included.
     """
     try:
         callback(argument)
-    except Exception:  # noqa: BLE001 - what an application raises is its own
+    except BaseException:  # noqa: BLE001 - what an application raises is its own
         _log.exception("A callback of the publisher raised")

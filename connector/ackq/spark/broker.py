@@ -19,6 +19,7 @@ from ackq.spark.options import Connection
 if TYPE_CHECKING:
     from ackq.client import Admin, Session
     from ackq.errors import AckqError
+    from ackq.v1.sessions_pb2 import SessionInfo
 
 _log: Final = logging.getLogger("ackq.spark")
 # A user who waits longer than this wonders why.
@@ -40,6 +41,17 @@ def session(connection: Connection) -> Session:
 def admin(connection: Connection) -> Admin:
     """The client of the administration service."""
     return client.Admin(connection.endpoint, security=connection.security)
+
+
+def wait_ready(connection: Connection) -> None:
+    """Waits for the broker, for `retry_ms` at most; then BrokerUnavailableError with the cause."""
+    client.wait_ready(connection.endpoint, connection.retry_ms / 1000, security=connection.security)
+
+
+def find_session(connection: Connection, name: str) -> SessionInfo:
+    """A session as the broker records it; raises as `wait_ready`, or SessionNotFoundError."""
+    wait_ready(connection)
+    return admin(connection).session(name)
 
 
 def _tell(error: AckqError, wait_s: float) -> None:

@@ -49,8 +49,10 @@ class AckqBrowser(DataSourceReader):
         options: BrowseOptions,
         schema: StructType,
         connect: Callable[[Connection], Admin] = broker.admin,
+        wait_ready: Callable[[Connection], None] = broker.wait_ready,
     ) -> None:
         self._options = options
+        self._wait_ready = wait_ready
         self._names = check_read(schema, _COLUMNS)
         self._connect = connect
 
@@ -61,7 +63,7 @@ class AckqBrowser(DataSourceReader):
             QueueNotFoundError, BrokerUnavailableError: As they say.
         """
         options = self._options
-        plan = self._connect(options.connection).plan_browse(options.queue)
+        plan = self._admin().plan_browse(options.queue)
         pieces: list[Piece] = []
         for chunk in plan:
             first = max(chunk.first_position, options.first_position)
@@ -75,7 +77,7 @@ class AckqBrowser(DataSourceReader):
         if not isinstance(partition, PositionRange):
             return  # Spark makes one partition of its own when there are none
         wanted = [name for name in self._names if name != _UNDELIVERED]
-        batches = self._connect(self._options.connection).browse(
+        batches = self._admin().browse(
             self._options.queue,
             first_position=partition.first,
             last_position=partition.last,
@@ -83,6 +85,11 @@ class AckqBrowser(DataSourceReader):
         )
         for batch in batches:
             yield self._arranged(batch)
+
+    def _admin(self) -> Admin:
+        """The client, once a broker that is away or restarts has come back."""
+        self._wait_ready(self._options.connection)
+        return self._connect(self._options.connection)
 
     def _task(self, part: Range) -> PositionRange:
         return PositionRange(part.after + 1, part.last)

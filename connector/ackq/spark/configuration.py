@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,24 +28,32 @@ _BATCH_BYTES: Final = 128 * limits.MIB
 # Exactly this value makes Spark skip the size of every row, which costs it 4 to 25 times the rest
 # of the conversion; one less does not.
 _NO_BYTE_BOUND: Final = (1 << 31) - 1
+_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _WORKER: Final = Path(__file__).with_name("worker_python")
 
 
 def configure(
     builder: SparkSession.Builder,
     *,
-    max_message_bytes: int = 64 * limits.KIB,
+    max_message_bytes: int | None = None,
     fast_workers: bool | None = None,
 ) -> SparkSession.Builder:
     """Prepares a session for ackq; call it before `getOrCreate()`.
 
     Sets Arrow's batch bounds for fast writes, and in this process's environment the interpreter of
     Spark's Python workers: this one, where PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON name none.
+    Where the user has set a bound, it stays, and so does Spark's own bound in bytes if batches of
+    as many rows might be too large without it.
 
     Args:
-        builder: As from `SparkSession.builder`. What is set on it afterwards wins.
+        builder: As from `SparkSession.builder`. What is set on it, before or afterwards, wins, and
+            so does what spark-submit was given.
         max_message_bytes: The largest row that a query writes, about, all its columns together.
-            Batches get the fewer rows the larger this is, so that memory stays bounded.
+            With it a write spends a third or less of the time in the JVM: batches are bounded in
+            rows alone, the fewer the larger this is. None: not known; Spark's bound in bytes
+            stays, which holds for rows of any size. (1200 rows of 1 MiB in one batch end a JVM
+            that has 1 GiB.)
         fast_workers: Start workers through a wrapper that lets them import the installed pyspark,
             compiled once, instead of the source in a zip that each worker compiles anew: about
             half the time to the first batch. None: where it is safe, which is a local master
@@ -56,18 +65,38 @@ def configure(
     Raises:
         InvalidArgumentError: `max_message_bytes` is not positive.
     """
-    if max_message_bytes < 1:
+    if max_message_bytes is not None and max_message_bytes < 1:
         raise InvalidArgumentError(
             f"max_message_bytes is {max_message_bytes}; it is a size in bytes, 1 or more.",
             max_message_bytes=max_message_bytes,
         )
-    rows = max(1, min(_MAX_ROWS, _BATCH_BYTES // max_message_bytes))
-    builder.config("spark.sql.execution.arrow.maxBytesPerBatch", str(_NO_BYTE_BOUND))
-    builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
+    given = {**_submitted(), **getattr(builder, "_options", {})}
+    _bound_batches(builder, given, max_message_bytes)
     if fast_workers is None:
-        fast_workers = _is_local(builder) and _can_wrap()
+        fast_workers = _is_local(str(given.get("spark.master", ""))) and _can_wrap()
     _choose_interpreter(os.environ, wrap=fast_workers)
     return builder
+
+
+def _submitted() -> dict[str, str]:
+    """The settings of spark-submit, in whose JVM they are; nothing in a plain Python program."""
+    if not _under_spark_submit():
+        return {}
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - a Connect client has neither
+
+    SparkContext._ensure_initialized()  # noqa: SLF001 - as `getOrCreate` does
+    return dict(SparkConf().getAll())
+
+
+def _bound_batches(
+    builder: SparkSession.Builder, given: Mapping[str, object], max_message_bytes: int | None
+) -> None:
+    """Sets the bounds that the user has not; Spark's in bytes goes only where rows bound enough."""
+    safe_rows = max(1, _BATCH_BYTES // max_message_bytes) if max_message_bytes else 0
+    rows = str(given.get(_ROWS, min(_MAX_ROWS, safe_rows or _MAX_ROWS)))
+    builder.config(_ROWS, rows)
+    if _BYTES not in given and rows.isdecimal() and 0 < int(rows) <= safe_rows:
+        builder.config(_BYTES, str(_NO_BYTE_BOUND))
 
 
 def _choose_interpreter(environ: os._Environ[str] | dict[str, str], *, wrap: bool) -> None:
@@ -81,17 +110,19 @@ def _choose_interpreter(environ: os._Environ[str] | dict[str, str], *, wrap: boo
     environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
 
 
-def _is_local(builder: SparkSession.Builder) -> bool:
+def _under_spark_submit() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _is_local(master: str) -> bool:
     """Whether the workers run on this host under this process."""
-    options: dict[str, object] = getattr(builder, "_options", {})
-    master = str(options.get("spark.master", ""))
     return master == "local" or master.startswith("local[")
 
 
 def _can_wrap() -> bool:
     """Whether the wrapper gives workers the very pyspark that the driver has."""
     # Under spark-submit the JVM was there first, with an environment of its own.
-    if "PYSPARK_GATEWAY_PORT" in os.environ or not os.access(_WORKER, os.X_OK):
+    if _under_spark_submit() or not os.access(_WORKER, os.X_OK):
         return False
     installed = Path(pyspark.__file__).parent
     home = os.environ.get("SPARK_HOME")

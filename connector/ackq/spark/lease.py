@@ -24,7 +24,7 @@ from ackq.spark.partitions import Piece
 from ackq.v1 import sessions_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ackq.client import Hold, Session
 
@@ -73,11 +73,15 @@ class Lessee:
         options: What to read.
         session: The client; it retries a broker that is away, and a session still held after a host
             was lost.
+        find: Gives a session by name as the broker records it.
     """
 
-    def __init__(self, options: SourceOptions, session: Session) -> None:
+    def __init__(
+        self, options: SourceOptions, session: Session, find: Callable[[str], pb.SessionInfo]
+    ) -> None:
         self._options = options
         self._session = session
+        self._find = find
         self._holder = client.holder("spark")
         self._hold: Hold | None = None
         self._held: tuple[str, int] | None = None
@@ -101,6 +105,7 @@ class Lessee:
                 answer.
         """
         self._check(start)
+        self._check_queues(start)
         try:
             answer = self._session.advance(self._request(start, admission))
         except _LOST as error:
@@ -143,6 +148,7 @@ class Lessee:
         ):
             return lease
         self._check(end)
+        self._check_queues(end)
         try:
             answer = self._session.attach(
                 pb.AttachRequest(
@@ -210,6 +216,29 @@ class Lessee:
         if fenced is not None and not isinstance(fenced, _LOST):
             raise fenced
 
+    def _check_queues(self, start: Offset) -> None:
+        """Refuses, before this process's first step, a checkpoint of other queues (S10).
+
+        The broker knows only whether a lease would be left behind, so without one the query would
+        go on with the other queue under the session of the first.
+        """
+        if start.is_opening or self._lease is not None:
+            return
+        try:
+            found = self._find(start.session)
+        except _LOST:
+            return  # for the next call to find out
+        known = found.queues if found.incarnation == start.incarnation else ()
+        if known and not set(known) & set(self._options.queues):
+            raise CheckpointMismatchError(
+                f"The checkpoint belongs to a query of {_quoted(known)} (session"
+                f" '{start.session}'); this one reads {_quoted(self._options.queues)}. Give this"
+                " query a checkpoint location of its own; to change a query's queues, name old and"
+                " new together first.",
+                session=start.session,
+                queue=known[0],
+            )
+
     def _keep(self, lease: Lease, attaches: int) -> None:
         """Remembers the lease and holds its session under its epoch."""
         self._lease = lease
@@ -241,6 +270,10 @@ class Lessee:
                 ", ".join(self._options.queues),
                 ", ".join(answer.other_sessions),
             )
+
+
+def _quoted(queues: Iterable[str]) -> str:
+    return "queue " + ", ".join(f"'{queue}'" for queue in queues)
 
 
 def _pieces(start_tag: int, chunks: Iterable[pb.LeaseChunk]) -> tuple[Piece, ...]:

@@ -77,7 +77,7 @@ OPTIONS: Final = {
 }
 
 # Spark's own keys, which it passes on to every source and sink.
-_SPARK_KEYS: Final = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode"})
+_SPARK_KEYS: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 _SPARK_PREFIXES: Final = ("__", "spark.", "asyncprogress", "_asyncprogress")
 
 # What other connectors call an option of ours: nearer in meaning than in letters.
@@ -89,6 +89,9 @@ _ELSEWHERE: Final = {
     "maxrowspertrigger": "maxMessagesPerTrigger",
     "minoffsetspertrigger": "minMessagesPerTrigger",
     "minrowspertrigger": "minMessagesPerTrigger",
+    # What `load("x")`, `start("x")` and `save("x")` set.
+    "path": "queue",
+    "paths": "queues",
     "subscribe": "queue",
     "topic": "queue",
 }

@@ -8,6 +8,7 @@ nothing depends on `stop`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ackq.client import Session
+    from ackq.v1.sessions_pb2 import SessionInfo
 
 
 class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -47,6 +49,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options: What to read.
         schema: The columns wanted; the broker sends no others.
         connect: Gives the client of a connection.
+        find: Gives a session by name as the broker records it.
 
     Raises:
         SchemaError: `schema` has a column that the source does not have.
@@ -57,10 +60,12 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options: SourceOptions,
         schema: StructType,
         connect: Callable[[Connection], Session] = broker.session,
+        find: Callable[[Connection, str], SessionInfo] = broker.find_session,
     ) -> None:
         self._options = options
         self._names = check_read(schema, columns.DELIVERED)
         self._connect = connect
+        self._find = find
         self._horizon: int | None = None
         self._lessee: Lessee | None = None
         self._proof = CheckpointProof()
@@ -141,7 +146,10 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _driver(self) -> Lessee:
         if self._lessee is None:
-            self._lessee = Lessee(self._options, self._connect(self._options.connection))
+            connection = self._options.connection
+            self._lessee = Lessee(
+                self._options, self._connect(connection), partial(self._find, connection)
+            )
         return self._lessee
 
     def _admission(self, limit: ReadLimit) -> Admission:

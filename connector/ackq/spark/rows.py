@@ -121,7 +121,8 @@ class Shape:
         Rows of one exchange keep their order.
 
         Raises:
-            SchemaError: A row has no queue or exchange in the column that should name it.
+            SchemaError: A row has no body, or no queue or exchange in the column that should name
+                it.
         """
         if not rows.num_rows:
             return
@@ -129,7 +130,7 @@ class Shape:
         if self.route.exchange is not None:
             yield Addressed(batch, self.route.exchange, self.route.routing_key)
             return
-        exchanges = _required(rows, "exchange")
+        exchanges = _address(rows, "exchange")
         names = pc.unique(exchanges).to_pylist()
         for name in names:
             part = batch if len(names) == 1 else batch.filter(pc.equal(exchanges, name))
@@ -137,9 +138,12 @@ class Shape:
 
     def _message_columns(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The columns that travel, by their names in a message; the client conforms their types."""
+        _required(
+            rows, "body", "a message has a body, which may be empty. Fill it, or drop the rows"
+        )
         found = {name: rows.column(name) for name in self.names}
         if self.route.key_column == "queue":
-            found["routing_key"] = _required(rows, "queue")
+            found["routing_key"] = _address(rows, "queue")
         elif self.route.key_column is not None:
             found["routing_key"] = rows.column(self.route.key_column)
         if self.persistent is not None:
@@ -147,14 +151,19 @@ class Shape:
         return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
 
 
-def _required(rows: pa.RecordBatch, name: str) -> pa.Array:
+def _address(rows: pa.RecordBatch, name: str) -> pa.Array:
     """A routing column that must say something in every row."""
+    return _required(rows, name, f"nothing says where they go. Fill it, or set the option '{name}'")
+
+
+def _required(rows: pa.RecordBatch, name: str, remedy: str) -> pa.Array:
+    """A column that has a value in every row."""
     column = rows.column(name)
     if column.null_count:
         row = pc.index(pc.is_null(column), pa.scalar(True)).as_py()
         raise SchemaError(
             f"Column '{name}' is null in {column.null_count} rows (the first is row {row} of its"
-            f" batch): nothing says where they go. Fill it, or set the option '{name}'.",
+            f" batch): {remedy}.",
             column=name,
         )
     return column

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
@@ -15,8 +16,10 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
+    StructField,
     StructType,
 )
 
@@ -58,7 +61,6 @@ def check_read(schema: StructType, among: Columns) -> list[str]:
         raise SchemaError(
             "The schema has no column. Name at least one, for instance 'body binary'."
         )
-    found = to_arrow_schema(schema, timezone="UTC")
     names = schema.fieldNames()
     for position, field in enumerate(schema.fields):
         if field.name not in among:
@@ -70,12 +72,13 @@ def check_read(schema: StructType, among: Columns) -> list[str]:
             raise SchemaError(
                 f"Column '{field.name}' stands twice in the schema.", column=field.name
             )
-        expected = among[field.name][1]
-        if found.field(position) != pa.field(field.name, expected):
+        expected = pa.field(field.name, among[field.name][1])
+        found = _arrow_field(field)
+        if found is None or found != expected:
             raise _wrong_type(
                 field.name,
-                from_arrow_type(expected).simpleString() + ", nullable",
-                field.dataType.simpleString() + (", nullable" if field.nullable else ", not null"),
+                _described(StructField(field.name, from_arrow_type(expected.type))),
+                _described(field),
                 "Read it with that type and cast it in the query",
             )
     return names
@@ -118,6 +121,26 @@ def check_write(schema: StructType) -> None:
                 )
             )
             raise _wrong_type(field.name, expected, field.dataType.simpleString(), "Cast it")
+
+
+def _arrow_field(field: StructField) -> pa.Field | None:
+    """What Spark makes of a column; None for a type that no Arrow type holds."""
+    try:
+        return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
+    except PySparkTypeError:
+        return None
+
+
+def _described(field: StructField) -> str:
+    """Type and nullability, also of a map's values, which the type's name leaves out."""
+    values = ""
+    if isinstance(field.dataType, MapType):
+        values = f" with values {_nullable(field.dataType.valueContainsNull)}"
+    return f"{field.dataType.simpleString()}{values}, {_nullable(field.nullable)}"
+
+
+def _nullable(may_be_null: bool) -> str:  # noqa: FBT001
+    return "nullable" if may_be_null else "not null"
 
 
 def _arrow(among: Columns) -> pa.Schema:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -90,8 +91,7 @@ class AckqBatchWriter(DataSourceArrowWriter):
             # Nobody can repeat this write, so nobody may be mistaken for it.
             self._writer, self._version = f"write/{uuid.uuid4().hex}", 0
         else:
-            target = options.queue or options.exchange or ""
-            self._writer = f"txn/{options.txn_app_id}/{target}"
+            self._writer = f"txn/{quote(options.txn_app_id, safe='')}/{_target(options)}"
             self._version = options.txn_version or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -124,6 +124,15 @@ def stream_writer(options: SinkOptions, schema: StructType) -> AckqStreamWriter:
 def batch_writer(options: SinkOptions, schema: StructType) -> AckqBatchWriter:
     """The writer of one batch write; raises as `Shape.plan`."""
     return AckqBatchWriter(options, Shape.plan(options, schema))
+
+
+def _target(options: SinkOptions) -> str:
+    """What a transaction writes to (K12); a queue and an exchange of one name are two targets."""
+    if options.queue is not None:
+        return f"queue/{options.queue}"
+    if options.exchange is not None:
+        return f"exchange/{options.exchange}"
+    return "columns"
 
 
 def _write(

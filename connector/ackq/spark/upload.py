@@ -6,18 +6,22 @@ without a word, or go on after the batch was committed or aborted.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 # Its names import gRPC at first use, so that Spark's planning workers, which call nobody, start
 # fast.
-from ackq import client
+from ackq import client, limits
+from ackq.errors import BrokerUnavailableError
 from ackq.spark.options import SinkOptions
 from ackq.spark.rows import Addressed
 
 if TYPE_CHECKING:
     from ackq.client import Stage
+
+_log: Final = logging.getLogger("ackq.spark")
 
 
 @dataclass(frozen=True)
@@ -99,15 +103,30 @@ def commit(options: SinkOptions, batch: Batch, stages: Sequence[Stage]) -> None:
 
 
 def abort(options: SinkOptions, batch: Batch, stages: Sequence[Stage]) -> None:
-    """Drops the stages of one try; the batch itself may be committed already, or come again."""
-    client.abort_batch(
-        options.connection.endpoint,
-        writer=batch.writer,
-        batch_id=batch.batch_id,
-        stage_ids=[stage.stage_id for stage in stages],
-        retry_total_ms=options.connection.retry_ms,
-        security=options.connection.security,
-    )
+    """Drops the stages of one try; the batch itself may be committed already, or come again.
+
+    Asked of the broker once: what an abort cannot drop, the batch's next run does, and a query that
+    stops must not wait for a broker that is gone.
+    """
+    try:
+        client.abort_batch(
+            options.connection.endpoint,
+            writer=batch.writer,
+            batch_id=batch.batch_id,
+            stage_ids=[stage.stage_id for stage in stages],
+            retry_total_ms=0,
+            security=options.connection.security,
+        )
+    except BrokerUnavailableError as error:
+        _log.warning(
+            "%d stages of batch %d were not dropped, as no broker answered at %s (%s). They go when"
+            " the batch runs again, or after %d days.",
+            len(stages),
+            batch.batch_id,
+            options.connection.endpoint,
+            error.fields.get("cause"),
+            limits.STAGE_RETENTION_S // 86_400,
+        )
 
 
 def publish(options: SinkOptions, parts: Iterator[Addressed]) -> int:

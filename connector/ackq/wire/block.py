@@ -117,7 +117,7 @@ def decode(data: bytes | memoryview, *, validate: bool = False) -> Block:
         batch = pa.ipc.read_record_batch(pa.py_buffer(arrow), schema)
         if validate:
             batch.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
         raise MalformedBlockError(f"The block's Arrow batch is not valid: {error}") from error
     if batch.num_rows != header.rows or not header.rows:
         raise MalformedBlockError(
@@ -148,8 +148,10 @@ def _binary_bytes(column: pa.Array) -> int:
     _, offsets, _ = column.buffers()
     if offsets is None:
         return 0
-    view = memoryview(offsets).cast("B").cast("i")
-    used: int = view[column.offset + len(column)] - view[column.offset]
+    # Cut to whole offsets: a foreign buffer may have any length beyond them.
+    end = column.offset + len(column) + 1
+    view = memoryview(offsets).cast("B")[: 4 * end].cast("i")
+    used: int = view[end - 1] - view[column.offset]
     return used
 
 

@@ -1,6 +1,8 @@
 """The command line against a real broker: output for people and programs, exit status, errors."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ from click.testing import CliRunner
 
 from ackq import __version__
 from ackq.cli.commands import ackq
+from ackq.cli.output import preview, print_table
 from ackq.client import Session, holder
 from ackq.v1 import sessions_pb2
 
@@ -38,6 +41,12 @@ def lease(endpoint, run, orders):
         )
     )
     return orders
+
+
+def line_of(table, body):
+    """The cells of the line of a table that ends with a body."""
+    (line,) = [line for line in table.splitlines() if line.rstrip().endswith(body)]
+    return line.split()
 
 
 def read(result):
@@ -136,7 +145,47 @@ def test_publish_that_nobody_wants_fails(run):
     result = run("publish", "no-such-queue", "hello", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {"confirmed": 0, "failed": 1}
-    assert result.stderr.startswith("Error: 1 messages returned: ")
+    assert result.stderr.startswith("Error: 1 message returned: ")
+
+
+def test_publish_without_a_broker_fails_at_once(monkeypatch):
+    """A command is not worth the publisher's minute of patience."""
+    monkeypatch.setattr("ackq.cli.publish.Publisher", None)
+    arguments = ["publish", "q", "body", "--endpoint", "127.0.0.1:1"]
+    result = CliRunner().invoke(ackq, arguments)
+    assert result.exit_code == 1
+    assert "No ackq broker answered at 127.0.0.1:1" in result.stderr
+
+
+def test_line_over_the_limit_ends_publishing_and_is_named(run, orders, admin, monkeypatch):
+    """P3: the lines before it get their answers, and its own error is not lost among them."""
+    monkeypatch.setattr("ackq.limits.MAX_MESSAGE_BYTES", 100 + len(orders))
+    lines = [b"a", b"b", b"x" * 101, b"after"]
+    result = run("publish", orders, input=b"\n".join(lines))
+    assert result.exit_code == 1
+    assert result.stdout == "confirmed=2\n"
+    assert "Message 3 and what follows it were not published: The message has" in result.stderr
+    assert admin.queue(orders).ready == 2
+
+
+def test_publish_keeps_all_but_the_line_end(run, orders, admin):
+    """A body may end in carriage returns of its own."""
+    run("publish", orders, input=b"a\r\r\n")
+    (batch,) = admin.browse(orders, columns=["body"])
+    assert batch.column(0).to_pylist() == [b"a\r"]
+
+
+def test_interrupted_publish_says_how_far_it_came(run, orders, monkeypatch):
+    """P3: Ctrl-C in the middle of stdin."""
+
+    def interrupted(*_):
+        yield b"a"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ackq.cli.publish._bodies", interrupted)
+    result = run("publish", orders)
+    assert result.exit_code == 1
+    assert re.search(r"confirmed=[01] unanswered=[01]\n\nAborted!", result.stderr)
 
 
 @pytest.mark.parametrize(
@@ -166,6 +215,47 @@ def test_peek_shows_messages_without_consuming(run, orders, admin):
     assert len(read(run("queue", "peek", orders, "--json", "--count", "1"))) == 1
     assert "plain" in run("queue", "peek", orders).stdout
     assert admin.queue(orders).ready == 2
+
+
+def test_peek_counts_deliveries(run, lease):
+    """C7: a ready message has not been delivered, a leased one has."""
+    run("publish", lease, "ready")
+    table = run("queue", "peek", lease).stdout
+    assert line_of(table, " a") == ["1", "yes", "1", lease, "a"]
+    assert line_of(table, " ready") == ["3", "no", "0", lease, "ready"]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"\x1b[31mred\n\ttab", "\\x1b[31mred\\n\\ttab"),
+        ("é".encode() * 40, "é" * 40),
+        (b"a" + "é".encode() * 40, "a" + "é" * 39 + "… (81 bytes)"),
+        (b"\xff" * 81, str(b"\xff" * 80) + "… (81 bytes)"),
+        (b"a\xc3", str(b"a\xc3")),
+        (None, ""),
+    ],
+)
+def test_preview_is_one_line_of_whole_characters(body, expected, capsys):
+    """Q5: a body neither commands the terminal nor breaks the table."""
+    print_table(("BODY",), [(preview(body),)])
+    assert capsys.readouterr().out.splitlines()[1:] == [expected.ljust(max(len(expected), 4))]
+
+
+def test_table_in_a_locale_without_its_characters(endpoint, run, orders):
+    """Output for people does not end in a traceback because of a body."""
+    run("publish", orders, "é")
+    program = "from ackq.cli import main; main()"
+    arguments = ["--endpoint", endpoint, "queue", "peek", orders]
+    result = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert result.returncode == 0, result.stderr
+    assert "é" in result.stdout.decode()
 
 
 def test_purge_and_delete_count(run, orders):

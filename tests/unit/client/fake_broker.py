@@ -204,9 +204,9 @@ class Administration(admin_pb2_grpc.AdminServiceServicer):
 
 
 class FakeBroker:
-    """A server on a free port with the three scripted services."""
+    """A server with the three scripted services, on a free port unless one is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.publishing = Publishing()
         self.sessions = Sessions()
         self.admin = Administration()
@@ -217,7 +217,7 @@ class FakeBroker:
         publishing_pb2_grpc.add_PublishingServiceServicer_to_server(self.publishing, self._server)
         sessions_pb2_grpc.add_SessionsServiceServicer_to_server(self.sessions, self._server)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(self.admin, self._server)
-        port = self._server.add_insecure_port("127.0.0.1:0")
+        port = self._server.add_insecure_port(f"127.0.0.1:{port}")
         self.endpoint = f"127.0.0.1:{port}"
         self._server.start()
 

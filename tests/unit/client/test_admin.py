@@ -1,5 +1,6 @@
 """Administration, channels and the health check: what is sent, and what errors become."""
 
+import socket
 import subprocess
 import sys
 
@@ -7,9 +8,10 @@ import grpc
 import pytest
 
 from ackq import errors
-from ackq.client import Admin, Security, channel, close_channels, wait_ready
+from ackq.client import Admin, Security, channel, close_channels, retry, wait_ready
 from ackq.v1 import admin_pb2
 from ackq.wire import columns
+from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.test_batches import content, runs
 
 
@@ -97,10 +99,53 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True)
 
 
-@pytest.mark.parametrize("endpoint", ["localhost", "localhost:", "localhost:http", ""])
-def test_endpoint_needs_a_port(endpoint):
-    with pytest.raises(errors.InvalidArgumentError, match="has no port; write it as host:port"):
+@pytest.mark.parametrize(
+    ("endpoint", "problem"),
+    [
+        ("localhost", "has no port"),
+        ("localhost:", "has no port"),
+        ("localhost:http", "has no port"),
+        ("", "has no port"),
+        ("localhost:\u00b2", "has no port"),
+        ("localhost:65537", "has no port between 1 and 65535"),
+        ("localhost:0", "has no port between 1 and 65535"),
+        (":5775", "has no host"),
+        ("http://localhost:5775", "is a URL"),
+        (None, "is a NoneType"),
+    ],
+)
+def test_endpoint_is_host_and_port(endpoint, problem):
+    """What gRPC would misread is refused: it takes port 65537 for port 1."""
+    with pytest.raises(errors.InvalidArgumentError, match=f"{problem}; write it as host:port"):
         channel(endpoint)
+
+
+@pytest.mark.parametrize("endpoint", ["[::1]:5775", "unix:/tmp/x", "dns:///localhost:5775"])
+def test_endpoint_may_have_another_form(endpoint):
+    channel(endpoint)
+    close_channels()
+
+
+def test_admin_outlives_its_channel(broker):
+    """A closed channel, or a parent's after a fork, is not used again."""
+    admin = Admin(broker.endpoint)
+    assert admin.queues() == []
+    close_channels()
+    assert admin.queues() == []
+    assert list(admin.browse("q")) == []
+
+
+def test_broker_that_is_back_is_found_at_once(broker):
+    """However long it was gone: gRPC's own back-off would refuse calls for seconds more."""
+    admin = Admin(broker.endpoint)
+    broker.close()
+    for _ in range(4):  # about 3 s
+        with pytest.raises(errors.BrokerUnavailableError):
+            admin.queues()
+    back = FakeBroker(int(broker.endpoint.rpartition(":")[2]))
+    assert admin.queues() == []
+    close_channels()
+    back.close()
 
 
 def test_security_is_checked_at_once(tmp_path):
@@ -132,6 +177,18 @@ def test_wait_ready_returns_when_the_broker_serves():
 def test_wait_ready_gives_up():
     with pytest.raises(errors.BrokerUnavailableError, match=r"127\.0\.0\.1:1 could not be reached"):
         wait_ready("127.0.0.1:1", 0.1)
+
+
+def test_wait_ready_keeps_its_bound_when_nothing_is_said(monkeypatch):
+    """A listener that accepts and stays silent takes all of the time once, not twice."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"127.0.0.1:{silent.getsockname()[1]}"
+        waits = []
+        monkeypatch.setattr(retry.Patience, "wait_or_raise", lambda *told: waits.append(told))
+        with pytest.raises(errors.BrokerUnavailableError, match=r"not be reached for 0\.5 s"):
+            wait_ready(endpoint, 0.5)
+    assert waits == []
+    close_channels()
 
 
 def test_importing_security_needs_no_grpc():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackq import errors
-from ackq.client import encoding
+from ackq.client import encoding, requests
 from ackq.client.flow import Finish, Flow, Probe, Send, Settings, Wait
 from ackq.client.outstanding import Destination, Frame, Outstanding
 from ackq.client.ranges import Range
@@ -252,6 +252,48 @@ def test_answered_frames_are_let_go():
     assert outstanding._frames == []
 
 
+@pytest.mark.parametrize("fail", [False, True])
+def test_told_frames_let_go_of_their_futures(fail):
+    """P9: frames stay listed for a while after their answer, what they told does not."""
+    flow = make_flow(linger_s=0.0)
+    flow.append(ORDERS, row(b"a"), 2, future := Future(), 0.0)
+    flow.next_action(0.0)
+    (settled,) = flow.on_confirm(1, 1, multiple=False)
+    if fail:
+        settled.frame.receipt.fail(1, settled.numbers, errors.QueueFullError("full"))
+    else:
+        settled.frame.receipt.confirm(1, settled.numbers, {})
+    assert future.done()
+    assert settled.frame.receipt._futures == []
+
+
+def test_frame_answered_on_its_way_out_is_not_sent():
+    """P10: the sender works without the lock; an answer may free the rows under its hands."""
+    flow = make_flow(linger_s=0.0)
+    add(flow, count=2)
+    flow.next_action(0.0)
+    flow.on_probed([Range(1, 2)])
+    again = flow.next_action(0.0)
+    assert sent(again) == (1, 2)
+    flow.on_confirm(1, 2, multiple=True)
+    assert requests.data(again) == b""
+
+
+def test_frame_answered_while_it_is_encoded_frees_its_rows():
+    """P9: what is encoded too late is not kept."""
+
+    def encode():
+        outstanding.drain()
+        return b"block"
+
+    outstanding = Outstanding()
+    late = Frame(ORDERS, encode, 1, 1, MessageReceipt([Future()]))
+    outstanding.add(late)
+    part = outstanding.next_part(0.0)
+    assert late.block(part.numbers) == b"block"
+    assert late.content == b""
+
+
 STEP = st.one_of(
     st.tuples(st.just("add"), st.integers(1, 5)),
     st.tuples(st.just("send"), st.just(0)),
@@ -263,7 +305,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(STEP, max_size=60))
 def test_every_number_is_answered_once_and_sent_until_then(steps):  # noqa: C901 - one case a step
     """P3, P9, P10: whatever is answered and lost, a number has one answer and is not sent after."""

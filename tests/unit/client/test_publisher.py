@@ -1,30 +1,16 @@
-"""The publisher against a scripted broker: the client's side of the rules P2 to P14."""
+"""The publisher's answers against a scripted broker: the client's side of the rules P2 to P14."""
 
-import gc
-import subprocess
-import sys
 import threading
-import warnings
 from concurrent.futures import wait
 
-import pyarrow as pa
 import pytest
 
-from ackq import errors, limits
+from ackq import errors
 from ackq.client import Confirmation, Publisher
-from ackq.v1 import messages_pb2, publishing_pb2
+from ackq.v1 import publishing_pb2
 from ackq.wire import block
 from tests.unit.client import fake_broker as fake
-
-SOON_S = 10
-
-
-def publisher(broker, **options):
-    return Publisher(broker.endpoint, routing_key="orders", **options)
-
-
-def publisher_threads():
-    return [each for each in threading.enumerate() if each.name.startswith("ackq-")]
+from tests.unit.client.publishers import SOON_S, publisher, publisher_threads
 
 
 def test_every_publish_is_confirmed_with_its_number(broker):
@@ -33,86 +19,6 @@ def test_every_publish_is_confirmed_with_its_number(broker):
         futures = [out.publish(f"m{i}") for i in range(100)]
     assert [each.result() for each in futures] == [Confirmation(i) for i in range(1, 101)]
     assert publisher_threads() == []
-
-
-def test_single_publishes_share_frames(broker):
-    """A thousand publishes make a few frames, numbered without a gap."""
-    with publisher(broker) as out:
-        for i in range(1000):
-            out.publish(f"m{i}")
-    frames = fake.data_frames(broker.publishing.streams[0])
-    assert len(frames) < 50
-    assert [body for each in frames for body in fake.bodies(each)] == [
-        f"m{i}".encode() for i in range(1000)
-    ]
-    firsts = [each.header.data.first_number for each in frames]
-    rows = [each.header.data.rows for each in frames]
-    assert firsts == [1 + sum(rows[:at]) for at in range(len(rows))]
-
-
-def test_frame_stays_within_its_target(broker):
-    """Single publishes go in frames of about 1 MiB."""
-    body = b"x" * 300_000
-    with publisher(broker, linger_ms=1000) as out:
-        for _ in range(12):
-            out.publish(body)
-    rows = [each.header.data.rows for each in fake.data_frames(broker.publishing.streams[0])]
-    assert rows == [3, 3, 3, 3]
-
-
-def test_message_keeps_its_fields(broker):
-    """P12: fields and delivery mode of each message reach the wire; absent columns do not."""
-    with publisher(broker, linger_ms=1000) as out:
-        out.publish(b"a", message_id="1", headers={"k": "v"}, persistent=False)
-        out.publish("b", routing_key="other")
-    (frame,) = fake.data_frames(broker.publishing.streams[0])
-    header, batch = block.decode(frame.block, validate=True)
-    assert header.delivery_mode == messages_pb2.DELIVERY_MODE_PERSISTENT
-    assert batch.to_pylist() == [
-        {
-            "body": b"a",
-            "routing_key": "orders",
-            "message_id": "1",
-            "headers": [("k", "v")],
-            "persistent": False,
-        },
-        {
-            "body": b"b",
-            "routing_key": "other",
-            "message_id": None,
-            "headers": [],
-            "persistent": None,
-        },
-    ]
-
-
-def test_constant_routing_key_travels_once(broker):
-    """P12: a non-persistent publisher says so in the block's header, as it does its routing key."""
-    with publisher(broker, persistent=False) as out:
-        out.publish(b"a")
-    (frame,) = fake.data_frames(broker.publishing.streams[0])
-    header, batch = block.decode(frame.block, validate=True)
-    assert (header.routing_key, header.delivery_mode) == (
-        "orders",
-        messages_pb2.DELIVERY_MODE_NON_PERSISTENT,
-    )
-    assert batch.schema.names == ["body"]
-
-
-def test_destinations_do_not_share_a_frame(broker):
-    """A frame has one exchange, one `mandatory`, one `ack_immediately`; order is kept."""
-    with publisher(broker, linger_ms=1000) as out:
-        out.publish(b"a")
-        out.publish(b"b", exchange="x")
-        out.publish(b"c", exchange="x", mandatory=True)
-        out.publish(b"d", ack_immediately=True)
-    frames = [each.header.data for each in fake.data_frames(broker.publishing.streams[0])]
-    assert [(each.exchange, each.mandatory, each.ack_immediately) for each in frames] == [
-        ("", False, False),
-        ("x", False, False),
-        ("x", True, False),
-        ("", False, True),
-    ]
 
 
 def test_nack_fails_its_messages_alone(broker):
@@ -430,114 +336,6 @@ def test_blocked_broker_is_told_and_respected(broker):
     assert told == ["disk 99 % full", None]
 
 
-def test_callbacks_may_publish(broker):
-    """P14: a publish from a callback does not wait for the thread that it runs on."""
-    with publisher(broker, window_messages=1) as out:
-        replies = []
-        out.publish(b"a").add_done_callback(lambda _: replies.append(out.publish(b"reply")))
-        out.flush(SOON_S)
-        assert [each.result(SOON_S) for each in replies] == [Confirmation(2)]
-
-
-def test_flush_in_a_callback_is_refused(broker):
-    """It would wait for itself."""
-    caught = []
-
-    def flush(_):
-        try:
-            out.flush()
-        except errors.PreconditionFailedError as error:
-            caught.append(error)
-
-    with publisher(broker) as out:
-        out.publish(b"a").add_done_callback(flush)
-    assert len(caught) == 1
-
-
-def test_batch_is_cut_into_frames_with_one_future(broker):
-    """K3-sized batches: one future, frames of at most 10,000 rows, order kept."""
-    table = pa.table({"body": [f"m{i}" for i in range(25_000)]})
-    with publisher(broker) as out:
-        assert out.publish_batch(table).result(SOON_S) == 25_000
-    frames = fake.data_frames(broker.publishing.streams[0])
-    assert [each.header.data.rows for each in frames] == [10_000, 10_000, 5_000]
-    assert [each.header.data.first_number for each in frames] == [1, 10_001, 20_001]
-    assert fake.bodies(frames[2])[-1] == b"m24999"
-
-
-def test_batch_fails_once_all_its_rows_are_answered(broker):
-    """P3, P8: the future of a batch has the first failure."""
-
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        yield fake.nack(2, 2, errors.NackError("Over a limit."))
-        yield fake.confirm(3)
-        yield from fake.confirm_all(requests)
-
-    broker.publishing.scripts.append(script)
-    with publisher(broker) as out:
-        future = out.publish_batch(pa.table({"body": [b"a", b"b", b"c"]}))
-        with pytest.raises(errors.NackError, match="Over a limit"):
-            future.result(SOON_S)
-        with pytest.raises(errors.NackError):
-            out.flush(SOON_S)
-
-
-def test_empty_batch_is_confirmed_at_once(broker):
-    """No rows, no frame."""
-    with publisher(broker) as out:
-        assert out.publish_batch(pa.table({"body": pa.array([], pa.binary())})).result(0) == 0
-    assert broker.publishing.streams == []
-
-
-def test_batch_keeps_its_place_among_single_messages(broker):
-    """Messages keep the order in which they were published."""
-    with publisher(broker, linger_ms=1000) as out:
-        out.publish(b"before")
-        out.publish_batch(pa.table({"body": [b"batch"]}))
-        out.publish(b"after")
-    frames = fake.data_frames(broker.publishing.streams[0])
-    assert [fake.bodies(each) for each in frames] == [[b"before"], [b"batch"], [b"after"]]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ({"body": 1}, "'body' is a int; it must be bytes or str"),
-        ({"body": b"", "message_id": 7}, "'message_id' is a int"),
-        ({"body": b"", "message_id": "\ud800"}, "cannot be written as UTF-8"),
-        ({"body": b"", "headers": {"k": 1}}, "'headers' is a int"),
-        ({"body": b"", "routing_key": "k" * 256}, "256 bytes; the limit is 255"),
-    ],
-)
-def test_bad_arguments_are_refused_at_once(broker, arguments, expected):
-    """A bad message is told to its caller and spoils nothing."""
-    with publisher(broker) as out:
-        with pytest.raises(errors.InvalidArgumentError, match=expected):
-            out.publish(**arguments)
-        assert out.publish(b"good").result(SOON_S) == Confirmation(1)
-
-
-def test_message_over_the_limit_names_size_and_limit(broker):
-    """The limit is the broker's where that is lower, once it has been heard of."""
-
-    def script(requests):
-        next(requests)
-        yield fake.opened(max_message_bytes=100)
-        yield from fake.confirm_all(requests)
-
-    broker.publishing.scripts.append(script)
-    with publisher(broker) as out:
-        with pytest.raises(errors.MessageTooLargeError) as failure:
-            out.publish(bytes(limits.MAX_MESSAGE_BYTES))
-        assert failure.value.fields["limit"] == str(limits.MAX_MESSAGE_BYTES)
-        out.publish(b"a").result(SOON_S)
-        with pytest.raises(errors.MessageTooLargeError, match="107 bytes; the limit is 100"):
-            out.publish(bytes(101))
-
-
 def test_answer_to_an_unsent_number_ends_the_publisher(broker):
     """P3: a confirm of what was never published would be a lie."""
 
@@ -555,101 +353,24 @@ def test_answer_to_an_unsent_number_ends_the_publisher(broker):
         out.close()
 
 
-def test_close_with_a_bound_gives_up(broker):
-    """P14: a broker that does not answer holds close no longer than it was told to wait."""
-
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        for _ in requests:
-            pass
-
-    broker.publishing.scripts.append(script)
-    out = publisher(broker)
-    future = out.publish(b"a")
-    with pytest.raises(errors.BrokerUnavailableError, match=r"1 publishes unanswered for 0\.2 s"):
-        out.close(0.2)
-    assert isinstance(future.exception(0), errors.OutcomeUnknownError)
-    assert publisher_threads() == []
-
-
-@pytest.mark.parametrize("wait", ["", "future.result(10)"])
-def test_unclosed_publisher_does_not_hold_up_the_exit(broker, wait):
-    """A program that forgets to close ends all the same."""
-    program = f"""
-from ackq.client import Publisher
-publisher = Publisher({broker.endpoint!r}, routing_key="q")
-future = publisher.publish(b"a")
-{wait}
-"""
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
-    assert done.stderr == b""
-
-
-def test_closed_publisher_takes_nothing(broker):
-    """Close is final and may be repeated."""
-    out = publisher(broker)
-    out.publish(b"a")
-    out.close()
-    out.close()
-    with pytest.raises(errors.ClosedError, match="closed"):
-        out.publish(b"b")
-
-
-def test_leaving_by_an_exception_does_not_wait(broker):
-    """What is unanswered fails: sent or not is told apart."""
-    silent = threading.Event()
+def test_every_failed_publish_has_an_error_of_its_own(broker):
+    """P8: errors that are raised again and again would share one ever longer traceback."""
 
     def script(requests):
         next(requests)
         yield fake.opened()
         next(requests)
-        silent.set()
-        yield from ()
-        for _ in requests:
-            pass
+        yield fake.nack(1, 2, errors.QueueFullError("Queue 'orders' is full.", queue="orders"))
+        yield from fake.confirm_all(requests)
 
     broker.publishing.scripts.append(script)
-    futures = []
-
-    def leave():
-        with publisher(broker) as out:
-            futures.append(out.publish(b"a"))
-            assert silent.wait(SOON_S)
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        leave()
-    assert isinstance(futures[0].exception(), errors.OutcomeUnknownError)
-    assert publisher_threads() == []
-
-
-def test_forsaken_publisher_leaves_no_thread(broker):
-    """A publisher that is collected ends its stream and says what was lost."""
-    silent = threading.Event()
-
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        silent.set()
-        for _ in requests:
-            pass
-
-    broker.publishing.scripts.append(script)
-    out = publisher(broker)
-    future = out.publish(b"a")
-    assert silent.wait(SOON_S)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        del out
-        gc.collect()
-    assert ["1 unconfirmed" in str(each.message) for each in caught] == [True]
-    assert isinstance(future.exception(SOON_S), errors.OutcomeUnknownError)
-    for thread in publisher_threads():
-        thread.join(SOON_S)
-    assert publisher_threads() == []
+    out = publisher(broker, linger_ms=1000)
+    futures = [out.publish(b"a"), out.publish(b"b")]
+    with pytest.raises(errors.QueueFullError):
+        out.close()
+    first, second = (each.exception(SOON_S) for each in futures)
+    assert (first.message, first.fields) == (second.message, second.fields)
+    assert first is not second
 
 
 def test_many_threads_share_a_publisher(broker):

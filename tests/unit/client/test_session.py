@@ -245,6 +245,40 @@ def test_held_session_has_a_bound_of_its_own():
     assert now == pytest.approx(30.0)
 
 
+def test_outage_renews_the_wait_for_a_holder():
+    """S3: a holder's silence does not count while the broker is down, so neither does the wait."""
+    now = 0.0
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    held = errors.AlreadyHeldError("held by a", host="a")
+    patience = retry.Patience("e:1", 60_000, clock=lambda: now, sleep=sleep)
+    patience.wait_or_raise(held)
+    patience.wait_or_raise(GONE)
+    now += 40
+    with pytest.raises(errors.AlreadyHeldError):
+        deque(map(patience.wait_or_raise, repeat(held)))
+    assert now > 70
+
+
+def test_answer_of_a_held_session_renews_the_patience_with_outages():
+    """S3: a broker that answers is there: a later outage has its whole bound."""
+    now = 0.0
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    patience = retry.Patience("e:1", 1_000, clock=lambda: now, sleep=sleep)
+    patience.wait_or_raise(GONE)
+    patience.wait_or_raise(errors.AlreadyHeldError("held by a"))
+    now += 10
+    patience.wait_or_raise(GONE)
+    assert now < 11
+
+
 def test_last_tag_is_of_the_last_run():
     assert batches.last_tag(runs((1, 2), (9, 4))) == 12
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ackq.errors import SessionNotFoundError
 from ackq.v1 import sessions_pb2 as pb
 
 
@@ -18,6 +19,8 @@ class FakeSession:
         self.asked = []
         self.holds = []
         self.batches = []
+        self.recorded = pb.SessionInfo(incarnation="i1", queues=["q", "r"])
+        self.looked_up = []
 
     def horizon(self):
         self.asked.append("horizon")
@@ -28,6 +31,12 @@ class FakeSession:
 
     def attach(self, request):
         return self._answer(request)
+
+    def find(self, _connection, name):
+        self.looked_up.append(name)
+        if self.recorded is None:
+            raise SessionNotFoundError("gone")
+        return self.recorded
 
     def fetch(self, request, names):
         self.asked.append((request, names))

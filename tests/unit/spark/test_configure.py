@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from ackq.errors import InvalidArgumentError
+from ackq.spark import configuration
 from ackq.spark import configure as public
 from ackq.spark.configuration import _WORKER, _choose_interpreter, configure
 
@@ -51,6 +52,39 @@ def test_batches_stay_far_below_2_gib(largest, rows):
     assert builder._options["spark.sql.execution.arrow.maxBytesPerBatch"] == "2147483647"
 
 
+ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({ROWS: "500"}, {ROWS: "500", BYTES: "2147483647"}),
+        ({ROWS: "10000"}, {ROWS: "10000"}),
+        ({ROWS: "0"}, {ROWS: "0"}),
+        ({BYTES: "16m"}, {ROWS: "2000", BYTES: "16m"}),
+        ({ROWS: "500", BYTES: "16m"}, {ROWS: "500", BYTES: "16m"}),
+    ],
+)
+@pytest.mark.parametrize("submitted", [False, True])
+def test_users_bounds_stay(monkeypatch, given, expected, submitted):
+    """A bound the user set stays; one in rows that is too high keeps Spark's bound in bytes."""
+    builder = Builder()
+    if submitted:
+        monkeypatch.setattr(configuration, "_submitted", lambda: given)
+    else:
+        builder._options.update(given)
+    configure(builder, max_message_bytes=64 << 10, fast_workers=False)
+    assert {**given, **builder._options} == expected
+
+
+def test_messages_of_unknown_size_keep_sparks_byte_bound():
+    """2000 rows may be of 64 MiB each: without the bound in bytes they would end the JVM."""
+    builder = Builder()
+    configure(builder, fast_workers=False)
+    assert builder._options == {ROWS: "2000"}
+
+
 def test_message_size_must_be_positive():
     """A size of nothing is refused."""
     with pytest.raises(InvalidArgumentError, match="max_message_bytes"):
@@ -87,6 +121,7 @@ def test_wrapper_only_for_local_masters(monkeypatch, master, wrapped):
 def test_no_wrapper_under_spark_submit(monkeypatch):
     """There the JVM has an environment of its own, made before this process."""
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(configuration, "_submitted", dict)
     configure(Builder(spark_master="local[2]"))
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 

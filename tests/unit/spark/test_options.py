@@ -119,6 +119,7 @@ def test_batch_write_options():
         ("routing_key", "routingKey"),
         ("maxOffsetsPerTrigger", "maxMessagesPerTrigger"),
         ("topic", "queue"),
+        ("path", "queue"),
     ],
 )
 def test_unknown_option_names_the_nearest(key, nearest):
@@ -131,7 +132,7 @@ def test_unknown_option_names_the_nearest(key, nearest):
 
 @pytest.mark.parametrize(
     "key",
-    ["path", "checkpointLocation", "__internal", "asyncProgressTrackingEnabled", "queryName"],
+    ["checkpointLocation", "__internal", "asyncProgressTrackingEnabled", "queryName"],
 )
 def test_sparks_own_keys_are_passed_over(key):
     """Spark hands its own options on to every source and sink."""
@@ -143,6 +144,8 @@ def test_sparks_own_keys_are_passed_over(key):
     [
         ("endpoint", "broker", "host:port"),
         ("endpoint", "broker:70700", "host:port"),
+        ("endpoint", "http://broker:7070", "host:port"),
+        ("endpoint", "a:1,b:2", "host:port"),
         ("queue", " ", "not empty"),
         ("queues", "a,,b", "separated by commas"),
         ("queues", "a,a", "distinct"),
@@ -151,7 +154,9 @@ def test_sparks_own_keys_are_passed_over(key):
         ("maxMessagesPerTrigger", "-5", "1 or more"),
         ("maxBytesPerTrigger", "much", "256m"),
         ("maxBytesPerTrigger", "0", "256m"),
+        ("maxBytesPerTrigger", "999999999999999t", "256m"),
         ("maxTriggerDelay", "30", "unit"),
+        ("maxTriggerDelay", "999999999999d", "unit"),
         ("retryTimeout", "1 fortnight", "unit"),
         ("guarantee", "at-most-once", "at-least-once"),
         ("txnVersion", "1.5", "whole number"),
@@ -164,6 +169,14 @@ def test_unreadable_value_names_option_value_and_form(key, value, part):
     assert caught.value.fields["option"] == key
     assert f"'{value}'" in str(caught.value)
     assert part in str(caught.value)
+
+
+def test_endpoint_with_a_password_is_refused_without_it():
+    """What might be a secret is not repeated in an error, which Spark writes to its logs."""
+    with pytest.raises(InvalidArgumentError) as caught:
+        check({**BASE, "endpoint": "user:secret@broker:7070"})
+    assert "'***@broker:7070'" in str(caught.value)
+    assert "secret" not in str(caught.value.fields)
 
 
 @pytest.mark.parametrize(

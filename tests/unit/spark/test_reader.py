@@ -39,7 +39,7 @@ def make(session):
         parsed = options.source(
             {"endpoint": "b:1", "queue": "q", "maxMessagesPerTrigger": "5", **given}
         )
-        return AckqStreamReader(parsed, SCHEMA, lambda _connection: session)
+        return AckqStreamReader(parsed, SCHEMA, lambda _connection: session, session.find)
 
     return make_reader
 
@@ -223,6 +223,42 @@ def test_checkpoint_of_another_session(make, session):
     assert session.asked == []
 
 
+def test_checkpoint_of_another_queue(make, session):
+    """S10: a session that reads none of this query's queues is refused, before it does a step."""
+    session.recorded.queues[:] = ["a", "b"]
+    reader = make()
+    for call in (
+        lambda: reader.latestOffset(at(1), MAX),
+        lambda: reader.partitions(at(1), at(2)),
+    ):
+        with pytest.raises(CheckpointMismatchError, match=r"of queue 'a', 'b'.*reads queue 'q'"):
+            call()
+    assert session.asked == []
+
+
+def test_queues_are_looked_up_once(make, session, advanced):
+    """S10: the check costs one call in the life of a query, and none at its opening."""
+    session.answers.extend([advanced(0), advanced(5, (5, 9))])
+    reader = make()
+    reader.latestOffset(START, MAX)
+    reader.latestOffset(at(0), MAX)
+    assert session.looked_up == []
+    session.answers.extend([advanced(5, (5, 9)), advanced(9, (9, 9))])
+    restarted = make()
+    restarted.latestOffset(at(0), MAX)
+    restarted.commit(at(0))
+    restarted.latestOffset(at(5), MAX)
+    assert session.looked_up == ["s"]
+
+
+@pytest.mark.parametrize("recorded", [None, pb.SessionInfo(incarnation="i2", queues=["a"])])
+def test_a_session_that_is_gone_is_not_judged_by_its_queues(make, session, advanced, recorded):
+    """S9: that the incarnation was replaced or released is for the broker to say."""
+    session.recorded = recorded
+    session.answers.append(advanced(5))
+    assert make().latestOffset(at(5), MAX) == at(5)
+
+
 @pytest.mark.parametrize("lost", [SessionNotFoundError, HistoryChangedError])
 def test_lost_session_fails(make, session, lost):
     """failOnDataLoss is on by default: a session that the broker lost ends the query."""
@@ -318,7 +354,7 @@ def test_sync_progress_passes(make, session, advanced):
 def test_reader_pickles_before_use(make):
     """Spark pickles a reader that was never called into its tasks."""
     reader = make()
-    reader._connect = options.source  # any function that pickles by reference
+    reader._connect = reader._find = options.source  # any function that pickles by reference
     copy = pickle.loads(pickle.dumps(reader))  # noqa: S301
     assert copy._options == reader._options
     assert copy._names == ["delivery_tag", "body"]

@@ -92,6 +92,13 @@ def test_row_without_address(name):
     assert caught.value.fields["column"] == name
 
 
+def test_row_without_body():
+    """A row whose body is null fails its task, with the row: it is no message."""
+    shape = Shape.plan(SinkOptions(HERE, queue="q"), of("body"))
+    with pytest.raises(SchemaError, match=r"null in 1 rows .*row 1 of its batch.*may be empty"):
+        list(shape.messages(batch(body=[b"1", None])))
+
+
 def test_persistent_option_beats_column():
     """P12: the option sets the delivery mode of every row."""
     shape = Shape.plan(SinkOptions(HERE, queue="q", persistent=False), of("body", "persistent"))

@@ -5,6 +5,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
+    CalendarIntervalType,
     IntegerType,
     LongType,
     MapType,
@@ -44,6 +45,12 @@ def test_read_subset_in_any_order():
         (of(published_at=TimestampNTZType()), "published_at", "timestamp_ntz"),
         (of(headers=MapType(StringType(), BinaryType())), "headers", "map<string,binary>"),
         (StructType([StructField("body", BinaryType(), nullable=False)]), "body", "not null"),
+        (
+            of(headers=MapType(StringType(), StringType(), valueContainsNull=False)),
+            "headers",
+            "values not null, nullable; expected map<string,string> with values nullable",
+        ),
+        (of(body=CalendarIntervalType()), "body", "is interval, nullable; expected binary"),
         (
             StructType([StructField("body", BinaryType()), StructField("body", BinaryType())]),
             "body",

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ackq.client import Stage
-from ackq.errors import UnroutableError
+from ackq.errors import BrokerUnavailableError, UnroutableError
 from ackq.spark import options, sink, task, upload
 from ackq.spark.option_table import Use
 from ackq.spark.sink import Published, Staged
@@ -63,6 +63,8 @@ class FakeClient:
 
     def abort_batch(self, endpoint, **fields):
         self.did.append(("abort", endpoint, fields))
+        if self.fails_with is not None:
+            raise self.fails_with
 
 
 @pytest.fixture
@@ -158,6 +160,14 @@ def test_abort_names_only_its_own_stages(client):
     assert fields["stage_ids"] == [SEALED.stage_id]
 
 
+def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):
+    """K3: an abort is asked for once, and its failure does not hide why the batch failed."""
+    client.fails_with = BrokerUnavailableError("gone", cause="refused")
+    stream_writer().abort([Staged(Batch("query", 4, "run"), SEALED)], 4)
+    assert client.did[0][2]["retry_total_ms"] == 0
+    assert "1 stages of batch 4 were not dropped" in caplog.text
+
+
 @pytest.mark.parametrize(
     "messages", [[None], [], [Staged(Batch("query", 4, "run"), None)], [Published(3)]]
 )
@@ -202,10 +212,27 @@ def test_transaction_is_named_by_app_target_and_version(client, runs_as):
     """K12: the writer is (txnAppId, target); inside a query run the SQL execution goes along."""
     runs_as(BATCHED)
     given = {"txnAppId": "app", "txnVersion": "7"}
-    assert batch_writer(**given).write(rows(1)).batch == Batch("txn/app/q", 7, "")
+    assert batch_writer(**given).write(rows(1)).batch == Batch("txn/app/queue/q", 7, "")
     runs_as(IN_FOREACH)
     message = batch_writer(**given).write(rows(1))
-    assert message.batch == Batch("txn/app/q", 7, "run", "13")
+    assert message.batch == Batch("txn/app/queue/q", 7, "run", "13")
     client.did.clear()
     batch_writer(**given).commit([message])
     assert client.did[0][2]["execution_id"] == "13"
+
+
+@pytest.mark.usefixtures("client")
+def test_no_two_transactions_share_a_writer(runs_as):
+    """K12: with one name for two targets, the second write of a version would be skipped."""
+    runs_as(BATCHED)
+    given = [
+        {"txnAppId": "a", "queue": "b/queue/c"},
+        {"txnAppId": "a/queue/b", "queue": "c"},
+        {"txnAppId": "a", "queue": "x"},
+        {"txnAppId": "a", "exchange": "x"},
+    ]
+    parsed = [
+        options.sink({"endpoint": "b:1", "txnVersion": "1", **one}, Use.BATCH) for one in given
+    ]
+    writers = {sink.batch_writer(one, SCHEMA).write(rows(1)).batch.writer for one in parsed}
+    assert len(writers) == len(given)

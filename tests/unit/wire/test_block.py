@@ -104,6 +104,24 @@ def test_flipped_bytes_never_crash_the_reader(data):
     got.batch.to_pylist()
 
 
+def test_end_of_stream_is_refused():
+    """An Arrow stream's end marker in place of a batch."""
+    header, _ = block.split(block.encode(batch([b"abc"])))
+    with pytest.raises(MalformedBlockError, match="Arrow batch is not valid"):
+        block.decode(block.join(header, b"\xff\xff\xff\xff\x00\x00\x00\x00"), validate=True)
+
+
+def test_offsets_may_be_followed_by_anything():
+    """Arrow asks for enough offsets, not for a buffer of whole ones."""
+    offsets = pa.array([0, 1, 3], pa.int32()).buffers()[1].slice(0, 12).to_pybytes()
+    body = pa.Array.from_buffers(
+        pa.binary(), 2, [None, pa.py_buffer(offsets + b"\xff"), pa.py_buffer(b"abc")]
+    )
+    odd = pa.RecordBatch.from_arrays([body], schema=columns.stored_schema(columns.bits(["body"])))
+    assert block.payload_bytes(odd) == 3
+    assert block.payload_bytes(odd.slice(1)) == 2
+
+
 @given(st.integers(0, 400))
 def test_cut_blocks_are_refused(cut):
     """A block cut anywhere does not decode."""
