@@ -45,7 +45,7 @@ class Comparison:
         title: What is compared, with its sizes.
         anchor: What the ratio divides by.
         subject: What is measured.
-        floor: What the median ratio must reach by every clock.
+        floor: What the median ratio must reach by the first clock.
         anchors: A measurement per repetition.
         subjects: Likewise.
     """
@@ -65,7 +65,7 @@ class Comparison:
     @property
     def passed(self) -> bool:
         """Whether the floor is reached."""
-        return all(statistics.median(self.ratios(clock)) >= self.floor for clock in self.clocks)
+        return statistics.median(self.ratios(self.clocks[0])) >= self.floor
 
     def ratios(self, clock: str) -> list[float]:
         """Subject over anchor, per repetition."""
@@ -80,7 +80,7 @@ class Comparison:
                 rates = [run.rate(clock) for run in runs]
                 yield f"  by {clock:<10} {name:<18} {spread(rates, ',.0f')} /s"
             yield f"  by {clock:<10} {'ratio':<18} {spread(self.ratios(clock), '.2f')}"
-        yield f"  floor {self.floor:g}: {'OK' if self.passed else 'BELOW THE FLOOR'}"
+        yield f"  floor {self.floor:g} by {self.clocks[0]}: {'OK' if self.passed else 'BELOW THE FLOOR'}"
 
     def raw(self) -> dict[str, Any]:
         """Everything measured, for JSON."""

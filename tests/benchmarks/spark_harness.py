@@ -27,7 +27,8 @@ BATCH_ROWS = 320_000
 QUERY_TIMEOUT_S = 300
 POLL_S = 0.05
 # Clock of a measurement: Spark's name for it in the progress report. `trigger` is the whole
-# micro-batch; `addBatch` leaves out Spark's planning and checkpoint files.
+# micro-batch, by which Spark counts its own `processedRowsPerSecond`, and the floor is by it;
+# `addBatch` leaves out Spark's planning and checkpoint files.
 CLOCKS = {"trigger": "triggerExecution", "addBatch": "addBatch"}
 
 SETTINGS = {
