@@ -80,7 +80,8 @@ class Comparison:
                 rates = [run.rate(clock) for run in runs]
                 yield f"  by {clock:<10} {name:<18} {spread(rates, ',.0f')} /s"
             yield f"  by {clock:<10} {'ratio':<18} {spread(self.ratios(clock), '.2f')}"
-        yield f"  floor {self.floor:g} by {self.clocks[0]}: {'OK' if self.passed else 'BELOW THE FLOOR'}"
+        verdict = "OK" if self.passed else "BELOW THE FLOOR"
+        yield f"  floor {self.floor:g} by {self.clocks[0]}: {verdict}"
 
     def raw(self) -> dict[str, Any]:
         """Everything measured, for JSON."""
