@@ -176,12 +176,12 @@ def test_bug_in_the_receiving_thread_ends_the_stream(broker, monkeypatch):
     ended = threading.Event()
 
     def script(requests):
-        yield fake.opened()
-        yield fake.answer(unblocked=publishing_pb2.PublishUnblocked())
         try:
+            yield fake.opened()
+            yield fake.answer(unblocked=publishing_pb2.PublishUnblocked())
             for _ in requests:
                 pass
-        finally:
+        finally:  # also when the stream ends at a yield
             ended.set()
 
     def break_down(*_):
