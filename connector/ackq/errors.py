@@ -125,6 +125,30 @@ class WrongModeError(PreconditionFailedError):
     code = "wrong_mode"
 
 
+class TransactionRolledBackError(PreconditionFailedError):
+    """A transaction was not committed: nothing of it is in any queue; it can be run again (P13)."""
+
+    code = "transaction_rolled_back"
+
+
+class UnknownDeliveryTagError(PreconditionFailedError):
+    """A settlement of a tag that is not outstanding on its channel; the channel is closed (C2)."""
+
+    code = "unknown_delivery_tag"
+
+
+class OutcomeNotSupportedError(PreconditionFailedError):
+    """A settlement with an outcome that its consumer did not declare; the channel closes (C5)."""
+
+    code = "outcome_not_supported"
+
+
+class InvalidOperationError(PreconditionFailedError):
+    """A consumer declared an outcome that the broker does not announce (C5)."""
+
+    code = "invalid_operation"
+
+
 class CheckpointMismatchError(PreconditionFailedError):
     """A checkpoint does not fit the session, the queues or the broker it is used with (S4, S10)."""
 

@@ -36,6 +36,8 @@ PUBLISH_ACK_TIMEOUT_MS: Final = 2_000
 PUBLISH_LINGER_MS: Final = 2
 CONFIRM_DELAY_MS: Final = 1_000
 PUBLISHER_RETENTION_S: Final = 7 * 24 * 3600
+# In one transaction. The broker holds 300 bytes for a message that comes in a frame of its own.
+MAX_TRANSACTION_MESSAGES: Final = 1_000_000
 
 # --- stages ---
 STAGE_WINDOW_BYTES: Final = 32 * MIB
@@ -53,6 +55,29 @@ MAX_LEASE_CHUNKS: Final = 4_096
 LEASE_CHUNK_TARGET_BYTES: Final = 1 * MIB
 DEFAULT_MAX_MESSAGES_PER_TRIGGER: Final = 1_000_000
 DEFAULT_MAX_BYTES_PER_TRIGGER: Final = 256 * MIB
+
+# --- channels ---
+# Deliveries without a transport ack, at most (C11).
+CHANNEL_WINDOW_MESSAGES: Final = 10_000
+MAX_CHANNEL_WINDOW_MESSAGES: Final = 1_000_000
+# A client's transport ack is due at this part of the window, or after this time.
+TRANSPORT_ACK_AT_PERCENT: Final = 60
+TRANSPORT_ACK_DELAY_MS: Final = 1_000
+# Without one for so long the oldest frame is sent again; the wait doubles up to the second.
+RETRANSMIT_MS: Final = 2_000
+RETRANSMIT_MAX_MS: Final = 60_000
+# How long a channel that was cut waits for its client.
+CHANNEL_RESUME_MS: Final = 2_000
+MAX_CONSUMERS_PER_CHANNEL: Final = 1_024
+# What a client's consumer asks for unless told otherwise (C8).
+CONSUMER_PREFETCH_MESSAGES: Final = 1_000
+
+# --- time ---
+# A time to live or a delay. A hundred years: a time of such an expiry is one that any reader knows.
+MAX_TTL_MS: Final = 100 * 365 * 24 * 3600 * 1000
+# Expiry waits so long after a forward jump of the wall clock of over CLOCK_JUMP_MS (Q8).
+CLOCK_JUMP_MS: Final = 60_000
+CLOCK_JUMP_WAIT_MS: Final = 600_000
 
 # --- client ---
 CONNECT_TIMEOUT_MS: Final = 10_000
@@ -82,6 +107,10 @@ assert MAX_GROUP_BYTES <= SEGMENT_BYTES
 assert MAX_FRAME_BYTES <= SEGMENT_BYTES
 assert HEARTBEAT_SEND_MS * 2 < HEARTBEAT_MS
 assert HOLDER_CUT_GRACE_MS < HEARTBEAT_MS
+assert CHANNEL_RESUME_MS < HEARTBEAT_MS
+assert TRANSPORT_ACK_DELAY_MS < RETRANSMIT_MS < RETRANSMIT_MAX_MS
+assert 0 < TRANSPORT_ACK_AT_PERCENT < 100  # noqa: PLR2004
+assert CONSUMER_PREFETCH_MESSAGES <= CHANNEL_WINDOW_MESSAGES <= MAX_CHANNEL_WINDOW_MESSAGES
 assert ADVANCE_WAIT_MS <= MAX_ADVANCE_WAIT_MS < REQUEST_TIMEOUT_MS
 assert PUBLISH_LINGER_MS < PUBLISH_ACK_TIMEOUT_MS
 assert DEFAULT_MAX_BYTES_PER_TRIGGER >= FRAME_TARGET_BYTES

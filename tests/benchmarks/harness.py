@@ -45,7 +45,7 @@ class Comparison:
         title: What is compared, with its sizes.
         anchor: What the ratio divides by.
         subject: What is measured.
-        floor: What the median ratio must reach by the first clock.
+        floor: What the median ratio must reach by the first clock; None: it is shown alone.
         anchors: A measurement per repetition.
         subjects: Likewise.
     """
@@ -53,7 +53,7 @@ class Comparison:
     title: str
     anchor: str
     subject: str
-    floor: float
+    floor: float | None
     anchors: list[Measurement] = field(default_factory=list)
     subjects: list[Measurement] = field(default_factory=list)
 
@@ -65,7 +65,8 @@ class Comparison:
     @property
     def passed(self) -> bool:
         """Whether the floor is reached."""
-        return statistics.median(self.ratios(self.clocks[0])) >= self.floor
+        ratio = statistics.median(self.ratios(self.clocks[0]))
+        return self.floor is None or ratio >= self.floor
 
     def ratios(self, clock: str) -> list[float]:
         """Subject over anchor, per repetition."""
@@ -80,8 +81,9 @@ class Comparison:
                 rates = [run.rate(clock) for run in runs]
                 yield f"  by {clock:<10} {name:<18} {spread(rates, ',.0f')} /s"
             yield f"  by {clock:<10} {'ratio':<18} {spread(self.ratios(clock), '.2f')}"
-        verdict = "OK" if self.passed else "BELOW THE FLOOR"
-        yield f"  floor {self.floor:g} by {self.clocks[0]}: {verdict}"
+        if self.floor is not None:
+            verdict = "OK" if self.passed else "BELOW THE FLOOR"
+            yield f"  floor {self.floor:g} by {self.clocks[0]}: {verdict}"
 
     def raw(self) -> dict[str, Any]:
         """Everything measured, for JSON."""

@@ -1,4 +1,4 @@
-"""Runs a benchmark: `python tests/benchmarks/run.py source|sink|publish`.
+"""Runs a benchmark: `python tests/benchmarks/run.py source|sink|publish|confirms|unacked`.
 
 Invariant: exit status 0 means that every comparison reached its floor. A benchmark is a module with
 HELP, add_arguments(parser) and run(args, endpoint), listed in `BENCHMARKS`.
@@ -12,15 +12,23 @@ import sys
 import tempfile
 from pathlib import Path
 
+import bench_confirms
 import bench_publish
 import bench_sink
 import bench_source
+import bench_unacked
 import harness
 
 import ackq_broker
 from ackq.client import Admin
 
-BENCHMARKS = {"source": bench_source, "sink": bench_sink, "publish": bench_publish}
+BENCHMARKS = {
+    "source": bench_source,
+    "sink": bench_sink,
+    "publish": bench_publish,
+    "confirms": bench_confirms,
+    "unacked": bench_unacked,
+}
 
 
 def main() -> int:

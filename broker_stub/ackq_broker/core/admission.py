@@ -6,14 +6,14 @@ knows a block's bytes, not a row's.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyroaring import BitMap
 
 from ackq.errors import QueueFullError
 from ackq_broker.core import bitmaps
 from ackq_broker.core.queues import Queue
-from ackq_broker.core.records import Drop, Part
+from ackq_broker.core.records import Drop
 
 
 class BlockSize(NamedTuple):
@@ -27,24 +27,28 @@ class BlockSize(NamedTuple):
         return self.payload_bytes * rows // self.rows
 
 
+class Load(NamedTuple):
+    """Messages and their payload bytes together."""
+
+    messages: int
+    payload_bytes: int
+
+    def plus(self, messages: int, payload_bytes: int) -> Load:
+        """More of it."""
+        return Load(self.messages + messages, self.payload_bytes + payload_bytes)
+
+
+NO_LOAD: Final = Load(0, 0)
+
+
 def overflowing(queue: Queue, rows: BitMap, size: BlockSize) -> BitMap:
     """The rows, last ones first, that do not fit a reject-publish queue; empty when all do.
 
     A row that goes to several queues and fits one of them counts there even if another refuses it:
     never over a bound, and at worst a row is refused that a row-by-row count would have let in.
     """
-    properties = queue.properties
-    if properties.overflow != "reject-publish":
-        return BitMap()
-    room = len(rows)
-    if properties.max_length:
-        room = min(room, properties.max_length - queue.messages - queue.staged)
-    if properties.max_bytes and size.payload_bytes:
-        left = properties.max_bytes - queue.payload_bytes - queue.staged_bytes
-        room = min(room, left * size.rows // size.payload_bytes)
-    if room >= len(rows):
-        return BitMap()
-    return rows & bitmaps.row_range(rows[max(room, 0)], rows.max())
+    fitting = room(queue, Load(len(rows), size.of(len(rows))))
+    return BitMap() if fitting >= len(rows) else rows & bitmaps.row_range(rows[fitting], rows.max())
 
 
 def queue_full(queue: Queue) -> QueueFullError:
@@ -66,27 +70,39 @@ def queue_full(queue: Queue) -> QueueFullError:
     )
 
 
-def head_drops(queue: Queue, parts: list[Part]) -> Drop | None:
-    """What a drop-head queue gives up when these parts are placed; they may be among it.
+def head_drops(queue: Queue, coming: Load, going: Load = NO_LOAD) -> Drop | None:
+    """What a drop-head queue gives up when messages come, once others went; they may be among it.
 
-    S7: only ready messages go, so a queue of leased ones may stay above its bounds.
+    Its bounds are on what is ready: only that can go (S7), and what a slow consumer holds must not
+    make every newcomer go at once. `going` is what leaves of the ready ones.
     """
     properties = queue.properties
     if properties.overflow != "drop-head":
         return None
-    messages = sum(part.count for part in parts)
-    added = sum(part.payload_bytes for part in parts)
     dropped = 0
     if properties.max_length:
-        dropped = queue.messages + messages - properties.max_length
+        dropped = len(queue.ready) - going.messages + coming.messages - properties.max_length
     if properties.max_bytes:
-        excess = queue.payload_bytes + added - properties.max_bytes
-        dropped = max(dropped, _messages_of(queue, excess, messages, added))
-    dropped = min(dropped, len(queue.ready) + messages)
+        after = queue.ready_bytes - going.payload_bytes + coming.payload_bytes
+        dropped = max(dropped, _messages_of(queue, after - properties.max_bytes, coming))
     return Drop(queue.queue_id, dropped) if dropped > 0 else None
 
 
-def _messages_of(queue: Queue, excess: int, messages: int, added: int) -> int:
+def room(queue: Queue, size: Load) -> int:
+    """How many messages, of so many with so many bytes together, a reject-publish queue takes."""
+    properties = queue.properties
+    if properties.overflow != "reject-publish":
+        return size.messages
+    found = size.messages
+    if properties.max_length:
+        found = min(found, properties.max_length - queue.messages - queue.staged)
+    if properties.max_bytes and size.payload_bytes:
+        left = properties.max_bytes - queue.payload_bytes - queue.staged_bytes
+        found = min(found, left * size.messages // size.payload_bytes)
+    return max(found, 0)
+
+
+def _messages_of(queue: Queue, excess: int, coming: Load) -> int:
     """How many messages from the head on, the new ones last, have at least `excess` bytes."""
     if excess <= 0:
         return 0
@@ -95,4 +111,5 @@ def _messages_of(queue: Queue, excess: int, messages: int, added: int) -> int:
     if count < ready:
         return count + (size < excess)
     # Not enough ready bytes: the rest comes from the new ones, pro rata and rounded up.
-    return ready + (-(-(excess - size) * messages // added) if added else 0)
+    added = coming.payload_bytes
+    return ready + (-(-(excess - size) * coming.messages // added) if added else 0)

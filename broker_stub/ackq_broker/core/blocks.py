@@ -1,23 +1,27 @@
 """Counts what refers to each block of messages: a block dies exactly with its last reference.
 
 Most blocks have one reference (one queue), so those are a bitmap; only shared blocks have a
-counter.
+counter. Pins are volatile: a process that ends reads no more.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
 
 from pyroaring import BitMap64
 
 
 class BlockReferences:
-    """References by block id: one for each queue that has a run of it, one for a stage's hold."""
+    """References by block id: one for each run of it in a queue, one for a stage's hold."""
 
-    __slots__ = ("_dead", "_shared", "_single")
+    __slots__ = ("_dead", "_pins", "_shared", "_single")
 
     def __init__(self) -> None:
         self._single = BitMap64()
         self._shared: dict[int, int] = {}
         self._dead = BitMap64()
+        self._pins = Counter[int]()
 
     def add(self, block_id: int) -> None:
         """One more reference; the first one makes the block live."""
@@ -29,8 +33,16 @@ class BlockReferences:
         else:
             self._single.add(block_id)
 
-    def release(self, block_ids: BitMap64) -> None:
-        """One reference less for each of these blocks; every one of them must be live."""
+    def release(self, block_ids: list[int]) -> None:
+        """One reference less for each of these blocks, which must be live; one may come again."""
+        named = BitMap64(block_ids)
+        if len(named) < len(block_ids):
+            counts = Counter(block_ids)
+            for times in range(1, max(counts.values())):
+                self._release(BitMap64(i for i, count in counts.items() if count > times))
+        self._release(named)
+
+    def _release(self, block_ids: BitMap64) -> None:
         last = block_ids & self._single
         self._single -= last
         self._dead |= last
@@ -41,10 +53,22 @@ class BlockReferences:
             else:
                 self._shared[block_id] = count
 
+    def pin(self, block_ids: Iterable[int]) -> None:
+        """A reader is not through with these blocks yet: they are not drained, even when dead."""
+        self._pins.update(block_ids)
+
+    def unpin(self, block_ids: Iterable[int]) -> None:
+        """Takes one `pin` back."""
+        for block_id in block_ids:
+            self._pins[block_id] -= 1
+            if not self._pins[block_id]:
+                del self._pins[block_id]
+
     def drain_dead(self) -> list[int]:
         """The blocks that died since the last call, ascending."""
-        dead = self._dead.to_array().tolist()
-        self._dead = BitMap64()
+        pinned = self._dead & BitMap64(self._pins) if self._pins else BitMap64()
+        dead: list[int] = (self._dead - pinned).to_array().tolist()
+        self._dead = pinned
         return dead
 
     def live(self) -> BitMap64:

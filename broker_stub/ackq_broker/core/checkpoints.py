@@ -49,6 +49,8 @@ def replayed(session: Session, start_tag: int, end_tag: int) -> Lease | None:
     """
     if (start_tag, end_tag) == (session.floor, session.end):
         return session.lease
+    if start_tag == end_tag == session.floor:
+        return None
     kept = session.kept
     if kept is not None and (start_tag, end_tag) == (kept.floor, session.floor):
         return kept

@@ -6,22 +6,27 @@ or over a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from pyroaring import BitMap64
 
 from ackq_broker.core import (
     commands,
+    consuming,
     holding,
     housekeeping,
+    publishers,
     publishing,
     queries,
     records,
+    redriving,
     sessions,
     snapshot,
     staging,
+    ticking,
     topology,
+    transactions,
 )
 from ackq_broker.core.commands import (
     BrowseChunk,
@@ -33,6 +38,7 @@ from ackq_broker.core.commands import (
     QueueInfo,
     SessionInfo,
 )
+from ackq_broker.core.names import queue_named
 from ackq_broker.core.records import Record
 from ackq_broker.core.state import State
 
@@ -44,9 +50,12 @@ _DECIDE: Final[dict[type, Callable[[State, Any, int], Decision]]] = {
     commands.DeleteExchange: topology.delete_exchange,
     commands.Bind: topology.bind,
     commands.Unbind: topology.unbind,
-    commands.OpenPublisher: publishing.open_publisher,
-    commands.ClosePublisherStream: publishing.close_stream,
+    commands.OpenPublisher: publishers.open_publisher,
+    commands.ClosePublisherStream: publishers.close_stream,
     commands.Publish: publishing.publish,
+    commands.TransactionBlock: transactions.stage_block,
+    commands.CommitTransaction: transactions.commit,
+    commands.RollbackTransaction: transactions.roll_back,
     commands.OpenStage: staging.open_stage,
     commands.StageBlock: staging.stage_block,
     commands.SealStage: staging.seal_stage,
@@ -56,6 +65,11 @@ _DECIDE: Final[dict[type, Callable[[State, Any, int], Decision]]] = {
     commands.Advance: sessions.advance,
     commands.Attach: sessions.attach,
     commands.ReleaseSession: sessions.release,
+    commands.Deliver: consuming.deliver,
+    commands.Settle: consuming.settle,
+    commands.CloseChannel: consuming.close_channel,
+    commands.Redrive: redriving.redrive,
+    commands.Tick: ticking.tick,
     commands.Start: housekeeping.start,
     commands.Housekeep: housekeeping.housekeep,
 }
@@ -68,9 +82,12 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], None]]] = {
     records.ExchangeDeleted: topology.apply_exchange_deleted,
     records.QueueBound: topology.apply_queue_bound,
     records.QueueUnbound: topology.apply_queue_unbound,
-    records.PublisherOpened: publishing.apply_publisher_opened,
-    records.PublisherClosed: publishing.apply_publisher_closed,
+    records.PublisherOpened: publishers.apply_publisher_opened,
+    records.PublisherClosed: publishers.apply_publisher_closed,
     records.Published: publishing.apply_published,
+    records.TransactionStaged: transactions.apply_transaction_staged,
+    records.TransactionCommitted: transactions.apply_transaction_committed,
+    records.TransactionRolledBack: transactions.apply_transaction_rolled_back,
     records.StageOpened: staging.apply_stage_opened,
     records.BlockStaged: staging.apply_block_staged,
     records.StageSealed: staging.apply_stage_sealed,
@@ -79,6 +96,11 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], None]]] = {
     records.SessionOpened: sessions.apply_session_opened,
     records.SessionAdvanced: sessions.apply_session_advanced,
     records.SessionReleased: sessions.apply_session_released,
+    records.Delivered: consuming.apply_delivered,
+    records.Settled: consuming.apply_settled,
+    records.ChannelClosed: consuming.apply_channel_closed,
+    records.Redriven: redriving.apply_redriven,
+    records.Ticked: ticking.apply_ticked,
     records.Started: housekeeping.apply_started,
     records.Expired: housekeeping.apply_expired,
 }
@@ -117,6 +139,7 @@ class Core:
         Raises:
             AckqError: The command is refused; each command names the kinds.
         """
+        self._state.signals.now_us = now_us
         return _DECIDE[type(command)](self._state, command, now_us)
 
     def apply(self, sequence: int, record: Record) -> None:
@@ -156,6 +179,7 @@ class Core:
 
         Raises:
             PublisherForgottenError: The publisher is unknown.
+            WrongModeError: It is in transaction mode.
         """
         return publishing.missing(self._state, publisher_id, first, last)
 
@@ -216,7 +240,45 @@ class Core:
         """The sessions by name, or one; raises SessionNotFoundError."""
         return queries.sessions(self._state, name)
 
+    # --- channels ---
+
+    def outstanding(self, channel_id: bytes) -> BitMap64:
+        """The tags that a channel has not settled; none for an unknown channel."""
+        channel = self._state.channels.get(channel_id)
+        return channel.outstanding() if channel is not None else BitMap64()
+
+    def unpin(self, pieces: Iterable[Piece]) -> None:
+        """The service has read the blocks of a `no_ack` delivery; once for each such delivery."""
+        self._state.blocks.unpin(piece.block_id for piece in pieces)
+
+    def drain_woken(self) -> set[str]:
+        """The queues that gained ready messages since the last call; volatile."""
+        return self._state.signals.drain_woken()
+
+    # --- time ---
+
+    def next_due_us(self) -> int:
+        """When the next message expires or becomes ready, or a queue may go; 0 for never.
+
+        Then `commands.Tick` is to be decided. It may turn out that nothing was due after all.
+        """
+        return ticking.next_due_us(self._state)
+
     # --- queues ---
+
+    def note_consumers(self, queue: str, consumers: int) -> None:
+        """How many consumers a queue has from now on; volatile.
+
+        A queue with some is in use (Q4), and is not expired (Q3). No queue of that name: nothing.
+        """
+        queue_id = self._state.queue_ids.get(queue)
+        if queue_id is not None:
+            self._state.queues[queue_id].consumers = consumers
+            self._state.queues[queue_id].use()
+
+    def ready(self, queue: str) -> int:
+        """How many messages of a queue are ready; raises QueueNotFoundError."""
+        return len(queue_named(self._state, queue).ready)
 
     def plan_browse(self, queue: str) -> tuple[BrowseChunk, ...]:
         """Q5: where a queue can be cut for a parallel browse; raises QueueNotFoundError."""

@@ -7,7 +7,7 @@ from typing import Final
 from pyroaring import BitMap64
 
 from ackq import limits
-from ackq_broker.core import commands, records, sessions, staging
+from ackq_broker.core import commands, consuming, publishers, records, sessions, staging
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.queues import Queue
 from ackq_broker.core.state import State
@@ -23,8 +23,11 @@ def start(state: State, command: commands.Start, now_us: int) -> Decision:
 
 
 def apply_started(state: State, sequence: int, record: records.Started) -> None:
-    """Drops transient messages, non-durable topology, unfinished uploads and streams."""
+    """Drops transient messages, non-durable topology, unfinished uploads, streams and channels."""
     state.history_id = record.history_id
+    state.signals.started_us = record.at_us
+    for channel_id in sorted(state.channels):
+        consuming.end_channel(state, channel_id, sequence)
     vanished = {queue.queue_id: _gone(queue) for queue in state.queues.values()}
     for queue_id, positions in vanished.items():
         queue = state.queues[queue_id]
@@ -37,7 +40,7 @@ def apply_started(state: State, sequence: int, record: records.Started) -> None:
         drop_exchange(state, name)
     for publisher in state.publishers.values():
         publisher.transient.clear()
-        publisher.closed_us = publisher.closed_us or record.at_us
+        publishers.end_stream(state, publisher, record.at_us)
     unsealed = (stage.stage_id for stage in state.stages.values() if not stage.sealed)
     staging.drop_stages(state, tuple(sorted(unsealed)))
     state.topology_sequence = sequence
@@ -101,7 +104,7 @@ def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
 
 def _gone(queue: Queue) -> BitMap64:
     """The messages of a queue that a restart takes."""
-    present = queue.ready | queue.unacked | queue.kept
+    present = queue.present | queue.kept
     return present & queue.placements.transient() if queue.properties.durable else present
 
 

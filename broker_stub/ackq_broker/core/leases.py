@@ -37,9 +37,9 @@ def choose(
     first = turn % len(queue_ids)
     for queue_id in queue_ids[first:] + queue_ids[:first]:
         queue = state.queues[queue_id]
-        eligible = queue.eligible(wish.horizon)
+        eligible = queue.available(now_us, wish.horizon)
         if queue_id in back:
-            eligible = eligible | back[queue_id]
+            eligible = eligible | queue.timely(back[queue_id], now_us)
         if eligible:
             pool.append((queue, eligible))
     if not pool or _too_few(pool, wish, now_us):

@@ -13,6 +13,10 @@ from ackq_broker.core.records import Holder
 from ackq_broker.core.state import State
 
 RESERVED_PREFIX: Final = "ackq."
+# Where dead letters go whose own queue is gone (C13).
+BUILT_IN_DEAD: Final = "ackq.dead"
+
+MAX_DURATION_MS: Final = 100 * 365 * 24 * 3600 * 1000
 
 
 def check_new(kind: str, name: str) -> None:
@@ -35,6 +39,16 @@ def check_length(what: str, text: str, most: int) -> None:
         raise InvalidArgumentError(
             f"{what} has {size} bytes; at most {most} are allowed. It begins '{text[:40]}'.",
             limit=most,
+        )
+
+
+def check_duration(what: str, duration_ms: int) -> None:
+    """Refuses a duration that no clock of ours can hold: InvalidArgumentError."""
+    if not 0 <= duration_ms <= MAX_DURATION_MS:
+        raise InvalidArgumentError(
+            f"{what} {duration_ms}: it must be 0 to {MAX_DURATION_MS} milliseconds, a hundred "
+            "years.",
+            limit=MAX_DURATION_MS,
         )
 
 

@@ -24,6 +24,7 @@ PAGE_ROWS: Final = 1024
 _FIRST_PAGE_ROWS: Final = 8
 # Bounds the arrays of one step of work to 2 MiB, unless a single run is larger.
 _PAGE_POSITIONS: Final = 1 << 18
+_NO_END: Final = 1 << 62
 # Below this a half-empty page is not worth packing.
 _PACK_ROWS: Final = 64
 
@@ -41,6 +42,9 @@ _ROW: Final = np.dtype(
         ("scattered", "?"),
     ]
 )
+
+
+_NO_CUTS: Final = np.empty(0, np.int64)
 
 
 class Placement(NamedTuple):
@@ -67,12 +71,31 @@ class Placement(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a reader sees, column by column; a label is a fetch's tag or a browse's position."""
+    """What a reader sees, column by column; a label is a fetch's tag or a browse's position.
+
+    `cuts` are rows at which a piece must begin, whether a run does or not.
+    """
 
     positions: Int64s
     labels: Int64s
     delivery_counts: Int64s
     leased: NDArray[np.bool_]
+    cuts: Int64s = _NO_CUTS
+
+
+class Moved(NamedTuple):
+    """Rows of one block that leave one queue for another.
+
+    Attributes:
+        positions: Those they had, ascending.
+        rows: As in `Piece`.
+    """
+
+    positions: Int64s
+    block_id: int
+    payload_bytes: int
+    durable: bool
+    rows: tuple[int, int] | NDArray[np.uint32]
 
 
 class _Page:
@@ -113,16 +136,16 @@ class _Page:
             self._rows = self.rows[self.column("live") > 0]
             self.used = len(self._rows)
 
-    def sizes(self, counts: Int64s) -> Int64s:
-        """Payload bytes of `counts` rows of each run: exact for all of it, else pro rata."""
-        share: Int64s = self.column("bytes") * counts // np.maximum(self.column("live"), 1)
-        return share
-
 
 class _Hit(NamedTuple):
-    """A page: its run i has the sought positions number base + begins[i] to base + ends[i]."""
+    """Runs of a page: run i has the sought `positions` from begins[i] to before ends[i].
+
+    `rows` is a view: writing to it changes the page. `base` sought positions come before.
+    """
 
     page: _Page
+    rows: NDArray[Any]
+    positions: Int64s
     base: int
     begins: Int64s
     ends: Int64s
@@ -130,6 +153,11 @@ class _Hit(NamedTuple):
     @property
     def counts(self) -> Int64s:
         return self.ends - self.begins
+
+    def sizes(self) -> Int64s:
+        """Payload bytes of the positions in each run: exact for all of it, else pro rata."""
+        share: Int64s = self.rows["bytes"] * self.counts // np.maximum(self.rows["live"], 1)
+        return share
 
 
 class Placements:
@@ -169,20 +197,39 @@ class Placements:
         self.live += placement.rows
         self.payload_bytes += placement.payload_bytes
 
-    def remove(self, positions: BitMap64) -> BitMap64:
-        """Takes present positions away; gives the blocks of the runs that are gone with them."""
-        finished_blocks = BitMap64()
+    def moves(self, positions: BitMap64, breaks: Int64s) -> Iterator[Moved]:
+        """The rows behind present positions, run by run, which stay where they are.
+
+        `breaks` are those of the positions at which a new run begins in any case.
+        """
         for hit in self._hits(positions):
-            page, counts = hit.page, hit.counts
-            left, live = page.column("bytes"), page.column("live")
-            sizes = page.sizes(counts)
-            live -= counts
-            left -= sizes
-            finished = (counts > 0) & (live == 0)
-            finished_blocks.update(page.column("block")[finished].tolist())
-            for first in page.column("first")[finished & page.column("scattered")].tolist():
+            columns = (hit.begins, hit.ends, hit.sizes())
+            for row, begin, end, size in zip(
+                hit.rows, *(column.tolist() for column in columns), strict=True
+            ):
+                inside = hit.positions[begin:end]
+                if not len(inside):
+                    continue
+                after, upto = np.searchsorted(breaks, inside[[0, -1]], "right").tolist()
+                cuts = np.searchsorted(inside, breaks[after:upto]).tolist()
+                for first, last in pairwise([0, *cuts, len(inside)]):
+                    part = inside[first:last]
+                    share = size * last // len(inside) - size * first // len(inside)
+                    place = (int(row["block"]), share, bool(row["durable"]))
+                    yield Moved(part, *place, self._select(row, part))
+
+    def remove(self, positions: BitMap64) -> list[int]:
+        """Takes present positions away; gives the block of each run that is gone with them."""
+        finished_blocks: list[int] = []
+        for hit in self._hits(positions):
+            rows, counts, sizes = hit.rows, hit.counts, hit.sizes()
+            rows["live"] -= counts
+            rows["bytes"] -= sizes
+            finished = rows[(counts > 0) & (rows["live"] == 0)]
+            finished_blocks += finished["block"].tolist()
+            for first in finished["first"][finished["scattered"]].tolist():
                 del self._scattered[first]
-            page.present -= int(np.count_nonzero(finished))
+            hit.page.present -= len(finished)
             self.live -= int(counts.sum())
             self.payload_bytes -= int(sizes.sum())
         if positions:
@@ -194,7 +241,7 @@ class Placements:
         taken = used = 0
         for hit in self._hits(bitmaps.lowest(positions, messages)):
             counts = hit.counts
-            sizes = hit.page.sizes(counts)
+            sizes = hit.sizes()
             totals = np.cumsum(sizes)
             whole = int(np.searchsorted(totals, payload_bytes - used, side="right"))
             taken += int(counts[:whole].sum())
@@ -211,12 +258,12 @@ class Placements:
             counts = hit.counts
             present = counts > 0
             ranks.append((hit.base + hit.ends)[present])
-            sizes.append(hit.page.sizes(counts)[present])
+            sizes.append(hit.sizes()[present])
         return np.concatenate(ranks), np.concatenate(sizes)
 
     def size(self, positions: BitMap64) -> int:
         """Payload bytes of these positions; runs cut pro rata."""
-        return sum(int(hit.page.sizes(hit.counts).sum()) for hit in self._hits(positions))
+        return sum(int(hit.sizes().sum()) for hit in self._hits(positions))
 
     def browse_chunks(
         self, positions: BitMap64, target_bytes: int, most: int
@@ -226,9 +273,9 @@ class Placements:
             return ()
         runs = []
         for hit in self._hits(positions):
-            firsts, counts = hit.page.column("first"), hit.counts
-            lasts = firsts + hit.page.column("count") - 1
-            columns = np.stack((firsts, lasts, counts, hit.page.sizes(counts)))
+            firsts, counts = hit.rows["first"], hit.counts
+            lasts = firsts + hit.rows["count"] - 1
+            columns = np.stack((firsts, lasts, counts, hit.sizes()))
             runs.append(columns[:, counts > 0])
         first, last, rows, sizes = np.concatenate(runs, axis=1)
         ends = merge(np.cumsum(sizes), target_bytes, most)
@@ -289,7 +336,11 @@ class Placements:
             if page_index + 1 < len(self._firsts):
                 end = int(np.searchsorted(rows.positions, self._firsts[page_index + 1]))
             indices = np.searchsorted(page.column("first"), rows.positions[at:end], "right") - 1
-            edges = [0, *(np.flatnonzero(np.diff(indices)) + 1).tolist(), end - at]
+            changes = np.flatnonzero(np.diff(indices)) + 1
+            if len(rows.cuts):
+                inside = rows.cuts[(rows.cuts > at) & (rows.cuts < end)]
+                changes = np.union1d(changes, inside - at)
+            edges = [0, *changes.tolist(), end - at]
             for begin, stop in pairwise(edges):
                 selected = self._select(
                     page.rows[indices[begin]], rows.positions[at + begin : at + stop]
@@ -322,19 +373,25 @@ class Placements:
         return max(bisect_right(self._firsts, position) - 1, 0)
 
     def _hits(self, positions: BitMap64) -> Iterator[_Hit]:
-        """The pages that may hold some of `positions`, in order."""
-        if not positions or not self._pages:
-            return
-        last = positions.max()
-        for index in range(self._page_index(positions.min()), len(self._pages)):
+        """In order, the pages with some of `positions`, cut to the runs between them."""
+        following = positions.min() if positions and self._pages else None
+        while following is not None:
+            index = self._page_index(following)
             page = self._pages[index]
+            end = self._firsts[index + 1] if index + 1 < len(self._firsts) else _NO_END
+            inside = bitmaps.array(bitmaps.between(positions, following, end - 1))
             firsts = page.column("first")
-            if firsts[0] > last:
-                return
-            afters = firsts + page.column("count")
-            inside = bitmaps.array(bitmaps.between(positions, int(firsts[0]), int(afters[-1]) - 1))
-            base = positions.rank(int(firsts[0]) - 1)
-            yield _Hit(page, base, np.searchsorted(inside, firsts), np.searchsorted(inside, afters))
+            begin, last = np.searchsorted(firsts, inside[[0, -1]], "right").tolist()
+            rows = page.rows[max(begin - 1, 0) : last]
+            yield _Hit(
+                page,
+                rows,
+                inside,
+                positions.rank(following - 1),
+                np.searchsorted(inside, rows["first"]),
+                np.searchsorted(inside, rows["first"] + rows["count"]),
+            )
+            following = next(positions.iter_equal_or_larger(end), None)
 
     def _tidy(self, first: int, last: int) -> None:
         """Packs the pages from position `first` to `last` and drops the empty ones."""

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
-from pyroaring import BitMap
+import numpy as np
+from pyroaring import BitMap, BitMap64
 
 from ackq_broker.core import bitmaps
-from ackq_broker.core.admission import BlockSize, head_drops
+from ackq_broker.core.admission import NO_LOAD, BlockSize, Load, head_drops
+from ackq_broker.core.commands import Expiry
+from ackq_broker.core.deadlines import rounded
 from ackq_broker.core.placements import Placement
+from ackq_broker.core.queues import Queue
 from ackq_broker.core.records import Drop, Part
 from ackq_broker.core.state import State
+
+# Above any instant, and still apart from the edge of a signed 64-bit integer.
+_NEVER_US: Final = 1 << 61
 
 
 class Visible(NamedTuple):
@@ -22,26 +30,54 @@ class Visible(NamedTuple):
     durable: bool
 
 
-def make_parts(rows: dict[int, BitMap], size: BlockSize) -> dict[int, Part]:
-    """A part for each queue that gets rows, without positions."""
-    parts = {}
-    for queue_id, selected in rows.items():
-        count = len(selected)
-        if count:
-            start = selected.min()
-            scattered = selected if selected.max() - start + 1 != count else None
-            parts[queue_id] = Part(queue_id, 0, count, size.of(count), start, scattered)
-    return parts
+def make_parts(
+    rows: dict[int, BitMap],
+    size: BlockSize,
+    expiries: tuple[Expiry, ...] = (),
+    transient: BitMap | None = None,
+) -> list[Part]:
+    """Parts for each queue that gets rows, without positions.
+
+    One part, unless some of its rows are transient in a block that is not: then one for each run of
+    either, so that the rows keep their order (P12).
+    """
+    return [
+        Part(
+            queue_id,
+            0,
+            len(run),
+            size.of(len(run)),
+            run.min(),
+            run if run.max() - run.min() + 1 != len(run) else None,
+            _of_rows(expiries, run),
+            passing,
+        )
+        for queue_id, selected in rows.items()
+        if selected
+        for run, passing in _runs_by_mode(selected, transient)
+    ]
+
+
+def _runs_by_mode(rows: BitMap, transient: BitMap | None) -> Iterator[tuple[BitMap, bool]]:
+    """Rows, at least one, in ascending runs that are transient or not, and which they are."""
+    passing = rows & transient if transient else BitMap()
+    if not passing or len(passing) == len(rows):
+        yield rows, bool(passing)
+        return
+    values = bitmaps.row_array(rows)
+    modes = np.isin(values, bitmaps.row_array(passing), assume_unique=True)
+    edges = np.flatnonzero(np.diff(modes)) + 1
+    for run, mode in zip(np.split(values, edges), modes[[0, *edges]].tolist(), strict=True):
+        yield BitMap(array("I", run.tobytes())), mode
 
 
 def drops(state: State, parts: Iterable[Part]) -> tuple[Drop, ...]:
     """What the drop-head queues give up when these parts are placed."""
-    by_queue: dict[int, list[Part]] = {}
+    coming: dict[int, Load] = {}
     for part in parts:
-        by_queue.setdefault(part.queue_id, []).append(part)
-    found = (
-        head_drops(state.queues[queue_id], parts_of) for queue_id, parts_of in by_queue.items()
-    )
+        load = coming.get(part.queue_id, NO_LOAD)
+        coming[part.queue_id] = load.plus(part.count, part.payload_bytes)
+    found = (head_drops(state.queues[queue_id], load) for queue_id, load in coming.items())
     return tuple(drop for drop in found if drop is not None)
 
 
@@ -49,24 +85,62 @@ def place(state: State, block_id: int, part: Part, visible: Visible) -> None:
     """Gives a part its positions; the block gets a reference."""
     queue = state.queues[part.queue_id]
     assert part.first_position in (0, queue.next_position)
-    queue.place(
-        Placement(
-            queue.next_position,
-            part.count,
-            block_id,
-            part.payload_bytes,
-            visible.at_us,
-            visible.sequence,
-            visible.durable,
-            part.start,
-            part.rows,
-        )
+    placement = Placement(
+        queue.next_position,
+        part.count,
+        block_id,
+        part.payload_bytes,
+        visible.at_us,
+        visible.sequence,
+        visible.durable and not part.transient,
+        part.start,
+        part.rows,
     )
-    state.blocks.add(block_id)
+    put(state, queue, placement, part.expiries)
+
+
+def put(
+    state: State, queue: Queue, placement: Placement, expiries: tuple[Expiry, ...] = ()
+) -> None:
+    """Appends a run to a queue; rows expire at the queue's TTL or their own, if earlier (Q3)."""
+    positions = queue.place(placement)
+    state.blocks.add(placement.block_id)
+    ttl_ms = queue.properties.message_ttl_ms
+    if not (ttl_ms or expiries):
+        return
+    limit_us = placement.published_us + ttl_ms * 1000 if ttl_ms else _NEVER_US
+    instants, groups = [limit_us], [positions]
+    for expiry in expiries:
+        if expiry.expires_us < limit_us:
+            groups.append(_positions_of(placement, positions, expiry.rows))
+            groups[0] = groups[0] - groups[-1]
+            instants.append(expiry.expires_us)
+    ends = rounded(np.array(instants), placement.published_us).tolist()
+    for instant_us, group in zip(ends, groups, strict=True):
+        if group and instant_us < _NEVER_US:
+            queue.expire_at(instant_us, group)
+
+
+def _of_rows(expiries: tuple[Expiry, ...], rows: BitMap) -> tuple[Expiry, ...]:
+    """The expiries as far as they are of these rows."""
+    found = (Expiry(e.expires_us, e.rows if e.rows is None else e.rows & rows) for e in expiries)
+    return tuple(expiry for expiry in found if expiry.rows is None or expiry.rows)
+
+
+def _positions_of(placement: Placement, positions: BitMap64, rows: BitMap | None) -> BitMap64:
+    """The positions of some of a run's rows."""
+    if rows is None:
+        return positions
+    indices = bitmaps.row_array(rows).astype(np.int64) - placement.start
+    if placement.selected is not None:
+        indices = np.searchsorted(bitmaps.row_array(placement.selected), bitmaps.row_array(rows))
+    return bitmaps.of(indices + placement.first_position)
 
 
 def drop_heads(state: State, given_up: Iterable[Drop]) -> None:
     """Takes the oldest ready messages of queues that overflow."""
     for drop in given_up:
         queue = state.queues[drop.queue_id]
-        state.blocks.release(queue.drop(bitmaps.lowest(queue.ready, drop.messages)))
+        given = bitmaps.lowest(queue.ready, drop.messages)
+        queue.dropped += len(given)
+        state.blocks.release(queue.drop(given))

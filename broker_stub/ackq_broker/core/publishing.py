@@ -12,63 +12,22 @@ import msgspec
 import numpy as np
 from pyroaring import BitMap, BitMap64
 
-from ackq.errors import InvalidArgumentError, LimitError, PublisherForgottenError
-from ackq_broker.core import bitmaps, commands, placing, records
+from ackq.errors import InvalidArgumentError
+from ackq_broker.core import bitmaps, commands, placing, publishers, records
 from ackq_broker.core.admission import BlockSize, overflowing, queue_full
 from ackq_broker.core.commands import Decision, Nack
 from ackq_broker.core.routing import route, targets_of
 from ackq_broker.core.state import Publisher, State
 from ackq_broker.core.topology import exchange_not_found
 
-MAX_PUBLISHERS: Final = 1_000_000
 # Above any count of publishes, and still apart from the edge of a signed 64-bit integer.
 _LARGEST_NUMBER: Final = 1 << 62
-
-
-def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) -> Decision:
-    """P10: makes the de-duplication state, or finds it again."""
-    known = state.publishers.get(command.publisher_id)
-    if known is not None and not known.closed_us:
-        return Decision()
-    if known is None and command.resume:
-        raise forgotten(command.publisher_id)
-    if known is None and len(state.publishers) >= MAX_PUBLISHERS:
-        raise LimitError(
-            f"The publisher was not opened: the broker remembers {MAX_PUBLISHERS} publishers, its "
-            "limit. They are forgotten 7 days after their last stream; use fewer, longer-lived "
-            "publishers.",
-            limit=MAX_PUBLISHERS,
-        )
-    return Decision((records.PublisherOpened(command.publisher_id, command.label),))
-
-
-def apply_publisher_opened(state: State, _sequence: int, record: records.PublisherOpened) -> None:
-    """Remembers the publisher."""
-    known = state.publishers.get(record.publisher_id)
-    if known is None:
-        state.publishers[record.publisher_id] = Publisher(record.publisher_id, record.label)
-    else:
-        known.closed_us = 0
-        known.label = record.label
-
-
-def close_stream(state: State, command: commands.ClosePublisherStream, now_us: int) -> Decision:
-    """P10: from now on the publisher's state is kept for 7 days."""
-    known = state.publishers.get(command.publisher_id)
-    if known is None or known.closed_us:
-        return Decision()
-    return Decision((records.PublisherClosed(command.publisher_id, now_us),))
-
-
-def apply_publisher_closed(state: State, _sequence: int, record: records.PublisherClosed) -> None:
-    """Starts the retention."""
-    state.publishers[record.publisher_id].closed_us = record.at_us
 
 
 def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
     """P3-P8, P10: routes the rows not seen before, and answers every number."""
     assert len(command.numbers) == command.rows > 0
-    publisher = _publisher(state, command.publisher_id)
+    publisher = publishers.find(state, command.publisher_id)
     if command.numbers.min() < command.lowest_unanswered:
         raise InvalidArgumentError(
             f"The publish number {command.numbers.min()} is below {command.lowest_unanswered}, the "
@@ -76,16 +35,17 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
             "number again.",
             number=command.numbers.min(),
         )
-    known = _known(publisher, command.numbers)
+    known = _known(publisher, command.numbers) - command.in_progress
     wanted = bitmaps.row_range(0, command.rows - 1)
-    if known:
-        wanted -= _rows_of(command.numbers, known)
+    passed_over = known | command.in_progress
+    if passed_over:
+        wanted -= _rows_of(command.numbers, passed_over)
     if not wanted:
-        return Decision(reply=commands.Published(command.numbers, BitMap64()))
+        return Decision(reply=commands.Published(known, BitMap64()))
     targets = targets_of(state, command.exchange)
     if targets is None:
         # A nack and no failure of the call: the numbers placed before still get their confirm.
-        nack = Nack(command.numbers - known, exchange_not_found(command.exchange))
+        nack = Nack(command.numbers - passed_over, exchange_not_found(command.exchange))
         return Decision(reply=commands.Published(known, BitMap64(), (nack,)))
 
     routed = route(state, targets, command.routes, wanted)
@@ -96,20 +56,19 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
     unroutable = _numbers_of(command.numbers, routed.unroutable)
     accepted = _numbers_of(command.numbers, placed)
     confirmed = known | accepted | unroutable
-    assert len(confirmed) + sum(len(nack.numbers) for nack in nacks) == command.rows
+    answered = len(confirmed) + sum(len(nack.numbers) for nack in nacks)
+    assert answered == command.rows - len(command.in_progress)
     returned = unroutable if command.mandatory else BitMap64()
 
     # Only what depends on nothing but the topology may leave before the journal caught up (P5).
     early = None if known or nacks else state.topology_sequence
     if not placed:
         return Decision(reply=commands.Published(confirmed, returned, nacks), after=early)
-    transient = placed & routed.transient if command.persistent else placed
+    passing = routed.transient | (command.transient or BitMap())
+    transient = placed & passing if command.persistent else placed
     durable = len(transient) < len(placed)
     kept = {queue_id: rows - refused for queue_id, rows in routed.rows.items()}
-    parts = tuple(
-        msgspec.structs.replace(part, first_position=state.queues[queue_id].next_position)
-        for queue_id, part in placing.make_parts(kept, size).items()
-    )
+    parts = _positioned(state, placing.make_parts(kept, size, command.expiries, command.transient))
     transient_numbers = _numbers_of(command.numbers, transient)
     record = records.Published(
         publisher_id=command.publisher_id,
@@ -122,8 +81,20 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
         parts=parts,
         drops=placing.drops(state, parts),
     )
-    reply = commands.Published(confirmed, returned, nacks, state.next_block_id, durable)
+    sooner = (transient_numbers, state.topology_sequence) if durable and transient else None
+    reply = commands.Published(confirmed, returned, nacks, state.next_block_id, durable, sooner)
     return Decision((record,), reply, None if durable else early)
+
+
+def _positioned(state: State, parts: list[records.Part]) -> tuple[records.Part, ...]:
+    """The parts with the positions that their queues give next."""
+    following: dict[int, int] = {}
+    found = []
+    for part in parts:
+        first = following.get(part.queue_id, state.queues[part.queue_id].next_position)
+        following[part.queue_id] = first + part.count
+        found.append(msgspec.structs.replace(part, first_position=first))
+    return tuple(found)
 
 
 def apply_published(state: State, sequence: int, record: records.Published) -> None:
@@ -150,30 +121,13 @@ def missing(state: State, publisher_id: bytes, first: int, last: int) -> list[tu
 
     What is below the client's lowest unanswered number was answered and is not missing.
     """
-    publisher = _publisher(state, publisher_id)
+    publisher = publishers.find(state, publisher_id)
     first = max(first, publisher.lowest_unanswered)
     last = min(last, _LARGEST_NUMBER)
     seen = bitmaps.array(bitmaps.between(publisher.accepted | publisher.transient, first, last))
     edges = np.concatenate(([first - 1], seen, [last + 1]))
     gaps = np.flatnonzero(np.diff(edges) > 1)
     return list(zip((edges[gaps] + 1).tolist(), (edges[gaps + 1] - 1).tolist(), strict=True))
-
-
-def forgotten(publisher_id: bytes) -> PublisherForgottenError:
-    """The broker does not know this publisher, with what that means."""
-    return PublisherForgottenError(
-        f"The broker does not know the publisher {publisher_id.hex()}: its last stream ended more "
-        "than 7 days ago, or it belongs to another broker. The outcome of its unconfirmed "
-        "publishes is unknown; open a new publisher.",
-        publisher=publisher_id.hex(),
-    )
-
-
-def _publisher(state: State, publisher_id: bytes) -> Publisher:
-    publisher = state.publishers.get(publisher_id)
-    if publisher is None:
-        raise forgotten(publisher_id)
-    return publisher
 
 
 def _known(publisher: Publisher, numbers: BitMap64) -> BitMap64:

@@ -61,27 +61,27 @@ def _fetch_segment(
     present = np.delete(bitmaps.array(positions), gone)
     counts = np.delete(queue.delivery_counts(positions), gone)
     rows = Rows(present, np.delete(tags, gone), counts, np.ones(len(present), np.bool_))
-    return list(queue.placements.pieces(queue.name, rows))
+    return list(queue.pieces(rows))
 
 
 def plan_browse(state: State, name: str) -> tuple[BrowseChunk, ...]:
     """Q5: where a queue can be cut for a parallel browse; raises QueueNotFoundError."""
     queue = queue_named(state, name)
     return queue.placements.browse_chunks(
-        queue.ready | queue.unacked, limits.LEASE_CHUNK_TARGET_BYTES, limits.MAX_LEASE_CHUNKS
+        queue.present, limits.LEASE_CHUNK_TARGET_BYTES, limits.MAX_LEASE_CHUNKS
     )
 
 
 def browse(state: State, name: str, first: int, last: int, max_messages: int) -> list[Piece]:
-    """Q5: the rows at the positions first..last, ready or leased; raises QueueNotFoundError.
+    """Q5: the rows at the positions first..last, whatever their state; raises QueueNotFoundError.
 
     A `last` of 0 means the tail, a `max_messages` of 0 no bound. The delivery count is that of the
-    present delivery for what is leased, of the next one for what is ready.
+    present delivery for what is leased, of the next one for what waits.
     """
     queue = queue_named(state, name)
     last = last or queue.next_position
     unacked = bitmaps.between(queue.unacked, first, last)
-    positions = bitmaps.between(queue.ready, first, last) | unacked
+    positions = bitmaps.between(queue.ready | queue.delayed, first, last) | unacked
     if max_messages:
         positions = bitmaps.lowest(positions, max_messages)
         unacked &= positions
@@ -89,7 +89,7 @@ def browse(state: State, name: str, first: int, last: int, max_messages: int) ->
     leased = np.zeros(len(values), np.bool_)
     leased[np.searchsorted(values, bitmaps.array(unacked))] = True
     rows = Rows(values, values, queue.delivery_counts(positions), leased)
-    return list(queue.placements.pieces(queue.name, rows))
+    return list(queue.pieces(rows))
 
 
 def queues(state: State, name: str) -> list[QueueInfo]:
@@ -112,6 +112,11 @@ def _queue_info(queue: Queue) -> QueueInfo:
         sessions=tuple(sorted(queue.sessions)),
         published=queue.published,
         accepted=queue.accepted,
+        delayed=len(queue.delayed),
+        expired=queue.expired,
+        dead_lettered=queue.dead_lettered,
+        dropped=queue.dropped,
+        consumers=queue.consumers,
     )
 
 

@@ -1,17 +1,26 @@
-"""A queue: which of its positions are ready, which unacked, and which kept for a replay.
+"""A queue: which of its positions are ready, delayed, unacked, and kept for a replay.
 
-Invariant: every placed position is exactly one of the three until it is gone (I4).
+Invariant: every placed position is exactly one of the four until it is gone (I4).
 """
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterable
+
 from pyroaring import BitMap64
 
 from ackq_broker.core import bitmaps
 from ackq_broker.core.bitmaps import Int64s
-from ackq_broker.core.commands import QueueProperties
-from ackq_broker.core.placements import Placement, Placements
+from ackq_broker.core.commands import Piece, QueueProperties
+from ackq_broker.core.counts import Counts
+from ackq_broker.core.deadlines import Deadlines
+from ackq_broker.core.origins import Origins
+from ackq_broker.core.placements import Placement, Placements, Rows
+from ackq_broker.core.requeued import Requeued
+from ackq_broker.core.signals import Signals
+
+# An instant that has come, whatever the time is.
+_LONG_AGO = 1
 
 
 class Queue:
@@ -19,25 +28,45 @@ class Queue:
 
     Attributes:
         deleted: Its name is gone, and it stays only for the bodies that are still leased (Q4).
-        deliveries: For n >= 1, the positions that were delivered n times and put back; all others
-            never were (C7).
+        delayed: Put back, and ready only when their delay is over (C14).
         kept: Accepted and gone for everyone but the session that may replay them (K2); no count of
             messages or bytes has them.
-        requeued: What was put back, with the sequence of the record that did so (K5).
+        deliveries: How often each position was delivered and put back (C7).
+        failures: How often each position was settled as FAILED (C13).
+        expiries: When messages expire (Q3); `late`: those whose time came and was dealt with, which
+            expire as soon as nobody holds them (S7).
+        delays: When what is delayed becomes ready.
+        origins: Where dead letters came from (C13).
+        requeued: Which record put a ready position back (K5).
         staged: Rows that writers have staged for this queue; `staged_bytes` is their payload (K3).
-        published: Messages ever placed; `accepted`: messages ever accepted.
+        published: Messages ever placed; `accepted`, `expired`, `dead_lettered` and `dropped`:
+            messages that ended so.
         bindings: (exchange, binding key) pairs that name this queue; an index.
-        sessions: Names of the sessions that read it; an index.
+        sessions: Names of the sessions that read it; `sources`: ids of the other queues whose dead
+            letters come here; both are indexes.
+        signals: Told of what becomes ready, and of what is due when.
+        consumers: Consumers that the service has on it now; `used_us` is when it was last used
+            (queue expiry). Both are volatile.
     """
 
     __slots__ = (
         "accepted",
         "bindings",
+        "consumers",
+        "dead_lettered",
+        "delayed",
+        "delays",
         "deleted",
         "deliveries",
+        "dropped",
+        "expired",
+        "expiries",
+        "failures",
         "kept",
+        "late",
         "name",
         "next_position",
+        "origins",
         "placements",
         "properties",
         "published",
@@ -45,39 +74,70 @@ class Queue:
         "ready",
         "requeued",
         "sessions",
+        "signals",
+        "sources",
         "staged",
         "staged_bytes",
         "unacked",
+        "used_us",
     )
 
-    def __init__(self, queue_id: int, name: str, properties: QueueProperties) -> None:
+    def __init__(
+        self, queue_id: int, name: str, properties: QueueProperties, signals: Signals
+    ) -> None:
         self.queue_id = queue_id
         self.name = name
         self.properties = properties
         self.deleted = False
         self.next_position = 1
         self.ready = BitMap64()
+        self.delayed = BitMap64()
         self.unacked = BitMap64()
         self.kept = BitMap64()
         self.placements = Placements()
-        self.deliveries: dict[int, BitMap64] = {}
-        self.requeued: list[tuple[int, BitMap64]] = []
+        self.deliveries = Counts()
+        self.failures = Counts()
+        self.expiries = Deadlines()
+        self.late = BitMap64()
+        self.delays = Deadlines()
+        self.origins = Origins()
+        self.requeued = Requeued()
         self.staged = 0
         self.staged_bytes = 0
         self.published = 0
         self.accepted = 0
+        self.expired = 0
+        self.dead_lettered = 0
+        self.dropped = 0
         self.bindings: set[tuple[str, str]] = set()
         self.sessions: set[str] = set()
+        self.sources: set[int] = set()
+        self.signals = signals
+        self.consumers = 0
+        self.used_us = 0
+
+    # --- what it holds ---
 
     @property
     def messages(self) -> int:
-        """Ready and unacked messages."""
-        return len(self.ready) + len(self.unacked)
+        """Ready, delayed and unacked messages."""
+        return len(self.ready) + len(self.delayed) + len(self.unacked)
+
+    @property
+    def present(self) -> BitMap64:
+        """The positions of its messages."""
+        return self.ready | self.delayed | self.unacked
 
     @property
     def payload_bytes(self) -> int:
-        """Payload of the ready and unacked messages; runs cut pro rata."""
+        """Payload of its messages; runs cut pro rata."""
         return self.placements.payload_bytes - self.placements.size(self.kept)
+
+    @property
+    def ready_bytes(self) -> int:
+        """Payload of the ready messages: what the others leave, as they are fewer as a rule."""
+        held = self.placements.size(self.unacked) + self.placements.size(self.delayed)
+        return self.payload_bytes - held
 
     @property
     def drained(self) -> bool:
@@ -86,130 +146,231 @@ class Queue:
 
     @property
     def in_use(self) -> bool:
-        """Whether something other than ready messages refers to the queue (Q4)."""
-        return bool(self.sessions or self.unacked or self.staged)
+        """Whether something other than messages that wait refers to the queue (Q4)."""
+        return bool(self.sessions or self.unacked or self.staged or self.consumers or self.sources)
 
-    def place(self, placement: Placement) -> None:
-        """Appends a run of ready messages."""
+    def timely(self, positions: BitMap64, now_us: int) -> BitMap64:
+        """Those of some positions that are not overdue (Q3)."""
+        for gone in (self.expiries.due(now_us), self.late):
+            if gone and not gone.isdisjoint(positions):
+                positions = positions - gone
+        return positions
+
+    def available(self, now_us: int, horizon: int = 0) -> BitMap64:
+        """What can be given out: the ready positions that are not overdue (Q3).
+
+        With a horizon, those that were ready by that sequence (K5).
+        """
+        if not horizon:
+            return self.timely(self.ready, now_us)
+        found = bitmaps.between(self.ready, 1, self.placements.visible_by(horizon))
+        found -= self.requeued.after(horizon)
+        return self.timely(found, now_us)
+
+    def delivered_before(self, positions: BitMap64, *, also: BitMap64 | None = None) -> int:
+        """How many of these positions were delivered and put back before, or are in `also`."""
+        found = self.deliveries.some(positions)
+        if also:
+            found |= also & positions
+        return len(found)
+
+    def delivery_counts(self, positions: BitMap64) -> Int64s:
+        """The number of each position's present or next delivery: 1 the first time (C7)."""
+        return self.deliveries.at(positions) + 1
+
+    def oldest_us(self, *, without: BitMap64 | None = None) -> int:
+        """When the oldest message, those `without` left out, became visible; 0 for none."""
+        unacked = self.unacked - without if without else self.unacked
+        heads = [found.min() for found in (self.ready, self.delayed, unacked) if found]
+        return self.placements.published_us(min(heads)) if heads else 0
+
+    def pieces(self, rows: Rows) -> Iterable[Piece]:
+        """The block rows behind present positions; dead letters with their origin (C13)."""
+        return self.origins.attach(self.placements.pieces, self.name, rows)
+
+    # --- what becomes of messages ---
+
+    def place(self, placement: Placement) -> BitMap64:
+        """Appends a run of ready messages; gives its positions."""
         assert placement.first_position == self.next_position
         assert placement.rows > 0
         self.placements.append(placement)
         self.next_position += placement.rows
         self.ready.add_range(placement.first_position, self.next_position)
         self.published += placement.rows
+        self.signals.woken.add(self.name)
         self._check()
+        return bitmaps.span(placement.first_position, self.next_position - 1)
+
+    def expire_at(self, instant_us: int, positions: BitMap64) -> None:
+        """Q3: placed messages expire at the end of this bucket."""
+        self.expiries.add(instant_us, positions)
+        self.signals.note(self.queue_id, instant_us)
 
     def lease(self, positions: BitMap64) -> None:
         """Ready messages become unacked."""
         assert positions.issubset(self.ready)
         self.ready -= positions
         self.unacked |= positions
-        self._forget_requeued(positions)
         self._check()
 
     def requeue(self, positions: BitMap64, sequence: int) -> None:
         """Unacked messages become ready at their old place, one delivery older (C6, C7)."""
-        assert positions.issubset(self.unacked)
-        self.unacked -= positions
-        self.ready |= positions
-        self._count_delivery(positions)
-        if positions:
-            self.requeued.append((sequence, positions.copy()))
+        self._return(positions)
+        self._make_ready(positions, sequence)
+
+    def postpone(self, positions: BitMap64, until_us: int) -> None:
+        """C14: as `requeue`, but they are ready only when their delay is over."""
+        self._return(positions)
+        self.delayed |= positions
+        self.delays.add(until_us, positions)
+        self.signals.note(self.queue_id, until_us)
         self._check()
+
+    def mature(self, positions: BitMap64, sequence: int) -> None:
+        """C14: the delay of messages is over."""
+        assert positions.issubset(self.delayed)
+        self.delayed -= positions
+        self._make_ready(positions, sequence)
 
     def accept(self, positions: BitMap64) -> None:
         """Unacked messages are done with; they stay for a replay until they are let go."""
         assert positions.issubset(self.unacked)
         self.unacked -= positions
+        self.late -= positions
         self.kept |= positions
         self.accepted += len(positions)
         self._check()
 
-    def let_go(self, positions: BitMap64) -> BitMap64:
-        """No replay can come any more; gives the blocks that lost their run."""
+    def let_go(self, positions: BitMap64) -> list[int]:
+        """No replay can come any more; gives the blocks that lost a run."""
         assert positions.issubset(self.kept)
         self.kept -= positions
         return self._remove(positions)
 
-    def drop(self, positions: BitMap64) -> BitMap64:
-        """Ready messages go (purge, drop-head, delete); gives the blocks that lost their run."""
-        assert positions.issubset(self.ready)
-        self.ready -= positions
-        self._forget_requeued(positions)
+    def finish(self, positions: BitMap64) -> list[int]:
+        """Unacked messages are accepted and gone; gives the blocks that lost a run."""
+        self.accepted += len(positions)
+        return self.discard(positions)
+
+    def discard(self, positions: BitMap64) -> list[int]:
+        """Unacked messages go; gives the blocks that lost a run."""
+        assert positions.issubset(self.unacked)
+        self.unacked -= positions
         return self._remove(positions)
 
-    def vanish(self, positions: BitMap64) -> BitMap64:
-        """A restart takes messages of any state (Q7); gives the blocks that lost their run."""
+    def drop(self, positions: BitMap64) -> list[int]:
+        """Messages that nobody holds go (purge, expiry ...); gives the blocks that lost a run."""
+        assert positions.isdisjoint(self.unacked)
+        assert positions.isdisjoint(self.kept)
         self.ready -= positions
+        self.delayed -= positions
+        return self._remove(positions)
+
+    def vanish(self, positions: BitMap64) -> list[int]:
+        """A restart takes messages of any state (Q7); gives the blocks that lost a run."""
         self.unacked -= positions
         self.kept -= positions
-        self._forget_requeued(positions)
-        return self._remove(positions)
+        return self.drop(positions)
 
-    def eligible(self, horizon: int) -> BitMap64:
-        """The ready positions; with a horizon, those that were so by that sequence (K5)."""
-        if not horizon:
-            return self.ready
-        found = bitmaps.between(self.ready, 1, self.placements.visible_by(horizon))
-        for sequence, positions in self.requeued:
-            if sequence > horizon:
-                found -= positions
+    # --- time ---
+
+    def overdue(self, now_us: int) -> BitMap64:
+        """The messages that nobody holds and whose time has come (Q3)."""
+        found = BitMap64()
+        for positions in (self.expiries.due(now_us), self.late):
+            if positions:
+                found |= positions & self.ready
+                found |= positions & self.delayed
         return found
 
-    def delivered_before(self, positions: BitMap64, *, also: BitMap64 | None = None) -> int:
-        """How many of these positions were delivered and put back before, or are in `also`."""
-        levels = [*self.deliveries.values(), *([also] if also else [])]
-        return BitMap64.union(*levels).intersection_cardinality(positions) if levels else 0
+    def matured(self, now_us: int) -> BitMap64:
+        """The delayed messages whose delay is over (C14)."""
+        return self.delays.due(now_us) & self.delayed
 
-    def delivery_counts(self, positions: BitMap64) -> Int64s:
-        """The number of each position's present or next delivery: 1 the first time (C7)."""
-        counts = np.ones(len(positions), np.int64)
-        if self.deliveries:
-            values = bitmaps.array(positions)
-            for count, level in self.deliveries.items():
-                counts[np.searchsorted(values, bitmaps.array(level & positions))] += count
-        return counts
+    def ticks(self, now_us: int) -> bool:
+        """Whether time has anything to do here."""
+        return bool(self.expiries.due(now_us) or self.delays.due(now_us) or self.overdue(now_us))
 
-    def oldest_us(self, *, without: BitMap64 | None = None) -> int:
-        """When the oldest message, those `without` left out, became visible; 0 for none."""
-        unacked = self.unacked - without if without else self.unacked
-        heads = [positions.min() for positions in (self.ready, unacked) if positions]
-        return self.placements.published_us(min(heads)) if heads else 0
+    def tick(self, now_us: int) -> None:
+        """What is due is dealt with; what is not, as it is unacked or too much at once, is late."""
+        due = self.expiries.pop(now_us)
+        for present in (self.ready, self.delayed, self.unacked):
+            self.late |= due & present
+        self.delays.pop(now_us)
 
-    def _remove(self, positions: BitMap64) -> BitMap64:
-        for count in list(self.deliveries):
-            self.deliveries[count] -= positions
-            if not self.deliveries[count]:
-                del self.deliveries[count]
+    def forget_deadlines(self) -> None:
+        """Nothing expires any more (Q4: what is still leased of a deleted queue is kept)."""
+        self.expiries, self.delays, self.late = Deadlines(), Deadlines(), BitMap64()
+
+    def next_due_us(self) -> int:
+        """When something is due next; 0 for never."""
+        if not (self.late.isdisjoint(self.ready) and self.late.isdisjoint(self.delayed)):
+            return _LONG_AGO
+        instants = (
+            self.expiries.first(self.ready, self.delayed, self.unacked),
+            self.delays.first(self.delayed),
+            self._unused_us(),
+        )
+        return min(filter(None, instants), default=0)
+
+    def unused(self, now_us: int) -> bool:
+        """Q3: whether nothing has used it for as long as its properties say."""
+        return not self.in_use and 0 < self._unused_us() <= now_us
+
+    def use(self) -> None:
+        """It is used now: its expiry, if it has one, begins anew."""
+        if self.properties.expires_ms:
+            self.used_us = self.signals.now_us
+            self.signals.note(self.queue_id, self._unused_us())
+
+    def _unused_us(self) -> int:
+        """When it goes if nothing uses it until then; 0 for never."""
+        if self.deleted or not self.properties.expires_ms:
+            return 0
+        wait_us = self.properties.expires_ms * 1000
+        since_us = max(self.used_us, self.signals.started_us)
+        if self.in_use and since_us + wait_us <= self.signals.now_us:
+            self.used_us = since_us = self.signals.now_us
+        return since_us + wait_us
+
+    # --- inside ---
+
+    def check(self) -> None:
+        """I4: every message is in exactly one state, and nothing is kept of others.
+
+        For tests: it costs as much as the queue is long.
+        """
+        states = (self.ready, self.delayed, self.unacked, self.kept)
+        everything = BitMap64.union(*states)
+        assert len(everything) == sum(map(len, states)) == self.placements.live
+        for known in (self.deliveries, self.failures, self.origins):
+            assert known.positions().issubset(everything)
+        assert self.late.issubset(self.present)
+
+    def _return(self, positions: BitMap64) -> None:
+        assert positions.issubset(self.unacked)
+        self.unacked -= positions
+        self.deliveries.add(positions)
+        if not positions.isdisjoint(self.late):
+            self.signals.note(self.queue_id, _LONG_AGO)
+
+    def _make_ready(self, positions: BitMap64, sequence: int) -> None:
+        self.ready |= positions
+        self.requeued.add(sequence, positions, self.ready)
+        self.signals.woken.add(self.name)
+        self._check()
+
+    def _remove(self, positions: BitMap64) -> list[int]:
+        self.deliveries.forget(positions)
+        self.failures.forget(positions)
+        self.late -= positions
+        self.origins.forget(positions)
         blocks = self.placements.remove(positions)
         self._check()
         return blocks
 
-    def _count_delivery(self, positions: BitMap64) -> None:
-        rest = positions
-        for count in sorted(self.deliveries, reverse=True):
-            raised = self.deliveries[count] & positions
-            if raised:
-                self.deliveries[count] -= raised
-                self._add_level(count + 1, raised)
-                rest = rest - raised
-            if not self.deliveries[count]:
-                del self.deliveries[count]
-        self._add_level(1, rest)
-
-    def _add_level(self, count: int, positions: BitMap64) -> None:
-        if positions:
-            self.deliveries[count] = self.deliveries.get(count, BitMap64()) | positions
-
-    def _forget_requeued(self, positions: BitMap64) -> None:
-        if self.requeued:
-            rest = ((sequence, entry - positions) for sequence, entry in self.requeued)
-            self.requeued = [(sequence, entry) for sequence, entry in rest if entry]
-
     def _check(self) -> None:
-        """I4: every message is in exactly one state."""
-        assert self.ready.isdisjoint(self.unacked)
-        assert self.kept.isdisjoint(self.ready)
-        assert self.kept.isdisjoint(self.unacked)
+        """I4, as far as it costs next to nothing: with each change checked, the sums suffice."""
         assert self.messages + len(self.kept) == self.placements.live
         assert self.placements.payload_bytes >= 0

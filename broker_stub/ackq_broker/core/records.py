@@ -14,7 +14,7 @@ from pyroaring import BitMap, BitMap64
 
 from ackq.errors import UnsupportedError
 from ackq_broker.core.bitmaps import decode_hook, encode_hook
-from ackq_broker.core.commands import QueueProperties
+from ackq_broker.core.commands import Expiry, QueueProperties
 
 VERSION: Final = 1
 
@@ -27,7 +27,9 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     """The rows of a block that go to one queue.
 
     `first_position` is given when the rows become visible in the record itself, and is 0 for staged
-    rows. `rows` lists the block's rows unless they are consecutive from `start`.
+    rows. `rows` lists the block's rows unless they are consecutive from `start`. The expiries are
+    those that the messages came with; the queue's own TTL is added when they are placed. With
+    `transient` the rows go with a restart, though the bytes of their block stay.
     """
 
     queue_id: int
@@ -36,13 +38,44 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     payload_bytes: int
     start: int
     rows: BitMap | None = None
+    expiries: tuple[Expiry, ...] = ()
+    transient: bool = False
 
 
 class Drop(msgspec.Struct, frozen=True, array_like=True):
-    """The lowest ready positions of a queue that go because it overflows (Q3, drop-head)."""
+    """The lowest ready positions of a queue, so many at most, go because it overflows (Q3)."""
 
     queue_id: int
     messages: int
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True):
+    """Positions of one queue become new ones at the tail of another; the blocks stay (C13, Q6).
+
+    `cause` is a value of `dead_letters.Cause`; `reason` is what consumers are told.
+    """
+
+    queue_id: int
+    positions: BitMap64
+    target_id: int
+    cause: str
+    reason: str = ""
+
+
+class Delay(msgspec.Struct, frozen=True, array_like=True):
+    """Positions of one queue are put back, and ready from an instant on (C14)."""
+
+    queue_id: int
+    positions: BitMap64
+    until_us: int
+
+
+class Due(msgspec.Struct, frozen=True, array_like=True):
+    """What time did to one queue: positions that expired (Q3), and that are ready again (C14)."""
+
+    queue_id: int
+    expired: BitMap64
+    matured: BitMap64
 
 
 class Holder(msgspec.Struct, frozen=True, array_like=True):
@@ -56,7 +89,7 @@ class Holder(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True):
-    """What a lease takes from one queue; its tags follow those of the entry before."""
+    """Positions of one queue; in a lease, their tags follow those of the entry before."""
 
     queue_id: int
     positions: BitMap64
@@ -119,14 +152,15 @@ class QueueUnbound(Record, frozen=True, tag="queue_unbound"):
 
 
 class PublisherOpened(Record, frozen=True, tag="publisher_opened"):
-    """A publisher has a stream."""
+    """A publisher has a stream, in the mode that it keeps (P1)."""
 
     publisher_id: bytes
     label: str
+    transactional: bool = False
 
 
 class PublisherClosed(Record, frozen=True, tag="publisher_closed"):
-    """A publisher's last stream ended."""
+    """A publisher's last stream ended; what it had not committed is gone."""
 
     publisher_id: bytes
     at_us: int
@@ -148,6 +182,36 @@ class Published(Record, frozen=True, tag="published"):
     at_us: int
     parts: tuple[Part, ...]
     drops: tuple[Drop, ...] = ()
+
+
+class TransactionStaged(Record, frozen=True, tag="transaction_staged"):
+    """A transaction has the rows of one more block.
+
+    `block_id` is 0 when no queue wanted any of them; `durable` as in `Published`.
+    """
+
+    publisher_id: bytes
+    transaction_id: bytes
+    block_id: int
+    durable: bool
+    rows: int
+    parts: tuple[Part, ...]
+
+
+class TransactionCommitted(Record, frozen=True, tag="transaction_committed"):
+    """A publisher's transaction became visible; the drops come after all of its parts."""
+
+    publisher_id: bytes
+    transaction_id: bytes
+    messages: int
+    at_us: int
+    drops: tuple[Drop, ...] = ()
+
+
+class TransactionRolledBack(Record, frozen=True, tag="transaction_rolled_back"):
+    """What a publisher had not committed is gone."""
+
+    publisher_id: bytes
 
 
 # --- writer batches ---
@@ -241,6 +305,71 @@ class SessionReleased(Record, frozen=True, tag="session_released"):
     at_us: int
 
 
+# --- channels ---
+
+
+class Delivered(Record, frozen=True, tag="delivered"):
+    """Ready messages of a queue have the next tags of a channel, lowest position first.
+
+    With `no_ack` they are accepted at once.
+    """
+
+    channel_id: bytes
+    queue_id: int
+    positions: BitMap64
+    at_us: int
+    no_ack: bool = False
+
+
+class Settled(Record, frozen=True, tag="settled"):
+    """Tags of a channel are settled.
+
+    `outcome` is a value of `commands.Outcome`. But for ACCEPTED, what is neither moved nor
+    discarded is put back. The drops, of dead-letter queues that overflow, come last.
+    """
+
+    channel_id: bytes
+    outcome: str
+    tags: BitMap64
+    at_us: int
+    discarded: tuple[Taken, ...] = ()
+    moves: tuple[Move, ...] = ()
+    delays: tuple[Delay, ...] = ()
+    drops: tuple[Drop, ...] = ()
+
+
+class ChannelClosed(Record, frozen=True, tag="channel_closed"):
+    """A channel is gone; what it held was put back."""
+
+    channel_id: bytes
+    at_us: int
+
+
+# --- dead letters and time ---
+
+
+class Redriven(Record, frozen=True, tag="redriven"):
+    """Dead letters went back to where they came from (Q6); the drops come last."""
+
+    moves: tuple[Move, ...]
+    at_us: int
+    drops: tuple[Drop, ...] = ()
+
+
+class Ticked(Record, frozen=True, tag="ticked"):
+    """What was due up to an instant has happened.
+
+    Of what expired, `moves` became dead letters, and `discarded` is dropped because it went in a
+    circle (C13). The drops come last.
+    """
+
+    at_us: int
+    queues: tuple[Due, ...]
+    moves: tuple[Move, ...] = ()
+    discarded: tuple[Taken, ...] = ()
+    drops: tuple[Drop, ...] = ()
+
+
 # --- housekeeping ---
 
 
@@ -272,6 +401,9 @@ _AnyRecord = (
     | PublisherOpened
     | PublisherClosed
     | Published
+    | TransactionStaged
+    | TransactionCommitted
+    | TransactionRolledBack
     | StageOpened
     | BlockStaged
     | StageSealed
@@ -280,6 +412,11 @@ _AnyRecord = (
     | SessionOpened
     | SessionAdvanced
     | SessionReleased
+    | Delivered
+    | Settled
+    | ChannelClosed
+    | Redriven
+    | Ticked
     | Started
     | Expired
 )

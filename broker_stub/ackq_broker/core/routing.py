@@ -70,12 +70,17 @@ class Exchange:
         if self._topics is None:
             self._topics = _TopicNode()
             for binding_key, queue_ids in self.bindings.items():
-                self._topics.add(binding_key.split("."), queue_ids)
-        return self._topics.match(routing_key.split("."))
+                self._topics.add(_words(binding_key), queue_ids)
+        return self._topics.match(_words(routing_key))
 
     def _forget(self) -> None:
         self._cache.clear()
         self._topics = None
+
+
+def _words(key: str) -> list[str]:
+    """The words of a topic; an empty key has none, so `*` does not match it (Q2)."""
+    return key.split(".") if key else []
 
 
 class _TopicNode:

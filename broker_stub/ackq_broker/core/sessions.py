@@ -21,7 +21,7 @@ from ackq_broker.core.leases import Change
 from ackq_broker.core.names import check_new, counted, queue_named
 from ackq_broker.core.records import Taken
 from ackq_broker.core.state import Ended, Lease, Session, State
-from ackq_broker.core.topology import forget_if_drained
+from ackq_broker.core.topology import forget_if_drained, give_back
 
 # Ended incarnations whose fate is remembered, for the message; older ones are merely unknown.
 MAX_ENDED: Final = 10_000
@@ -179,6 +179,8 @@ def release(state: State, command: commands.ReleaseSession, now_us: int) -> Deci
     session = holding.named(state, command.session)
     if command.incumbent_live and not command.fence:
         raise holding.already_held(session, "Stop its query first, or add --fence to end it.")
+    for queue_id in session.queue_ids:
+        state.queues[queue_id].use()
     record = records.SessionReleased(session.name, now_us)
     return Decision((record,), _count(session.held()))
 
@@ -193,11 +195,7 @@ def end(state: State, session: Session, sequence: int, how: str, at_us: int) -> 
     """Puts a session's lease back and refuses its incarnation from then on."""
     let_go(state, session)
     for queue_id, positions in session.held().items():
-        queue = state.queues[queue_id]
-        queue.requeue(positions, sequence)
-        if queue.deleted:
-            state.blocks.release(queue.drop(positions))
-            forget_if_drained(state, queue)
+        give_back(state, queue_id, positions, sequence)
     _set_queues(state, session, ())
     del state.sessions[session.name]
     del state.incarnations[session.incarnation]

@@ -15,16 +15,31 @@ import msgspec
 from pyroaring import BitMap, BitMap64
 
 from ackq.errors import UnsupportedError
-from ackq_broker.core import staging
+from ackq_broker.core import staging, topology
 from ackq_broker.core.bitmaps import canonical_hook, decode_hook
+from ackq_broker.core.channels import Channel, Hold
 from ackq_broker.core.commands import QueueProperties
+from ackq_broker.core.counts import Counts
+from ackq_broker.core.deadlines import Deadlines
+from ackq_broker.core.origins import Death, Origins
 from ackq_broker.core.placements import Placements
 from ackq_broker.core.queues import Queue
+from ackq_broker.core.requeued import Requeued
 from ackq_broker.core.routing import Exchange
-from ackq_broker.core.state import Ended, Publisher, Session, Stage, State, Writer
+from ackq_broker.core.signals import Signals
+from ackq_broker.core.state import Ended, Publisher, Session, Stage, StagedRows, State, Writer
+from ackq_broker.core.steps import Dumped
 
 MAGIC: Final = b"ackqST"
 VERSION: Final = 1
+
+
+class _OriginsImage(msgspec.Struct, frozen=True):
+    next_id: int = 1
+    deaths: tuple[tuple[int, int, Death], ...] = ()
+    positions: BitMap64 = msgspec.field(default_factory=BitMap64)
+    keys: bytes = b""
+    values: bytes = b""
 
 
 class _QueueImage(msgspec.Struct, frozen=True):
@@ -39,9 +54,31 @@ class _QueueImage(msgspec.Struct, frozen=True):
     runs: bytes
     scattered: tuple[tuple[int, BitMap], ...]
     deliveries: tuple[tuple[int, BitMap64], ...]
-    requeued: tuple[tuple[int, BitMap64], ...]
     published: int
     accepted: int
+    requeued_log: bytes = b""
+    delayed: BitMap64 = msgspec.field(default_factory=BitMap64)
+    failures: tuple[tuple[int, BitMap64], ...] = ()
+    expiries: tuple[tuple[int, BitMap64], ...] = ()
+    late: BitMap64 = msgspec.field(default_factory=BitMap64)
+    delays: tuple[tuple[int, BitMap64], ...] = ()
+    origins: _OriginsImage = msgspec.field(default_factory=_OriginsImage)
+    expired: int = 0
+    dead_lettered: int = 0
+    dropped: int = 0
+
+
+class _HoldImage(msgspec.Struct, frozen=True):
+    queue_id: int
+    tags: BitMap64
+    shift_keys: bytes
+    shifts: bytes
+
+
+class _ChannelImage(msgspec.Struct, frozen=True):
+    channel_id: bytes
+    next_tag: int
+    holds: tuple[_HoldImage, ...]
 
 
 class _ExchangeImage(msgspec.Struct, frozen=True):
@@ -64,6 +101,7 @@ class _Image(msgspec.Struct, frozen=True):
     stages: list[Stage]
     sessions: list[Session]
     ended: list[tuple[str, Ended]]
+    channels: tuple[_ChannelImage, ...] = ()
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=canonical_hook)
@@ -87,6 +125,7 @@ def dump(state: State) -> bytes:
         stages=[stage for _, stage in sorted(state.stages.items())],
         sessions=[session for _, session in sorted(state.sessions.items())],
         ended=list(state.ended.items()),
+        channels=tuple(_channel_image(*entry) for entry in sorted(state.channels.items())),
     )
     return MAGIC + VERSION.to_bytes(2, "little") + _ENCODER.encode(image)
 
@@ -113,14 +152,16 @@ def load(data: bytes) -> State:
         topology_sequence=image.topology_sequence,
         next_queue_id=image.next_queue_id,
         next_block_id=image.next_block_id,
-        queues={queue.queue_id: _queue(queue) for queue in image.queues},
         exchanges={exchange.name: _exchange(exchange) for exchange in image.exchanges},
         publishers={publisher.publisher_id: publisher for publisher in image.publishers},
         writers={writer.writer: writer for writer in image.writers},
         stages={stage.stage_id: stage for stage in image.stages},
         sessions={session.name: session for session in image.sessions},
         ended=dict(image.ended),
+        channels={channel.channel_id: _channel(channel) for channel in image.channels},
     )
+    for queue_image in image.queues:
+        _add_queue(state, _queue(queue_image, state.signals))
     _index(state)
     return state
 
@@ -138,26 +179,70 @@ def _queue_image(queue: Queue) -> _QueueImage:
         kept=queue.kept,
         runs=runs,
         scattered=scattered,
-        deliveries=tuple(sorted(queue.deliveries.items())),
-        requeued=tuple(queue.requeued),
+        deliveries=queue.deliveries.dump(),
         published=queue.published,
         accepted=queue.accepted,
+        requeued_log=queue.requeued.dump(),
+        delayed=queue.delayed,
+        failures=queue.failures.dump(),
+        expiries=queue.expiries.dump(queue.present),
+        late=queue.late,
+        delays=queue.delays.dump(queue.delayed),
+        origins=_origins_image(queue.origins),
+        expired=queue.expired,
+        dead_lettered=queue.dead_lettered,
+        dropped=queue.dropped,
     )
 
 
-def _queue(image: _QueueImage) -> Queue:
-    queue = Queue(image.queue_id, image.name, image.properties)
+def _queue(image: _QueueImage, signals: Signals) -> Queue:
+    queue = Queue(image.queue_id, image.name, image.properties, signals)
     queue.deleted = image.deleted
     queue.next_position = image.next_position
     queue.ready = image.ready
     queue.unacked = image.unacked
     queue.kept = image.kept
     queue.placements = Placements.load(image.runs, image.scattered)
-    queue.deliveries = dict(image.deliveries)
-    queue.requeued = list(image.requeued)
+    queue.deliveries = Counts.load(image.deliveries)
+    queue.requeued = Requeued.load(image.requeued_log)
+    queue.delayed = image.delayed
+    queue.failures = Counts.load(image.failures)
+    queue.expiries = Deadlines.load(image.expiries)
+    queue.late = image.late
+    queue.delays = Deadlines.load(image.delays)
+    queue.origins = _origins(image.origins)
+    queue.expired = image.expired
+    queue.dead_lettered = image.dead_lettered
+    queue.dropped = image.dropped
     queue.published = image.published
     queue.accepted = image.accepted
     return queue
+
+
+def _origins_image(origins: Origins) -> _OriginsImage:
+    next_id, deaths, positions, steps = origins.dump()
+    return _OriginsImage(next_id, deaths, positions, steps.keys, steps.values)
+
+
+def _origins(image: _OriginsImage) -> Origins:
+    steps = Dumped(image.keys, image.values)
+    return Origins.load(image.next_id, image.deaths, image.positions, steps)
+
+
+def _channel_image(channel_id: bytes, channel: Channel) -> _ChannelImage:
+    holds = tuple(
+        _HoldImage(queue_id, hold.tags, *hold.dump_shifts())
+        for queue_id, hold in sorted(channel.holds.items())
+    )
+    return _ChannelImage(channel_id, channel.next_tag, holds)
+
+
+def _channel(image: _ChannelImage) -> Channel:
+    channel = Channel(image.next_tag)
+    for hold in image.holds:
+        shifts = Dumped(hold.shift_keys, hold.shifts)
+        channel.holds[hold.queue_id] = Hold.load(hold.tags, shifts)
+    return channel
 
 
 def _exchange_image(exchange: Exchange) -> _ExchangeImage:
@@ -173,13 +258,17 @@ def _exchange(image: _ExchangeImage) -> Exchange:
     return exchange
 
 
+def _add_queue(state: State, queue: Queue) -> None:
+    topology.add_queue(state, queue)
+    for block_id in queue.placements.block_ids():
+        state.blocks.add(block_id)
+    due_us = queue.next_due_us()
+    if due_us:
+        state.signals.note(queue.queue_id, due_us)
+
+
 def _index(state: State) -> None:
     """Makes what follows from the rest: indexes, reservations and block references."""
-    for queue in state.queues.values():
-        if not queue.deleted:
-            state.queue_ids[queue.name] = queue.queue_id
-        for block_id in queue.placements.block_ids():
-            state.blocks.add(block_id)
     for exchange in state.exchanges.values():
         _index_bindings(state, exchange)
     for session in state.sessions.values():
@@ -188,9 +277,16 @@ def _index(state: State) -> None:
             state.queues[queue_id].sessions.add(session.name)
     for stage in state.stages.values():
         state.stages_of.setdefault(stage.writer, set()).add(stage.stage_id)
-        for block in stage.blocks:
-            state.blocks.add(block.block_id)
-            staging.reserve(state, block.parts, 1)
+        _index_staged(state, stage.blocks)
+    for publisher in state.publishers.values():
+        if publisher.transaction is not None:
+            _index_staged(state, publisher.transaction.blocks)
+
+
+def _index_staged(state: State, blocks: list[StagedRows]) -> None:
+    for block in blocks:
+        state.blocks.add(block.block_id)
+        staging.reserve(state, block.parts, 1)
 
 
 def _index_bindings(state: State, exchange: Exchange) -> None:

@@ -99,7 +99,7 @@ def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Deci
     for queue_id, rows in routed.rows.items():
         if overflowing(state.queues[queue_id], rows, size):
             raise queue_full(state.queues[queue_id])
-    parts = tuple(placing.make_parts(routed.rows, size).values())
+    parts = tuple(placing.make_parts(routed.rows, size, command.expiries))
     block_id = state.next_block_id if parts else 0
     record = records.BlockStaged(
         command.stage_id, block_id, command.rows, command.payload_bytes, now_us, parts
@@ -187,7 +187,7 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
         for stage in named
         for block in stage.blocks
         for part in block.parts
-        if _takes_rows(state, part.queue_id)
+        if takes_rows(state, part.queue_id)
     ]
     winners = {stage.stage_id for stage in named}
     rows = sum(stage.rows for stage in named)
@@ -219,7 +219,7 @@ def apply_batch_committed(state: State, sequence: int, record: records.BatchComm
         assert stage.sealed
         for block in stage.blocks:
             for part in block.parts:
-                if _takes_rows(state, part.queue_id):
+                if takes_rows(state, part.queue_id):
                     placing.place(state, block.block_id, part, visible)
     # The stages' own references go last, so that no block dies in between.
     drop_stages(state, record.stage_ids)
@@ -236,10 +236,10 @@ def drop_stages(state: State, stage_ids: tuple[bytes, ...]) -> None:
             del state.stages_of[stage.writer]
         for block in stage.blocks:
             reserve(state, block.parts, -1)
-            state.blocks.release(bitmaps.span(block.block_id, block.block_id))
+            state.blocks.release([block.block_id])
 
 
-def _takes_rows(state: State, queue_id: int) -> bool:
+def takes_rows(state: State, queue_id: int) -> bool:
     """Whether the queue that staged rows are for still exists; a deleted one is handled (P6)."""
     queue = state.queues.get(queue_id)
     return queue is not None and not queue.deleted

@@ -14,10 +14,28 @@ from pyroaring import BitMap64
 
 from ackq_broker.core import bitmaps
 from ackq_broker.core.blocks import BlockReferences
+from ackq_broker.core.channels import Channel
 from ackq_broker.core.commands import FetchLabel
 from ackq_broker.core.queues import Queue
 from ackq_broker.core.records import Holder, Part
 from ackq_broker.core.routing import Exchange
+from ackq_broker.core.signals import Signals
+
+
+class StagedRows(msgspec.Struct, frozen=True):
+    """A block of a stage or transaction: where its rows will go; whether it survives a restart."""
+
+    block_id: int
+    parts: tuple[Part, ...]
+    durable: bool = True
+
+
+class Transaction(msgspec.Struct):
+    """What a publisher has published and not committed (P13); `rows` with those for no queue."""
+
+    transaction_id: bytes
+    rows: int = 0
+    blocks: list[StagedRows] = msgspec.field(default_factory=list)
 
 
 class Publisher(msgspec.Struct):
@@ -27,6 +45,9 @@ class Publisher(msgspec.Struct):
         lowest_unanswered: Every number below it was answered; none of them is in the bitmaps.
         accepted: Numbers placed that survive a restart; `transient`: numbers placed that do not.
         closed_us: When its last stream ended; 0 while it has one.
+        transactional: Its mode (P1); then the numbers above play no part, and else those below.
+        transaction: The open one, if any.
+        committed_id: The transaction committed last, of `committed_messages` (P13); empty for none.
     """
 
     publisher_id: bytes
@@ -35,13 +56,10 @@ class Publisher(msgspec.Struct):
     accepted: BitMap64 = msgspec.field(default_factory=BitMap64)
     transient: BitMap64 = msgspec.field(default_factory=BitMap64)
     closed_us: int = 0
-
-
-class StagedRows(msgspec.Struct, frozen=True):
-    """A block of a stage: where its rows will go."""
-
-    block_id: int
-    parts: tuple[Part, ...]
+    transactional: bool = False
+    transaction: Transaction | None = None
+    committed_id: bytes = b""
+    committed_messages: int = 0
 
 
 class Stage(msgspec.Struct):
@@ -165,9 +183,10 @@ class Ended(msgspec.Struct, frozen=True):
 class State:
     """Everything.
 
-    `queue_ids`, `incarnations` (to session names) and `stages_of` (by writer) are indexes.
-    Volatile, and no part of a snapshot: `fetches`, the dead blocks not yet drained, and the routes
-    that exchanges remember.
+    `queue_ids`, `dead_letters_to` (ids of queues by the name of their dead-letter queue),
+    `incarnations` (to session names) and `stages_of` (by writer) are indexes.
+    Volatile, and no part of a snapshot: `fetches`, `signals`, the dead blocks not yet drained, and
+    the routes that exchanges remember.
     """
 
     sequence: int = 0
@@ -178,6 +197,7 @@ class State:
     bindings: int = 0
     queues: dict[int, Queue] = field(default_factory=dict)
     queue_ids: dict[str, int] = field(default_factory=dict)
+    dead_letters_to: dict[str, set[int]] = field(default_factory=dict)
     exchanges: dict[str, Exchange] = field(default_factory=dict)
     publishers: dict[bytes, Publisher] = field(default_factory=dict)
     writers: dict[str, Writer] = field(default_factory=dict)
@@ -186,5 +206,7 @@ class State:
     sessions: dict[str, Session] = field(default_factory=dict)
     incarnations: dict[str, str] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)
+    channels: dict[bytes, Channel] = field(default_factory=dict)
     blocks: BlockReferences = field(default_factory=BlockReferences)
     fetches: dict[str, FetchLabel] = field(default_factory=dict)
+    signals: Signals = field(default_factory=Signals)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+from pyroaring import BitMap64
 
 from ackq import limits
 from ackq.errors import (
@@ -16,24 +17,20 @@ from ackq.errors import (
     InvalidArgumentError,
     LimitError,
     PropertiesDifferError,
-    UnsupportedError,
 )
 from ackq_broker.core import commands, records
 from ackq_broker.core.commands import Decision, DeclaredQueue, DeletedQueue, QueueProperties
-from ackq_broker.core.names import check_length, check_new, counted, queue_named
+from ackq_broker.core.names import check_duration, check_length, check_new, counted, queue_named
 from ackq_broker.core.queues import Queue
 from ackq_broker.core.routing import KINDS, Exchange
 from ackq_broker.core.state import State
 
 _OVERFLOWS: Final = ("reject-publish", "drop-head")
-_NOT_YET: Final = (
+_DURATIONS: Final = (
     "message_ttl_ms",
     "expires_ms",
-    "delivery_limit",
-    "dead_letter_queue",
     "redelivery_delay_ms",
     "redelivery_delay_max_ms",
-    "drop_on_limit",
 )
 
 
@@ -46,6 +43,7 @@ def declare_queue(state: State, command: commands.DeclareQueue, _now_us: int) ->
     queue_id = state.queue_ids.get(command.queue)
     if queue_id is not None:
         _check_same(state.queues[queue_id], command.properties)
+        state.queues[queue_id].use()
         return Decision(reply=DeclaredQueue(queue_id, False))
     if len(state.queue_ids) >= limits.MAX_QUEUES:
         raise LimitError(
@@ -63,9 +61,24 @@ def apply_queue_declared(state: State, sequence: int, record: records.QueueDecla
     assert record.queue_id == state.next_queue_id
     assert record.queue not in state.queue_ids
     state.next_queue_id += 1
-    state.queues[record.queue_id] = Queue(record.queue_id, record.queue, record.properties)
-    state.queue_ids[record.queue] = record.queue_id
+    add_queue(state, Queue(record.queue_id, record.queue, record.properties, state.signals))
     state.topology_sequence = sequence
+
+
+def add_queue(state: State, queue: Queue) -> None:
+    """Adds a queue with what follows from its name and its properties."""
+    state.queues[queue.queue_id] = queue
+    if queue.deleted:
+        return
+    state.queue_ids[queue.name] = queue.queue_id
+    queue.sources = state.dead_letters_to.get(queue.name, queue.sources)
+    target = queue.properties.dead_letter_queue
+    if target and target != queue.name:
+        sources = state.dead_letters_to.setdefault(target, set())
+        sources.add(queue.queue_id)
+        if target in state.queue_ids:
+            state.queues[state.queue_ids[target]].sources = sources
+    queue.use()
 
 
 def delete_queue(state: State, command: commands.DeleteQueue, _now_us: int) -> Decision:
@@ -80,17 +93,18 @@ def delete_queue(state: State, command: commands.DeleteQueue, _now_us: int) -> D
             messages=queue.messages,
         )
     if queue.in_use and not command.force:
-        raise _in_use(queue)
+        raise _in_use(state, queue)
+    waiting = len(queue.ready) + len(queue.delayed)
     return Decision(
-        (records.QueueDeleted(queue.queue_id),), DeletedQueue(len(queue.ready), len(queue.unacked))
+        (records.QueueDeleted(queue.queue_id),), DeletedQueue(waiting, len(queue.unacked))
     )
 
 
 def apply_queue_deleted(state: State, sequence: int, record: records.QueueDeleted) -> None:
-    """Takes the name, the bindings and the ready messages away."""
+    """Takes the name, the bindings and the messages that wait away."""
     queue = state.queues[record.queue_id]
     detach_queue(state, queue)
-    state.blocks.release(queue.drop(queue.ready.copy()))
+    state.blocks.release(queue.drop(queue.ready | queue.delayed))
     forget_if_drained(state, queue)
     state.topology_sequence = sequence
 
@@ -103,8 +117,14 @@ def detach_queue(state: State, queue: Queue) -> None:
     for name in queue.sessions:
         session = state.sessions[name]
         session.queue_ids = tuple(i for i in session.queue_ids if i != queue.queue_id)
+    sources = state.dead_letters_to.get(queue.properties.dead_letter_queue, set())
+    sources.discard(queue.queue_id)
+    if not sources:
+        state.dead_letters_to.pop(queue.properties.dead_letter_queue, None)
     queue.bindings = set()
     queue.sessions = set()
+    queue.sources = set()
+    queue.forget_deadlines()
     if not queue.deleted:
         del state.queue_ids[queue.name]
         queue.deleted = True
@@ -114,6 +134,16 @@ def forget_if_drained(state: State, queue: Queue) -> None:
     """A deleted queue ends with its last leased or kept message."""
     if queue.deleted and queue.drained:
         del state.queues[queue.queue_id]
+
+
+def give_back(state: State, queue_id: int, positions: BitMap64, sequence: int) -> None:
+    """Unacked messages become ready again; those of a deleted queue are gone (Q4)."""
+    queue = state.queues[queue_id]
+    if queue.deleted:
+        state.blocks.release(queue.discard(positions))
+        forget_if_drained(state, queue)
+    else:
+        queue.requeue(positions, sequence)
 
 
 def purge_queue(state: State, command: commands.PurgeQueue, _now_us: int) -> Decision:
@@ -240,15 +270,19 @@ def _check_properties(queue: str, properties: QueueProperties) -> None:
             f"Values: {', '.join(_OVERFLOWS)}.",
             queue=queue,
         )
-    plain = QueueProperties()
-    for name in _NOT_YET:
-        if getattr(properties, name) != getattr(plain, name):
-            raise UnsupportedError(
-                f"The queue '{queue}' was not made: this broker does not support the property "
-                f"'{name}' yet. Declare the queue without it.",
-                queue=queue,
-                property=name,
-            )
+    check_length(
+        "The name of the dead-letter queue", properties.dead_letter_queue, limits.MAX_NAME_BYTES
+    )
+    for name in _DURATIONS:
+        check_duration(f"The queue '{queue}' cannot have {name}", getattr(properties, name))
+    longest, first = properties.redelivery_delay_max_ms, properties.redelivery_delay_ms
+    if longest and longest < first:
+        raise InvalidArgumentError(
+            f"The queue '{queue}' cannot have redelivery_delay_max_ms {longest} below "
+            f"redelivery_delay_ms {first}. The delay begins with the latter and doubles up to the "
+            "former; 0 means 5 minutes.",
+            queue=queue,
+        )
 
 
 def _check_same(queue: Queue, properties: QueueProperties) -> None:
@@ -268,22 +302,29 @@ def _check_same(queue: Queue, properties: QueueProperties) -> None:
     )
 
 
-def _in_use(queue: Queue) -> InUseError:
+def _in_use(state: State, queue: Queue) -> InUseError:
+    sources = sorted(state.queues[queue_id].name for queue_id in queue.sources)
     uses = [
         f"{counted(len(queue.sessions), 'session')} ({', '.join(sorted(queue.sessions)[:3])})"
         if queue.sessions
         else "",
         f"{counted(len(queue.unacked), 'unacked message')}" if queue.unacked else "",
         f"{counted(queue.staged, 'staged message')}" if queue.staged else "",
+        f"{counted(queue.consumers, 'consumer')}" if queue.consumers else "",
+        f"{counted(len(sources), 'queue')} ({', '.join(sources[:3])}) as dead-letter queue"
+        if sources
+        else "",
     ]
     return InUseError(
         f"The queue '{queue.name}' was not deleted: it is in use by "
-        f"{' and '.join(u for u in uses if u)}. Stop the queries and release their sessions (`ackq "
-        "session release NAME`), or force the delete.",
+        f"{' and '.join(u for u in uses if u)}. Stop what reads it, release sessions of queries "
+        "that are gone (`ackq session release NAME`), or force the delete.",
         queue=queue.name,
         sessions=",".join(sorted(queue.sessions)),
         unacked=len(queue.unacked),
         staged=queue.staged,
+        consumers=queue.consumers,
+        sources=",".join(sources),
     )
 
 

@@ -1,16 +1,17 @@
-"""`AdminService`: exchanges, queues, bindings, browse (Q1-Q5); one core command or query a call."""
+"""`AdminService`: exchanges, queues, bindings, browse (Q1-Q6); one core command or query a call."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from ackq import __version__
-from ackq.errors import InvalidArgumentError
+from ackq.errors import InvalidArgumentError, QueueNotFoundError
 from ackq.v1 import admin_pb2 as pb
 from ackq.v1 import messages_pb2
 from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.clock import age_ms
+from ackq_broker.service.dispatcher import Dispatcher
 from ackq_broker.service.engine import Engine
 from ackq_broker.service.rpc import Write
 from ackq_broker.service.sending import send_pieces
@@ -34,11 +35,13 @@ class AdminService:
 
     Args:
         engine: Decides and reads.
+        dispatcher: Knows the consumers of a queue.
         sync_mode: How the journal syncs, as `ServerInfo` tells it.
     """
 
-    def __init__(self, engine: Engine, sync_mode: str) -> None:
+    def __init__(self, engine: Engine, dispatcher: Dispatcher, sync_mode: str) -> None:
         self._engine = engine
+        self._dispatcher = dispatcher
         self._sync_mode = sync_mode
 
     async def server_info(self, _: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
@@ -61,16 +64,30 @@ class AdminService:
         return pb.DeclareQueueResponse(queue_id=reply.queue_id, created=reply.created)
 
     async def delete_queue(self, request: pb.DeleteQueueRequest) -> pb.DeleteQueueResponse:
-        """Removes a queue (Q4)."""
-        reply: commands.DeletedQueue = await self._engine.call(
+        """Removes a queue (Q4); when forced, its consumers are cancelled."""
+        reply, sequence = self._engine.decide(
             commands.DeleteQueue(request.queue, request.force, request.if_empty)
         )
+        name = request.queue
+        reason = QueueNotFoundError(f"The queue '{name}' was deleted.", queue=name)
+        for consumer in self._dispatcher.consumers(name):
+            consumer.cancel(reason)
+        await self._engine.gate.wait(sequence)
         return pb.DeleteQueueResponse(ready=reply.ready, unacked=reply.unacked)
 
     async def purge_queue(self, request: pb.PurgeQueueRequest) -> pb.PurgeQueueResponse:
         """Removes a queue's ready messages (Q4)."""
         purged: int = await self._engine.call(commands.PurgeQueue(request.queue))
         return pb.PurgeQueueResponse(purged=purged)
+
+    async def redrive(self, request: pb.RedriveRequest) -> pb.RedriveResponse:
+        """Moves dead letters back to the queues they came from (Q6)."""
+        reply: commands.Redriven = await self._engine.call(
+            commands.Redrive(
+                request.queue, request.first_position, request.last_position, request.max_messages
+            )
+        )
+        return pb.RedriveResponse(messages=reply.messages, left=reply.left)
 
     async def list_queues(self, request: pb.ListQueuesRequest) -> pb.ListQueuesResponse:
         """All queues, or one."""
@@ -182,6 +199,11 @@ def _queue_info(queue: commands.QueueInfo, now_us: int) -> pb.QueueInfo:
         sessions=queue.sessions,
         published=queue.published,
         accepted=queue.accepted,
+        delayed=queue.delayed,
+        expired=queue.expired,
+        dead_lettered=queue.dead_lettered,
+        dropped=queue.dropped,
+        consumers=queue.consumers,
     )
 
 

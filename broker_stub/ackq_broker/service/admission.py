@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from ackq import limits
 from ackq.errors import (
     AckqError,
+    InvalidArgumentError,
     LimitError,
     MalformedBlockError,
     MessageTooLargeError,
     SchemaError,
-    UnsupportedError,
 )
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block
@@ -102,13 +102,13 @@ def _field(metadata: memoryview, table: int, index: int) -> int:
 
 
 def refusals_of(decoded: block.Block) -> tuple[Refusal, ...]:
-    """Every row over a limit, or that asks for what this broker does not do; each at most once."""
+    """Every row over a limit, or with a value that is none; each at most once."""
     whole_frame = _frame_refusal(decoded)
     if whole_frame is not None:
         return (Refusal(np.arange(decoded.header.rows), whole_frame),)
     left = np.ones(decoded.header.rows, np.bool_)
     found = []
-    for mask, reason in (*_too_large(decoded), *_long_routing_keys(decoded), *_with_ttl(decoded)):
+    for mask, reason in (*_too_large(decoded), *_long_routing_keys(decoded), *_odd_ttls(decoded)):
         refused = mask.to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(refused & left)
         left &= ~refused
@@ -165,15 +165,22 @@ def _long_routing_keys(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqErr
         yield _over(sizes, limits.MAX_ROUTING_KEY_BYTES, "routing key", "bytes; use a shorter one")
 
 
-def _with_ttl(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqError]]:
-    """Rows with a time to live, which this broker does not keep."""
+def _odd_ttls(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqError]]:
+    """Rows whose time to live is none."""
     if decoded.header.columns >> pb.COLUMN_TTL_MS & 1:
-        yield (
-            pc.greater(pc.fill_null(decoded.batch.column("ttl_ms"), 0), 0),
-            UnsupportedError(
-                "This broker does not expire messages; publish without 'ttl_ms'.", column="ttl_ms"
-            ),
-        )
+        ttls = pc.fill_null(decoded.batch.column("ttl_ms"), 0)
+        odd = pc.or_(pc.less(ttls, 0), pc.greater(ttls, limits.MAX_TTL_MS))
+        if pc.any(odd).as_py():
+            value = ttls.filter(odd)[0].as_py()
+            yield (
+                odd,
+                InvalidArgumentError(
+                    f"A time to live of {value} ms is not between 0 (none) and"
+                    f" {limits.MAX_TTL_MS} ms; change 'ttl_ms'.",
+                    column="ttl_ms",
+                    limit=limits.MAX_TTL_MS,
+                ),
+            )
 
 
 def _over(sizes: pa.Array, limit: int, what: str, remedy: str) -> tuple[pa.Array, AckqError]:

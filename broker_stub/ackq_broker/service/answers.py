@@ -1,4 +1,4 @@
-"""Which publishes of a stream have no answer yet, and how few confirms answer them (P2, P3, P9).
+"""Which publishes of a stream have no answer yet, and how few confirms answer them (P2-P3, P9-P11).
 
 Invariant: a cumulative confirm never covers a number that this stream has not received: numbers
 below the client's lowest unanswered one count as received.
@@ -6,52 +6,132 @@ below the client's lowest unanswered one count as received.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from pyroaring import BitMap64
 
+from ackq import limits
 from ackq.v1 import publishing_pb2 as pb
+
+# Confirms that would go in more pieces wait for the numbers between them. A frame whose rows are
+# persistent and transient in turn has 5,000 of them; after the sync that is due they are one.
+_PIECES: Final = 64
+_WINDOW_PART: Final = 3
+_DELAY_S: Final = limits.CONFIRM_DELAY_MS / 1000
 
 
 class Unanswered:
-    """The numbers of one publish stream between their arrival and their answer."""
+    """The numbers of one publish stream between their arrival and their answer.
 
-    def __init__(self) -> None:
+    Args:
+        window_messages: The publisher's; 0: not known.
+    """
+
+    def __init__(self, window_messages: int = 0) -> None:
+        window = window_messages or limits.PUBLISH_WINDOW_MESSAGES
+        self._most_held = max(1, window // _WINDOW_PART)
         self._numbers = BitMap64()
+        self._urgent = BitMap64()
+        # Handled, but confirmed a little later (P11); since when the oldest is.
+        self._held = BitMap64()
+        self._held_since_s = 0.0
         # Everything up to here arrived on this stream or was answered on an earlier one.
         self._received_up_to = 0
+        self._highest = 0
 
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def received(self, first: int, last: int, lowest_unanswered: int) -> None:
-        """The numbers first..last arrived with a frame that carried `lowest_unanswered` (P10)."""
+    def received(
+        self, first: int, last: int, lowest_unanswered: int, *, urgent: bool = False
+    ) -> BitMap64:
+        """The numbers first..last arrived with a frame that carried `lowest_unanswered` (P10).
+
+        Those of them that came before and have no answer yet. `urgent`: confirm them as soon as
+        they are handled.
+        """
+        again = self.in_progress(first, last)
         self._numbers.add_range(first, last + 1)
+        if urgent:
+            self._urgent.add_range(first, last + 1)
+        self._highest = max(self._highest, last)
         self._received_up_to = max(self._received_up_to, lowest_unanswered - 1)
         if first <= self._received_up_to + 1:
             self._received_up_to = max(self._received_up_to, last)
+        return again
 
-    def refused(self, numbers: BitMap64) -> None:
-        """The numbers are answered by nacks."""
-        self._numbers -= numbers
+    def in_progress(self, first: int, last: int) -> BitMap64:
+        """Those of first..last that arrived and have no answer."""
+        if first > self._highest:
+            return BitMap64()
+        return self._numbers & BitMap64(range(first, min(last, self._highest) + 1))
 
-    def confirms(self, numbers: BitMap64) -> list[pb.PublishConfirm]:
-        """The confirms of these numbers; those that have their answer already are left out (P3)."""
+    def refused(self, numbers: BitMap64) -> BitMap64:
+        """The numbers are answered by nacks, but for those that have their answer already."""
         due = numbers & self._numbers
+        self._answered(due)
+        return due
+
+    def confirms(self, handled: BitMap64, now_s: float) -> list[pb.PublishConfirm]:
+        """The confirms that are due when these numbers are handled, at most one answer each (P3).
+
+        What is in order goes at once, in one confirm. What is not goes at once as well, unless it
+        is in many pieces: then it waits for what is in progress between them, but no longer than
+        P11 says: a third of the window, or a second.
+
+        Args:
+            handled: May be empty, and may have numbers that were answered before.
+            now_s: Monotonic seconds.
+        """
+        due = (handled & self._numbers) | self._held
         if not due:
             return []
-        self._numbers -= due
         covered = self._received_up_to
-        if self._numbers:
-            covered = min(covered, self._numbers.min() - 1)
+        in_progress = self._numbers - due
+        if in_progress:
+            covered = min(covered, in_progress.min() - 1)
         confirms = []
         below = due.rank(covered)
         if below:
             confirms.append(pb.PublishConfirm(last_number=due[below - 1], multiple=True))
-            due.remove_range(0, covered + 1)
+            after = due.copy()
+            after.remove_range(0, covered + 1)
+            self._answered(due - after)
+            due = after
+        if self._may_wait(due, in_progress, now_s):
+            urgent = due & self._urgent
+            self._hold(due - urgent, now_s)
+            due = urgent
+        self._answered(due)
         confirms += [
             pb.PublishConfirm(first_number=first, last_number=last) for first, last in ranges(due)
         ]
         return confirms
+
+    def wait_s(self, now_s: float) -> float | None:
+        """In how many seconds `confirms` must be asked again at the latest; None: need not."""
+        return max(0.0, self._held_since_s + _DELAY_S - now_s) if self._held else None
+
+    def _may_wait(self, due: BitMap64, in_progress: BitMap64, now_s: float) -> bool:
+        """P11: whether numbers out of order may be confirmed later."""
+        if not in_progress or len(due) <= _PIECES or len(due) >= self._most_held:
+            return False
+        if self._held:
+            return now_s < self._held_since_s + _DELAY_S
+        return len(ranges(due)) > _PIECES
+
+    def _hold(self, numbers: BitMap64, now_s: float) -> None:
+        if not self._held:
+            self._held_since_s = now_s
+        self._held = numbers
+
+    def _answered(self, numbers: BitMap64) -> None:
+        self._numbers -= numbers
+        if self._held:
+            self._held -= numbers
+        if self._urgent:
+            self._urgent -= numbers
 
 
 def ranges(numbers: BitMap64) -> list[tuple[int, int]]:

@@ -1,27 +1,84 @@
-"""The broker's clock: wall time in microseconds that never runs backwards (Q8)."""
+"""The broker's clock: wall time in microseconds that never runs backwards, nor jumps ahead (Q8)."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
+from typing import Final
+
+from ackq import limits
+
+_log = logging.getLogger(__name__)
+
+_JUMP_US: Final = limits.CLOCK_JUMP_MS * 1000
+_WAIT_US: Final = limits.CLOCK_JUMP_WAIT_MS * 1000
+
+
+def _steady_ns() -> int:
+    """Nanoseconds since the machine started; a machine that slept has not lost them."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class BrokerClock:
-    """Wall time that stands still while the machine's clock is behind what was given out before.
+    """Wall time, with what is wrong in it held back.
+
+    It stands still while the machine's clock is behind what was given out before. When that clock
+    jumps ahead by more than `CLOCK_JUMP_MS`, this one goes on at its pace, so that nothing expires
+    for a mistake; the jump is believed once it has lasted `CLOCK_JUMP_WAIT_MS`. Time that the
+    broker was down is no jump.
 
     Args:
         floor_us: The newest time the journal knows; the clock begins no earlier.
         wall_ns: Nanoseconds since the Unix epoch; injected by tests.
+        steady_ns: Nanoseconds of a clock that nobody sets; injected by tests.
     """
 
-    def __init__(self, floor_us: int = 0, wall_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        floor_us: int = 0,
+        wall_ns: Callable[[], int] = time.time_ns,
+        steady_ns: Callable[[], int] = _steady_ns,
+    ) -> None:
         self._last_us = floor_us
         self._wall_ns = wall_ns
+        self._steady_ns = steady_ns
+        # The furthest that the wall clock was ahead of the steady one and was believed.
+        self._ahead_us: int | None = None
+        # The steady clock when a jump was seen that is not believed yet.
+        self._jumped_us: int | None = None
 
     def now_us(self) -> int:
         """Microseconds since the Unix epoch, never less than the time before."""
-        self._last_us = max(self._last_us, self._wall_ns() // 1000)
+        wall_us, steady_us = self._wall_ns() // 1000, self._steady_ns() // 1000
+        if self._ahead_us is None:
+            self._ahead_us = wall_us - steady_us
+        jump_us = wall_us - steady_us - self._ahead_us
+        if jump_us > _JUMP_US and not self._believed(jump_us, steady_us):
+            self._last_us = max(self._last_us, steady_us + self._ahead_us)
+            return self._last_us
+        if self._jumped_us is not None and jump_us <= _JUMP_US:
+            _log.warning("the machine's clock is back after its jump; nothing expired for it")
+        self._jumped_us = None
+        self._ahead_us = max(self._ahead_us, wall_us - steady_us)
+        self._last_us = max(self._last_us, wall_us)
         return self._last_us
+
+    def _believed(self, jump_us: int, steady_us: int) -> bool:
+        """Whether a jump has lasted long enough; warns when it is seen and when it is believed."""
+        if self._jumped_us is None:
+            self._jumped_us = steady_us
+            _log.warning(
+                "the machine's clock jumped ahead by %d s: the broker's time goes on from before"
+                " the jump, and expiry waits for %d s. Set the clock right within that time, or"
+                " what is due by it then expires",
+                jump_us // 1_000_000,
+                _WAIT_US // 1_000_000,
+            )
+        if steady_us - self._jumped_us < _WAIT_US:
+            return False
+        _log.warning("the machine's clock stayed %d s ahead: it is believed", jump_us // 1_000_000)
+        return True
 
 
 def age_ms(since_us: int, now_us: int) -> int:

@@ -1,8 +1,9 @@
-"""Frames of a fetch or a browse, built from the pieces the core names.
+"""Frames of a fetch, a browse or a channel, built from the pieces the core names.
 
 Invariant: a frame's `DeliveryRuns` describe exactly the rows of its block, in order. A block that
 is wanted whole leaves as the bytes that are on disk, never decoded (K7); parts and small blocks are
-cut and merged to about `FRAME_TARGET_BYTES` or `FRAME_TARGET_ROWS`.
+cut and merged to about `FRAME_TARGET_BYTES` or `FRAME_TARGET_ROWS`. Dead letters say where they
+came from, to every reader alike (C13).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns, frame
 from ackq_broker.core.commands import Piece, Run
 from ackq_broker.service.merge import merge
+from ackq_broker.service.provenance import with_provenance
 
 DeliveryFrame = frame.Frame[pb.DeliveryRuns]
 
@@ -50,7 +52,9 @@ class FrameBuilder:
         pieces: In tag (or position) order.
         read_block: A block's stored bytes by its id.
         wanted: Bit set of `Column` values; 0 means all.
-        browse: Say of each run whether it is leased, and leave out what was settled meanwhile (Q5).
+        browse: Say of each run whether it is leased (Q5).
+        settled_ok: Leave out messages whose block is gone, because they were settled meanwhile;
+            otherwise that is an error.
     """
 
     def __init__(
@@ -60,10 +64,12 @@ class FrameBuilder:
         wanted: int = 0,
         *,
         browse: bool = False,
+        settled_ok: bool = False,
     ) -> None:
         self._pieces = pieces
         self._read_block = read_block
         self._browse = browse
+        self._settled_ok = settled_ok
         self._visible = wanted & _VISIBLE if wanted else _VISIBLE
         self._at = 0
         self._last_read: tuple[int, bytes] = (-1, b"")
@@ -96,15 +102,18 @@ class FrameBuilder:
             try:
                 data = self._read(piece.block_id)
             except BlockNotFoundError:
-                if not self._browse:
+                if not self._settled_ok:
                     raise
                 continue
             header, _ = block.split(data)
-            if isinstance(piece.rows, tuple) and piece.rows == (0, header.rows):
+            whole = isinstance(piece.rows, tuple) and piece.rows == (0, header.rows)
+            if whole and piece.origin is None:
                 return _Loaded(piece, header.columns, data, header.rows, header.payload_bytes)
             part = _cut(data, piece)
+            if piece.origin is not None:
+                part = with_provenance(part, piece.origin)
             rows, size = part.batch.num_rows, block.payload_bytes(part.batch)
-            return _Loaded(piece, header.columns, part, rows, size)
+            return _Loaded(piece, part.header.columns, part, rows, size)
         return None
 
     def _read(self, block_id: int) -> bytes:

@@ -22,6 +22,7 @@ from ackq_broker.journal import Bulk, Entry, Journal
 from ackq_broker.service.clock import BrokerClock
 from ackq_broker.service.disk import DiskWatch
 from ackq_broker.service.gate import SyncGate
+from ackq_broker.service.recent import RecentBlocks
 from ackq_broker.service.state import pack_state
 
 _log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ _TRANSIENT_POLL_S: Final = 0.01
 # What a full disk refuses; everything else drains it and is served from the reserve.
 _FILLS_THE_DISK: Final = (
     commands.Publish,
+    commands.TransactionBlock,
     commands.OpenStage,
     commands.StageBlock,
     commands.DeclareQueue,
@@ -76,8 +78,11 @@ class Engine:
         self.clock = clock
         self.disk = disk
         self.gate = SyncGate(journal.synced)
+        self.recent = RecentBlocks(journal.read_block)
         self.counters = Counter[str]()
         self.stopping = False
+        # Called after every decision that changed something; each looks at the core a little later.
+        self.after_write: list[Callable[[], object]] = []
         self._pool = ThreadPoolExecutor(_WORKERS, "ackq-worker")
         self._listeners: set[Listener] = set()
         self._changed: set[asyncio.Future[None]] = set()
@@ -89,8 +94,8 @@ class Engine:
 
         Args:
             command: What is asked.
-            block: The block of a `Publish` or `StageBlock`, as buffers to be joined; dropped when
-                the core places none of its rows.
+            block: The block of a `Publish`, `TransactionBlock` or `StageBlock`, as buffers to be
+                joined; dropped when the core places none of its rows.
 
         Raises:
             AckqError: The core refuses, or the disk is full and the command would add to it;
@@ -139,6 +144,8 @@ class Engine:
         if dead:
             self.journal.free_blocks(dead)
         self._announce()
+        for look in self.after_write:
+            look()
         if self.journal.snapshot_due:
             self._write_snapshot()
 
@@ -245,7 +252,7 @@ def _log_snapshot(written: Future[None]) -> None:
 
 def _block_of(record: records.Record) -> tuple[int, bool]:
     """The id of the block a record places, 0 for none, and whether the journal keeps its bytes."""
-    if isinstance(record, records.Published):
+    if isinstance(record, records.Published | records.TransactionStaged):
         return record.block_id, record.durable
     if isinstance(record, records.BlockStaged):
         return record.block_id, True

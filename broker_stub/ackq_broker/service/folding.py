@@ -38,14 +38,14 @@ def groups(requests: Sequence[Request]) -> Iterator[list[Request]]:
         fits = (
             group
             and _alike(group[-1], request)
-            and size + _size(request) <= limits.FRAME_TARGET_BYTES
+            and size + size_of(request) <= limits.FRAME_TARGET_BYTES
             and rows + rows_of(request) <= limits.FRAME_TARGET_ROWS
         )
         if group and not fits:
             yield group
             group, size, rows = [], 0, 0
         group.append(request)
-        size += _size(request)
+        size += size_of(request)
         rows += rows_of(request)
     if group:
         yield group
@@ -101,6 +101,7 @@ def _alike(before: Request, request: Request) -> bool:
     return (
         one.exchange == two.exchange
         and one.mandatory == two.mandatory
+        and one.transaction_id == two.transaction_id
         and bool(one.messages) == bool(two.messages)
         and 0 <= two.first_number - one.first_number - rows_of(before) <= _GAP_NUMBERS
         and len(before.block) <= _SMALL_BYTES
@@ -108,5 +109,6 @@ def _alike(before: Request, request: Request) -> bool:
     )
 
 
-def _size(request: Request) -> int:
+def size_of(request: Request) -> int:
+    """Bytes of a request."""
     return len(request.block) + request.header.ByteSize()

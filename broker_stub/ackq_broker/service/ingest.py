@@ -7,17 +7,20 @@ as it is, and its routes cover each of its rows exactly once.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from ackq import limits
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns, frame
 from ackq.wire.frame import Bytes
-from ackq_broker.core.commands import Route
+from ackq_broker.core.commands import Expiry, Route
+from ackq_broker.core.deadlines import rounded
 from ackq_broker.journal import Bulk
 from ackq_broker.service import admission
 from ackq_broker.service.admission import Refusal, Rows, refusals_of
@@ -36,6 +39,7 @@ class Part(NamedTuple):
     """Rows that are published by one command.
 
     `rows` are row indices of the frame, None means all of them; `block` is buffers to be joined.
+    `persistent` says whether any row is; `transient` are the rows that are not, when others are.
     """
 
     rows: Rows | None
@@ -44,25 +48,28 @@ class Part(NamedTuple):
     row_count: int
     payload_bytes: int
     persistent: bool
+    expiries: tuple[Expiry, ...] = ()
+    transient: BitMap | None = None
 
 
 class Prepared(NamedTuple):
-    """A frame, taken apart."""
+    """A frame, taken apart: what is published of it, in one part at most, and what is refused."""
 
     parts: tuple[Part, ...]
     refusals: tuple[Refusal, ...]
 
 
 def prepare(data: Bytes, now_us: int, *, by_mode: bool = True) -> Prepared:
-    """Validate a block, stamp its publish time, and find its routes, refusals and delivery modes.
+    """Validate a block, stamp its times, and find its routes, refusals and delivery modes.
 
-    The ordinary frame (one delivery mode, nothing refused) is stored with the Arrow bytes it came
-    with. Others are cut into parts and encoded again.
+    The ordinary frame (nothing refused, no time to live) is stored with the Arrow bytes it came
+    with. Others are encoded again.
 
     Args:
         data: A block as a client sent it.
-        now_us: What `published_at_us` becomes where the client set none.
-        by_mode: Whether rows of different delivery modes make different parts.
+        now_us: What `published_at_us` becomes where the client set none, and what a time to live
+            counts from (Q3).
+        by_mode: Whether the rows' delivery modes count.
 
     Raises:
         LimitError: The block announces more rows than a frame may hold.
@@ -70,22 +77,19 @@ def prepare(data: Bytes, now_us: int, *, by_mode: bool = True) -> Prepared:
     """
     stamped, decoded = _stamp(data, now_us)
     refusals = refusals_of(decoded)
-    persistent = _persistent_rows(decoded) if by_mode else np.ones(decoded.header.rows, np.bool_)
-    if not refusals and (persistent.all() or not persistent.any()):
-        part = Part(
-            rows=None,
-            block=stamped,
-            routes=routes_of(decoded),
-            row_count=decoded.header.rows,
-            payload_bytes=decoded.header.payload_bytes,
-            persistent=bool(persistent[0]),
-        )
-        return Prepared((part,), ())
+    if decoded.header.columns >> pb.COLUMN_TTL_MS & 1:
+        stamped, decoded = _expiring(decoded, now_us)
     accepted = np.ones(decoded.header.rows, np.bool_)
     for refusal in refusals:
         accepted[refusal.rows] = False
-    chosen = (np.flatnonzero(accepted & persistent), np.flatnonzero(accepted & ~persistent))
-    return Prepared(tuple(_cut(decoded, rows) for rows in chosen if len(rows)), refusals)
+    if accepted.all():
+        return Prepared((_part(None, stamped, decoded, now_us, by_mode=by_mode),), ())
+    rows = np.flatnonzero(accepted)
+    if not len(rows):
+        return Prepared((), refusals)
+    data = _encode(decoded.header, decoded.batch.take(pa.array(rows)))
+    part = _part(rows, (data,), block.decode(data), now_us, by_mode=by_mode)
+    return Prepared((part,), refusals)
 
 
 def from_messages(messages: Sequence[pb.Message], now_us: int) -> bytes:
@@ -119,16 +123,20 @@ def routes_of(decoded: block.Block) -> tuple[Route, ...]:
     keys = encoded.dictionary.to_pylist()
     if len(keys) == 1:
         return (Route(keys[0]),)
-    codes = encoded.indices.to_numpy()
-    by_key = np.argsort(codes, kind="stable").astype(np.uint32)
-    ends = np.cumsum(np.bincount(codes, minlength=len(keys)))
-    routes = []
-    start = 0
-    for key, end in zip(keys, ends.tolist(), strict=True):
-        # A buffer of the right type is taken 5 times faster than a numpy array.
-        routes.append(Route(key, BitMap(array("I", by_key[start:end].tobytes()))))
-        start = end
-    return tuple(routes)
+    return tuple(map(Route, keys, _grouped(encoded.indices.to_numpy(), len(keys))))
+
+
+def expiries_of(decoded: block.Block, now_us: int) -> tuple[Expiry, ...]:
+    """When the rows of a stored block expire that do (Q3), as exactly as the core keeps it."""
+    if not decoded.header.columns >> pb.COLUMN_EXPIRES_AT & 1:
+        return ()
+    times = decoded.batch.column("expires_at").cast(pa.int64()).fill_null(0).to_numpy()
+    times = np.where(times, rounded(times, now_us), 0)
+    distinct, codes = np.unique(times, return_inverse=True)
+    if len(distinct) == 1:
+        return (Expiry(int(distinct[0])),)
+    found = map(Expiry, distinct.tolist(), _grouped(codes, len(distinct)))
+    return tuple(expiry for expiry in found if expiry.expires_us)
 
 
 def take(data: Bulk, rows: Rows) -> bytes:
@@ -151,6 +159,34 @@ def _stamp(data: Bytes, now_us: int) -> tuple[Bulk, block.Block]:
     return frame.encode_parts(header.SerializeToString(), arrow), decoded
 
 
+def _expiring(decoded: block.Block, now_us: int) -> tuple[Bulk, block.Block]:
+    """The block with the times its rows expire at, if any does, in place of how long they live."""
+    ttls = decoded.batch.column("ttl_ms").fill_null(0).to_numpy()
+    arrays = dict(zip(decoded.batch.schema.names, decoded.batch.columns, strict=True))
+    del arrays["ttl_ms"]
+    if ttls.any():
+        # What is not in this range is refused.
+        times = now_us + np.clip(ttls, 0, limits.MAX_TTL_MS) * 1000
+        arrays["expires_at"] = pa.array(times, pa.int64(), mask=ttls == 0).cast(columns.TIMESTAMP)
+    if not arrays:
+        persistent = pa.repeat(pa.scalar(is_persistent(decoded.header)), decoded.header.rows)
+        arrays["persistent"] = persistent
+    schema = columns.stored_schema(columns.bits(tuple(arrays)))
+    batch = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+    data = _encode(decoded.header, batch)
+    return (data,), block.decode(data)
+
+
+def _grouped(codes: npt.NDArray[Any], groups: int) -> Iterator[BitMap]:
+    """The rows of each code from 0 to below `groups`."""
+    by_code = np.argsort(codes, kind="stable").astype(np.uint32)
+    start = 0
+    for end in np.cumsum(np.bincount(codes, minlength=groups)).tolist():
+        # A buffer of the right type is taken 5 times faster than a numpy array.
+        yield BitMap(array("I", by_code[start:end].tobytes()))
+        start = end
+
+
 def _persistent_rows(decoded: block.Block) -> _Mask:
     """Which rows are persistent (P12)."""
     constant = is_persistent(decoded.header)
@@ -162,17 +198,23 @@ def _persistent_rows(decoded: block.Block) -> _Mask:
     return modes
 
 
-def _cut(decoded: block.Block, rows: Rows) -> Part:
-    """Some rows of a block as a part of their own."""
-    data = _encode(decoded.header, decoded.batch.take(pa.array(rows)))
-    part = block.decode(data)
+def _part(
+    rows: Rows | None, data: Bulk, decoded: block.Block, now_us: int, *, by_mode: bool
+) -> Part:
+    """A stored block as a part."""
+    persistent = _persistent_rows(decoded) if by_mode else np.ones(decoded.header.rows, np.bool_)
+    transient = None
+    if persistent.any() and not persistent.all():
+        transient = BitMap(array("I", np.flatnonzero(~persistent).astype(np.uint32).tobytes()))
     return Part(
         rows=rows,
-        block=(data,),
-        routes=routes_of(part),
-        row_count=part.header.rows,
-        payload_bytes=part.header.payload_bytes,
-        persistent=bool(_persistent_rows(part)[0]),
+        block=data,
+        routes=routes_of(decoded),
+        row_count=decoded.header.rows,
+        payload_bytes=decoded.header.payload_bytes,
+        persistent=bool(persistent.any()),
+        expiries=expiries_of(decoded, now_us),
+        transient=transient,
     )
 
 

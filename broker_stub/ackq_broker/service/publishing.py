@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
+from ackq.errors import InvalidArgumentError
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.engine import Engine
 from ackq_broker.service.publish_stream import PublishStream
+from ackq_broker.service.publisher_stream import PublisherStream, read_opening
 from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.stage_stream import StageStream
 from ackq_broker.service.texts import check_identifier
+from ackq_broker.service.transaction_stream import TransactionStream
+
+_STREAMS: Final[dict[int, type[PublisherStream[Any]]]] = {
+    pb.PUBLISH_MODE_CONFIRM: PublishStream,
+    pb.PUBLISH_MODE_TRANSACTION: TransactionStream,
+}
 
 
 class PublishingService:
@@ -17,15 +27,22 @@ class PublishingService:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._live: dict[bytes, PublishStream] = {}
+        self._live: dict[bytes, PublisherStream[Any]] = {}
 
     async def publish(
         self,
         read: Read[frame.Frame[pb.PublishHeader]],
         write: Write[frame.Frame[pb.PublishAnswer]],
     ) -> None:
-        """A publisher's stream."""
-        await PublishStream(self._engine, self._live, read, write).run()
+        """A publisher's stream, in one mode (P1)."""
+        opening = await read_opening(read)
+        stream = _STREAMS.get(opening.mode)
+        if stream is None:
+            raise InvalidArgumentError(
+                f"A publisher was opened in mode {opening.mode}; it must be PUBLISH_MODE_CONFIRM or"
+                " PUBLISH_MODE_TRANSACTION."
+            )
+        await stream(self._engine, self._live, opening, read, write).run()
 
     async def stage(
         self, read: Read[frame.Frame[pb.StageHeader]], write: Write[pb.StageResponse]

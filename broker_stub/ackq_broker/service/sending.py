@@ -34,7 +34,9 @@ async def send_pieces(
     Raises:
         BlockNotFoundError: Messages went meanwhile, and it is no browse.
     """
-    builder = FrameBuilder(pieces, engine.journal.read_block, wanted, browse=browse)
+    builder = FrameBuilder(
+        pieces, engine.journal.read_block, wanted, browse=browse, settled_ok=browse
+    )
     await engine.settled()
     ahead = asyncio.ensure_future(engine.run(builder.next_frame))
     try:

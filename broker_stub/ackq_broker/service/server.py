@@ -25,12 +25,14 @@ from ackq_broker.core import commands
 from ackq_broker.journal import Failpoint
 from ackq_broker.service.admin import AdminService
 from ackq_broker.service.consuming import ConsumingService
+from ackq_broker.service.dispatcher import Dispatcher
 from ackq_broker.service.engine import Engine
 from ackq_broker.service.liveness import Liveness
 from ackq_broker.service.publishing import PublishingService
 from ackq_broker.service.recovery import recover
 from ackq_broker.service.rpc import service_handler
 from ackq_broker.service.sessions import SessionsService
+from ackq_broker.service.ticker import Ticker
 
 _log = logging.getLogger(__name__)
 
@@ -96,12 +98,16 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
     engine, recovered = recover(options.data, sync=options.sync, failpoint=options.failpoint)
     server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=limits.MAX_STREAMS)
     sessions = SessionsService(engine, Liveness(time.monotonic))
+    dispatcher, ticker = Dispatcher(engine), Ticker(engine)
+    ticker.look_soon()
     health_servicer = await _add_services(
         server,
         engine,
         {
-            admin_pb2.DESCRIPTOR: AdminService(engine, "fdatasync" if options.sync else "none"),
-            consuming_pb2.DESCRIPTOR: ConsumingService(),
+            admin_pb2.DESCRIPTOR: AdminService(
+                engine, dispatcher, "fdatasync" if options.sync else "none"
+            ),
+            consuming_pb2.DESCRIPTOR: ConsumingService(engine, dispatcher),
             publishing_pb2.DESCRIPTOR: PublishingService(engine),
             sessions_pb2.DESCRIPTOR: sessions,
         },
@@ -127,6 +133,7 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
         await asyncio.gather(*timers, return_exceptions=True)
         engine.stop()
         await server.stop(_GRACE_S)
+        ticker.stop()
         await engine.close()
     _log.info("stopped: %s", " ".join(f"{name}={n}" for name, n in sorted(engine.counters.items())))
 

@@ -116,6 +116,7 @@ class StageStream:
             part.routes,
             part.row_count,
             part.payload_bytes,
+            part.expiries,
         )
         await self._engine.writable()
         _, sequence = self._engine.decide(command, part.block)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ackq import __version__
+from ackq.cli.consume import consume
 from ackq.cli.context import Group, Target, connected, security_options
 from ackq.cli.exchanges import bind, exchange, unbind
 from ackq.cli.output import as_dict, print_fields, print_json
@@ -40,7 +41,7 @@ def ackq(
     key: str,
     server_name: str,
 ) -> None:
-    """Administer an ackq broker and publish to it."""
+    """Administer an ackq broker, publish to it and consume from it."""
     security = Security(tls=tls, ca=ca, cert=cert, key=key, server_name=server_name)
     ctx.obj = Target(endpoint, security, as_json)
 
@@ -57,5 +58,5 @@ def info(target: Target) -> None:
         print_fields(fields)
 
 
-for each in (queue, exchange, bind, unbind, publish, session):
+for each in (queue, exchange, bind, unbind, publish, consume, session):
     ackq.add_command(each)

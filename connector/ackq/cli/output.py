@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import codecs
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -33,6 +34,19 @@ def as_dict(message: Message) -> dict[str, Any]:
 def print_json(value: object) -> None:
     """One JSON document on stdout."""
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def print_json_line(value: object) -> None:
+    """One of many JSON documents on stdout, a line each."""
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_line(body: bytes) -> None:
+    """A body on a line of stdout: as it is, except on a terminal, which it must not command."""
+    if sys.stdout.isatty():
+        click.echo(_printable(body.decode(errors="backslashreplace")))
+    else:
+        click.echo(body)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -1,4 +1,7 @@
-"""`ackq publish`: publishes a message, a file or lines, and counts what was confirmed (P3, P7)."""
+"""`ackq publish`: publishes a message, a file or lines, with confirms or as one transaction.
+
+What it prints is what the broker has taken responsibility for (P3, P7, P13).
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,37 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import TypedDict
 
 import click
 
+from ackq import limits
 from ackq.cli.context import Target, connected
 from ackq.cli.output import print_json
-from ackq.client import Confirmation, Publisher
+from ackq.client import Confirmation, Publisher, Security, TransactionalPublisher
+from ackq.client.telling import OnBlocked
 from ackq.errors import AckqError, UnroutableError
+
+
+class _Options(TypedDict):
+    """What either publisher is made with."""
+
+    exchange: str
+    routing_key: str
+    mandatory: bool
+    persistent: bool
+    on_blocked: OnBlocked
+    label: str
+    security: Security | None
+
+
+class _Fields(TypedDict):
+    """What every message has."""
+
+    headers: dict[str, str]
+    message_id: str | None
+    content_type: str | None
+    ttl_ms: int | None
 
 
 class Tally:
@@ -64,6 +91,10 @@ class Tally:
 @click.option("--message-id", help="For the application.")
 @click.option("--content-type", help="For the application.")
 @click.option("--persistent/--no-persistent", default=True, show_default=True)
+@click.option(
+    "--ttl-ms", type=click.IntRange(1, limits.MAX_TTL_MS), help="Expire after so long unconsumed."
+)
+@click.option("--transaction", is_flag=True, help="All messages become visible together, or none.")
 @connected
 def publish(
     target: Target,
@@ -76,6 +107,8 @@ def publish(
     message_id: str | None,
     content_type: str | None,
     persistent: bool,
+    ttl_ms: int | None,
+    transaction: bool,
 ) -> None:
     """Publish BODY, or with neither BODY nor --file each line of stdin, and wait for the confirms.
 
@@ -83,26 +116,39 @@ def publish(
     """
     if body is not None and file is not None:
         raise click.UsageError("Give BODY or --file, not both.")
-    pairs = _headers(headers)
+    fields: _Fields = {
+        "headers": _headers(headers),
+        "message_id": message_id,
+        "content_type": content_type,
+        "ttl_ms": ttl_ms,
+    }
+    options: _Options = {
+        "exchange": exchange,
+        "routing_key": routing_key,
+        "mandatory": True,
+        "persistent": persistent,
+        "on_blocked": _say_blocked,
+        "label": "ackq publish",
+        "security": target.security,
+    }
     with target.admin() as admin:
         admin.info()  # no broker is told at once, not after all of a publisher's patience
+    if transaction:
+        _publish_together(target, options, _bodies(body, file), fields)
+    else:
+        _publish_each(target, options, _bodies(body, file), fields)
+
+
+def _publish_each(
+    target: Target, options: _Options, bodies: Iterator[bytes], fields: _Fields
+) -> None:
+    """Publishes with confirms; tells how many came."""
     tally = Tally()
-    publisher = Publisher(
-        target.endpoint,
-        exchange=exchange,
-        routing_key=routing_key,
-        mandatory=True,
-        persistent=persistent,
-        label="ackq publish",
-        security=target.security,
-    )
     try:
-        with publisher as out:
-            for number, each in enumerate(_bodies(body, file), start=1):
+        with Publisher(target.endpoint, **options) as out:
+            for number, each in enumerate(bodies, start=1):
                 try:
-                    future = out.publish(
-                        each, headers=pairs, message_id=message_id, content_type=content_type
-                    )
+                    future = out.publish(each, **fields)
                 except AckqError as error:
                     tally.refuse(number, error)
                     break  # what came before it still gets its answer
@@ -114,6 +160,30 @@ def publish(
         click.echo(f"confirmed={tally.confirmed} unanswered={tally.failed}", err=True)
         raise
     _report(target, tally)
+
+
+def _publish_together(
+    target: Target, options: _Options, bodies: Iterator[bytes], fields: _Fields
+) -> None:
+    """Publishes in one transaction; an error says what became of it."""
+    with TransactionalPublisher(target.endpoint, **options) as out, out.transaction():
+        for number, each in enumerate(bodies, start=1):
+            try:
+                out.publish(each, **fields)
+            except AckqError as error:
+                raise click.ClickException(
+                    f"Nothing was published, because of message {number}: {error}"
+                ) from error
+        count = out.uncommitted
+    if target.as_json:
+        print_json({"committed": count})
+    else:
+        click.echo(f"committed={count}")
+
+
+def _say_blocked(reason: str | None) -> None:
+    """P14: on stderr, so that a command that waits says why."""
+    click.echo(f"The broker takes no publishes: {reason}" if reason else "Going on.", err=True)
 
 
 def _report(target: Target, tally: Tally) -> None:

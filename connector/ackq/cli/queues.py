@@ -1,4 +1,4 @@
-"""`ackq queue`: declares, lists, shows, empties, deletes and peeks into queues (Q1, Q3-Q5)."""
+"""`ackq queue`: declares, lists, shows, empties, redrives, deletes and peeks (Q1, Q3-Q6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ackq.wire.columns import BROWSED
 
 @click.group(cls=Group)
 def queue() -> None:
-    """Declare, show, empty and delete queues, and peek into them."""
+    """Declare, show, empty, redrive and delete queues, and peek into them."""
 
 
 @queue.command()
@@ -26,12 +26,33 @@ def queue() -> None:
     show_default=True,
     help="What happens at the bound.",
 )
-@click.option("--message-ttl-ms", type=click.IntRange(0), default=0, help="Messages expire.")
-@click.option("--expires-ms", type=click.IntRange(0), default=0, help="The unused queue goes.")
-@click.option("--delivery-limit", type=click.IntRange(0), default=0, help="FAILED deliveries.")
-@click.option("--dead-letter-queue", default="", help="For rejected and over-limit messages.")
-@click.option("--redelivery-delay-ms", type=click.IntRange(0), default=0, help="First delay.")
-@click.option("--redelivery-delay-max-ms", type=click.IntRange(0), default=0, help="Largest one.")
+@click.option(
+    "--message-ttl-ms",
+    type=click.IntRange(0),
+    default=0,
+    help="Messages expire so long after publish, to the dead-letter queue if there is one.",
+)
+@click.option(
+    "--expires-ms", type=click.IntRange(0), default=0, help="The queue goes when unused so long."
+)
+@click.option(
+    "--delivery-limit",
+    type=click.IntRange(0),
+    default=0,
+    help="FAILED deliveries allowed, with --dead-letter-queue or --drop-on-limit.",
+)
+@click.option(
+    "--dead-letter-queue", default="", help="Takes rejected, expired and over-limit messages."
+)
+@click.option(
+    "--redelivery-delay-ms",
+    type=click.IntRange(0),
+    default=0,
+    help="A FAILED message waits so long at first, then twice as long each time.",
+)
+@click.option(
+    "--redelivery-delay-max-ms", type=click.IntRange(0), default=0, help="... and never longer."
+)
 @click.option("--drop-on-limit", is_flag=True, help="Drop at the limit, with no dead-letter queue.")
 @click.option("--passive", is_flag=True, help="Only check that the queue exists.")
 @connected
@@ -55,17 +76,32 @@ def list_queues(target: Target) -> None:
         print_json([as_dict(each) for each in found])
         return
     print_table(
-        ("QUEUE", "READY", "UNACKED", "STAGED", "BYTES", "OLDEST", "DURABLE", "SESSIONS"),
+        (
+            "QUEUE",
+            "READY",
+            "UNACKED",
+            "DELAYED",
+            "STAGED",
+            "BYTES",
+            "OLDEST",
+            "DURABLE",
+            "CONSUMERS",
+            "SESSIONS",
+            "DEAD LETTERS",
+        ),
         (
             (
                 each.queue,
                 each.ready,
                 each.unacked,
+                each.delayed,
                 each.staged,
                 each.payload_bytes,
                 age(each.oldest_age_ms),
                 each.properties.durable,
+                each.consumers,
                 list(each.sessions),
+                each.properties.dead_letter_queue or "-",
             )
             for each in found
         ),
@@ -112,6 +148,34 @@ def purge(target: Target, *, name: str) -> None:
         print_json({"queue": name, "purged": purged})
     else:
         click.echo(f"queue '{name}' purged: {purged} messages")
+
+
+@queue.command()
+@click.argument("name")
+@click.option("-n", "--count", type=click.IntRange(1), help="At most so many, from the head.")
+@click.option("--first-position", type=click.IntRange(1), help="From this position on.")
+@click.option("--last-position", type=click.IntRange(1), help="Up to this position.")
+@connected
+def redrive(
+    target: Target,
+    *,
+    name: str,
+    count: int | None,
+    first_position: int | None,
+    last_position: int | None,
+) -> None:
+    """Move the messages of the dead-letter queue NAME back to the queues they came from."""
+    with target.admin() as admin:
+        moved = admin.redrive(
+            name,
+            first_position=first_position or 0,
+            last_position=last_position or 0,
+            max_messages=count or 0,
+        )
+    if target.as_json:
+        print_json({"queue": name, **as_dict(moved)})
+    else:
+        click.echo(f"queue '{name}' redriven: messages={moved.messages} left={moved.left}")
 
 
 @queue.command()

@@ -1,4 +1,4 @@
-"""Administers a broker: exchanges, queues, bindings, browse, sessions. Rules Q1-Q5, S8."""
+"""Administers a broker: exchanges, queues, bindings, browse, sessions. Rules Q1-Q6, S8."""
 
 from __future__ import annotations
 
@@ -144,6 +144,38 @@ class Admin:
         return self._call(
             "AdminService/PurgeQueue", pb.PurgeQueueRequest(queue=name), pb.PurgeQueueResponse
         ).purged
+
+    def redrive(
+        self,
+        queue: str,
+        *,
+        first_position: int = 0,
+        last_position: int = 0,
+        max_messages: int = 0,
+    ) -> pb.RedriveResponse:
+        """Moves dead letters back to the queues they came from, in one record (Q6).
+
+        Args:
+            queue: The dead-letter queue.
+            first_position: 0: from the head.
+            last_position: 0: to the tail.
+            max_messages: Lowest positions first; 0: no limit.
+
+        Returns:
+            How many were moved, and how many of the range are left: their queue is gone, or they
+            never were dead-lettered.
+
+        Raises:
+            QueueNotFoundError: No such queue.
+            InvalidArgumentError: A position or number is out of its range.
+        """
+        request = pb.RedriveRequest(
+            queue=queue,
+            first_position=_uint64("first_position", first_position),
+            last_position=_uint64("last_position", last_position),
+            max_messages=_uint64("max_messages", max_messages),
+        )
+        return self._call("AdminService/Redrive", request, pb.RedriveResponse)
 
     def queues(self) -> list[pb.QueueInfo]:
         """All queues, by name."""
@@ -322,3 +354,11 @@ def _choice(choices: dict[str, T], name: str, value: str) -> T:
             f"'{name}' is '{value}'; it must be one of {', '.join(choices)}.", argument=name
         )
     return choices[value]
+
+
+def _uint64(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**64:
+        raise InvalidArgumentError(
+            f"'{name}' is {value!r}; it must be an int from 0 to {2**64 - 1}.", argument=name
+        )
+    return value

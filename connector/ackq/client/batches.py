@@ -54,14 +54,14 @@ def delivered(
         data: The frame's block.
         names: Columns of `columns.DELIVERED`.
     """
-    return _assemble(runs, data, schema(tuple(names)))
+    return assemble(runs, decode(runs, data), schema(tuple(names)))
 
 
 def browsed(
     runs: pb.DeliveryRuns, data: bytes | memoryview, names: Sequence[str]
 ) -> pa.RecordBatch:
     """The rows of a BrowseResponse; as `delivered`, with columns of `columns.BROWSED`."""
-    return _assemble(runs, data, schema(tuple(names), browse=True))
+    return assemble(runs, decode(runs, data), schema(tuple(names), browse=True))
 
 
 def stored(data: bytes | memoryview, names: Sequence[str]) -> pa.RecordBatch:
@@ -76,13 +76,19 @@ def last_tag(runs: pb.DeliveryRuns) -> int:
     return runs.first_tag[-1] + runs.rows[-1] - 1
 
 
-def _assemble(runs: pb.DeliveryRuns, data: bytes | memoryview, wanted: pa.Schema) -> pa.RecordBatch:
+def decode(runs: pb.DeliveryRuns, data: bytes | memoryview) -> block.Block:
+    """The block of a frame; raises MalformedBlockError when its rows are not those of the runs."""
     held = block.decode(data)
     rows = sum(runs.rows)
     if rows != held.header.rows:
         raise MalformedBlockError(
             f"The frame's runs announce {rows} rows and its block holds {held.header.rows}."
         )
+    return held
+
+
+def assemble(runs: pb.DeliveryRuns, held: block.Block, wanted: pa.Schema) -> pa.RecordBatch:
+    """The rows of a decoded frame; see `schema` for the columns."""
     return pa.RecordBatch.from_arrays(
         [
             _FROM_RUNS[field.name](runs) if field.name in _FROM_RUNS else _stored(held, field)

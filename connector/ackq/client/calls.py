@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.message import Message
 
 from ackq import limits
-from ackq.v1 import admin_pb2, messages_pb2, publishing_pb2, sessions_pb2
+from ackq.v1 import admin_pb2, consuming_pb2, messages_pb2, publishing_pb2, sessions_pb2
 from ackq.wire import frame
 
 T_co = TypeVar("T_co", covariant=True)
@@ -81,6 +81,18 @@ def stage(
         response_deserializer=publishing_pb2.StageResponse.FromString,
     )
     return cast("Answers[publishing_pb2.StageResponse]", call(requests))
+
+
+def consume(
+    channel: grpc.Channel, requests: Iterator[consuming_pb2.ConsumeRequest]
+) -> Answers[frame.Frame[consuming_pb2.ConsumeHeader]]:
+    """ConsumingService.Consume."""
+    call: Any = channel.stream_stream(
+        "/ackq.v1.ConsumingService/Consume",
+        request_serializer=consuming_pb2.ConsumeRequest.SerializeToString,
+        response_deserializer=frame.deserializer(consuming_pb2.ConsumeHeader),
+    )
+    return cast("Answers[frame.Frame[consuming_pb2.ConsumeHeader]]", call(requests))
 
 
 def hold(

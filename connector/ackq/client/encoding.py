@@ -36,6 +36,10 @@ _LAYOUTS = {
 }
 
 
+# The fields of a message that are plain text, in the order of `Row`.
+TEXTS = ("message_id", "correlation_id", "reply_to", "content_type")
+
+
 class Row(NamedTuple):
     """One message as given to `Publisher.publish`.
 
@@ -51,6 +55,7 @@ class Row(NamedTuple):
     headers: list[tuple[str, str]] | None
     published_at: datetime | None
     persistent: bool | None
+    ttl_ms: int | None = None
 
 
 def delivery_mode(*, persistent: bool) -> pb.DeliveryMode:
@@ -120,6 +125,20 @@ def check_published_at(published_at: datetime) -> None:
         raise InvalidArgumentError(
             "'published_at' has no time zone; without one it names no instant.",
             argument="published_at",
+        )
+
+
+def check_ttl(ttl_ms: int) -> None:
+    """Raises InvalidArgumentError for what is no time to live (Q3)."""
+    if isinstance(ttl_ms, bool) or not isinstance(ttl_ms, int):
+        raise InvalidArgumentError(
+            f"'ttl_ms' is a {type(ttl_ms).__name__}; it must be an int.", argument="ttl_ms"
+        )
+    if not 1 <= ttl_ms <= limits.MAX_TTL_MS:
+        raise InvalidArgumentError(
+            f"'ttl_ms' is {ttl_ms}; it must be 1 to {limits.MAX_TTL_MS} (a hundred years). Leave it"
+            " out for a message that does not expire.",
+            argument="ttl_ms",
         )
 
 

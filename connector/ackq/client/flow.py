@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
 
-from ackq import limits
 from ackq.client import encoding
-from ackq.client.outstanding import Destination, Frame, Outstanding, Part, Settled
+from ackq.client.drafts import Draft
+from ackq.client.outstanding import Destination, Frame, Outstanding, Settled
 from ackq.client.ranges import Range
 from ackq.client.receipts import Confirmation, MessageReceipt
+from ackq.client.requests import Action, Finish, Probe, Send, Wait
 from ackq.errors import InvalidArgumentError, UnroutableError
 
 # With frames in flight a draft may grow this many lingers long: their answers clock the next frame,
@@ -56,33 +55,6 @@ class Settings:
             raise InvalidArgumentError("'linger_ms' must not be negative.", argument="linger_ms")
 
 
-class Send(NamedTuple):
-    """Send these rows."""
-
-    part: Part
-    lowest_unanswered: int
-
-
-class Probe(NamedTuple):
-    """Ask about these numbers."""
-
-    numbers: Range
-    lowest_unanswered: int
-
-
-class Wait(NamedTuple):
-    """Do nothing until something happens, or until this time."""
-
-    until: float | None
-
-
-class Finish(NamedTuple):
-    """Half-close: everything is answered and nothing will follow."""
-
-
-Action = Send | Probe | Wait | Finish
-
-
 class Window:
     """Messages and bytes without an answer, and their bounds (P14)."""
 
@@ -113,44 +85,24 @@ class Window:
         assert self.messages >= 0 <= self.bytes, "a message leaves the window once"
 
 
-class Draft:
-    """Single messages with one destination, on their way to become a frame."""
+class ConfirmedDraft(Draft):
+    """A draft with a future for each message."""
 
     def __init__(self, destination: Destination, started_at: float) -> None:
-        self.destination = destination
-        self.started_at = started_at
-        self.urgent = destination.ack_immediately
-        self.payload_bytes = 0
-        self._rows: list[encoding.Row] = []
+        super().__init__(destination, started_at)
         self._futures: list[Future[Confirmation]] = []
 
-    def add(self, row: encoding.Row, payload_bytes: int, future: Future[Confirmation]) -> None:
-        """Puts a message last."""
-        self._rows.append(row)
+    def expect(self, row: encoding.Row, payload_bytes: int, future: Future[Confirmation]) -> None:
+        """Puts a message last, whose answer the future gets."""
+        self.add(row, payload_bytes)
         self._futures.append(future)
-        self.payload_bytes += payload_bytes
-
-    def takes(self, destination: Destination, payload_bytes: int) -> bool:
-        """Whether a message may join: the same destination, and room for it."""
-        return (
-            destination == self.destination
-            and self.payload_bytes + payload_bytes <= limits.FRAME_TARGET_BYTES
-        )
-
-    @property
-    def full(self) -> bool:
-        """Whether waiting for more is pointless."""
-        return (
-            len(self._rows) >= limits.FRAME_TARGET_ROWS
-            or self.payload_bytes >= limits.FRAME_TARGET_BYTES
-        )
 
     def frame(self, *, persistent: bool) -> Frame:
-        """The frame; its block is made when it is sent, by the thread that sends."""
+        """The frame."""
         return Frame(
             self.destination,
-            partial(encoding.encode_rows, self._rows, persistent=persistent),
-            len(self._rows),
+            self.content(persistent=persistent),
+            len(self),
             self.payload_bytes,
             MessageReceipt(self._futures),
         )
@@ -167,7 +119,7 @@ class Flow:
         self.opened = False
         self.blocked: str | None = None
         self.finishing = False
-        self._draft: Draft | None = None
+        self._draft: ConfirmedDraft | None = None
         self._probe_at: float | None = None
 
     # --- what the application does ---
@@ -188,8 +140,8 @@ class Flow:
             draft = None
         new = draft is None
         if draft is None:
-            draft = self._draft = Draft(destination, now)
-        draft.add(row, payload_bytes, future)
+            draft = self._draft = ConfirmedDraft(destination, now)
+        draft.expect(row, payload_bytes, future)
         if draft.full:
             self.close_draft()
             return True
@@ -229,8 +181,8 @@ class Flow:
             return Send(part, self.outstanding.lowest_unanswered)
         return self._probe(now) or Wait(self._wake_at())
 
-    def _draft_due_at(self, draft: Draft) -> float:
-        if draft.urgent or self.finishing:
+    def _draft_due_at(self, draft: ConfirmedDraft) -> float:
+        if draft.destination.ack_immediately or self.finishing:
             return draft.started_at
         lingers = _BUSY_LINGERS if self.outstanding.in_flight else 1
         return draft.started_at + lingers * self.settings.linger_s

@@ -20,15 +20,15 @@ import pyarrow as pa
 from ackq import limits
 from ackq.client import encoding
 from ackq.client.channels import channel
+from ackq.client.defaults import Bounds, Defaults
 from ackq.client.flow import Flow, Settings
 from ackq.client.futures import LightFuture
-from ackq.client.outstanding import Destination, Frame
+from ackq.client.outstanding import Frame
 from ackq.client.pump import Pump
 from ackq.client.receipts import BatchReceipt, Confirmation
 from ackq.client.security import Security
 from ackq.client.telling import OnBlocked, OnReturn
 from ackq.errors import AckqError
-from ackq.wire import block
 
 
 class Publisher:
@@ -100,14 +100,10 @@ class Publisher:
         channel(
             endpoint, security
         )  # a bad address or certificate is told here, not by the first future
-        encoding.check_exchange(exchange)
-        encoding.check_routing_key(routing_key)
-        encoding.check_flag("mandatory", mandatory)
-        encoding.check_flag("persistent", persistent)
+        self._defaults = Defaults(
+            exchange=exchange, routing_key=routing_key, mandatory=mandatory, persistent=persistent
+        )
         encoding.text_bytes("label", label)
-        self._destination = Destination(exchange, mandatory)
-        self._routing_key = routing_key
-        self._persistent = persistent
         settings = Settings(
             persistent=persistent,
             window_messages=window_messages,
@@ -116,9 +112,7 @@ class Publisher:
             ack_timeout_s=publish_ack_timeout_ms / 1000,
         )
         self._returns_fail = on_return is None
-        # A frame is admitted whole, so a batch is cut to the window as well (P14).
-        self._frame_rows = min(limits.FRAME_TARGET_ROWS, window_messages)
-        self._frame_bytes = min(limits.FRAME_TARGET_BYTES, window_bytes)
+        self._window = (window_messages, window_bytes)
         self._pump = Pump(
             endpoint,
             security,
@@ -133,7 +127,12 @@ class Publisher:
     @property
     def unconfirmed(self) -> int:
         """Messages without an answer."""
-        return self._pump.unconfirmed
+        return self._pump.pending
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the broker takes no publishes at the moment; None: it does (P14)."""
+        return self._pump.blocked
 
     def publish(
         self,
@@ -149,6 +148,7 @@ class Publisher:
         published_at: datetime | None = None,
         persistent: bool | None = None,
         mandatory: bool | None = None,
+        ttl_ms: int | None = None,
         ack_immediately: bool = False,
     ) -> Future[Confirmation]:
         """Publishes one message; waits while the window is full.
@@ -165,7 +165,9 @@ class Publisher:
             published_at: With a time zone; None: the broker's clock at receipt.
             persistent: Instead of the publisher's (P12).
             mandatory: Instead of the publisher's (P7).
-            ack_immediately: Ask for the answer as soon as the message is handled (P11).
+            ttl_ms: The message expires so many milliseconds after the broker got it (Q3).
+            ack_immediately: Ask for the answer as soon as the message is handled (P11); it does
+                not wait for others to share its frame either.
 
         Returns:
             A future with a `Confirmation`; or with NackError (in no queue; publish it again if you
@@ -177,38 +179,20 @@ class Publisher:
             MessageTooLargeError: The message is over the size limit.
             ClosedError: The publisher is closed, or ended because of an error.
         """
-        body = encoding.body_bytes(body)
-        key = self._routing_key if routing_key is None else routing_key
-        size = len(body) + encoding.check_routing_key(key)
-        for name, value in (
-            ("message_id", message_id),
-            ("correlation_id", correlation_id),
-            ("reply_to", reply_to),
-            ("content_type", content_type),
-        ):
-            if value is not None:
-                size += encoding.text_bytes(name, value)
-        pairs = None
-        if headers:
-            pairs, header_bytes = encoding.header_pairs(headers)
-            size += header_bytes
-        if published_at is not None:
-            encoding.check_published_at(published_at)
-        encoding.check_flag("persistent", persistent)
-        encoding.check_message_size(size, self._pump.max_message_bytes)
-        row = encoding.Row(
+        row, size = self._defaults.row(
             body,
-            key,
-            message_id,
-            correlation_id,
-            reply_to,
-            content_type,
-            pairs,
+            routing_key,
+            (message_id, correlation_id, reply_to, content_type),
+            headers,
             published_at,
-            persistent,
+            persistent=persistent,
+            ttl_ms=ttl_ms,
+            message_bytes=self._pump.max_message_bytes,
+        )
+        destination = self._defaults.destination(
+            exchange, mandatory=mandatory, ack_immediately=ack_immediately
         )
         future: Future[Confirmation] = LightFuture()
-        destination = self._to(exchange, mandatory=mandatory, ack_immediately=ack_immediately)
         self._pump.publish(destination, row, size, future)
         return future
 
@@ -241,36 +225,18 @@ class Publisher:
             ClosedError: The publisher is closed, or it ended meanwhile: then the first rows may
                 have been published.
         """
-        key = self._routing_key if routing_key is None else routing_key
-        encoding.check_routing_key(key)
-        chunks = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
-        ready = [encoding.publishable(chunk, routing_key=key) for chunk in chunks]
-        frames = [
-            part
-            for chunk in ready
-            for part in encoding.cut(
-                chunk,
-                target_bytes=self._frame_bytes,
-                target_rows=self._frame_rows,
-                max_message_bytes=self._pump.max_message_bytes,
-            )
-        ]
-        destination = self._to(exchange)
+        # A frame is admitted whole, so a batch is cut to the window as well (P14).
+        bounds = Bounds(*self._window, self._pump.max_message_bytes)
+        frames = self._defaults.frames(batch, routing_key, bounds)
+        destination = self._defaults.destination(exchange)
         future: Future[int] = LightFuture()
-        if not frames:
+        if not batch.num_rows:
             future.set_result(0)
             return future
         receipt = BatchReceipt(future, batch.num_rows, returns_fail=self._returns_fail)
-        for rows in frames:
-            content = block.encode(
-                rows,
-                routing_key="" if "routing_key" in rows.schema.names else key,
-                delivery_mode=encoding.delivery_mode(persistent=self._persistent),
-            )
+        for content, rows in frames:
             try:
-                self._pump.publish_frame(
-                    Frame(destination, content, rows.num_rows, len(content), receipt)
-                )
+                self._pump.publish_frame(Frame(destination, content, rows, len(content), receipt))
             except AckqError as error:
                 receipt.give_up(error)
                 raise
@@ -311,22 +277,6 @@ class Publisher:
             self._pump.abandon()
             self._pump.join()
 
-    def _to(
-        self, exchange: str | None, *, mandatory: bool | None = None, ack_immediately: bool = False
-    ) -> Destination:
-        usual = self._destination
-        if exchange is None and mandatory is None and ack_immediately is False:
-            return usual
-        if exchange is not None:
-            encoding.check_exchange(exchange)
-        encoding.check_flag("mandatory", mandatory)
-        encoding.check_flag("ack_immediately", ack_immediately)
-        return Destination(
-            usual.exchange if exchange is None else exchange,
-            usual.mandatory if mandatory is None else mandatory,
-            ack_immediately,
-        )
-
 
 def _forsaken(pump: Pump) -> None:
     """A publisher that nobody closed.
@@ -335,7 +285,7 @@ def _forsaken(pump: Pump) -> None:
     """
     if pump.inherited:
         return
-    unconfirmed = pump.unconfirmed
+    unconfirmed = pump.pending
     pump.abandon()
     if unconfirmed:
         warnings.warn(

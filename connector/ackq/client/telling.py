@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
+
+import pyarrow as pa
 
 from ackq.client import batches, rpc_errors
 from ackq.client.flow import Flow
@@ -20,6 +22,7 @@ from ackq.wire import columns, frame
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+Answer = frame.Frame[pb.PublishAnswer]
 
 OnReturn = Callable[[Returned], None]
 # The reason, or None when the broker takes publishes again.
@@ -30,14 +33,75 @@ _RETURNED_COLUMNS: Final = tuple(
 )
 
 
-class Teller:
-    """Applies answers to the flow and tells their meaning.
+class BlockedFlow(Protocol):
+    """What `Notices` need of a publisher's state."""
+
+    blocked: str | None
+
+    def on_blocked(self, reason: str) -> None:
+        """P14."""
+        ...
+
+    def on_unblocked(self) -> None:
+        """P14."""
+        ...
+
+    def on_cut(self) -> None:
+        """The stream is gone."""
+        ...
+
+
+class Notices:
+    """What is told in either mode: that the broker takes no publishes, and that it does again.
 
     Args:
         turn: The publisher's lock, notified when something changed.
         flow: The publisher's state, touched under the lock only.
-        on_return: Called with unroutable messages, before they are confirmed (P7).
         on_blocked: Called when the broker stops and goes on taking publishes (P14).
+    """
+
+    def __init__(
+        self, turn: threading.Condition, flow: BlockedFlow, on_blocked: OnBlocked | None
+    ) -> None:
+        self._turn = turn
+        self._state = flow
+        self._on_blocked = on_blocked
+
+    def blocked(self, answer: Answer) -> None:
+        """P14."""
+        reason = answer.header.blocked.reason
+        with self._turn:
+            self._state.on_blocked(reason)
+        _log.warning("The broker takes no publishes for now: %s", reason)
+        self._tell_blocked(reason)
+
+    def unblocked(self, _: Answer) -> None:
+        """P14."""
+        with self._turn:
+            self._state.on_unblocked()
+            self._turn.notify_all()
+        self._tell_blocked(None)
+
+    def cut(self) -> None:
+        """The stream is gone, and with it what it said about being blocked."""
+        with self._turn:
+            was_blocked = self._state.blocked is not None
+            self._state.on_cut()
+            self._turn.notify_all()
+        if was_blocked:
+            self._tell_blocked(None)
+
+    def _tell_blocked(self, reason: str | None) -> None:
+        if self._on_blocked is not None:
+            guarded(self._on_blocked, reason)
+
+
+class Teller(Notices):
+    """Applies answers to the flow and tells their meaning.
+
+    Args:
+        turn: As in Notices, like `flow` and `on_blocked`.
+        on_return: Called with unroutable messages, before they are confirmed (P7).
     """
 
     def __init__(
@@ -47,10 +111,9 @@ class Teller:
         on_return: OnReturn | None,
         on_blocked: OnBlocked | None,
     ) -> None:
-        self._turn = turn
+        super().__init__(turn, flow, on_blocked)
         self._flow = flow
         self._on_return = on_return
-        self._on_blocked = on_blocked
         self._first_error: AckqError | None = None
         self.told_below = 1  # the application knows the fate of every number below
 
@@ -59,7 +122,7 @@ class Teller:
         error, self._first_error = self._first_error, None
         return error
 
-    def confirmed(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
+    def confirmed(self, answer: Answer) -> None:
         """P2, P3."""
         confirm = answer.header.confirm
         with self._turn:
@@ -72,7 +135,7 @@ class Teller:
             each.frame.receipt.confirm(each.frame.first, each.numbers, returned)
         self._told(told_below)
 
-    def nacked(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
+    def nacked(self, answer: Answer) -> None:
         """P8."""
         nack = answer.header.nack
         error = rpc_errors.from_detail(nack.reason)
@@ -85,11 +148,10 @@ class Teller:
             each.frame.receipt.fail(each.frame.first, each.numbers, error)
         self._told(told_below)
 
-    def returned(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
+    def returned(self, answer: Answer) -> None:
         """P7: before the confirm of the same numbers."""
         numbers = list(answer.header.returned.numbers)
-        detail = answer.header.returned.reason
-        reason = UnroutableError(detail.message, **dict(detail.fields))
+        reason = unroutable(answer)
         with self._turn:
             news = self._flow.on_return(numbers, reason)
             if news and self._on_return is None:
@@ -97,35 +159,11 @@ class Teller:
                 self._first_error = self._first_error or reason
         if not news or self._on_return is None:
             return
-        messages = batches.stored(answer.block, _RETURNED_COLUMNS)
+        messages = returned_messages(answer)
         if len(news) < len(numbers):
             row_of = {number: row for row, number in enumerate(numbers)}
             messages = messages.take([row_of[number] for number in news])
-        _guarded(self._on_return, Returned(tuple(news), reason, messages))
-
-    def blocked(self, answer: frame.Frame[pb.PublishAnswer]) -> None:
-        """P14."""
-        reason = answer.header.blocked.reason
-        with self._turn:
-            self._flow.on_blocked(reason)
-        _log.warning("The broker takes no publishes for now: %s", reason)
-        self._tell_blocked(reason)
-
-    def unblocked(self, _: frame.Frame[pb.PublishAnswer]) -> None:
-        """P14."""
-        with self._turn:
-            self._flow.on_unblocked()
-            self._turn.notify_all()
-        self._tell_blocked(None)
-
-    def cut(self) -> None:
-        """The stream is gone, and with it what it said about being blocked."""
-        with self._turn:
-            was_blocked = self._flow.blocked is not None
-            self._flow.on_cut()
-            self._turn.notify_all()
-        if was_blocked:
-            self._tell_blocked(None)
+        guarded(self._on_return, Returned(tuple(news), reason, messages))
 
     def failed(self, error: AckqError) -> None:
         """The publisher is dead: what was never sent has not happened; of the rest nobody knows.
@@ -158,12 +196,19 @@ class Teller:
             self.told_below = below
             self._turn.notify_all()
 
-    def _tell_blocked(self, reason: str | None) -> None:
-        if self._on_blocked is not None:
-            _guarded(self._on_blocked, reason)
+
+def unroutable(answer: Answer) -> UnroutableError:
+    """Why messages were returned (P7)."""
+    detail = answer.header.returned.reason
+    return UnroutableError(detail.message, **dict(detail.fields))
 
 
-def _guarded(callback: Callable[[T], None], argument: T) -> None:
+def returned_messages(answer: Answer) -> pa.RecordBatch:
+    """The messages of a return (P7)."""
+    return batches.stored(answer.block, _RETURNED_COLUMNS)
+
+
+def guarded(callback: Callable[[T], None], argument: T) -> None:
     """Runs an application's callback.
 
     As with futures, its exception is logged and stops nothing, `sys.exit()` included.

@@ -120,6 +120,26 @@ class PurgeQueueResponse(_message.Message):
     purged: int
     def __init__(self, purged: _Optional[int] = ...) -> None: ...
 
+class RedriveRequest(_message.Message):
+    __slots__ = ("queue", "first_position", "last_position", "max_messages")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    LAST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    first_position: int
+    last_position: int
+    max_messages: int
+    def __init__(self, queue: _Optional[str] = ..., first_position: _Optional[int] = ..., last_position: _Optional[int] = ..., max_messages: _Optional[int] = ...) -> None: ...
+
+class RedriveResponse(_message.Message):
+    __slots__ = ("messages", "left")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    messages: int
+    left: int
+    def __init__(self, messages: _Optional[int] = ..., left: _Optional[int] = ...) -> None: ...
+
 class ListQueuesRequest(_message.Message):
     __slots__ = ("queue",)
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -133,7 +153,7 @@ class ListQueuesResponse(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[_Union[QueueInfo, _Mapping]]] = ...) -> None: ...
 
 class QueueInfo(_message.Message):
-    __slots__ = ("queue", "queue_id", "properties", "ready", "unacked", "staged", "payload_bytes", "oldest_age_ms", "sessions", "published", "accepted")
+    __slots__ = ("queue", "queue_id", "properties", "ready", "unacked", "staged", "payload_bytes", "oldest_age_ms", "sessions", "published", "accepted", "delayed", "expired", "dead_lettered", "dropped", "consumers")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +165,11 @@ class QueueInfo(_message.Message):
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     queue: str
     queue_id: int
     properties: QueueProperties
@@ -156,7 +181,12 @@ class QueueInfo(_message.Message):
     sessions: _containers.RepeatedScalarFieldContainer[str]
     published: int
     accepted: int
-    def __init__(self, queue: _Optional[str] = ..., queue_id: _Optional[int] = ..., properties: _Optional[_Union[QueueProperties, _Mapping]] = ..., ready: _Optional[int] = ..., unacked: _Optional[int] = ..., staged: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., sessions: _Optional[_Iterable[str]] = ..., published: _Optional[int] = ..., accepted: _Optional[int] = ...) -> None: ...
+    delayed: int
+    expired: int
+    dead_lettered: int
+    dropped: int
+    consumers: int
+    def __init__(self, queue: _Optional[str] = ..., queue_id: _Optional[int] = ..., properties: _Optional[_Union[QueueProperties, _Mapping]] = ..., ready: _Optional[int] = ..., unacked: _Optional[int] = ..., staged: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., sessions: _Optional[_Iterable[str]] = ..., published: _Optional[int] = ..., accepted: _Optional[int] = ..., delayed: _Optional[int] = ..., expired: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., dropped: _Optional[int] = ..., consumers: _Optional[int] = ...) -> None: ...
 
 class DeclareExchangeRequest(_message.Message):
     __slots__ = ("exchange", "type", "durable")

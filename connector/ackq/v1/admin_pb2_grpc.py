@@ -55,6 +55,11 @@ class AdminServiceStub(object):
                 request_serializer=ackq_dot_v1_dot_admin__pb2.PurgeQueueRequest.SerializeToString,
                 response_deserializer=ackq_dot_v1_dot_admin__pb2.PurgeQueueResponse.FromString,
                 _registered_method=True)
+        self.Redrive = channel.unary_unary(
+                '/ackq.v1.AdminService/Redrive',
+                request_serializer=ackq_dot_v1_dot_admin__pb2.RedriveRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_admin__pb2.RedriveResponse.FromString,
+                _registered_method=True)
         self.ListQueues = channel.unary_unary(
                 '/ackq.v1.AdminService/ListQueues',
                 request_serializer=ackq_dot_v1_dot_admin__pb2.ListQueuesRequest.SerializeToString,
@@ -124,6 +129,13 @@ class AdminServiceServicer(object):
 
     def PurgeQueue(self, request, context):
         """Removes the ready messages of a queue (Q4).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Redrive(self, request, context):
+        """Moves dead letters back to the queues they came from (Q6).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,6 +219,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.PurgeQueue,
                     request_deserializer=ackq_dot_v1_dot_admin__pb2.PurgeQueueRequest.FromString,
                     response_serializer=ackq_dot_v1_dot_admin__pb2.PurgeQueueResponse.SerializeToString,
+            ),
+            'Redrive': grpc.unary_unary_rpc_method_handler(
+                    servicer.Redrive,
+                    request_deserializer=ackq_dot_v1_dot_admin__pb2.RedriveRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_admin__pb2.RedriveResponse.SerializeToString,
             ),
             'ListQueues': grpc.unary_unary_rpc_method_handler(
                     servicer.ListQueues,
@@ -358,6 +375,33 @@ class AdminService(object):
             '/ackq.v1.AdminService/PurgeQueue',
             ackq_dot_v1_dot_admin__pb2.PurgeQueueRequest.SerializeToString,
             ackq_dot_v1_dot_admin__pb2.PurgeQueueResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Redrive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.AdminService/Redrive',
+            ackq_dot_v1_dot_admin__pb2.RedriveRequest.SerializeToString,
+            ackq_dot_v1_dot_admin__pb2.RedriveResponse.FromString,
             options,
             channel_credentials,
             insecure,

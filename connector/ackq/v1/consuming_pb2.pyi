@@ -72,20 +72,24 @@ class Unsubscribe(_message.Message):
     def __init__(self, consumer: _Optional[str] = ...) -> None: ...
 
 class Settle(_message.Message):
-    __slots__ = ("delivery_tag", "multiple", "outcome", "reason", "delay_ms", "number")
+    __slots__ = ("delivery_tag", "multiple", "outcome", "reason", "delay_ms", "number", "first_tag", "rows")
     DELIVERY_TAG_FIELD_NUMBER: _ClassVar[int]
     MULTIPLE_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TAG_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     delivery_tag: int
     multiple: bool
     outcome: Outcome
     reason: str
     delay_ms: int
     number: int
-    def __init__(self, delivery_tag: _Optional[int] = ..., multiple: bool = ..., outcome: _Optional[_Union[Outcome, str]] = ..., reason: _Optional[str] = ..., delay_ms: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+    first_tag: _containers.RepeatedScalarFieldContainer[int]
+    rows: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, delivery_tag: _Optional[int] = ..., multiple: bool = ..., outcome: _Optional[_Union[Outcome, str]] = ..., reason: _Optional[str] = ..., delay_ms: _Optional[int] = ..., number: _Optional[int] = ..., first_tag: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TransportAck(_message.Message):
     __slots__ = ("delivery_tag",)
@@ -142,12 +146,16 @@ class ConsumeHeader(_message.Message):
     def __init__(self, opened: _Optional[_Union[ChannelOpened, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., settled: _Optional[_Union[Settled, _Mapping]] = ..., get_empty: _Optional[_Union[GetEmpty, _Mapping]] = ..., cancelled: _Optional[_Union[ConsumerCancelled, _Mapping]] = ..., heartbeat: _Optional[_Union[ChannelHeartbeat, _Mapping]] = ...) -> None: ...
 
 class ChannelOpened(_message.Message):
-    __slots__ = ("outcomes", "heartbeat_ms")
+    __slots__ = ("outcomes", "heartbeat_ms", "resumed", "settle_runs")
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    SETTLE_RUNS_FIELD_NUMBER: _ClassVar[int]
     outcomes: _containers.RepeatedScalarFieldContainer[Outcome]
     heartbeat_ms: int
-    def __init__(self, outcomes: _Optional[_Iterable[_Union[Outcome, str]]] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
+    resumed: bool
+    settle_runs: bool
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[Outcome, str]]] = ..., heartbeat_ms: _Optional[int] = ..., resumed: bool = ..., settle_runs: bool = ...) -> None: ...
 
 class Delivery(_message.Message):
     __slots__ = ("consumer", "runs", "get_number")

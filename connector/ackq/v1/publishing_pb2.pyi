@@ -56,20 +56,22 @@ class PublishOpen(_message.Message):
     def __init__(self, publisher_id: _Optional[bytes] = ..., mode: _Optional[_Union[PublishMode, str]] = ..., resume: bool = ..., window_messages: _Optional[int] = ..., label: _Optional[str] = ...) -> None: ...
 
 class PublishData(_message.Message):
-    __slots__ = ("first_number", "rows", "exchange", "mandatory", "ack_immediately", "messages")
+    __slots__ = ("first_number", "rows", "exchange", "mandatory", "ack_immediately", "messages", "transaction_id")
     FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     MANDATORY_FIELD_NUMBER: _ClassVar[int]
     ACK_IMMEDIATELY_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     first_number: int
     rows: int
     exchange: str
     mandatory: bool
     ack_immediately: bool
     messages: _containers.RepeatedCompositeFieldContainer[_messages_pb2.Message]
-    def __init__(self, first_number: _Optional[int] = ..., rows: _Optional[int] = ..., exchange: _Optional[str] = ..., mandatory: bool = ..., ack_immediately: bool = ..., messages: _Optional[_Iterable[_Union[_messages_pb2.Message, _Mapping]]] = ...) -> None: ...
+    transaction_id: bytes
+    def __init__(self, first_number: _Optional[int] = ..., rows: _Optional[int] = ..., exchange: _Optional[str] = ..., mandatory: bool = ..., ack_immediately: bool = ..., messages: _Optional[_Iterable[_Union[_messages_pb2.Message, _Mapping]]] = ..., transaction_id: _Optional[bytes] = ...) -> None: ...
 
 class PublishProbe(_message.Message):
     __slots__ = ("first_number", "last_number")
@@ -80,10 +82,16 @@ class PublishProbe(_message.Message):
     def __init__(self, first_number: _Optional[int] = ..., last_number: _Optional[int] = ...) -> None: ...
 
 class PublishTransaction(_message.Message):
-    __slots__ = ("transaction_id",)
+    __slots__ = ("transaction_id", "messages", "reason", "repeated")
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    REPEATED_FIELD_NUMBER: _ClassVar[int]
     transaction_id: bytes
-    def __init__(self, transaction_id: _Optional[bytes] = ...) -> None: ...
+    messages: int
+    reason: _messages_pb2.ErrorDetail
+    repeated: bool
+    def __init__(self, transaction_id: _Optional[bytes] = ..., messages: _Optional[int] = ..., reason: _Optional[_Union[_messages_pb2.ErrorDetail, _Mapping]] = ..., repeated: bool = ...) -> None: ...
 
 class PublishResponse(_message.Message):
     __slots__ = ("header", "block")

@@ -62,9 +62,13 @@ class PublishingServiceServicer(object):
     """
 
     def Publish(self, request_iterator, context):
-        """A publisher's stream. The first request opens it; each later one carries a data frame or a probe.
-        The server answers every publish exactly once, by confirm or nack (P3). When the client half-closes, the server
-        answers what is unanswered and ends the stream.
+        """A publisher's stream. The first request opens it in one mode, which the publisher keeps: asking for the other, on
+        this stream, a later one or after a broker restart, ends the stream with `wrong_mode`, FAILED_PRECONDITION (P1).
+        Confirm mode: each later request carries a data frame or a probe. The server answers every publish exactly once, by
+        confirm or nack (P3). When the client half-closes, the server answers what is unanswered and ends the stream.
+        Transaction mode: each later request carries a data frame, a commit or a rollback. Publishes have no answers of their
+        own, but for returns; every commit and rollback has one. What is not committed when the stream ends, in whatever
+        way, is rolled back (P13).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

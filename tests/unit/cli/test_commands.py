@@ -90,6 +90,11 @@ def test_queue_list_and_show_have_stable_keys(run, orders):
         "sessions",
         "published",
         "accepted",
+        "delayed",
+        "expired",
+        "dead_lettered",
+        "dropped",
+        "consumers",
     }
     assert shown["properties"]["overflow"] == "reject-publish"
     assert shown["ready"] == 0
@@ -138,6 +143,31 @@ def test_publish_file_with_headers(run, orders, admin, tmp_path):
             "persistent": False,
         }
     ]
+
+
+def test_publish_with_a_ttl(run, orders, admin):
+    """Q3: a message that expires if nobody consumes it."""
+    run("publish", orders, "hello", "--ttl-ms", "60000")
+    (batch,) = admin.browse(orders, columns=["expires_at"])
+    assert batch.column(0).null_count == 0
+    assert run("publish", orders, "hello", "--ttl-ms", "0").exit_code == 2
+
+
+def test_publish_in_a_transaction(run, orders, admin):
+    """P13: the lines of stdin together, or none of them."""
+    assert run("publish", orders, "--transaction", input="a\nb\n").stdout == "committed=2\n"
+    assert read(run("publish", orders, "c", "--transaction", "--json")) == {"committed": 1}
+    admin.declare_queue(f"{orders}-small", max_length=1)
+    refused = run("publish", f"{orders}-small", "--transaction", input="a\nb\n")
+    assert refused.exit_code == 1
+    assert "is full" in refused.stderr
+    assert admin.queue(f"{orders}-small").ready == 0
+    nobody = run("publish", "no-such-queue", "a", "--transaction")
+    assert nobody.exit_code == 1
+    assert "is committed, but 1 of its 1 messages are in no queue" in nobody.stderr
+    too_large = run("publish", orders, "--transaction", input="a\n" + "x" * (65 << 20))
+    assert "Nothing was published, because of message 2" in too_large.stderr
+    assert admin.queue(orders).ready == 3
 
 
 def test_publish_that_nobody_wants_fails(run):
@@ -196,6 +226,10 @@ def test_interrupted_publish_says_how_far_it_came(run, orders, monkeypatch):
         (("queue", "declare", "q", "--max-length", "-1"), "--max-length"),
         (("queue", "declare", "q", "--overflow", "explode"), "drop-head"),
         (("queue", "vanish"), "No such command"),
+        (("queue", "redrive", "q", "--count", "0"), "--count"),
+        (("consume", "q", "--reason", "late"), "--reason goes with"),
+        (("consume", "q", "--outcome", "failed"), "give --count as well"),
+        (("consume", "q", "--outcome", "lost"), "rejected"),
     ],
 )
 def test_usage_errors_exit_with_2(run, arguments, expected):

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import grpc
 
@@ -17,6 +18,8 @@ from ackq import errors
 from ackq.v1 import (
     admin_pb2,
     admin_pb2_grpc,
+    consuming_pb2,
+    consuming_pb2_grpc,
     messages_pb2,
     publishing_pb2,
     publishing_pb2_grpc,
@@ -90,8 +93,25 @@ def confirm_all(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[o
             yield confirm(last_number(request))
 
 
+def commit_all(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[object]:
+    """The well-behaved broker in transaction mode."""
+    for request in requests:
+        if request.header.HasField("open"):
+            yield opened()
+        elif request.header.HasField("commit"):
+            yield answer(transaction=request.header.commit)
+        elif request.header.HasField("rollback"):
+            yield answer(transaction=request.header.rollback)
+
+
+def _well_behaved(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[object]:
+    first = next(requests)
+    transactional = first.header.open.mode == publishing_pb2.PUBLISH_MODE_TRANSACTION
+    return (commit_all if transactional else confirm_all)(chain((first,), requests))
+
+
 class Publishing(publishing_pb2_grpc.PublishingServiceServicer):
-    """Streams follow `scripts` in turn, then `confirm_all`; `streams` holds what each was sent."""
+    """Streams follow `scripts` in turn, then behave well; `streams` holds what each was sent."""
 
     def __init__(self) -> None:
         self.scripts: deque[Script] = deque()
@@ -106,7 +126,7 @@ class Publishing(publishing_pb2_grpc.PublishingServiceServicer):
     def Publish(self, request_iterator, context):
         received: list[publishing_pb2.PublishRequest] = []
         self.streams.append(received)
-        script = self.scripts.popleft() if self.scripts else confirm_all
+        script = self.scripts.popleft() if self.scripts else _well_behaved
         yield from _play(script, _recorded(request_iterator, received), context)
 
     def Stage(self, request_iterator, context):
@@ -140,6 +160,28 @@ def store_all(requests: Iterator[publishing_pb2.StageRequest]) -> Iterator[objec
             yield publishing_pb2.StageResponse(
                 sealed=publishing_pb2.StageSealed(rows=seal.rows, payload_bytes=seal.payload_bytes)
             )
+
+
+class Consuming(consuming_pb2_grpc.ConsumingServiceServicer):
+    """Streams follow `scripts` in turn, then `keep_open`; `streams` holds what each was sent."""
+
+    def __init__(self) -> None:
+        self.scripts: deque[Callable[[Iterator[object]], Iterator[object]]] = deque()
+        self.streams: list[list[consuming_pb2.ConsumeRequest]] = []
+
+    def Consume(self, request_iterator, context):
+        received: list[consuming_pb2.ConsumeRequest] = []
+        self.streams.append(received)
+        script = self.scripts.popleft() if self.scripts else keep_open
+        yield from _play(script, _recorded(request_iterator, received), context)
+
+
+def keep_open(requests: Iterator[consuming_pb2.ConsumeRequest]) -> Iterator[object]:
+    """A channel on which nothing comes, until the client half-closes."""
+    for request in requests:
+        if request.HasField("open"):
+            opened = consuming_pb2.ChannelOpened(outcomes=[1, 2, 3, 4])
+            yield consuming_pb2.ConsumeResponse(header=consuming_pb2.ConsumeHeader(opened=opened))
 
 
 class Sessions(sessions_pb2_grpc.SessionsServiceServicer):
@@ -204,9 +246,10 @@ class Administration(admin_pb2_grpc.AdminServiceServicer):
 
 
 class FakeBroker:
-    """A server with the three scripted services, on a free port unless one is given."""
+    """A server with the scripted services, on a free port unless one is given."""
 
     def __init__(self, port: int = 0) -> None:
+        self.consuming = Consuming()
         self.publishing = Publishing()
         self.sessions = Sessions()
         self.admin = Administration()
@@ -214,6 +257,7 @@ class FakeBroker:
             ThreadPoolExecutor(16),
             options=[("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)],
         )
+        consuming_pb2_grpc.add_ConsumingServiceServicer_to_server(self.consuming, self._server)
         publishing_pb2_grpc.add_PublishingServiceServicer_to_server(self.publishing, self._server)
         sessions_pb2_grpc.add_SessionsServiceServicer_to_server(self.sessions, self._server)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(self.admin, self._server)

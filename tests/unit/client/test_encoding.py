@@ -44,6 +44,7 @@ def test_rows_with_all_fields():
         headers=[("h", "v")],
         published_at=NOON,
         persistent=True,
+        ttl_ms=5000,
     )
     _, held = block.decode(encoding.encode_rows([first, row()], persistent=True), validate=True)
     assert held.to_pylist() == [

@@ -1,5 +1,6 @@
 """What a publisher decides, without threads or a broker: rules P2, P3, P9, P10, P14."""
 
+import time
 from concurrent.futures import Future
 
 import pytest
@@ -276,7 +277,7 @@ def test_frame_answered_on_its_way_out_is_not_sent():
     again = flow.next_action(0.0)
     assert sent(again) == (1, 2)
     flow.on_confirm(1, 2, multiple=True)
-    assert requests.data(again) == b""
+    assert requests.encoded(again) == b""
 
 
 def test_frame_answered_while_it_is_encoded_frees_its_rows():
@@ -292,6 +293,44 @@ def test_frame_answered_while_it_is_encoded_frees_its_rows():
     part = outstanding.next_part(0.0)
     assert late.block(part.numbers) == b"block"
     assert late.content == b""
+
+
+class Silent:
+    """A receipt that tells nobody."""
+
+    def confirm(self, *_):
+        pass
+
+    def fail(self, *_):
+        pass
+
+
+def seconds_each(messages, rows):
+    """Per message, when every other one is confirmed alone before the rest is by one confirm."""
+    outstanding = Outstanding()
+    for _ in range(messages // rows):
+        outstanding.add(Frame(ORDERS, b"block", rows, rows, Silent()))
+    while outstanding.next_part(0.0) is not None:
+        pass
+    assert outstanding.overdue(-1.0) is None
+    started = time.perf_counter()
+    for number in range(2, messages + 1, 2):
+        outstanding.settle(number, number)
+    assert outstanding.overdue(0.0) == (1, messages)
+    outstanding.settle(1, messages)
+    taken = time.perf_counter() - started
+    assert not outstanding
+    return taken / messages
+
+
+@pytest.mark.parametrize(("messages", "rows"), [(200_000, 1), (1_000_000, 10_000)])
+def test_an_answer_costs_the_same_at_any_depth(messages, rows):
+    """P9: O(1) a message with a million unconfirmed, however the confirms are shaped.
+
+    One list of all gaps, which each such confirm has to open, makes it a hundred times as much.
+    """
+    few = min(seconds_each(10_000, rows) for _ in range(5))
+    assert seconds_each(messages, rows) < 10 * few
 
 
 STEP = st.one_of(

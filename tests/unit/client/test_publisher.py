@@ -304,7 +304,7 @@ def test_message_larger_than_the_window_still_goes(broker):
 
 
 def test_blocked_broker_is_told_and_respected(broker):
-    """P14: nothing is sent between Blocked and Unblocked, and no probe either."""
+    """P14: told by callback and property; nothing is sent meanwhile, and no probe either."""
     told = []
     blocked = threading.Event()
     release = threading.Event()
@@ -325,14 +325,17 @@ def test_blocked_broker_is_told_and_respected(broker):
 
     broker.publishing.scripts.append(script)
     with publisher(broker, on_blocked=on_blocked, publish_ack_timeout_ms=20) as out:
+        assert out.blocked is None
         out.publish(b"a")
         assert blocked.wait(SOON_S)
+        assert out.blocked == "disk 99 % full"
         future = out.publish(b"b")
         with pytest.raises(errors.BrokerUnavailableError, match="disk 99 % full"):
             out.flush(0.1)
         assert len(broker.publishing.streams[0]) == 2
         release.set()
         assert future.result(SOON_S) == Confirmation(2)
+        assert out.blocked is None
     assert told == ["disk 99 % full", None]
 
 

@@ -189,6 +189,10 @@ def test_batch_keeps_its_place_among_single_messages(broker):
         ({"body": b"", "mandatory": "yes"}, "'mandatory' is a str"),
         ({"body": b"", "ack_immediately": 1}, "'ack_immediately' is a int"),
         ({"body": b"", "published_at": "now"}, "'published_at' is a str"),
+        ({"body": b"", "ttl_ms": "1 s"}, "'ttl_ms' is a str"),
+        ({"body": b"", "ttl_ms": True}, "'ttl_ms' is a bool"),
+        ({"body": b"", "ttl_ms": 0}, "'ttl_ms' is 0; it must be 1 to"),
+        ({"body": b"", "ttl_ms": 1 << 62}, "a hundred years"),
         ({"body": b"", "published_at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001
     ],
 )

@@ -11,6 +11,7 @@ from ackq.client import (
     Publisher,
     Session,
     StageWriter,
+    TransactionalPublisher,
     close_channels,
     commit_batch,
     holder,
@@ -88,6 +89,60 @@ def test_idle_publisher_survives_a_restart(broker, admin):
         broker.restart()
         assert out.publish(b"after").result(SOON_S).number == 2
     assert bodies(admin) == [b"before", b"after"]
+
+
+def test_killed_broker_commits_all_or_nothing(broker, admin):
+    """P13: SIGKILL among transactions: what raised is run again, and each is there once, whole."""
+    with TransactionalPublisher(broker.endpoint, routing_key="orders") as out:
+        for at in range(60):
+            if at % 20 == 10:
+                out.publish_batch(pa.table({"body": [bytes(1000)] * 2000}))  # on its way
+                broker.kill()
+                broker.restart()
+                out.rollback()
+            if at % 20 == 15:
+                killer = threading.Thread(target=lambda: (broker.kill(), broker.restart()))
+                killer.start()
+            while True:
+                try:
+                    with out.transaction():
+                        out.publish(f"{at}-a")
+                        out.publish(f"{at}-b")
+                    break
+                except errors.TransactionRolledBackError:
+                    continue
+            if at % 20 == 15:
+                killer.join()
+    assert bodies(admin) == [b"%d-%c" % (at, part) for at in range(60) for part in b"ab"]
+    assert admin.queue("orders").staged == 0
+
+
+def test_transactions_of_any_size(broker, admin):
+    """P13: far over what the broker holds in memory, and over several frames."""
+    table = pa.table({"body": [b"%d" % at for at in range(50_000)]})
+    with TransactionalPublisher(broker.endpoint, routing_key="orders") as out:
+        with out.transaction():
+            assert out.publish_batch(table) == 50_000
+        out.publish_batch(table)
+        out.rollback()
+        with out.transaction():
+            out.publish("last")
+    assert bodies(admin) == [b"%d" % at for at in range(50_000)] + [b"last"]
+
+
+def test_delivery_mode_and_ttl_of_a_message(broker, admin):
+    """P12, Q3: each message may differ from its publisher, in either mode."""
+    with Publisher(broker.endpoint, routing_key="orders", persistent=False) as out:
+        out.publish("kept", persistent=True, ttl_ms=3_600_000)
+        out.publish("lost")
+    with TransactionalPublisher(broker.endpoint, routing_key="orders") as out, out.transaction():
+        out.publish("kept too")
+        out.publish("lost too", persistent=False, ttl_ms=3_600_000)
+    (batch,) = admin.browse("orders", columns=["body", "persistent", "expires_at"])
+    found = [(row["persistent"], row["expires_at"] is not None) for row in batch.to_pylist()]
+    assert found == [(True, True), (False, False), (True, False), (False, True)]
+    broker.restart()
+    assert bodies(admin) == [b"kept", b"kept too"]
 
 
 def test_full_queue_nacks_with_the_reason(broker, admin):

@@ -50,6 +50,8 @@ class Harness:
             self.core.apply(self.core.sequence + 1, record)
             self.mirror.apply(self.mirror.sequence + 1, decoded)
         assert self.mirror.snapshot() == self.core.snapshot()
+        for queue in self.core._state.queues.values():
+            queue.check()
         return decision
 
     def do(self, command: c.Command) -> Any:
@@ -87,8 +89,9 @@ class Harness:
         persistent: bool = True,
         row_bytes: int = 10,
         lowest: int = 1,
+        ttls_ms: Iterable[int] = (),
     ) -> c.Publish:
-        """A publish of one row for each key."""
+        """A publish of one row for each key; each row has its TTL, 0 for none."""
         keys = list(keys)
         if numbers is None:
             numbers = range(self.number, self.number + len(keys))
@@ -103,6 +106,17 @@ class Harness:
             rows=len(keys),
             payload_bytes=row_bytes * len(keys),
             persistent=persistent,
+            expiries=self.expiries(list(ttls_ms)),
+        )
+
+    def expiries(self, ttls_ms: list[int]) -> tuple[c.Expiry, ...]:
+        """When rows with these TTLs expire, from now on; 0 for never."""
+        return tuple(
+            c.Expiry(
+                self.now_us + 1000 * ttl,
+                BitMap(row for row, other in enumerate(ttls_ms) if other == ttl),
+            )
+            for ttl in sorted(set(ttls_ms) - {0})
         )
 
     def send(self, command: c.Publish) -> c.Published:
@@ -170,6 +184,50 @@ class Harness:
         )
         reply = self.do(command)
         return Reader(self, replace(command, session=reply.session), reply)
+
+    # --- channels ---
+
+    def deliver(
+        self, channel: str, queue: str, count: int = 1_000, **options: Any
+    ) -> list[tuple[int, str, int]]:
+        """(tag, label, delivery count) of what a channel is given."""
+        delivery = self.do(c.Deliver(channel.encode(), queue, count, **options))
+        rows = self.rows(delivery.pieces)
+        assert delivery.messages == len(rows)
+        if options.get("no_ack"):
+            self.core.unpin(delivery.pieces)
+        return rows
+
+    def settle(self, channel: str, outcome: c.Outcome, *tags: int, **options: Any) -> c.Settlement:
+        """Settles tags of a channel."""
+        settlement: c.Settlement = self.do(
+            c.Settle(channel.encode(), outcome, BitMap64(tags), **options)
+        )
+        return settlement
+
+    def wait(self, seconds: float) -> c.Ticked:
+        """Time passes, and what is due happens."""
+        self.now_us += int(seconds * SECOND_US)
+        ticked: c.Ticked = self.do(c.Tick())
+        assert self.core.next_due_us() == 0 or self.core.next_due_us() > self.now_us
+        return ticked
+
+    def rows(self, pieces: Iterable[c.Piece]) -> list[tuple[int, str, int]]:
+        """(tag, label, delivery count) of the rows of pieces."""
+        found = []
+        for piece in pieces:
+            runs = [
+                (run.first_tag + row, run.delivery_count)
+                for run in piece.runs
+                for row in range(run.rows)
+            ]
+            labels = self.read([piece])
+            found += [(tag, x, n) for (tag, n), x in zip(runs, labels, strict=True)]
+        return found
+
+    def info(self, queue: str) -> c.QueueInfo:
+        """A queue as an operator sees it."""
+        return self.core.queues(queue)[0]
 
     def read(self, pieces: list[c.Piece]) -> list[str]:
         """The labels of the rows of pieces, in order."""

@@ -1,6 +1,7 @@
-"""The core against a model of plain lists: publishes, leases, stages, restarts in any order.
+"""The core against a model of plain lists: every command in any order, with restarts in between.
 
-I2 to I4, S1, S2, S4, S5, S7, K3, P10, Q7; the harness compares a second core at each step as well.
+I2 to I4, S1, S2, S4, S5, S7, K3, P10, C1-C7, C10, C12-C14, Q3, Q4, Q6, Q7; the harness compares a
+second core at each step as well.
 """
 
 from __future__ import annotations
@@ -13,25 +14,40 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
+from ackq_broker.core.commands import Outcome
 from tests.unit.core.harness import PUBLISHER, Harness, Reader
+from tests.unit.core.model import NO_LIMIT, Message, Model
 
-QUEUES = ("a", "b")
-SESSIONS = {"one": ("a",), "two": ("a", "b")}
+QUEUES = {
+    "a": c.QueueProperties(),
+    "b": c.QueueProperties(
+        dead_letter_queue="d",
+        delivery_limit=1,
+        redelivery_delay_ms=1000,
+        redelivery_delay_max_ms=1500,
+    ),
+    "ttl": c.QueueProperties(message_ttl_ms=5000, dead_letter_queue="nowhere"),
+    "d": c.QueueProperties(
+        message_ttl_ms=6000, dead_letter_queue="e", max_length=5, overflow="drop-head"
+    ),
+    "e": c.QueueProperties(message_ttl_ms=3000, dead_letter_queue="d"),
+    "ring": c.QueueProperties(
+        max_length=4, overflow="drop-head", delivery_limit=1, drop_on_limit=True
+    ),
+    "x": c.QueueProperties(dead_letter_queue="d", delivery_limit=2),
+}
+SESSIONS = {"one": ("a",), "two": ("a", "ttl")}
+CHANNELS = ("k", "l")
 
-
-@dataclass
-class Message:
-    """A message of the model, in its place in the queue."""
-
-    label: str
-    persistent: bool
-    owner: str = ""
-    deliveries: int = 0
+queues = st.sampled_from(sorted(QUEUES))
+channels = st.sampled_from(CHANNELS)
+keys = st.lists(st.sampled_from([*QUEUES, "nobody"]), min_size=4, max_size=12)
+ttls = st.sampled_from([0, 0, 1000, 3000])
 
 
 @dataclass
 class Batch:
-    """A session of the model: what it holds and held last, and the rows as first read."""
+    """A session of the model: what it holds and held last."""
 
     reader: Reader
     floor: int = 0
@@ -44,29 +60,43 @@ class Batch:
 
 
 class CoreMachine(RuleBasedStateMachine):
-    """Sessions `one` (on a) and `two` (on a and b), a publisher, and a writer."""
+    """Two channels, sessions `one` (on a) and `two` (on a and ttl), a publisher, and a writer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.harness = Harness()
-        self.harness.declare(*QUEUES)
-        self.queues: dict[str, list[Message]] = {name: [] for name in QUEUES}
+        self.model = Model()
+        for name, properties in QUEUES.items():
+            self.harness.do(c.DeclareQueue(name, properties))
+            self.model.declare(name, properties)
         self.sessions: dict[str, Batch] = {}
         self.published: dict[int, tuple[str, bool]] = {}
         self.stages: dict[str, tuple[c.StageRef, list[str]]] = {}
         self.batch_id = 0
 
+    @property
+    def now_us(self) -> int:
+        return self.harness.now_us
+
     # --- publishing and writing ---
 
-    @rule(keys=st.lists(st.sampled_from([*QUEUES, "nowhere"]), min_size=1), durable=st.booleans())
-    def publish(self, keys: list[str], *, durable: bool) -> None:
-        first = self.harness.number
-        reply = self.harness.publish(keys, persistent=durable)
+    @rule(keys=keys, durable=st.booleans(), data=st.data())
+    def publish(self, keys: list[str], *, durable: bool, data: st.DataObject) -> None:
+        ttls_ms = [data.draw(ttls) for _ in keys]
+        first, asked_us = self.harness.number, self.now_us
+        reply = self.harness.publish(keys, persistent=durable, ttls_ms=ttls_ms)
         assert list(reply.confirmed) == list(range(first, first + len(keys)))
-        for number, key in enumerate(keys, first):
-            if key in self.queues:
+        for number, (key, ttl_ms) in enumerate(zip(keys, ttls_ms, strict=True), first):
+            if key in self.model.queues:
                 self.published[number] = (key, durable)
-                self.queues[key].append(Message(f"m{number}", durable))
+                expires_us = asked_us + ttl_ms * 1000 if ttl_ms else NO_LIMIT
+                message = Message(f"m{number}", durable)
+                self.model.queues[key].put(message, self.now_us, expires_us)
+        self.overflow()
+
+    def overflow(self) -> None:
+        for queue in self.model.queues.values():
+            queue.overflow()
 
     @precondition(lambda self: self.published)
     @rule(data=st.data())
@@ -77,31 +107,149 @@ class CoreMachine(RuleBasedStateMachine):
         assert list(reply.confirmed) == numbers
         assert reply.block_id is None
 
-    @rule(keys=st.lists(st.sampled_from(QUEUES), max_size=4))
+    @rule(keys=st.lists(st.sampled_from(["a", "ring", "ttl"]), max_size=4))
     def stage(self, keys: list[str]) -> None:
         name = f"s{self.batch_id}-{len(self.stages)}-"
         self.stages[name] = (self.harness.stage("w", self.batch_id, keys, name=name), keys)
 
+    @precondition(lambda self: self.stages)
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
         """K3: the named stages together, the others never; and once more for nothing."""
-        names = (
-            data.draw(st.lists(st.sampled_from(sorted(self.stages)), unique=True))
-            if (self.stages)
-            else []
-        )
+        names = data.draw(st.lists(st.sampled_from(sorted(self.stages)), unique=True))
         references = [self.stages[name][0] for name in names]
         rows = sum(len(self.stages[name][1]) for name in names)
-        for repeated in (False, True):
-            reply = self.harness.commit("w", self.batch_id, *references)
-            assert reply == c.CommittedBatch(rows, repeated)
+        reply = self.harness.commit("w", self.batch_id, *references)
+        assert reply == c.CommittedBatch(rows, False)
         for name in names:
             for row, key in enumerate(self.stages[name][1]):
-                self.queues[key].append(Message(f"{name}{row}", True))
+                self.model.queues[key].put(Message(f"{name}{row}", True), self.now_us)
+        self.overflow()
+        reply = self.harness.commit("w", self.batch_id, *references)
+        assert reply == c.CommittedBatch(rows, True)
         self.stages.clear()
         self.batch_id += 1
 
-    # --- reading ---
+    # --- channels ---
+
+    @rule(name=channels, count=st.integers(1, 6), data=st.data())
+    def deliver(self, name: str, count: int, data: st.DataObject) -> None:
+        """C1, C7, Q3."""
+        self.give(name, count, data, no_ack=False)
+
+    @rule(name=channels, count=st.integers(1, 2), data=st.data())
+    def deliver_without_acks(self, name: str, count: int, data: st.DataObject) -> None:
+        """C10."""
+        self.give(name, count, data, no_ack=True)
+
+    def give(self, name: str, count: int, data: st.DataObject, *, no_ack: bool) -> None:
+        filled = [name for name, queue in self.model.queues.items() if queue.messages]
+        self.take(name, data.draw(st.sampled_from(filled or sorted(QUEUES))), count, no_ack=no_ack)
+
+    def take(self, name: str, queue: str, count: int, *, no_ack: bool = False) -> list[int]:
+        rows = self.harness.deliver(name, queue, count, no_ack=no_ack)
+        found = self.model.queues[queue]
+        assert rows == self.model.deliver(name, found, count, self.now_us, no_ack=no_ack)
+        return [tag for tag, _, _ in rows]
+
+    @rule(queue=st.sampled_from(["b", "ring", "x"]), times=st.integers(1, 4))
+    def fail_again(self, queue: str, times: int) -> None:
+        """C13, C14: the same messages, until they have failed too often."""
+        for _ in range(times):
+            tags = self.take("k", queue, 2)
+            if tags:
+                self.end("k", Outcome.FAILED, tags)
+            self.wait(1.6)
+
+    @precondition(lambda self: self.holding())
+    @rule(data=st.data(), multiple=st.booleans())
+    def accept(self, data: st.DataObject, *, multiple: bool) -> None:
+        """C3, C4."""
+        self.settle(data, Outcome.ACCEPTED, multiple=multiple)
+
+    @precondition(lambda self: self.holding())
+    @rule(data=st.data(), multiple=st.booleans(), reason=st.sampled_from(["", "bad", "worse"]))
+    def reject(self, data: st.DataObject, reason: str, *, multiple: bool) -> None:
+        """C3, C4, C13."""
+        self.settle(data, Outcome.REJECTED, multiple=multiple, reason=reason)
+
+    @precondition(lambda self: self.holding())
+    @rule(data=st.data(), multiple=st.booleans(), delay_ms=st.sampled_from([0, 0, 2000]))
+    def fail(self, data: st.DataObject, delay_ms: int, *, multiple: bool) -> None:
+        """C3, C4, C13, C14."""
+        self.settle(data, Outcome.FAILED, multiple=multiple, delay_ms=delay_ms)
+
+    @precondition(lambda self: self.holding())
+    @rule(data=st.data(), multiple=st.booleans(), delay_ms=st.sampled_from([0, 0, 2000]))
+    def give_back(self, data: st.DataObject, delay_ms: int, *, multiple: bool) -> None:
+        """C3, C4, C6, C14."""
+        self.settle(data, Outcome.RELEASED, multiple=multiple, delay_ms=delay_ms)
+
+    def holding(self) -> bool:
+        return any(channel.held for channel in self.model.channels.values())
+
+    def settle(
+        self,
+        data: st.DataObject,
+        outcome: Outcome,
+        *,
+        multiple: bool,
+        reason: str = "",
+        delay_ms: int = 0,
+    ) -> None:
+        held = {name: sorted(found.held) for name, found in self.model.channels.items()}
+        name = data.draw(st.sampled_from([name for name in held if held[name]]))
+        tags = data.draw(st.sets(st.sampled_from(held[name]), min_size=1))
+        if multiple:
+            tags = {tag for tag in held[name] if tag <= max(tags)}
+        up_to = max(tags) if multiple else 0
+        self.end(name, outcome, sorted(tags), up_to=up_to, reason=reason, delay_ms=delay_ms)
+
+    def end(
+        self,
+        name: str,
+        outcome: Outcome,
+        tags: list[int],
+        *,
+        up_to: int = 0,
+        reason: str = "",
+        delay_ms: int = 0,
+    ) -> None:
+        named = () if up_to else tags
+        reply = self.harness.settle(
+            name, outcome, *named, up_to=up_to, reason=reason, delay_ms=delay_ms
+        )
+        assert reply == self.model.settle(name, outcome, tags, reason, delay_ms, self.now_us)
+
+    def close(self, data: st.DataObject) -> None:
+        """C12."""
+        name = data.draw(channels)
+        assert self.harness.do(c.CloseChannel(name.encode())) == self.model.close(name)
+
+    # --- dead letters and time ---
+
+    @rule(seconds=st.sampled_from([0, 0.5, 1.02, 3.1, 7]))
+    def wait(self, seconds: float) -> None:
+        """C13, C14, Q3."""
+        assert self.harness.wait(seconds) == self.model.tick(self.now_us)
+
+    @rule(seconds=st.sampled_from([0.5, 1.02]))
+    def pass_by(self, seconds: float) -> None:
+        """Q3: time goes by before its tick."""
+        self.harness.now_us += int(seconds * 1_000_000)
+
+    @precondition(lambda self: self.dead_letters())
+    @rule(data=st.data(), count=st.integers(0, 3))
+    def redrive(self, data: st.DataObject, count: int) -> None:
+        """Q6."""
+        name = data.draw(st.sampled_from(self.dead_letters()))
+        reply = self.harness.do(c.Redrive(name, max_messages=count))
+        assert reply == self.model.redrive(self.model.queues[name], count, self.now_us)
+
+    def dead_letters(self) -> list[str]:
+        return [n for n, q in self.model.queues.items() if any(m.died for m in q.messages)]
+
+    # --- sessions ---
 
     @rule(name=st.sampled_from(sorted(SESSIONS)))
     def open(self, name: str) -> None:
@@ -111,19 +259,21 @@ class CoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.sessions)
     @rule(data=st.data(), limit=st.integers(1, 9), newcomer=st.booleans())
     def advance(self, data: st.DataObject, limit: int, *, newcomer: bool) -> None:
-        """S4: accepts the whole lease and leases the lowest ready positions."""
+        """S4: accepts the whole lease and leases the lowest ready positions that are in time."""
         name = data.draw(st.sampled_from(sorted(self.sessions)))
         session = self.sessions[name]
         if newcomer:
-            token = self.harness.now_us.to_bytes(16, "little")
+            token = self.now_us.to_bytes(16, "little")
             session.reader.command = replace(session.reader.command, holder=c.HolderInfo(token))
+        floor = session.end
+        reply = session.reader.advance(floor, max_messages=limit)
+        for queue, message in session.lease:
+            if message.owner:
+                self.model.queues[queue].accepted += 1
+                self.model.queues[queue].remove([message])
         if session.lease:
             session.kept = session.lease
-        floor = session.end
-        for queue in self.queues:
-            self.queues[queue] = [m for m in self.queues[queue] if m.owner != name]
-        ready = {queue: [m for m in self.queues[queue] if not m.owner] for queue in SESSIONS[name]}
-        reply = session.reader.advance(floor, max_messages=limit)
+        ready = {queue: self.model.queues[queue].waiting(self.now_us) for queue in SESSIONS[name]}
         session.floor = floor
         assert reply.end_tag - floor == min(limit, sum(map(len, ready.values())))
         session.lease = []
@@ -146,16 +296,8 @@ class CoreMachine(RuleBasedStateMachine):
         session.reader.attach(floor, end)
         after = data.draw(st.integers(floor, end))
         last = data.draw(st.integers(after, end))
-        found = []
-        for piece in session.reader.pieces(after, last):
-            tags = [
-                (run.first_tag + row, run.delivery_count)
-                for run in piece.runs
-                for row in range(run.rows)
-            ]
-            found += zip(tags, self.harness.read([piece]), strict=True)
-        assert found == [
-            ((tag, message.deliveries + 1), message.label)
+        assert self.harness.rows(session.reader.pieces(after, last)) == [
+            (tag, message.label, message.deliveries + 1)
             for tag, (_, message) in enumerate(lease, floor + 1)
             if after < tag <= last and message.owner
         ]
@@ -173,23 +315,33 @@ class CoreMachine(RuleBasedStateMachine):
 
     # --- operating ---
 
-    @rule(name=st.sampled_from(QUEUES))
-    def purge(self, name: str) -> None:
-        """S7: only what is ready."""
-        gone = [m for m in self.queues[name] if not m.owner]
-        assert self.harness.do(c.PurgeQueue(name)) == len(gone)
-        self.queues[name] = [m for m in self.queues[name] if m.owner]
+    @rule(data=st.data())
+    def operate(self, data: st.DataObject) -> None:
+        """What would end most runs early if it were as likely as all else."""
+        acts = (self.close, self.purge, self.delete, self.restart)
+        data.draw(st.sampled_from(acts))(data)
 
-    @rule()
-    def restart(self) -> None:
+    def purge(self, data: st.DataObject) -> None:
+        """Q4, S7: only what is ready."""
+        name = data.draw(queues)
+        gone = self.model.queues[name].ready()
+        assert self.harness.do(c.PurgeQueue(name)) == len(gone)
+        self.model.queues[name].remove(gone)
+
+    def delete(self, _data: st.DataObject) -> None:
+        """Q1, Q4: what is unacked stays with its channel; the name is another queue's."""
+        self.take("l", "x", 2)
+        assert self.harness.do(c.DeleteQueue("x", force=True)) == self.model.delete("x")
+        self.model._forget()
+        self.harness.do(c.DeclareQueue("x", QUEUES["x"]))
+        self.model.declare("x", QUEUES["x"])
+
+    def restart(self, _data: st.DataObject) -> None:
         """Q7: transient messages go, wherever they are; nothing else does."""
-        gone = [m for queue in self.queues.values() for m in queue if not m.persistent]
-        assert self.harness.restart() == len(gone)
-        kept = [m for s in self.sessions.values() for _, m in s.kept if not m.persistent]
-        for message in gone + kept:
-            message.owner = ""
-        for name in QUEUES:
-            self.queues[name] = [m for m in self.queues[name] if m.persistent]
+        assert self.harness.restart() == self.model.restart()
+        for session in self.sessions.values():
+            for _, message in session.kept:
+                message.owner = message.owner if message.persistent else ""
         self.published = {n: p for n, p in self.published.items() if p[1]}
         self.harness.do(c.OpenPublisher(PUBLISHER, resume=True))
 
@@ -198,17 +350,59 @@ class CoreMachine(RuleBasedStateMachine):
         """I2: a snapshot in the middle changes nothing."""
         self.harness.core = Core.restore(self.harness.core.snapshot())
 
+    # --- what always holds ---
+
     @invariant()
     def queues_are_as_in_the_model(self) -> None:
-        """I4: every message is where the model has it, and nowhere else."""
-        for name, messages in self.queues.items():
-            assert self.harness.browse(name) == [m.label for m in messages]
-            assert self.harness.unacked(name) == sum(bool(m.owner) for m in messages)
+        """I4: every message is where the model has it, as it has it, and nowhere else."""
+        assert {info.queue for info in self.harness.core.queues()} == set(self.model.queues)
+        for name, queue in self.model.queues.items():
+            assert self.browse(name) == [
+                (m.position, m.label, m.deliveries + 1, bool(m.owner), m.died and m.died.told())
+                for m in queue.messages
+            ]
+            info = self.harness.info(name)
+            assert info.ready == len(queue.ready())
+            assert info.delayed == sum(bool(m.until_us) for m in queue.messages)
+            assert info.unacked == sum(bool(m.owner) for m in queue.messages)
+            assert info.queue_id == queue.queue_id
+            for count in ("accepted", "expired", "dead_lettered", "dropped"):
+                assert getattr(info, count) == getattr(queue, count), count
+
+    def browse(self, name: str) -> list[tuple[object, ...]]:
+        """Position, label, delivery count, leased and origin of each message."""
+        found: list[tuple[object, ...]] = []
+        for piece in self.harness.core.browse(name):
+            leased = [run.leased for run in piece.runs for _ in range(run.rows)]
+            origin = piece.origin
+            for index, row in enumerate(self.harness.rows([piece])):
+                told = origin and (
+                    origin.queue,
+                    origin.positions[index],
+                    origin.delivery_counts[index],
+                    origin.reason,
+                    origin.first_queue,
+                    origin.deaths,
+                )
+                found.append((*row, leased[index], told))
+        return found
+
+    @invariant()
+    def channels_hold_what_the_model_does(self) -> None:
+        """C1, C12."""
+        for name in CHANNELS:
+            held = self.model.channels[name].held if name in self.model.channels else {}
+            assert list(self.harness.core.outstanding(name.encode())) == sorted(held)
+
+    @invariant()
+    def time_is_waited_for(self) -> None:
+        """Q3, C14."""
+        assert self.harness.core.next_due_us() == self.model.next_due_us()
 
     @invariant()
     def live_blocks_are_those_with_messages(self) -> None:
         """I4: a block lives exactly as long as a queue or a stage needs it."""
-        needed = {m.label for queue in self.queues.values() for m in queue}
+        needed = {m.label for queue in self.model.every() for m in queue.messages}
         needed |= {m.label for s in self.sessions.values() for _, m in s.kept if m.owner}
         needed |= {f"{name}0" for name, (_, keys) in self.stages.items() if keys}
         blocks = {block for (block, _), label in self.harness.labels.items() if label in needed}
@@ -216,4 +410,4 @@ class CoreMachine(RuleBasedStateMachine):
 
 
 TestCore = CoreMachine.TestCase
-TestCore.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestCore.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)

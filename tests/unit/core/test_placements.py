@@ -95,7 +95,7 @@ def test_pages_are_packed_and_dropped() -> None:
     assert located(placements, list(survivors)) == [(p, 5) for p in survivors]
     assert placements.visible_by(PAGE_ROWS) == 1007
     assert placements.visible_by(6) == 0
-    assert placements.remove(survivors) == survivors
+    assert placements.remove(survivors) == list(survivors)
     placements.append(placement(5 * PAGE_ROWS, 2, 1, None))
     assert located(placements, [5 * PAGE_ROWS + 1]) == [(1, 6)]
 

@@ -1,5 +1,7 @@
 """Publishing: every number one answer, every accepted number one place."""
 
+from dataclasses import replace
+
 import pytest
 from pyroaring import BitMap64
 
@@ -227,6 +229,20 @@ def test_a_persistent_message_in_a_non_durable_queue_is_a_transient_number(
     assert harness.ready("kept") == 1
 
 
+def test_a_number_in_progress_is_not_handled_again(harness: Harness) -> None:
+    """P10: its answer is on its way; whatever the queues want by now, it is left alone."""
+    first = harness.publish(["late", "q"], numbers=[1, 2])
+    assert list(first.returned) == [1, 2]
+    harness.declare("late", "q")
+    again = replace(
+        harness.command(["late", "q", "late"], numbers=[1, 2, 3]), in_progress=BitMap64([1, 2])
+    )
+    assert list(harness.do(again).confirmed) == [3]
+    assert (harness.ready("late"), harness.ready("q")) == (1, 0)
+    only = replace(again, in_progress=BitMap64([1, 2, 3]))
+    assert harness.decide(only) == c.Decision((), c.Published(BitMap64(), BitMap64()))
+
+
 def test_a_forgotten_publisher_is_refused(harness: Harness) -> None:
     """P10: seven days after the last stream the state is gone, and a resume says so."""
     harness.do(c.ClosePublisherStream(PUBLISHER))
@@ -269,7 +285,7 @@ def test_the_number_of_publishers_is_bounded(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I6: a new one over the limit is refused; a known one opens again."""
-    monkeypatch.setattr("ackq_broker.core.publishing.MAX_PUBLISHERS", 1)
+    monkeypatch.setattr("ackq_broker.core.publishers.MAX_PUBLISHERS", 1)
     with pytest.raises(LimitError, match="1 publishers"):
         harness.do(c.OpenPublisher(b"other".ljust(16)))
     harness.do(c.ClosePublisherStream(PUBLISHER))
@@ -311,11 +327,13 @@ def test_drop_head_by_bytes(harness: Harness) -> None:
 
 
 def test_drop_head_never_drops_leased_messages(harness: Harness) -> None:
-    """Q3, S7: a leased message stays, and counts."""
+    """Q3, S7: a leased message stays, and makes no newcomer go: bounds are on what is ready."""
     harness.declare("q", max_length=3, overflow="drop-head")
     harness.publish_to("q", 2)
     reader = harness.open("q")
     reader.advance(0)
     harness.publish_to("q", 3)
     assert reader.fetch(0, 2) == labels(1, 2)
-    assert harness.browse("q") == ["m1", "m2", "m5"]
+    assert harness.browse("q") == labels(1, 5)
+    harness.publish_to("q", 1)
+    assert harness.browse("q") == ["m1", "m2", *labels(4, 6)]

@@ -2,11 +2,12 @@
 
 import msgspec
 import pytest
+from pyroaring import BitMap64
 
 from ackq.errors import QueueNotFoundError, UnsupportedError
-from ackq_broker.core import Core, records
+from ackq_broker.core import Core, bitmaps, records
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import BOB, PUBLISHER, Harness, labels
+from tests.unit.core.harness import BOB, PUBLISHER, Harness, labels, routes
 
 
 def busy(harness: Harness) -> None:
@@ -32,6 +33,9 @@ def busy(harness: Harness) -> None:
     harness.do(c.ReleaseSession("s"))
     harness.open("a", "b", session="again").advance(0, max_messages=5)
     harness.stage("w", 3, ["b"], name="v")
+    consume(harness)
+    bury(harness)
+    transact(harness)
     harness.do(c.Unbind("x", "b", "k.*"))
     harness.do(c.PurgeQueue("ring"))
     harness.do(c.DeleteQueue("ring"))
@@ -40,6 +44,54 @@ def busy(harness: Harness) -> None:
     harness.do(c.Housekeep())
     harness.do(c.DeleteExchange("y"))
     harness.do(c.Start("history"))
+
+
+def consume(harness: Harness) -> None:
+    """Channels that settle, close, and are still open at the end."""
+    for channel_id in (b"one", b"two", b"three"):
+        for queue in ("a", "b", "a"):
+            harness.do(c.Deliver(channel_id, queue, 2))
+        harness.do(c.Settle(channel_id, c.Outcome.RELEASED, up_to=1))
+        harness.do(c.Settle(channel_id, c.Outcome.ACCEPTED, BitMap64((2,))))
+    harness.do(c.CloseChannel(b"two"))
+
+
+def bury(harness: Harness) -> None:
+    """Messages fail, expire, are delayed, die and are driven back; some of each stay so."""
+    harness.declare("dead", message_ttl_ms=3000)
+    harness.declare(
+        "mortal",
+        dead_letter_queue="dead",
+        delivery_limit=1,
+        redelivery_delay_ms=500,
+        message_ttl_ms=60_000,
+        expires_ms=1_000_000,
+    )
+    harness.declare("lossy", dead_letter_queue="nowhere", message_ttl_ms=1000)
+    harness.publish(["mortal", "lossy", "lossy"] * 6, ttls_ms=[0, 0, 2000, 1500, 0, 0] * 3)
+    tags = [row[0] for row in harness.deliver("four", "mortal", 5)]
+    harness.settle("four", c.Outcome.FAILED, *tags[:3])
+    harness.settle("four", c.Outcome.REJECTED, tags[3], reason="no good")
+    harness.deliver("four", "lossy", 2)
+    harness.wait(1.1)
+    harness.settle("four", c.Outcome.FAILED, *(row[0] for row in harness.deliver("four", "mortal")))
+    harness.settle("four", c.Outcome.RELEASED, up_to=7, delay_ms=9000)
+    harness.do(c.Redrive("dead", max_messages=2))
+    harness.wait(1)
+
+
+def transact(harness: Harness) -> None:
+    """Transactions that are committed, rolled back, and still open at the end (P13)."""
+    writer = b"t" * 16
+    harness.do(c.OpenPublisher(writer, transactional=True))
+    rows = (routes(["a", "b"]), 2, 20, True, (c.Expiry(harness.now_us + 1_000_000),))
+    for number in (1, 2, 3):
+        block = c.TransactionBlock(writer, b"%016d" % number, "", True, *rows)
+        harness.do(block)
+        if number == 1:
+            harness.do(c.CommitTransaction(writer, block.transaction_id, 2))
+        elif number == 2:
+            harness.do(c.RollbackTransaction(writer))
 
 
 def test_every_record_kind_occurs(harness: Harness) -> None:
@@ -246,6 +298,31 @@ def test_records_can_grow() -> None:
     assert records.decode(memoryview(shorter)) == records.SessionAdvanced(
         "s", 1, records.Holder(b"t", "h", 1, "a", 2), (1,), 5
     )
+
+
+def test_parts_and_snapshots_of_the_first_version_are_read(harness: Harness) -> None:
+    """I2: without expiries, delays, dead letters and channels; counts as they were kept then."""
+    assert msgspec.msgpack.decode(
+        msgspec.msgpack.encode([1, 1, 3, 30, 0, None]), type=records.Part
+    ) == records.Part(1, 1, 3, 30, 0)
+    harness.declare("q")
+    harness.publish_to("q", 4)
+    for _ in range(3):
+        harness.deliver("x", "q", 2)
+        harness.do(c.CloseChannel(b"x"))
+    data = harness.core.snapshot()
+    image = msgspec.msgpack.decode(data[8:])
+    del image["channels"]
+    (queue,) = image["queues"]
+    for name in ("delayed", "failures", "expiries", "late", "delays", "origins", "requeued_log"):
+        del queue[name]
+    for name in ("expired", "dead_lettered", "dropped"):
+        del queue[name]
+    counted = bitmaps.encode_hook(BitMap64((1, 2)))
+    queue |= {"deliveries": [[3, counted]], "requeued": [[9, counted]]}
+    core = Core.restore(data[:8] + msgspec.msgpack.encode(image))
+    (piece,) = core.browse("q")
+    assert piece.runs == (c.Run(1, 2, 4, False), c.Run(3, 2, 1, False))
 
 
 def test_the_encoding_of_a_record_stays_what_it_is() -> None:

@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future
 
+from ackq.errors import BlockNotFoundError
 from ackq_broker.core.core import Core
 from ackq_broker.service.clock import BrokerClock
 from ackq_broker.service.disk import DiskWatch
@@ -32,6 +33,8 @@ class FakeJournal:
         self.blocks[block_id] = b"".join(bulk)
 
     def read_block(self, block_id):
+        if block_id not in self.blocks:
+            raise BlockNotFoundError("gone", block=block_id)
         return self.blocks[block_id]
 
     def write_snapshot(self, _state, sequence):
@@ -40,18 +43,21 @@ class FakeJournal:
 
     def free_blocks(self, block_ids):
         self.freed += block_ids
+        for block_id in block_ids:
+            self.blocks.pop(block_id, None)
 
 
 class HeldEngine(Engine):
-    """An engine on a fake journal, an ample disk and a clock that stands still."""
+    """An engine on a fake journal, an ample disk and a clock that stands still unless told."""
 
     def __init__(self, free_bytes=1 << 60):
         self.free_bytes = free_bytes
+        self.wall_us = 1_700_000_000_000_000
         super().__init__(
             Core(),
             FakeJournal(),
             "history",
-            BrokerClock(wall_ns=lambda: 1_700_000_000_000_000_000),
+            BrokerClock(wall_ns=lambda: self.wall_us * 1000),
             DiskWatch(lambda: self.free_bytes),
         )
 

@@ -13,9 +13,8 @@ from ackq.errors import (
     MalformedBlockError,
     PropertiesDifferError,
     QueueNotFoundError,
-    UnsupportedError,
 )
-from ackq.v1 import admin_pb2, consuming_pb2
+from ackq.v1 import admin_pb2
 from tests.unit.service.wire import TIMEOUT_S, Client, error_of, holder, tags
 
 
@@ -206,15 +205,6 @@ def test_server_info(client):
     assert info.synced >= info.sequence > 0
 
 
-def test_consuming_is_refused_clearly(client):
-    """C1: channels are not served yet; the refusal says what to use instead."""
-    with pytest.raises(grpc.RpcError) as failed:
-        list(client.consuming.Consume(iter([consuming_pb2.ConsumeRequest()]), timeout=TIMEOUT_S))
-    error, status = error_of(failed.value)
-    assert (type(error), status) == (UnsupportedError, "UNIMPLEMENTED")
-    assert "session" in error.message
-
-
 def test_bytes_that_are_no_request(client):
     """I6: what is not the protocol is refused with a status, not a traceback."""
     call = client.channel.unary_unary("/ackq.v1.AdminService/ListQueues")
@@ -224,7 +214,7 @@ def test_bytes_that_are_no_request(client):
 def test_health(client):
     """Design 4: gRPC health is on, for the broker and for each service."""
     stub = health_pb2_grpc.HealthStub(client.channel)
-    for name in ("", "ackq.v1.PublishingService", "ackq.v1.SessionsService"):
+    for name in ("", "ackq.v1.ConsumingService", "ackq.v1.SessionsService"):
         request = health_pb2.HealthCheckRequest(service=name)
         answer = stub.Check(request, timeout=TIMEOUT_S)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING

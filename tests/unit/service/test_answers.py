@@ -7,15 +7,15 @@ from pyroaring import BitMap64
 from ackq_broker.service.answers import Unanswered, ranges
 
 
-def confirms(unanswered, numbers):
+def confirms(unanswered, numbers=(), now_s=0.0):
     return [
         ("up to", c.last_number) if c.multiple else (c.first_number, c.last_number)
-        for c in unanswered.confirms(BitMap64(numbers))
+        for c in unanswered.confirms(BitMap64(numbers), now_s)
     ]
 
 
-def received(*spans, lowest=1):
-    unanswered = Unanswered()
+def received(*spans, lowest=1, window=0):
+    unanswered = Unanswered(window)
     for first, last in spans:
         unanswered.received(first, last, lowest)
     return unanswered
@@ -65,6 +65,67 @@ def test_the_lowest_unanswered_number_closes_gaps():
     assert confirms(unanswered, [20, 21]) == [(20, 21)]
     assert confirms(unanswered, [5, 6]) == [("up to", 6)]
     assert confirms(unanswered, [22]) == [("up to", 22)]
+
+
+def test_many_pieces_wait_for_what_is_between_them():
+    """P9, P11: 500 confirms of one number each become one, as soon as the disk has caught up."""
+    unanswered = received((1, 1000))
+    assert confirms(unanswered, range(1, 1000, 2)) == [("up to", 1)]
+    assert confirms(unanswered, range(2, 501, 2), 0.5) == [("up to", 501)]
+    assert unanswered.wait_s(0.5) == 0.5
+    assert confirms(unanswered, range(502, 1001, 2)) == [("up to", 1000)]
+    assert unanswered.wait_s(0.5) is None
+
+
+def test_pieces_wait_a_second_at_most():
+    """P11: at the latest one second after the oldest of them was handled."""
+    unanswered = received((1, 400))
+    assert confirms(unanswered, range(2, 200, 2)) == []
+    assert confirms(unanswered, range(200, 401, 2), 0.9) == []
+    assert confirms(unanswered, (), 0.99) == []
+    assert unanswered.wait_s(0.75) == 0.25
+    assert confirms(unanswered, (), 1.0) == [(n, n) for n in range(2, 401, 2)]
+    assert unanswered.wait_s(1.0) is None
+    assert confirms(unanswered, range(1, 401, 2), 1.0) == [("up to", 399)]
+
+
+def test_pieces_wait_for_a_third_of_the_window_at_most():
+    """P11: the publisher's own bound, as its open announced it."""
+    unanswered = received((1, 1000), window=600)
+    assert confirms(unanswered, range(2, 400, 2)) == []
+    assert confirms(unanswered, [400]) == [(n, n) for n in range(2, 401, 2)]
+
+
+def test_an_urgent_number_does_not_wait():
+    """P11: `ack_immediately` is answered as soon as it is handled; its neighbours may wait."""
+    unanswered = received((1, 399))
+    unanswered.received(400, 400, 1, urgent=True)
+    unanswered.received(401, 1000, 1)
+    assert confirms(unanswered, range(2, 501, 2)) == [(400, 400)]
+    assert confirms(unanswered, range(1, 500, 2)) == [("up to", 500)]
+
+
+def test_few_pieces_go_at_once():
+    """P5: a transient message among persistent ones is confirmed when it is enqueued."""
+    unanswered = received((1, 1000))
+    assert confirms(unanswered, [5, 7, 900]) == [(5, 5), (7, 7), (900, 900)]
+
+
+def test_what_came_before_is_told_apart():
+    """P10: a number that comes again while its answer is on the way is in progress."""
+    unanswered = received((1, 10))
+    assert unanswered.received(8, 12, 1) == BitMap64([8, 9, 10])
+    assert unanswered.in_progress(11, 1 << 61) == BitMap64([11, 12])
+    confirms(unanswered, range(1, 13))
+    assert unanswered.received(8, 9, 1) == BitMap64()
+
+
+def test_a_nack_is_told_once():
+    """P3: what has its answer is left out of a second one."""
+    unanswered = received((1, 5))
+    assert unanswered.refused(BitMap64([2, 3])) == BitMap64([2, 3])
+    assert unanswered.refused(BitMap64([3, 4])) == BitMap64([4])
+    assert confirms(unanswered, range(1, 6)) == [("up to", 5)]
 
 
 def test_ranges():

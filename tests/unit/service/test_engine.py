@@ -11,6 +11,7 @@ from ackq.errors import DiskFullError, PropertiesDifferError, QueueNotFoundError
 from ackq.v1 import admin_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.service.admin import AdminService
+from ackq_broker.service.dispatcher import Dispatcher
 from ackq_broker.service.rpc import service_handler
 from tests.unit.service.blocks import encoded
 from tests.unit.service.fake_journal import HeldEngine
@@ -108,7 +109,9 @@ class Context:
 def call(engine, method, request):
     """A unary call as gRPC makes it; returns the task and its context."""
     service = pb.DESCRIPTOR.services_by_name["AdminService"]
-    handlers = service_handler(service, AdminService(engine, "none"), engine.settled)
+    handlers = service_handler(
+        service, AdminService(engine, Dispatcher(engine), "none"), engine.settled
+    )
 
     class Details:
         method = None

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from ackq_broker.service.clock import BrokerClock, age_ms
 from ackq_broker.service.gate import SyncGate
 from ackq_broker.service.streams import Inbox, Outbox, alongside
 
@@ -132,15 +131,3 @@ def test_alongside_ends_with_main_and_with_a_failure():
         assert ended == [True, True, True]
 
     asyncio.run(run())
-
-
-def test_clock_never_runs_backwards():
-    """Q8: while the machine's clock is behind, the broker's stands still."""
-    wall = iter([5_000, 9_000, 7_000, 10_000])
-    clock = BrokerClock(6, wall_ns=lambda: next(wall))
-    assert [clock.now_us() for _ in range(4)] == [6, 9, 9, 10]
-
-
-def test_age():
-    """Q8: an age is never negative; no time has no age."""
-    assert [age_ms(0, 5_000), age_ms(1_000, 5_999), age_ms(9_000, 5_000)] == [0, 4, 0]

@@ -5,19 +5,21 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap
 
 from ackq import limits
 from ackq.errors import (
     AckqError,
+    InvalidArgumentError,
     LimitError,
     MalformedBlockError,
     MessageTooLargeError,
     SchemaError,
-    UnsupportedError,
 )
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block
 from ackq_broker.core.commands import Route
+from ackq_broker.core.deadlines import rounded
 from ackq_broker.service import admission
 from ackq_broker.service.ingest import from_messages, prepare, routes_of, take
 from tests.unit.service.blocks import decoded, encoded, rows
@@ -114,25 +116,38 @@ def test_garbage_is_refused():
 # --- cut frames ---
 
 
-def test_mixed_delivery_modes_are_two_parts():
-    """P12: a frame of both modes is published as two, with their own rows and numbers."""
+def test_mixed_delivery_modes_are_one_part():
+    """P12: a frame of both modes keeps its rows together and in order; the transient are named."""
     data = encoded(
         body=[b"a", b"b", b"c", b"d"],
         routing_key=["x", "y", "x", "y"],
         persistent=[True, False, None, False],
     )
-    kept, lost = prepare(data, NOW).parts
-    assert (kept.persistent, kept.rows.tolist(), bodies(kept)) == (True, [0, 2], [b"a", b"c"])
-    assert (lost.persistent, lost.rows.tolist(), bodies(lost)) == (False, [1, 3], [b"b", b"d"])
-    assert kept.routes == (Route("x", None),)
-    assert lost.routes == (Route("y", None),)
+    (part,) = prepare(data, NOW).parts
+    assert (part.persistent, part.rows, bodies(part)) == (True, None, [b"a", b"b", b"c", b"d"])
+    assert part.transient == BitMap([1, 3])
+
+
+def test_one_delivery_mode_names_no_rows():
+    """P12: a frame of one mode says so as a whole."""
+    for mode in (True, False):
+        (part,) = prepare(encoded(body=[b"a", b"b"], persistent=[mode, mode]), NOW).parts
+        assert (part.persistent, part.transient) == (mode, None)
+
+
+def test_delivery_modes_of_what_is_left(monkeypatch):
+    """P12, P8: the rows that are named are those of the part, not of the frame."""
+    monkeypatch.setattr("ackq.limits.MAX_MESSAGE_BYTES", 2)
+    data = encoded(body=[b"large", b"b", b"c"], persistent=[True, True, False])
+    (part,) = prepare(data, NOW).parts
+    assert (part.rows.tolist(), part.transient) == ([1, 2], BitMap([1]))
 
 
 def test_a_stage_is_not_cut_by_mode():
     """K3: a stage keeps its rows together and in order, whatever their delivery mode."""
     data = encoded(body=[b"a", b"b"], persistent=[True, False])
     (part,) = prepare(data, NOW, by_mode=False).parts
-    assert (part.persistent, bodies(part)) == (True, [b"a", b"b"])
+    assert (part.persistent, part.transient, bodies(part)) == (True, None, [b"a", b"b"])
 
 
 def test_a_message_over_the_limit_is_refused_alone(monkeypatch):
@@ -222,10 +237,85 @@ def test_bytes_that_are_no_batch_are_malformed():
                 continue
 
 
-def test_time_to_live_is_refused_not_ignored():
-    """Q3: this broker does not expire messages yet and says so."""
-    prepared = prepare(encoded(body=[b"a", b"b", b"c"], ttl_ms=[None, 5, 0]), NOW)
-    assert refused(prepared) == [([1], UnsupportedError)]
+def expiries(part):
+    return [
+        (each.expires_us, None if each.rows is None else list(each.rows)) for each in part.expiries
+    ]
+
+
+def after(*ttls_ms):
+    """When messages of these times to live expire, as the core keeps it."""
+    return rounded(NOW + 1000 * np.array(ttls_ms), NOW).tolist()
+
+
+def test_time_to_live_becomes_an_expiry():
+    """Q3: by the broker's clock: a column for readers, and groups of rows for the core."""
+    ttl = [None, 50, 0, 7000, 50]
+    (part,) = prepare(encoded(body=[b"a", b"b", b"c", b"d", b"e"], ttl_ms=ttl), NOW).parts
+    soon, later = after(50, 7000)
+    assert expiries(part) == [(soon, [1, 4]), (later, [3])]
+    found = rows(b"".join(part.block))
+    assert list(found) == ["body", "expires_at"]
+    assert [at and round((at.timestamp() - NOW / 1e6) * 1000) for at in found["expires_at"]] == [
+        None,
+        50,
+        None,
+        7000,
+        50,
+    ]
+
+
+def test_one_time_to_live_for_all_rows():
+    """Q3: every row expires alike; the block's constants stay."""
+    (part,) = prepare(encoded(body=[b"a", b"b"], ttl_ms=[5, 5], routing_key="k"), NOW).parts
+    assert expiries(part) == [(*after(5), None)]
+    header, _ = block.split(b"".join(part.block))
+    assert (header.routing_key, header.published_at_us) == ("k", NOW)
+
+
+def test_no_time_to_live_leaves_no_column():
+    """Q3: none, or 0, is for ever."""
+    (part,) = prepare(encoded(body=[b"a", b"b"], ttl_ms=[None, 0]), NOW).parts
+    assert part.expiries == ()
+    assert list(rows(b"".join(part.block))) == ["body"]
+
+
+def test_a_block_of_times_to_live_alone():
+    """Q3: a block has a column at least, also when nothing is left of those that came."""
+    (part,) = prepare(encoded(ttl_ms=[0, 0]), NOW).parts
+    assert rows(b"".join(part.block)) == {"persistent": [True, True]}
+
+
+def test_times_to_live_of_a_mixed_frame():
+    """Q3, P12: the expiries are of rows, whatever their delivery mode."""
+    data = encoded(
+        body=[b"a", b"b", b"c", b"d"],
+        persistent=[True, False, True, False],
+        ttl_ms=[5, 6000, 0, 6000],
+    )
+    (part,) = prepare(data, NOW).parts
+    assert expiries(part) == [(*after(5), [0]), (*after(6000), [1, 3])]
+
+
+@pytest.mark.parametrize("ttl", [-1, limits.MAX_TTL_MS + 1, -(1 << 63), (1 << 63) - 1])
+def test_a_time_to_live_that_is_none_is_refused(ttl):
+    """Q3: refused by row, and named."""
+    prepared = prepare(encoded(body=[b"a", b"b"], ttl_ms=[5, ttl]), NOW)
+    assert refused(prepared) == [([1], InvalidArgumentError)]
+    assert str(ttl) in prepared.refusals[0].reason.message
+    assert [expiries(part) for part in prepared.parts] == [[(*after(5), None)]]
+
+
+def test_a_frame_of_many_times_to_live():
+    """I6: a group of rows costs an object: near expiries share one, and none comes early."""
+    count = 100_000
+    data = encoded(body=[b""] * count, ttl_ms=list(range(1, count + 1)))
+    (part,) = prepare(data, NOW).parts
+    assert len(part.expiries) < 5000
+    for each in part.expiries:
+        latest = NOW + (each.rows.max() + 1) * 1000
+        assert latest <= each.expires_us <= latest + max(16_400, (latest - NOW) / 512)
+    assert sum(len(each.rows) for each in part.expiries) == count
 
 
 def test_expiry_is_the_brokers():
@@ -267,7 +357,8 @@ def test_messages_keep_their_delivery_mode():
         ],
         NOW,
     )
-    assert [part.persistent for part in prepare(data, NOW).parts] == [True, False]
+    (part,) = prepare(data, NOW).parts
+    assert (part.persistent, part.transient) == (True, BitMap([1]))
 
 
 def test_take_rows_of_a_stored_block():

@@ -1,90 +1,24 @@
 """A publish stream over a journal that syncs when the test says so: no answer before its sync."""
 
 import asyncio
-from contextlib import asynccontextmanager
 
 import pytest
 
 from ackq import limits
-from ackq.errors import BrokerUnavailableError, FencedError, InvalidArgumentError
+from ackq.errors import (
+    BrokerUnavailableError,
+    FencedError,
+    InvalidArgumentError,
+    WrongModeError,
+)
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
-from ackq_broker.service import publish_stream, recovery
-from ackq_broker.service.publish_stream import PublishStream
+from ackq_broker.service import answers, publisher_stream, recovery
+from ackq_broker.service.publishing import PublishingService
 from tests.unit.service.blocks import encoded
 from tests.unit.service.fake_journal import HeldEngine
-
-PUBLISHER = b"p" * 16
-
-
-class Stream:
-    """A stream's client side in memory."""
-
-    def __init__(self, engine, live):
-        self._requests = asyncio.Queue()
-        self.answers = []
-        self.reads = asyncio.Event()
-        self.reads.set()
-        self.task = asyncio.create_task(
-            PublishStream(engine, live, self._requests.get, self._write).run()
-        )
-
-    async def _write(self, response):
-        await self.reads.wait()
-        self.answers.append(response.header)
-
-    def send(self, block=b"", **kind):
-        self._requests.put_nowait(frame.Frame(pb.PublishHeader(lowest_unanswered=1, **kind), block))
-
-    def open(self, *, resume=False):
-        opening = pb.PublishOpen(publisher_id=PUBLISHER, mode=1, resume=resume)
-        self.send(open=opening)
-
-    def publish(self, number, routing_key="q", **constants):
-        data = pb.PublishData(first_number=number, rows=1)
-        self.send(encoded(body=[b"x"], routing_key=routing_key, **constants), data=data)
-
-    def waiting(self):
-        """Whether the broker has left a request unread."""
-        return not self._requests.empty()
-
-    def half_close(self):
-        self._requests.put_nowait(None)
-
-    def kinds(self):
-        return [answer.WhichOneof("kind") for answer in self.answers]
-
-    def confirms(self):
-        return [
-            (answer.confirm.last_number, answer.confirm.multiple)
-            for answer in self.answers
-            if answer.HasField("confirm")
-        ]
-
-
-async def settle():
-    """Lets everything that can run now run."""
-    for _ in range(30):
-        await asyncio.sleep(0)
-
-
-@asynccontextmanager
-async def opened(engine=None):
-    """An engine with a durable queue on disk, and an open stream."""
-    engine = engine or HeldEngine()
-    live = {}
-    engine.decide(commands.DeclareQueue("q", commands.QueueProperties(durable=True)))
-    engine.sync()
-    stream = Stream(engine, live)
-    stream.open()
-    await settle()
-    engine.sync()
-    await settle()
-    assert stream.kinds() == ["opened"]
-    yield engine, stream, live
-    stream.task.cancel()
-    await asyncio.gather(stream.task, return_exceptions=True)
+from tests.unit.service.publish_streams import TRANSACTION, Stream, opened, settle
 
 
 def test_the_opening_is_answered_from_disk():
@@ -92,7 +26,7 @@ def test_the_opening_is_answered_from_disk():
 
     async def run():
         engine = HeldEngine()
-        stream = Stream(engine, {})
+        stream = Stream(PublishingService(engine))
         stream.open()
         await settle()
         assert stream.kinds() == []
@@ -197,8 +131,8 @@ def test_a_fenced_stream_publishes_nothing_more():
     """P10: after a newer stream came, what the older one still sends is not handled."""
 
     async def run():
-        async with opened() as (engine, stream, live):
-            newer = Stream(engine, live)
+        async with opened() as (engine, stream, service):
+            newer = Stream(service)
             newer.open(resume=True)
             await settle()
             stream.publish(1)
@@ -267,12 +201,12 @@ def test_a_full_disk_confirms_what_it_has(numbers):
     """
 
     async def run():
-        async with opened() as (engine, stream, live):
+        async with opened() as (engine, stream, service):
             stream.publish(1)
             await settle()
             engine.free_bytes = 0
             engine.watch_disk()
-            newer = Stream(engine, live)
+            newer = Stream(service)
             newer.open(resume=True)
             await settle()
             engine.sync()
@@ -293,7 +227,7 @@ def test_returns_that_nobody_reads_are_bounded(monkeypatch):
     """I6, P7: a client that never reads its returned messages is not read any further itself."""
 
     async def run():
-        monkeypatch.setattr(publish_stream, "_RETURNED_BYTES", 100_000)
+        monkeypatch.setattr(publisher_stream, "_RETURNED_BYTES", 100_000)
         async with opened() as (engine, stream, _):
             stream.reads = asyncio.Event()
             for number in range(1, 51):
@@ -317,7 +251,7 @@ def test_a_probe_has_bounds(first, last):
     """I6, P10: 40 bytes that ask about 2^63 numbers do not take the broker's memory."""
 
     async def run():
-        async with opened() as (_, stream, _live):
+        async with opened() as (_, stream, _service):
             stream.send(probe=pb.PublishProbe(first_number=first, last_number=last))
             await settle()
             with pytest.raises(InvalidArgumentError):
@@ -331,7 +265,7 @@ def test_publish_numbers_have_bounds(number):
     """I6, P2: a number that no count reaches is refused, not an internal error."""
 
     async def run():
-        async with opened() as (_, stream, _live):
+        async with opened() as (_, stream, _service):
             stream.publish(number)
             await settle()
             with pytest.raises(InvalidArgumentError, match="Publish numbers start at 1"):
@@ -369,7 +303,7 @@ def test_a_frame_of_too_many_rows_is_nacked_unread():
     """I6, P8: a null boolean takes a bit; a frame that announces 4 billion rows is not decoded."""
 
     async def run():
-        async with opened() as (_, stream, _live):
+        async with opened() as (_, stream, _service):
             stream.send(b"no block", data=pb.PublishData(first_number=1, rows=(1 << 32) - 1))
             await settle()
             nack = stream.answers[-1].nack
@@ -395,6 +329,214 @@ def test_too_much_waiting_for_the_disk_blocks():
             engine.sync()
             await settle()
             assert (stream.kinds()[-1], engine.core.sequence) == ("unblocked", before + 1)
+
+    asyncio.run(run())
+
+
+def accept(engine):
+    engine.decide(commands.Deliver(b"c", "q", 1))
+    engine.decide(commands.Settle(b"c", commands.Outcome.ACCEPTED, up_to=1))
+
+
+def reject(engine):
+    engine.decide(commands.Deliver(b"c", "q", 1))
+    engine.decide(commands.Settle(b"c", commands.Outcome.REJECTED, up_to=1))
+
+
+def purge(engine):
+    engine.decide(commands.PurgeQueue("q"))
+
+
+def delete(engine):
+    engine.decide(commands.DeleteQueue("q", force=True))
+
+
+def expire(engine):
+    engine.wall_us += 60_000_000
+    assert engine.decide(commands.Tick()).reply.expired == 1
+
+
+@pytest.mark.parametrize("end", [accept, reject, purge, delete, expire])
+@pytest.mark.parametrize("delivery_mode", [1, 2])
+def test_a_message_that_is_gone_before_its_confirm_was_handled(end, delivery_mode):
+    """P6: accepted, rejected, purged, expired, or its queue deleted: the publish is confirmed."""
+
+    async def run():
+        async with opened() as (engine, stream, service):
+            stream.publish(1, ttl_ms=[30_000], delivery_mode=delivery_mode)
+            stream.publish(2, routing_key="nobody")
+            await settle()
+            end(engine)
+            stream.publish(3, routing_key="nobody")
+            await settle()
+            engine.sync()
+            await settle()
+            assert stream.confirmed() == {1, 2, 3}
+            assert set(stream.kinds()) == {"opened", "confirm"}
+            # It comes again with its confirm lost: it is not placed a second time.
+            again = Stream(service)
+            again.open(resume=True)
+            await settle()
+            engine.sync()
+            await settle()
+            again.publish(1)
+            await settle()
+            engine.sync()
+            await settle()
+            assert again.confirms() == [(1, True)]
+            assert sum(queue.ready for queue in engine.core.queues()) == 0
+            again.task.cancel()
+            await asyncio.gather(again.task, stream.task, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("window", [0, 1, 3, 1_000_000])
+def test_what_is_handled_is_confirmed_whatever_the_window(window):
+    """P11: one publish, no other after it: its confirm waits for the disk and nothing else."""
+
+    async def run():
+        async with opened(window_messages=window) as (engine, stream, _):
+            stream.publish(1)
+            await settle()
+            engine.sync()
+            await settle()
+            assert stream.confirms() == [(1, True)]
+
+    asyncio.run(run())
+
+
+def mixed(stream, first, rows, **data):
+    """A frame whose rows are transient and persistent in turn."""
+    stream.send(
+        encoded(body=[b"x"] * rows, routing_key="q", persistent=[False, True] * (rows // 2)),
+        data=pb.PublishData(first_number=first, rows=rows, **data),
+    )
+
+
+def test_confirms_in_many_pieces_are_folded():
+    """P9, P11: 500 transient messages between persistent ones do not make 500 confirms."""
+
+    async def run():
+        async with opened() as (engine, stream, _):
+            mixed(stream, 1, 1000)
+            await settle()
+            assert stream.confirms() == [(1, True)]
+            engine.sync()
+            await settle()
+            assert stream.confirms() == [(1, True), (1000, True)]
+
+    asyncio.run(run())
+
+
+def test_a_slow_disk_delays_confirms_by_a_second_at_most(monkeypatch):
+    """P11: then they go in pieces; with `ack_immediately` at once."""
+
+    async def run():
+        async with opened() as (engine, stream, _):
+            mixed(stream, 1, 200, ack_immediately=True)
+            await settle()
+            assert stream.confirms() == [(1, True), *((n, False) for n in range(3, 201, 2))]
+            mixed(stream, 201, 200)
+            await settle()
+            assert len(stream.confirms()) == 100
+            monkeypatch.setattr(answers, "_DELAY_S", 0.0)
+            mixed(stream, 401, 2)
+            await settle()
+            assert len(stream.confirms()) == 201
+            engine.sync()
+            await settle()
+            assert stream.confirms()[-1] == (402, True)
+
+    asyncio.run(run())
+
+
+def probed(stream):
+    """The ranges of the last answer to a probe."""
+    (answer,) = [each.probed for each in stream.answers if each.HasField("probed")]
+    return list(zip(answer.missing_first, answer.missing_last, strict=True))
+
+
+def test_a_number_in_progress_is_not_missing():
+    """P10: an unroutable publish whose answer waits for the disk; told that it never came, the
+    client would send it again, and by then a queue may want it.
+    """
+
+    async def run():
+        async with opened() as (engine, stream, _):
+            engine.decide(commands.DeclareQueue("other", commands.QueueProperties()))
+            stream.publish(1)
+            stream.publish(2, routing_key="late", data={"mandatory": True})
+            await settle()
+            assert stream.kinds() == ["opened"]
+            stream.send(probe=pb.PublishProbe(first_number=1, last_number=4))
+            await settle()
+            engine.sync()
+            await settle()
+            assert probed(stream) == [(3, 4)]
+            assert stream.confirms() == [(2, True)]
+
+    asyncio.run(run())
+
+
+def test_a_number_in_progress_that_comes_again_is_answered_once():
+    """P10: returned or placed, never both; the second copy gets the answer of the first."""
+
+    async def run():
+        async with opened() as (engine, stream, _):
+            durable = commands.QueueProperties(durable=True)
+            engine.decide(commands.DeclareQueue("full", commands.QueueProperties(max_length=1)))
+            stream.publish(1, routing_key="full")
+            stream.publish(2, routing_key="late", data={"mandatory": True})
+            stream.publish(3, routing_key="full")
+            await settle()
+            engine.decide(commands.DeclareQueue("late", durable))
+            engine.decide(commands.PurgeQueue("full"))
+            stream.publish(2, routing_key="late", data={"mandatory": True})
+            stream.publish(3, routing_key="full")
+            await settle()
+            engine.sync()
+            await settle()
+            assert sorted(stream.kinds()) == ["confirm", "nack", "opened", "returned"]
+            assert stream.confirms() == [(2, True)]
+            assert engine.core.queues("late")[0].ready == 0
+            assert engine.core.queues("full")[0].ready == 0
+
+    asyncio.run(run())
+
+
+def test_an_opening_in_the_wrong_mode_harms_nobody():
+    """P1: it is refused, and the publisher's stream in the right mode goes on."""
+
+    async def run():
+        async with opened() as (engine, stream, service):
+            wrong = Stream(service)
+            wrong.open(mode=TRANSACTION, resume=True)
+            await settle()
+            with pytest.raises(WrongModeError):
+                await wrong.task
+            stream.publish(1)
+            await settle()
+            engine.sync()
+            await settle()
+            assert stream.confirms() == [(1, True)]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["commit", "rollback", "data"])
+def test_transactions_are_not_for_confirm_mode(kind):
+    """P1: whatever belongs to a transaction ends the stream."""
+
+    async def run():
+        async with opened() as (_, stream, _service):
+            if kind == "data":
+                stream.publish(1, data={"transaction_id": bytes(16)})
+            else:
+                stream.send(**{kind: pb.PublishTransaction(transaction_id=bytes(16))})
+            await settle()
+            with pytest.raises(WrongModeError, match="transaction mode"):
+                await stream.task
 
     asyncio.run(run())
 

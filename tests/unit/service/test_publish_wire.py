@@ -15,7 +15,6 @@ from ackq.errors import (
     PublisherForgottenError,
     QueueFullError,
     UnroutableError,
-    UnsupportedError,
     WrongModeError,
     from_code,
 )
@@ -240,7 +239,6 @@ def test_commit_in_confirm_mode(client):
 @pytest.mark.parametrize(
     ("mode", "publisher_id", "expected"),
     [
-        (publishing_pb2.PUBLISH_MODE_TRANSACTION, bytes(16), UnsupportedError),
         (publishing_pb2.PUBLISH_MODE_UNSPECIFIED, bytes(16), InvalidArgumentError),
         (publishing_pb2.PUBLISH_MODE_CONFIRM, b"short", InvalidArgumentError),
     ],

@@ -18,7 +18,7 @@ from ackq.errors import (
 from ackq.v1 import sessions_pb2
 from ackq.wire import columns
 from tests.unit.service.blocks import rows
-from tests.unit.service.wire import TIMEOUT_S, Client, error_of, holder, tags
+from tests.unit.service.wire import TIMEOUT_S, Client, error_of, holder, refused, tags
 
 
 class HoldCall:
@@ -42,12 +42,6 @@ class HoldCall:
     def beat(self):
         self._beats.release()
         return next(self.call)
-
-
-def refused(call, *args, **fields):
-    with pytest.raises(grpc.RpcError) as failed:
-        call(*args, **fields)
-    return error_of(failed.value)
 
 
 def release(client, **fields):

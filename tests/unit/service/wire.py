@@ -3,14 +3,17 @@
 import queue
 import secrets
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import grpc
+import pytest
 
 from ackq import limits
 from ackq.errors import from_code
 from ackq.v1 import (
     admin_pb2,
     admin_pb2_grpc,
+    consuming_pb2,
     consuming_pb2_grpc,
     messages_pb2,
     publishing_pb2,
@@ -21,6 +24,9 @@ from ackq.v1 import (
 from tests.unit.service.blocks import encoded, rows
 
 TIMEOUT_S = 20
+# A queue that no test publishes to, and the number of a pull from it.
+_EMPTY = "empty"
+_QUIET = 1 << 40
 _OPTIONS = (
     ("grpc.max_send_message_length", limits.MAX_FRAME_BYTES + limits.MIB),
     ("grpc.max_receive_message_length", limits.MAX_FRAME_BYTES + limits.MIB),
@@ -32,6 +38,13 @@ def error_of(call_error):
     metadata = dict(call_error.trailing_metadata() or ())
     detail = messages_pb2.ErrorDetail.FromString(metadata["ackq-error-bin"])
     return from_code(detail.code, detail.message, dict(detail.fields)), call_error.code().name
+
+
+def refused(call, *args, **fields):
+    """The error that a call must fail with, and its gRPC status name."""
+    with pytest.raises(grpc.RpcError) as failed:
+        call(*args, **fields)
+    return error_of(failed.value)
 
 
 class Client:
@@ -66,6 +79,10 @@ class Client:
         (info,) = self.admin.ListQueues(request, timeout=TIMEOUT_S).queues
         return info
 
+    def delete(self, name="q", **fields):
+        request = admin_pb2.DeleteQueueRequest(queue=name, **fields)
+        return self.admin.DeleteQueue(request, timeout=TIMEOUT_S)
+
     def browse(self, name="q", **fields):
         """The bodies of a browse, and the frames' headers."""
         frames = list(
@@ -90,6 +107,21 @@ class Client:
             stream.publish(1, *messages, routing_key=queue)
             assert stream.confirmed(len(messages)) == set(range(1, len(messages) + 1))
 
+    # --- channels ---
+
+    @contextmanager
+    def consume(self, channel_id=None, **opening):
+        """A channel, opened."""
+        stream = ConsumeCall(self, channel_id or secrets.token_bytes(16), **opening)
+        try:
+            yield stream
+        finally:
+            stream.call.cancel()
+
+    def redrive(self, name, **fields):
+        request = admin_pb2.RedriveRequest(queue=name, **fields)
+        return self.admin.Redrive(request, timeout=TIMEOUT_S)
+
     # --- sessions ---
 
     def advance(self, reader, **fields):
@@ -107,7 +139,12 @@ class Client:
 
     def fetch(self, advanced, after_tag, last_tag, **fields):
         """The bodies of a fetch, and the frames' headers."""
-        frames = list(
+        frames = self.fetch_frames(advanced, after_tag, last_tag, **fields)
+        return bodies(frames), [frame.header for frame in frames]
+
+    def fetch_frames(self, advanced, after_tag, last_tag, **fields):
+        """The frames of a fetch."""
+        return list(
             self.sessions.Fetch(
                 sessions_pb2.FetchRequest(
                     session=advanced.session,
@@ -120,7 +157,6 @@ class Client:
                 timeout=TIMEOUT_S,
             )
         )
-        return bodies(frames), [frame.header for frame in frames]
 
     def session(self, name="s"):
         request = sessions_pb2.ListSessionsRequest(session=name)
@@ -131,6 +167,7 @@ class Client:
 
     def stage(self, *frames, stage_id, writer="w", batch_id=0, run_id="r", seal=None, **opening):
         """Uploads bodies, one frame each list, all to queue `q`; the answers of the stream."""
+        ttl = {"ttl_ms": opening.pop("ttl_ms")} if "ttl_ms" in opening else {}
         requests = [
             publishing_pb2.StageHeader(
                 open=publishing_pb2.StageOpen(
@@ -142,7 +179,7 @@ class Client:
                 for f in frames
             ),
         ]
-        blocks = [b"", *(encoded(body=list(f), routing_key="q") for f in frames)]
+        blocks = [b"", *(encoded(body=list(f), routing_key="q", **ttl) for f in frames)]
         if seal is not None:
             requests.append(
                 publishing_pb2.StageHeader(
@@ -236,6 +273,137 @@ class PublishCall:
             self._answered |= new
             numbers |= new
         return numbers
+
+
+class ConsumeCall:
+    """One channel stream: requests are sent as the test says, answers are read one by one."""
+
+    def __init__(self, client, channel_id, **opening):
+        self.channel_id = channel_id
+        self._client = client
+        self._requests = queue.Queue()
+        self._number = 0
+        self.send(open=consuming_pb2.ChannelOpen(channel_id=channel_id, **opening))
+        self.call = client.consuming.Consume(
+            iter(self._requests.get, None), timeout=TIMEOUT_S, wait_for_ready=True
+        )
+        self.opened = self.answer("opened")
+
+    # --- requests ---
+
+    def send(self, **kind):
+        self._requests.put(consuming_pb2.ConsumeRequest(**kind))
+
+    def half_close(self):
+        self._requests.put(None)
+
+    def cut(self):
+        """The stream ends without a word, as when the connection is lost."""
+        self.call.cancel()
+
+    def subscribe(self, consumer="c", queue="q", outcomes=(2, 3, 4), **fields):
+        self.send(
+            subscribe=consuming_pb2.Subscribe(
+                consumer=consumer, queue=queue, outcomes=outcomes, **fields
+            )
+        )
+
+    def unsubscribe(self, consumer="c"):
+        self.send(unsubscribe=consuming_pb2.Unsubscribe(consumer=consumer))
+
+    def settle(self, tag, outcome=1, **fields):
+        """Settles under the next number, which it gives."""
+        self._number += 1
+        fields = {"number": self._number, **fields}
+        self.send(settle=consuming_pb2.Settle(delivery_tag=tag, outcome=outcome, **fields))
+        return fields["number"]
+
+    def transport_ack(self, tag):
+        self.send(transport_ack=consuming_pb2.TransportAck(delivery_tag=tag))
+
+    def prefetch(self, messages, consumer=""):
+        self.send(prefetch=consuming_pb2.Prefetch(consumer=consumer, messages=messages))
+
+    def get(self, messages=1, queue="q", number=1, **fields):
+        self.send(get=consuming_pb2.Get(queue=queue, messages=messages, number=number, **fields))
+
+    # --- answers ---
+
+    def response(self):
+        """The next frame that is no heartbeat."""
+        while (response := next(self.call)).header.HasField("heartbeat"):
+            pass
+        return response
+
+    def answer(self, kind):
+        """The next frame, which must be of this kind; its content."""
+        header = self.response().header
+        assert header.WhichOneof("kind") == kind, header
+        return getattr(header, kind)
+
+    def deliveries(self, count):
+        """Reads frames until `count` messages came; all as `Delivered`."""
+        found = []
+        while len(found) < count:
+            response = self.response()
+            assert response.header.HasField("delivery"), response.header
+            found += _delivered(response)
+        assert len(found) == count
+        return found
+
+    def settled(self, number, messages=1):
+        """Reads the answer to a settlement."""
+        answer = self.answer("settled")
+        assert (answer.number, answer.settled) == (number, messages)
+
+    def quiet(self):
+        """Nothing has been sent to this client: a pull that finds nothing is answered next."""
+        self._client.declare(_EMPTY)
+        self.get(queue=_EMPTY, number=_QUIET)
+        assert self.answer("get_empty").number == _QUIET
+
+    def ended(self):
+        """Reads the end of the stream, before which nothing more comes."""
+        assert [each for each in self.call if not each.header.HasField("heartbeat")] == []
+
+    def refusal(self):
+        """Reads to the end of the stream: the error it ends with and its status name."""
+        with pytest.raises(grpc.RpcError) as failed:
+            list(self.call)
+        return error_of(failed.value)
+
+
+class Delivered(NamedTuple):
+    """One message of a delivery frame."""
+
+    tag: int
+    body: bytes
+    count: int
+    consumer: str
+    get_number: int
+    row: dict
+
+
+def _delivered(response):
+    delivery = response.header.delivery
+    columns = rows(response.block)
+    count = len(next(iter(columns.values())))
+    counts = [
+        each
+        for each, run in zip(delivery.runs.delivery_count, delivery.runs.rows, strict=True)
+        for _ in range(run)
+    ]
+    return [
+        Delivered(
+            tag,
+            columns["body"][at],
+            counts[at],
+            delivery.consumer,
+            delivery.get_number,
+            {name: values[at] for name, values in columns.items()},
+        )
+        for at, tag in zip(range(count), tags([delivery.runs]), strict=True)
+    ]
 
 
 def holder(name="reader", token=None):

@@ -9,21 +9,39 @@ never runs backwards (Q8).
 
 from __future__ import annotations
 
+from ackq_broker.core.commands.consuming import (
+    CloseChannel,
+    Deliver,
+    Delivery,
+    Outcome,
+    Redrive,
+    Redriven,
+    Settle,
+    Settlement,
+)
 from ackq_broker.core.commands.decision import (
     Decision,
+    Expiry,
     Route,
 )
 from ackq_broker.core.commands.housekeeping import (
     Housekeep,
     Start,
     Started,
+    Tick,
+    Ticked,
 )
 from ackq_broker.core.commands.publishing import (
     ClosePublisherStream,
+    CommittedTransaction,
+    CommitTransaction,
     Nack,
     OpenPublisher,
     Publish,
     Published,
+    RollbackTransaction,
+    TransactedBlock,
+    TransactionBlock,
 )
 from ackq_broker.core.commands.sessions import (
     Advance,
@@ -51,6 +69,7 @@ from ackq_broker.core.commands.views import (
     BrowseChunk,
     ExchangeInfo,
     FetchLabel,
+    Origin,
     Piece,
     QueueInfo,
     Run,
@@ -79,6 +98,9 @@ Command = (
     | OpenPublisher
     | ClosePublisherStream
     | Publish
+    | TransactionBlock
+    | CommitTransaction
+    | RollbackTransaction
     | OpenStage
     | StageBlock
     | SealStage
@@ -88,6 +110,11 @@ Command = (
     | Advance
     | Attach
     | ReleaseSession
+    | Deliver
+    | Settle
+    | CloseChannel
+    | Redrive
+    | Tick
     | Start
     | Housekeep
 )
@@ -102,10 +129,13 @@ __all__ = [
     "Bind",
     "BrowseChunk",
     "Chunk",
+    "CloseChannel",
     "ClosePublisherStream",
     "Command",
     "CommitBatch",
+    "CommitTransaction",
     "CommittedBatch",
+    "CommittedTransaction",
     "Decision",
     "DeclareExchange",
     "DeclareQueue",
@@ -113,29 +143,43 @@ __all__ = [
     "DeleteExchange",
     "DeleteQueue",
     "DeletedQueue",
+    "Deliver",
+    "Delivery",
     "DropStage",
     "ExchangeInfo",
+    "Expiry",
     "FetchLabel",
     "HolderInfo",
     "Housekeep",
     "Nack",
     "OpenPublisher",
     "OpenStage",
+    "Origin",
+    "Outcome",
     "Piece",
     "Publish",
     "Published",
     "PurgeQueue",
     "QueueInfo",
     "QueueProperties",
+    "Redrive",
+    "Redriven",
     "ReleaseSession",
+    "RollbackTransaction",
     "Route",
     "Run",
     "SealStage",
     "SessionInfo",
+    "Settle",
+    "Settlement",
     "StageBlock",
     "StageRef",
     "StagedBlock",
     "Start",
     "Started",
+    "Tick",
+    "Ticked",
+    "TransactedBlock",
+    "TransactionBlock",
     "Unbind",
 ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:
-    from pyroaring import BitMap
+from pyroaring import BitMap
 
+if TYPE_CHECKING:
     from ackq_broker.core.records import Record
 
 
@@ -25,6 +25,16 @@ class Decision(NamedTuple):
     records: tuple[Record, ...] = ()
     reply: Any = None
     after: int | None = None
+
+
+class Expiry(NamedTuple):
+    """When messages expire (Q3), by the broker's clock at ingest.
+
+    `rows` are rows of the block, None means every row; a row is in one expiry of a command at most.
+    """
+
+    expires_us: int
+    rows: BitMap | None = None
 
 
 class Route(NamedTuple):

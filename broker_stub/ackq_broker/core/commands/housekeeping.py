@@ -31,3 +31,27 @@ class Housekeep:
     """
 
     live_sessions: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Does what is due now (Q3, C14), when `Core.next_due_us` has come. Reply: `Ticked`.
+
+    At most `ticking.MOST_BURIED` messages become dead letters; more are still due, and given out to
+    nobody meanwhile.
+    """
+
+
+class Ticked(NamedTuple):
+    """Reply to `Tick`.
+
+    Attributes:
+        expired: Messages whose TTL was over; `dead_lettered` of them went to a dead-letter queue.
+        matured: Messages whose redelivery delay was over.
+        deleted: Names of queues that nothing had used for as long as their `expires_ms`.
+    """
+
+    expired: int
+    dead_lettered: int
+    matured: int
+    deleted: tuple[str, ...] = ()

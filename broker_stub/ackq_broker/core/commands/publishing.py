@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyroaring import BitMap64
+
 if TYPE_CHECKING:
-    from pyroaring import BitMap64
+    from pyroaring import BitMap
 
     from ackq.errors import AckqError
-    from ackq_broker.core.commands.decision import Route
+    from ackq_broker.core.commands.decision import Expiry, Route
 
 
 @dataclass(frozen=True, slots=True)
 class OpenPublisher:
-    """Reply: None. Makes the de-duplication state, or refuses a `resume` of a forgotten id.
+    """Reply: None. Makes the publisher's state; what an older stream had not committed is dropped.
 
-    (PublisherForgottenError).
+    Errors: PublisherForgottenError (a `resume` of an id that is not known), WrongModeError (it was
+    opened in the other mode before: P1), LimitError.
     """
 
     publisher_id: bytes
     resume: bool = False
     label: str = ""
+    transactional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ClosePublisherStream:
-    """Reply: None. The publisher's last stream ended: its state is dropped 7 days from now.
+    """Reply: None. The publisher's last stream ended: its state is dropped 7 days from now (P10).
 
-    (P10).
+    What it had not committed is dropped at once (P13).
     """
 
     publisher_id: bytes
@@ -38,13 +42,17 @@ class ClosePublisherStream:
 class Publish:
     """Publishes the rows of one block. Reply: `Published`.
 
-    Errors: ExchangeNotFoundError, PublisherForgottenError.
+    Errors: ExchangeNotFoundError, PublisherForgottenError, WrongModeError.
 
     Attributes:
         numbers: The publish number of each row, ascending in row order; cardinality equals `rows`.
+        in_progress: Those of the numbers that came before and whose answer is on its way: they are
+            neither handled again nor in the reply (P10).
         lowest_unanswered: Accepted numbers below it are forgotten.
         routes: The block's distinct routing keys; they cover every row exactly once.
-        persistent: Delivery mode of all rows (the service splits a mixed frame into two commands).
+        expiries: When rows expire that came with a TTL; the queue's own is added by the core (Q3).
+        persistent: Whether any row is to survive a restart; `transient`: rows that are not, though
+            others are (P12).
     """
 
     publisher_id: bytes
@@ -56,6 +64,9 @@ class Publish:
     rows: int
     payload_bytes: int
     persistent: bool
+    expiries: tuple[Expiry, ...] = ()
+    in_progress: BitMap64 = field(default_factory=BitMap64)
+    transient: BitMap | None = None
 
 
 class Nack(NamedTuple):
@@ -66,11 +77,13 @@ class Nack(NamedTuple):
 
 
 class Published(NamedTuple):
-    """Reply to `Publish`; confirmed and nacked together are `numbers` (P3).
+    """Reply to `Publish`; confirmed and nacked together are `numbers` but `in_progress` (P3).
 
     `block_id` is the id under which the service hands the block to the journal (None: no row was
     placed, drop it); `durable` says whether to the journal or to the transient store. `returned` is
     the part of `confirmed` that no queue wanted and that was mandatory: its return goes first (P7).
+    `sooner`, if any, is the transient part of a durable block's `confirmed`, with the sequence that
+    it waits for instead (P5).
     """
 
     confirmed: BitMap64
@@ -78,3 +91,71 @@ class Published(NamedTuple):
     nacks: tuple[Nack, ...] = ()
     block_id: int | None = None
     durable: bool = True
+    sooner: tuple[BitMap64, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionBlock:
+    """Adds the rows of a block to a transaction, which its first block begins (P13).
+
+    Reply: `TransactedBlock`. On an error nothing of the block is kept.
+
+    Errors: ExchangeNotFoundError, QueueFullError, LimitError, InvalidArgumentError (another
+    transaction of the publisher is open), WrongModeError, PublisherForgottenError.
+
+    Attributes:
+        routes: As in `Publish`, like the fields after it.
+    """
+
+    publisher_id: bytes
+    transaction_id: bytes
+    exchange: str
+    mandatory: bool
+    routes: tuple[Route, ...]
+    rows: int
+    payload_bytes: int
+    persistent: bool
+    expiries: tuple[Expiry, ...] = ()
+    transient: BitMap | None = None
+
+
+class TransactedBlock(NamedTuple):
+    """Reply to `TransactionBlock`.
+
+    `returned` are the rows that no queue wanted and that were mandatory: their return goes before
+    the commit's answer (P7). `block_id` and `durable` as in `Published`.
+    """
+
+    returned: BitMap
+    block_id: int | None
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTransaction:
+    """Makes a transaction visible (P13). Reply: `CommittedTransaction`.
+
+    Errors: TransactionRolledBackError (it is not open, or not with so many messages, and it is not
+    the one committed last: nothing of it is visible), WrongModeError, PublisherForgottenError.
+    """
+
+    publisher_id: bytes
+    transaction_id: bytes
+    messages: int
+
+
+class CommittedTransaction(NamedTuple):
+    """Reply to `CommitTransaction`; `repeated` when it was committed before."""
+
+    messages: int
+    repeated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackTransaction:
+    """Drops what the publisher has not committed (P13). Reply: int, messages dropped.
+
+    Errors: WrongModeError, PublisherForgottenError.
+    """
+
+    publisher_id: bytes

@@ -55,7 +55,7 @@ class DeleteQueue:
 
 
 class DeletedQueue(NamedTuple):
-    """Reply to `DeleteQueue`."""
+    """Reply to `DeleteQueue`: messages that went with it (`ready`, delayed ones included)."""
 
     ready: int
     unacked: int

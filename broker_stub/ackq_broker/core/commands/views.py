@@ -24,16 +24,41 @@ class Run(NamedTuple):
     leased: bool = True
 
 
+class Origin(NamedTuple):
+    """Where dead letters came from, for the headers that tell their consumer (C13).
+
+    Attributes:
+        queue: The queue they died in; `positions` are those they had there, one for each row.
+        delivery_counts: How often each was delivered there.
+        reason: "expired", "delivery_limit", or for a rejection the reason given, else "rejected".
+        dead_us: When that was.
+        first_queue: The queue of their first death; `deaths` counts them.
+        session: The session that settled them and its batch; "" and -1 when it was none.
+    """
+
+    queue: str
+    positions: np.ndarray[Any, np.dtype[np.int64]]
+    delivery_counts: np.ndarray[Any, np.dtype[np.int64]]
+    reason: str
+    dead_us: int
+    first_queue: str
+    deaths: int
+    session: str = ""
+    batch_id: int = -1
+
+
 class Piece(NamedTuple):
-    """Rows of one block that belong to a fetch or browse, in tag (position) order.
+    """Rows of one block that belong to a delivery, fetch or browse, in tag (position) order.
 
     `rows` is a `(first, count)` pair when consecutive, else an array of row indices (uint32).
+    `origin` is that of every row; None when they are no dead letters.
     """
 
     block_id: int
     queue: str
     rows: tuple[int, int] | np.ndarray[Any, np.dtype[np.uint32]]
     runs: tuple[Run, ...]
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +80,12 @@ class BrowseChunk(NamedTuple):
 
 
 class QueueInfo(NamedTuple):
-    """A queue as an operator sees it."""
+    """A queue as an operator sees it.
+
+    The counts since it was declared: `published` and `accepted` messages; those that `expired`;
+    those that were `dead_lettered`, whatever for; and those `dropped`: rejected, expired or failed
+    too often without a dead-letter queue, over a bound, or in a cycle of expiries.
+    """
 
     queue: str
     queue_id: int
@@ -68,6 +98,11 @@ class QueueInfo(NamedTuple):
     sessions: tuple[str, ...]
     published: int
     accepted: int
+    delayed: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    dropped: int = 0
+    consumers: int = 0
 
 
 class ExchangeInfo(NamedTuple):

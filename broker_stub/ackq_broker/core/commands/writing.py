@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ackq_broker.core.commands.decision import Route
+    from ackq_broker.core.commands.decision import Expiry, Route
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class StageBlock:
     routes: tuple[Route, ...]
     rows: int
     payload_bytes: int
+    expiries: tuple[Expiry, ...] = ()
 
 
 class StagedBlock(NamedTuple):

@@ -1,0 +1,123 @@
+"""Commands of channels (C): deliver, settle, close.
+
+Prefetch, consumers and windows are volatile and live in the service; here are channels and tags.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from pyroaring import BitMap64
+
+from ackq_broker.core.commands.views import Piece
+
+
+class Outcome(Enum):
+    """What becomes of a delivered message (C4)."""
+
+    ACCEPTED = "accepted"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Gives a channel the lowest ready messages of a queue. Reply: `Delivery`.
+
+    Errors: QueueNotFoundError.
+
+    Attributes:
+        channel_id: Known from its first delivery until `CloseChannel`, or the end of the process.
+        max_messages: At least 1.
+        max_bytes: 0 for no bound; one message is given at least, whatever its size.
+        no_ack: The messages are accepted in the same record (C10, NONE); they get tags all the
+            same. Their blocks can be read until the service calls `Core.unpin` with the pieces.
+    """
+
+    channel_id: bytes
+    queue: str
+    max_messages: int
+    max_bytes: int = 0
+    no_ack: bool = False
+
+
+class Delivery(NamedTuple):
+    """Reply to `Deliver`: tags from `first_tag` on, in order of the pieces; 0 messages: none ready.
+
+    The runs of the pieces carry tags and delivery counts.
+    """
+
+    first_tag: int
+    messages: int
+    payload_bytes: int
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Settles outstanding tags of a channel, all alike (C4). Reply: `Settlement`.
+
+    Errors: UnknownDeliveryTagError, which names the lowest tag that is not outstanding (C2);
+    nothing changed then.
+
+    Attributes:
+        tags: The tags.
+        up_to: Also every outstanding tag up to and including this one (C3), which must have been
+            given and leave at least one to settle; 0 for none.
+        reason: Why, for REJECTED: what the dead letter tells. That of one FAILED too many is
+            "delivery_limit", whatever is given here.
+        delay_ms: The messages put back are ready so much later, instead of the queue's delay (C14).
+    """
+
+    channel_id: bytes
+    outcome: Outcome
+    tags: BitMap64 = field(default_factory=BitMap64)
+    up_to: int = 0
+    reason: str = ""
+    delay_ms: int = 0
+
+
+class Settlement(NamedTuple):
+    """Reply to `Settle`: messages settled; of them moved to a dead-letter queue, and dropped."""
+
+    messages: int
+    dead_lettered: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CloseChannel:
+    """Puts back what a channel holds (C12). Reply: int, messages; 0 for an unknown channel."""
+
+    channel_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    """Moves ready dead letters back to the queues they came from (Q6). Reply: `Redriven`.
+
+    Errors: QueueNotFoundError.
+
+    Attributes:
+        first, last: Positions in the dead-letter queue; 0 means its head, its tail.
+        max_messages: At most so many, the lowest first; 0 for no bound.
+    """
+
+    queue: str
+    first: int = 0
+    last: int = 0
+    max_messages: int = 0
+
+
+class Redriven(NamedTuple):
+    """Reply to `Redrive`: messages moved, and ready ones of the range that stay.
+
+    What was never a dead letter stays, and what came from a queue that is gone (no queue of its id,
+    nor of its name) or has no room.
+    """
+
+    messages: int
+    left: int

@@ -1,0 +1,235 @@
+"""Dead letters (C13): messages that move to another queue, with where they came from.
+
+Invariant: a move is a reference in one record: the message is in one queue before and after, in no
+second one and never in none, and its block stays where it is. It always succeeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final, NamedTuple
+
+import numpy as np
+from pyroaring import BitMap, BitMap64
+
+from ackq_broker.core import bitmaps, placing, records
+from ackq_broker.core.admission import Load, head_drops
+from ackq_broker.core.commands import QueueProperties
+from ackq_broker.core.names import BUILT_IN_DEAD
+from ackq_broker.core.origins import Death
+from ackq_broker.core.placements import Moved, Placement
+from ackq_broker.core.queues import Queue
+from ackq_broker.core.records import Drop, Move, Taken
+from ackq_broker.core.state import State
+from ackq_broker.core.topology import forget_if_drained
+
+_NO_BREAKS: Final = np.empty(0, np.int64)
+
+
+class Cause(Enum):
+    """Why messages move."""
+
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+    DELIVERY_LIMIT = "delivery_limit"
+    REDRIVEN = "redriven"
+
+
+class Arrival(NamedTuple):
+    """When messages come to stand in their new queue."""
+
+    at_us: int
+    sequence: int
+
+
+class Departures:
+    """The messages that a record takes out of queues: decided one queue after the other.
+
+    Attributes:
+        moves: To dead-letter queues.
+        discarded: Messages that are dropped instead.
+        declared: The record that makes the built-in queue, when it is needed and not there.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.moves: list[Move] = []
+        self.discarded: list[Taken] = []
+        self.declared: tuple[records.QueueDeclared, ...] = ()
+        self._leaving: list[tuple[Queue, BitMap64]] = []
+
+    @property
+    def moved(self) -> int:
+        """How many messages move."""
+        return sum(len(move.positions) for move in self.moves)
+
+    @property
+    def dropped(self) -> int:
+        """How many messages are dropped."""
+        return sum(len(entry.positions) for entry in self.discarded)
+
+    def bury(self, queue: Queue, positions: BitMap64, cause: Cause, reason: str = "") -> None:
+        """Messages of a queue go to its dead-letter queue; without one they are dropped."""
+        if not positions:
+            return
+        self.leave(queue, positions)
+        if not queue.properties.dead_letter_queue:
+            self.discarded.append(Taken(queue.queue_id, positions))
+            return
+        target_id = self._target_id(queue.properties.dead_letter_queue)
+        if cause is Cause.EXPIRED:
+            circling = _circling(queue, positions, target_id)
+            if circling:
+                self.discarded.append(Taken(queue.queue_id, circling))
+                positions = positions - circling
+        if positions:
+            reason = reason or cause.value
+            self.moves.append(Move(queue.queue_id, positions, target_id, cause.value, reason))
+
+    def move(self, queue: Queue, positions: BitMap64, target_id: int, cause: Cause) -> None:
+        """Messages of a queue go to another one."""
+        self.leave(queue, positions)
+        self.moves.append(Move(queue.queue_id, positions, target_id, cause.value))
+
+    def leave(self, queue: Queue, positions: BitMap64) -> None:
+        """Messages leave a queue: there is room for as many."""
+        self._leaving.append((queue, positions))
+
+    def drops(self) -> tuple[Drop, ...]:
+        """What drop-head queues give up for what comes, once everything left that does."""
+        found = []
+        for queue_id in dict.fromkeys(move.target_id for move in self.moves):
+            target = self._state.queues.get(queue_id)
+            if target is not None and target.properties.overflow == "drop-head":
+                coming = [
+                    (self._state.queues[move.queue_id], move.positions)
+                    for move in self.moves
+                    if move.target_id == queue_id
+                ]
+                going = [
+                    (queue, positions & queue.ready)
+                    for queue, positions in self._leaving
+                    if queue is target
+                ]
+                found.append(head_drops(target, _load(coming), _load(going)))
+        return tuple(drop for drop in found if drop is not None)
+
+    def _target_id(self, name: str) -> int:
+        """The queue of this name, else the built-in one, which may have to be made."""
+        for existing in (name, BUILT_IN_DEAD):
+            found = self._state.queue_ids.get(existing)
+            if found is not None:
+                return found
+        queue_id = self._state.next_queue_id
+        self.declared = (records.QueueDeclared(queue_id, BUILT_IN_DEAD, QueueProperties()),)
+        return queue_id
+
+
+def apply_departures(
+    state: State,
+    sequence: int,
+    record: records.Settled | records.Ticked,
+    rest: dict[int, BitMap64],
+) -> None:
+    """Moves and drops what a record lets die, and takes it out of `rest`, by queue id."""
+    for move in record.moves:
+        rest[move.queue_id] -= move.positions
+    for entry in record.discarded:
+        rest[entry.queue_id] -= entry.positions
+    apply_moves(state, sequence, record.moves, record.at_us)
+    for entry in record.discarded:
+        queue = state.queues[entry.queue_id]
+        queue.dropped += len(entry.positions)
+        held = entry.positions.issubset(queue.unacked)
+        leave = queue.discard if held else queue.drop
+        state.blocks.release(leave(entry.positions))
+        forget_if_drained(state, queue)
+
+
+def apply_moves(state: State, sequence: int, moves: tuple[Move, ...], at_us: int) -> None:
+    """Moves messages, in order; all of a move are unacked, or all of them wait."""
+    for move in moves:
+        source, target = state.queues[move.queue_id], state.queues[move.target_id]
+        held = move.positions.issubset(source.unacked)
+        if move.cause == Cause.REDRIVEN.value:
+            _put(state, source, target, move, Arrival(at_us, sequence))
+        else:
+            _bury(state, source, target, move, Arrival(at_us, sequence), held=held)
+        leave = source.discard if held else source.drop
+        state.blocks.release(leave(move.positions))
+        forget_if_drained(state, source)
+
+
+def _put(state: State, source: Queue, target: Queue, move: Move, arrival: Arrival) -> None:
+    """Messages come to stand in their new queue."""
+    for run in tuple(source.placements.moves(move.positions, _NO_BREAKS)):
+        placing.put(state, target, _placement(run, target.next_position, arrival))
+
+
+def _bury(
+    state: State, source: Queue, target: Queue, move: Move, arrival: Arrival, *, held: bool
+) -> None:
+    """As `_put`, with where the messages came from."""
+    deaths = dict(source.origins.at(move.positions))
+    breaks = np.array(tuple(deaths))
+    values = bitmaps.array(move.positions)
+    counts = source.deliveries.at(move.positions) + held
+    for run in tuple(source.placements.moves(move.positions, breaks)):
+        first = target.next_position
+        placing.put(state, target, _placement(run, first, arrival))
+        position = int(breaks[np.searchsorted(breaks, run.positions[0], "right") - 1])
+        died = _died(deaths[position], source, Cause(move.cause), move.reason)
+        ranks = np.searchsorted(values, run.positions)
+        target.origins.add(first, run.positions, counts[ranks], died, arrival.at_us)
+    source.dead_lettered += len(move.positions)
+
+
+def _load(entries: Iterable[tuple[Queue, BitMap64]]) -> Load:
+    """Messages of several queues together."""
+    messages = payload_bytes = 0
+    for queue, positions in entries:
+        messages += len(positions)
+        payload_bytes += queue.placements.size(positions)
+    return Load(messages, payload_bytes)
+
+
+def _circling(queue: Queue, positions: BitMap64, target_id: int) -> BitMap64:
+    """C13: what would expire into a queue it expired from, with no rejection between."""
+    found = BitMap64()
+    for death, group in queue.origins.groups(positions):
+        before = death.expired_from if death is not None else ()
+        if target_id in (*before, queue.queue_id):
+            found |= group
+    return found
+
+
+def _died(before: Death | None, queue: Queue, cause: Cause, reason: str) -> Death:
+    """The death of messages in a queue; a rejection, failing too often included, ends a circle."""
+    expired_from: tuple[int, ...] = ()
+    if cause is Cause.EXPIRED:
+        expired_from = (*(before.expired_from if before is not None else ()), queue.queue_id)
+    return Death(
+        queue_id=queue.queue_id,
+        queue=queue.name,
+        reason=reason,
+        first_queue=before.first_queue if before is not None else queue.name,
+        deaths=(before.deaths if before is not None else 0) + 1,
+        expired_from=expired_from,
+    )
+
+
+def _placement(run: Moved, first: int, arrival: Arrival) -> Placement:
+    """A run as it comes to stand in its new queue."""
+    selected = None if isinstance(run.rows, tuple) else BitMap(run.rows.tolist())
+    return Placement(
+        first_position=first,
+        rows=len(run.positions),
+        block_id=run.block_id,
+        payload_bytes=run.payload_bytes,
+        published_us=arrival.at_us,
+        sequence=arrival.sequence,
+        durable=run.durable,
+        start=int(run.rows[0]),
+        selected=selected,
+    )

@@ -1,0 +1,78 @@
+"""What a negative outcome does to unacked messages (C4, C13, C14), whoever held them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+from pyroaring import BitMap64
+
+from ackq_broker.core import bitmaps
+from ackq_broker.core.commands import Outcome
+from ackq_broker.core.dead_letters import Cause, Departures
+from ackq_broker.core.deadlines import rounded
+from ackq_broker.core.queues import Queue
+from ackq_broker.core.records import Delay
+from ackq_broker.core.state import State
+from ackq_broker.core.topology import give_back
+
+# How long a redelivery waits at most where a queue gives a first delay and no longest one.
+DEFAULT_DELAY_MAX_MS: Final = 300_000
+# Doubling any more than that exceeds every longest delay.
+_MOST_DOUBLINGS: Final = 42
+
+
+def dispose(
+    plan: Departures, queue: Queue, positions: BitMap64, outcome: Outcome, reason: str
+) -> BitMap64:
+    """Lets the plan bury what is rejected, or failed too often; gives what is put back."""
+    if outcome is Outcome.REJECTED:
+        plan.bury(queue, positions, Cause.REJECTED, reason)
+        return BitMap64()
+    limit = queue.properties.delivery_limit
+    mortal = queue.properties.dead_letter_queue or queue.properties.drop_on_limit
+    if outcome is Outcome.FAILED and limit and mortal:
+        failures = queue.failures.at(positions) + 1
+        over = bitmaps.of(bitmaps.array(positions)[failures > limit])
+        plan.bury(queue, over, Cause.DELIVERY_LIMIT)
+        return positions - over
+    return positions
+
+
+def delays(
+    queue: Queue, positions: BitMap64, outcome: Outcome, delay_ms: int, now_us: int
+) -> tuple[Delay, ...]:
+    """C14: how long what is put back waits: as the call says, else failures double the delay."""
+    first_ms = queue.properties.redelivery_delay_ms
+    if not positions or queue.deleted:
+        return ()
+    if delay_ms:
+        waits_ms = np.array([delay_ms])
+        groups = [positions]
+    elif outcome is Outcome.FAILED and first_ms:
+        longest_ms = max(queue.properties.redelivery_delay_max_ms or DEFAULT_DELAY_MAX_MS, first_ms)
+        before = queue.failures.at(positions)
+        counts = np.unique(before)
+        doubled = first_ms * 2.0 ** np.minimum(counts, _MOST_DOUBLINGS)
+        waits_ms = np.minimum(doubled, longest_ms).astype(np.int64)
+        values = bitmaps.array(positions)
+        groups = [bitmaps.of(values[before == count]) for count in counts]
+    else:
+        return ()
+    untils = rounded(now_us + waits_ms * 1000, now_us).tolist()
+    return tuple(
+        Delay(queue.queue_id, group, until) for group, until in zip(groups, untils, strict=True)
+    )
+
+
+def apply_back(
+    state: State, sequence: int, queue: Queue, positions: BitMap64, delayed: Iterable[Delay]
+) -> None:
+    """Puts unacked messages back: some until their delay is over, the others ready at once."""
+    for delay in delayed:
+        if delay.queue_id == queue.queue_id:
+            queue.postpone(delay.positions, delay.until_us)
+            positions = positions - delay.positions
+    if positions:
+        give_back(state, queue.queue_id, positions, sequence)

@@ -1,0 +1,68 @@
+"""What the service is told of the state's changes: volatile, and no part of a snapshot."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+# The next instant of a queue as it is now, 0 for none.
+NextOf = Callable[[int], int]
+
+
+class Signals:
+    """Collects what happened since it was asked last, and what time will bring.
+
+    Invariant of the agenda: a queue for which something is due at an instant is in it at that
+    instant or before.
+
+    Attributes:
+        woken: Names of queues that gained ready messages.
+        now_us: When the last command was decided.
+        started_us: When this process began.
+    """
+
+    __slots__ = ("_agenda", "_noted", "now_us", "started_us", "woken")
+
+    def __init__(self) -> None:
+        self.woken: set[str] = set()
+        self.now_us = 0
+        self.started_us = 0
+        self._agenda: list[tuple[int, int]] = []
+        self._noted: dict[int, int] = {}
+
+    def drain_woken(self) -> set[str]:
+        """The queues that gained ready messages since the last call."""
+        woken, self.woken = self.woken, set()
+        return woken
+
+    def note(self, queue_id: int, instant_us: int) -> None:
+        """Something is due for a queue at this instant, or later."""
+        if instant_us < self._noted.get(queue_id, 1 << 62):
+            self._noted[queue_id] = instant_us
+            heapq.heappush(self._agenda, (instant_us, queue_id))
+
+    def next_due_us(self, next_of: NextOf) -> int:
+        """The first instant at which something is due for a queue; 0 for none."""
+        while self._agenda:
+            instant, queue_id = self._agenda[0]
+            current = self._noted.get(queue_id) == instant
+            following = next_of(queue_id) if current else 0
+            if following == instant:
+                return instant
+            heapq.heappop(self._agenda)
+            if current:
+                del self._noted[queue_id]
+            if following:
+                self.note(queue_id, following)
+        return 0
+
+    def due(self, now_us: int, next_of: NextOf) -> list[int]:
+        """The ids of the queues for which something is due, ascending."""
+        found = {}
+        while self._agenda and 0 < (instant := self.next_due_us(next_of)) <= now_us:
+            _, queue_id = heapq.heappop(self._agenda)
+            found[queue_id] = self._noted.pop(queue_id)
+            assert found[queue_id] == instant
+        for queue_id, noted in found.items():
+            self.note(queue_id, noted)
+        return sorted(found)

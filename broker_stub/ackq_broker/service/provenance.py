@@ -1,0 +1,117 @@
+"""Where a dead letter came from, as headers of the delivered message (C13).
+
+Invariant: the headers are the broker's: what a publisher wrote under these names does not show.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackq.v1 import messages_pb2 as pb
+from ackq.wire import block, columns
+from ackq_broker.core.commands import Origin
+
+QUEUE: Final = "ackq-dead-queue"
+POSITION: Final = "ackq-dead-position"
+REASON: Final = "ackq-dead-reason"
+DELIVERIES: Final = "ackq-dead-deliveries"
+AT: Final = "ackq-dead-at"
+FIRST_QUEUE: Final = "ackq-dead-first-queue"
+COUNT: Final = "ackq-dead-count"
+SESSION: Final = "ackq-dead-session"
+BATCH: Final = "ackq-dead-batch"
+
+_NAMES: Final = pa.array(
+    (QUEUE, POSITION, REASON, DELIVERIES, AT, FIRST_QUEUE, COUNT, SESSION, BATCH)
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_Int64s = npt.NDArray[np.int64]
+
+
+def with_provenance(part: block.Block, origin: Origin) -> block.Block:
+    """The rows with the headers of their origin, and without an expiry, which death has cleared.
+
+    Args:
+        part: Rows of a stored block; row i has the i-th position and delivery count of `origin`.
+        origin: Of all rows.
+    """
+    header, batch = part
+    headers = batch.column("headers") if header.columns >> pb.COLUMN_HEADERS & 1 else None
+    arrays: dict[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
+    arrays["headers"] = _extended(headers, _headers_of(origin, batch.num_rows), batch.num_rows)
+    changed = pb.BlockHeader()
+    changed.CopyFrom(header)
+    changed.columns = header.columns & ~(1 << pb.COLUMN_EXPIRES_AT) | 1 << pb.COLUMN_HEADERS
+    schema = columns.stored_schema(changed.columns)
+    rows = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+    return block.Block(changed, rows)
+
+
+def _headers_of(origin: Origin, rows: int) -> dict[str, pa.Array]:
+    """Each header's value in every row."""
+    assert len(origin.positions) == len(origin.delivery_counts) == rows
+    constants = {
+        QUEUE: origin.queue,
+        REASON: origin.reason,
+        AT: _rfc3339(origin.dead_us),
+        FIRST_QUEUE: origin.first_queue,
+        COUNT: str(origin.deaths),
+    }
+    if origin.session:
+        constants[SESSION] = origin.session
+    if origin.batch_id >= 0:
+        constants[BATCH] = str(origin.batch_id)
+    found = {name: pa.repeat(pa.scalar(text), rows) for name, text in constants.items()}
+    found[POSITION] = pa.array(np.asarray(origin.positions, np.int64)).cast(pa.string())
+    found[DELIVERIES] = pa.array(np.asarray(origin.delivery_counts, np.int64)).cast(pa.string())
+    return found
+
+
+def _extended(headers: pa.Array | None, more: dict[str, pa.Array], rows: int) -> pa.Array:
+    """A map column with more entries in each row, after those it has."""
+    entries, counts = _own_entries(headers, rows)
+    offsets = np.concatenate(([0], np.cumsum(counts + len(more))))
+    # Where each entry goes: those of the publisher first, the others behind them.
+    order = np.empty(int(offsets[-1]), np.int64)
+    own = np.arange(len(entries))
+    shift = len(more) * np.repeat(np.arange(rows), counts)
+    order[own + shift] = own
+    for number in range(len(more)):
+        order[offsets[:-1] + counts + number] = len(entries) + number * rows + np.arange(rows)
+    keys = [pa.repeat(pa.scalar(name), rows) for name in more]
+    items = list(more.values())
+    if headers is not None:
+        keys.insert(0, headers.keys.take(pa.array(entries)))
+        items.insert(0, headers.items.take(pa.array(entries)))
+    return pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()),
+        pa.concat_arrays(keys).take(pa.array(order)),
+        pa.concat_arrays(items).take(pa.array(order)),
+    )
+
+
+def _own_entries(headers: pa.Array | None, rows: int) -> tuple[_Int64s, _Int64s]:
+    """Indices of a map column's entries that stay, and how many each row has of them."""
+    if headers is None:
+        return np.empty(0, np.int64), np.zeros(rows, np.int64)
+    offsets = headers.offsets.to_numpy().astype(np.int64)
+    valid: npt.NDArray[Any] = headers.is_valid().to_numpy(zero_copy_only=False)
+    counts = np.where(valid, np.diff(offsets), 0)
+    ends = np.cumsum(counts)
+    entries = np.arange(int(ends[-1])) + np.repeat(offsets[:-1] - ends + counts, counts)
+    foreign = pc.is_in(headers.keys, value_set=_NAMES).to_numpy(zero_copy_only=False)[entries]
+    row_of = np.repeat(np.arange(rows), counts)
+    return entries[~foreign], np.bincount(row_of[~foreign], minlength=rows)
+
+
+def _rfc3339(at_us: int) -> str:
+    """A time as RFC 3339 has it, to the microsecond."""
+    at = _EPOCH + timedelta(microseconds=at_us)
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")

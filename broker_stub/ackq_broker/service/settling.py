@@ -1,0 +1,111 @@
+"""Settlements that arrived together, folded into few core commands (C2-C5, C15).
+
+Invariant: the commands have the effect of the settlements one by one in their order, up to the
+first that is refused; tags are disjoint, so that only what a settlement may name depends on those
+before it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from pyroaring import BitMap64
+
+from ackq import limits
+from ackq.errors import InvalidArgumentError
+from ackq.v1 import consuming_pb2 as pb
+from ackq_broker.core import commands
+from ackq_broker.core.commands import Outcome
+from ackq_broker.service.ledger import Ledger
+from ackq_broker.service.subscriptions import OUTCOMES
+from ackq_broker.service.texts import shorten
+
+_NEEDS_REASON: Final = (Outcome.FAILED, Outcome.REJECTED)
+_NEEDS_DELAY: Final = (Outcome.FAILED, Outcome.RELEASED)
+
+
+class _How(NamedTuple):
+    """What settlements of one command have in common."""
+
+    outcome: Outcome
+    reason: str
+    delay_ms: int
+
+
+class Fold:
+    """Collects settlements.
+
+    Args:
+        ledger: Knows the open tags; a tag that is settled here is open no more.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._singles: dict[_How, array[int]] = {}
+        self._ranges: dict[_How, BitMap64] = {}
+
+    def add(self, settle: pb.Settle) -> int:
+        """Takes one settlement; gives its messages, 0 when its tag is not outstanding (C2).
+
+        Raises:
+            OutcomeNotSupportedError: Its consumer did not declare the outcome (C5).
+            InvalidArgumentError: It names no outcome, or too long a delay.
+        """
+        how = _how(settle)
+        if settle.multiple:
+            return self._add_range(settle.delivery_tag, how)
+        tag = settle.delivery_tag
+        if tag not in self._ledger.open:
+            return 0
+        if how.outcome is not Outcome.ACCEPTED:
+            self._ledger.check(how.outcome, BitMap64((tag,)))
+        self._ledger.open.remove(tag)
+        self._singles.setdefault(how, array("Q")).append(tag)
+        return 1
+
+    def drain(self, channel_id: bytes) -> Iterator[commands.Settle]:
+        """What was taken so far, once: a command for each way to settle, by its first use."""
+        singles, self._singles = self._singles, {}
+        ranges, self._ranges = self._ranges, {}
+        for how in {**singles, **ranges}:
+            tags = ranges.get(how) or BitMap64()
+            if how in singles:
+                tags |= BitMap64(singles[how])
+            yield commands.Settle(channel_id, how.outcome, tags, 0, how.reason, how.delay_ms)
+
+    def _add_range(self, tag: int, how: _How) -> int:
+        tags = self._ledger.up_to(tag)
+        if tags:
+            if how.outcome is not Outcome.ACCEPTED:
+                self._ledger.check(how.outcome, tags)
+            self._ledger.open -= tags
+            if how in self._ranges:
+                self._ranges[how] |= tags
+            else:
+                self._ranges[how] = tags
+        return len(tags)
+
+
+def _how(settle: pb.Settle) -> _How:
+    """Outcome, reason and delay, the latter two where they mean something."""
+    outcome = OUTCOMES.get(settle.outcome)
+    if outcome is None:
+        raise InvalidArgumentError(
+            f"The settlement of delivery tag {settle.delivery_tag} has outcome {settle.outcome},"
+            " which this broker does not know; use accepted, failed, rejected or released.",
+            delivery_tag=settle.delivery_tag,
+        )
+    if settle.delay_ms > limits.MAX_TTL_MS:
+        raise InvalidArgumentError(
+            f"The settlement of delivery tag {settle.delivery_tag} asks for a delay of"
+            f" {settle.delay_ms} ms; at most {limits.MAX_TTL_MS} are allowed.",
+            delivery_tag=settle.delivery_tag,
+            limit=limits.MAX_TTL_MS,
+        )
+    return _How(
+        outcome,
+        shorten(settle.reason) if outcome in _NEEDS_REASON else "",
+        settle.delay_ms if outcome in _NEEDS_DELAY else 0,
+    )

@@ -1,0 +1,91 @@
+"""`ackq consume`: takes messages off a queue, prints them and settles them (C4, C10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import click
+
+from ackq.cli.context import Target, connected
+from ackq.cli.output import plain_row, print_json_line, print_line
+from ackq.client import Channel, Message, Outcome
+from ackq.wire.columns import DELIVERED
+
+_SETTLES: dict[str, Callable[[Message, str], object]] = {
+    Outcome.ACCEPTED.value: lambda message, _: message.accept(),
+    Outcome.FAILED.value: lambda message, reason: message.fail(reason),
+    Outcome.REJECTED.value: lambda message, reason: message.reject(reason),
+    Outcome.RELEASED.value: lambda message, _: message.release(),
+}
+_WITH_REASON = (Outcome.FAILED.value, Outcome.REJECTED.value)
+_PUT_BACK = (Outcome.FAILED.value, Outcome.RELEASED.value)
+
+
+@click.command()
+@click.argument("queue")
+@click.option("-n", "--count", type=click.IntRange(1), help="Stop after so many messages.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Stop when no message came for so long. Without it: wait for ever.",
+)
+@click.option(
+    "--outcome",
+    type=click.Choice(list(_SETTLES)),
+    default=Outcome.ACCEPTED.value,
+    show_default=True,
+    help="What becomes of a message once it is printed.",
+)
+@click.option("--reason", default="", help="Why, for failed and rejected.")
+@click.option("--prefetch", type=click.IntRange(1), default=100, show_default=True)
+@connected
+def consume(
+    target: Target,
+    *,
+    queue: str,
+    count: int | None,
+    timeout_s: float | None,
+    outcome: str,
+    reason: str,
+    prefetch: int,
+) -> None:
+    """Take messages off QUEUE; print each body on a line, or with --json each message as JSON.
+
+    A message is settled after it was printed: what a broken pipe did not take stays in QUEUE.
+    """
+    if reason and outcome not in _WITH_REASON:
+        raise click.UsageError("--reason goes with --outcome failed or rejected.")
+    if count is None and outcome in _PUT_BACK:
+        raise click.UsageError(f"--outcome {outcome} puts messages back: give --count as well.")
+    with target.admin() as admin:
+        admin.queue(queue)  # no broker, or no such queue, is told at once
+    done = 0
+    try:
+        with Channel(target.endpoint, label="ackq consume", security=target.security) as channel:
+            # What is put back comes again, behind what was sent before: so each is taken once.
+            bound = count if count and (outcome in _PUT_BACK or count < prefetch) else prefetch
+            consumer = channel.consume(queue, mode="client", outcomes=[outcome], prefetch=bound)
+            for message in _messages(consumer.receive, count, timeout_s):
+                _print(target, message)
+                _SETTLES[outcome](message, reason)
+                done += 1
+    finally:
+        click.echo(f"{outcome}={done}", err=True)
+
+
+def _messages(
+    receive: Callable[[float | None], Message | None], count: int | None, timeout_s: float | None
+) -> Iterator[Message]:
+    given = 0
+    while (count is None or given < count) and (message := receive(timeout_s)) is not None:
+        yield message
+        given += 1
+
+
+def _print(target: Target, message: Message) -> None:
+    if target.as_json:
+        print_json_line(plain_row({name: getattr(message, name) for name in DELIVERED}))
+    else:
+        print_line(message.body or b"")

@@ -1,0 +1,178 @@
+"""The words of consuming: what becomes of a message (C4), and who says so and when (C10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final, NamedTuple, TypeVar
+
+from ackq import limits
+from ackq.client import encoding
+from ackq.errors import InvalidArgumentError
+from ackq.v1 import consuming_pb2 as pb
+
+E = TypeVar("E", bound=Enum)
+
+
+class Outcome(Enum):
+    """What becomes of a delivered message (C4).
+
+    Attributes:
+        ACCEPTED: Removes it.
+        FAILED: Back for redelivery after the queue's delay; counts against its delivery limit.
+        REJECTED: Removes it; to the dead-letter queue if there is one.
+        RELEASED: Back without counting.
+    """
+
+    ACCEPTED = "accepted"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    RELEASED = "released"
+
+
+class AcknowledgeMode(Enum):
+    """Who accepts a consumer's messages, and when (C10).
+
+    The examples run against a broker at `endpoint` with a queue `orders` that holds the messages
+    `a`, `b` and `c`.
+
+    AUTO: a message is accepted after the callback returned without raising, or before `receive`
+    returns it. What a callback raises is logged, and the message is settled FAILED when the
+    consumer declared that, else RELEASED.
+
+        >>> with Channel(endpoint) as channel:
+        ...     consumer = channel.consume("orders", mode=AcknowledgeMode.AUTO)
+        ...     consumer.receive(timeout_s=10).body
+        b'a'
+
+    CLIENT: the application settles, each message with its own outcome or, with `acknowledge`,
+    everything it got so far. What it leaves unsettled is delivered again when the channel ends.
+
+        >>> with Channel(endpoint) as channel:
+        ...     consumer = channel.consume(
+        ...         "orders", mode=AcknowledgeMode.CLIENT, outcomes=[Outcome.REJECTED]
+        ...     )
+        ...     first, second, third = (consumer.receive(timeout_s=10) for _ in range(3))
+        ...     channel.acknowledge(second).result()  # takes effect for `first` as well
+        ...     third.reject("no such customer").result()
+        2
+        1
+
+    DUPS_OK: as AUTO, but lazily and in bulk. Faster; after a crash more is delivered again.
+
+        >>> seen = queue.Queue()
+        >>> with Channel(endpoint) as channel:
+        ...     consumer = channel.consume("orders", seen.put, mode=AcknowledgeMode.DUPS_OK)
+        ...     [seen.get(timeout=10).body for _ in range(3)]
+        [b'a', b'b', b'c']
+
+    PRE: a message is accepted before the callback or `receive` sees it, whatever the callback does:
+    never twice, lost when the application crashes with it.
+
+        >>> with Channel(endpoint) as channel:
+        ...     consumer = channel.consume("orders", mode=AcknowledgeMode.PRE)
+        ...     [message.body for message in itertools.islice(consumer, 3)]
+        [b'a', b'b', b'c']
+
+    NONE: no acks at all; the broker removes a message when it sends it. The fastest, and a crash
+    loses everything that was on its way.
+
+        >>> with Channel(endpoint) as channel:
+        ...     consumer = channel.consume("orders", mode=AcknowledgeMode.NONE, columns=["body"])
+        ...     consumer.receive_batch(timeout_s=10).to_pylist()
+        [{'body': b'a'}, {'body': b'b'}, {'body': b'c'}]
+    """
+
+    AUTO = "auto"
+    CLIENT = "client"
+    DUPS_OK = "dups_ok"
+    PRE = "pre"
+    NONE = "none"
+
+
+class When(Enum):
+    """When messages that the client accepts by itself are accepted."""
+
+    NOT = 0
+    LAZILY = 1
+    NOW = 2
+
+
+# What a mode does by itself. An outcome that the application chose in a callback stands.
+AT_RECEIVE: Final = {
+    AcknowledgeMode.AUTO: When.NOW,
+    AcknowledgeMode.CLIENT: When.NOT,
+    AcknowledgeMode.DUPS_OK: When.LAZILY,
+    AcknowledgeMode.PRE: When.NOW,
+    AcknowledgeMode.NONE: When.NOT,
+}
+BEFORE_CALLBACK: Final = dict.fromkeys(AcknowledgeMode, When.NOT) | {AcknowledgeMode.PRE: When.NOW}
+AFTER_CALLBACK: Final = dict.fromkeys(AcknowledgeMode, When.NOT) | {
+    AcknowledgeMode.AUTO: When.NOW,
+    AcknowledgeMode.DUPS_OK: When.LAZILY,
+}
+
+
+class How(NamedTuple):
+    """A settlement: its outcome, why (FAILED, REJECTED), and the delay (FAILED, RELEASED; C14)."""
+
+    outcome: Outcome
+    reason: str = ""
+    delay_ms: int = 0
+
+
+ACCEPT: Final = How(Outcome.ACCEPTED)
+RELEASE: Final = How(Outcome.RELEASED)
+
+TO_WIRE: Final = {
+    Outcome.ACCEPTED: pb.OUTCOME_ACCEPTED,
+    Outcome.FAILED: pb.OUTCOME_FAILED,
+    Outcome.REJECTED: pb.OUTCOME_REJECTED,
+    Outcome.RELEASED: pb.OUTCOME_RELEASED,
+}
+FROM_WIRE: Final = {value: outcome for outcome, value in TO_WIRE.items()}
+
+
+def outcome_of(value: Outcome | str) -> Outcome:
+    """An outcome, or its name; raises InvalidArgumentError for what is neither."""
+    return _member(Outcome, "outcome", value)
+
+
+def mode_of(value: AcknowledgeMode | str) -> AcknowledgeMode:
+    """A mode, or its name; raises InvalidArgumentError for what is neither."""
+    return _member(AcknowledgeMode, "mode", value)
+
+
+def declared(outcomes: Iterable[Outcome | str]) -> frozenset[Outcome]:
+    """What a consumer may settle with: the outcomes it declares, and ACCEPTED (C5)."""
+    if isinstance(outcomes, str):
+        outcomes = (outcomes,)
+    return frozenset((Outcome.ACCEPTED, *map(outcome_of, outcomes)))
+
+
+def how(outcome: Outcome, reason: str = "", delay_ms: int = 0) -> How:
+    """A settlement from what an application gives.
+
+    Raises:
+        InvalidArgumentError: The reason is no text or too long, or the delay is out of its range.
+    """
+    if encoding.text_bytes("reason", reason) > limits.MAX_HEADER_BYTES:
+        raise InvalidArgumentError(
+            f"The reason is longer than {limits.MAX_HEADER_BYTES} bytes.", argument="reason"
+        )
+    if not isinstance(delay_ms, int) or not 0 <= delay_ms <= limits.MAX_TTL_MS:
+        raise InvalidArgumentError(
+            f"'delay_ms' is {delay_ms!r}; it must be an int from 0 to {limits.MAX_TTL_MS}.",
+            argument="delay_ms",
+        )
+    return How(outcome, reason, delay_ms)
+
+
+def _member(kind: type[E], name: str, value: object) -> E:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(each.value for each in kind)
+        raise InvalidArgumentError(
+            f"'{name}' is {value!r}; it must be one of {known}.", argument=name
+        ) from None

@@ -1,0 +1,153 @@
+"""What a scenario works with: a broker under test, fresh names, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import Any, Generic, TypeVar
+
+from tests.conformance.brokers.dialect import (
+    Channel,
+    Connection,
+    Delivery,
+    Dialect,
+    Mode,
+    Properties,
+    Refused,
+)
+from tests.conformance.brokers.streams import until
+from tests.conformance.differences import Differences
+
+D = TypeVar("D", bound=Dialect)
+
+# How long a broker gets to do what it must not do.
+SILENCE_S = 0.15
+
+
+class Bench(Generic[D]):
+    """One scenario's view of a broker.
+
+    Attributes:
+        broker: The dialect, for what is said to the broker as a whole.
+    """
+
+    def __init__(self, broker: D, scenario: str) -> None:
+        self.broker = broker
+        self._differences = Differences(broker.name, scenario)
+        self._names = f"conformance-{secrets.token_hex(4)}"
+        self._made = 0
+        self._queues: list[str] = []
+        self._exchanges: list[str] = []
+        self._connections: list[Connection] = []
+
+    # --- making things ---
+
+    def name(self, word: str) -> str:
+        """A name that nothing has yet."""
+        self._made += 1
+        return f"{self._names}-{word}-{self._made}"
+
+    def queue(self, name: str = "", **properties: Any) -> str:
+        """Declares a queue with these `Properties`; its name."""
+        name = name or self.name("queue")
+        self._queues.append(name)
+        self.broker.declare(name, Properties(**properties))
+        return name
+
+    def exchange(self, kind: str) -> str:
+        """Declares an exchange; its name."""
+        name = self.name(kind)
+        self._exchanges.append(name)
+        self.broker.declare_exchange(name, kind)
+        return name
+
+    def connect(self, **options: Any) -> Any:
+        """A connection, closed at the end of the scenario."""
+        connection = self.broker.connect(**options)
+        self._connections.append(connection)
+        return connection
+
+    def publisher(self, mode: Mode = Mode.CONFIRM, **options: Any) -> Any:
+        """A publisher on a connection of its own."""
+        return self.connect().publisher(mode, **options)
+
+    def channel(self, **options: Any) -> Any:
+        """A channel on a connection of its own."""
+        return self.connect().channel(**options)
+
+    def fill(self, queue: str, *bodies: bytes, **fields: Any) -> None:
+        """Publishes bodies to a queue and waits for their confirms."""
+        publisher = self.publisher()
+        numbers = publisher.publish(queue, *bodies, **fields)
+        assert publisher.answers.all().confirmed == set(numbers)
+
+    def filled(self, *bodies: bytes, **properties: Any) -> str:
+        """A queue with these bodies ready; its name."""
+        queue = self.queue(**properties)
+        self.fill(queue, *bodies)
+        return queue
+
+    # --- looking ---
+
+    def ready(self, queue: str) -> int:
+        """Ready messages of a queue."""
+        return self.broker.counts(queue).ready
+
+    def wait_ready(self, queue: str, messages: int) -> None:
+        """Waits until so many messages are ready."""
+        until(lambda: self.ready(queue) == messages)
+
+    def drain(self, queue: str) -> list[bytes]:
+        """The bodies of the ready messages, in order; they are gone afterwards."""
+        return [delivery.body for delivery in self.channel().get(queue, 1_000, no_ack=True)]
+
+    def dead(self, queue: str, messages: int = 1) -> list[Delivery]:
+        """Waits until so many messages are ready in a dead-letter queue, and takes them out."""
+        self.wait_ready(queue, messages)
+        return self.channel().get(queue, messages, no_ack=True)
+
+    def dead_now(self, queue: str) -> list[Delivery]:
+        """What is in a dead-letter queue, once what was asked for before has been done."""
+        self.fill(self.queue(), b"done")
+        return self.channel().get(queue, 1_000, no_ack=True)
+
+    # --- judging ---
+
+    def expect(self, aspect: str, actual: object, by_rule: object) -> None:
+        """Asserts what the rule says, or exactly what DIFFERENCES says of this broker."""
+        self._differences.expect(aspect, actual, by_rule)
+
+    # --- the end ---
+
+    def tidy(self) -> None:
+        """Closes and removes what the scenario made."""
+        for connection in self._connections:
+            connection.close()
+        for queue in self._queues:
+            with contextlib.suppress(Refused):
+                self.broker.delete(queue, force=True)
+        for exchange in self._exchanges:
+            with contextlib.suppress(Refused):
+                self.broker.delete_exchange(exchange)
+
+    def judged(self) -> None:
+        """Fails when a difference that is listed for this scenario was not looked at."""
+        self._differences.finished()
+
+
+def bodies(deliveries: list[Delivery]) -> list[bytes]:
+    """The bodies of deliveries."""
+    return [delivery.body for delivery in deliveries]
+
+
+def taken(channel: Channel, messages: int) -> list[Delivery]:
+    """The next deliveries of a channel."""
+    return [channel.delivery() for _ in range(messages)]
+
+
+def silent(channel: Channel) -> bool:
+    """Whether nothing is delivered for a while."""
+    with contextlib.suppress(TimeoutError):
+        channel.delivery(SILENCE_S)
+        return False
+    return True

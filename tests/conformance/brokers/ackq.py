@@ -1,0 +1,213 @@
+"""An ackq broker under test: its administration, its process, and connections to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import pytest
+
+from ackq.client import Admin, channel
+from ackq.client.calls import unary
+from ackq.errors import AckqError, BrokerUnavailableError, status_of
+from ackq.v1 import admin_pb2, consuming_pb2_grpc, publishing_pb2_grpc
+from ackq_broker.embedding import EmbeddedBroker
+from tests.conformance.brokers.ackq_channel import AckqChannel
+from tests.conformance.brokers.ackq_publisher import AckqPublisher
+from tests.conformance.brokers.ackq_stream import CONDITIONS, OPTIONS
+from tests.conformance.brokers.dialect import Counts, Mode, Properties, Refused
+from tests.conformance.brokers.relay import Relay
+from tests.conformance.brokers.streams import until
+
+T = TypeVar("T")
+
+ENDPOINT_VARIABLE = "ACKQ_CONFORMANCE_ENDPOINT"
+CRASH_VARIABLE = "ACKQ_CONFORMANCE_CRASH"
+_FAULTS = Path(__file__).with_name("faults")
+
+
+@contextlib.contextmanager
+def target(folder: Path) -> Iterator[AckqDialect]:
+    """The broker that the environment names; without one, a broker process of the suite's own."""
+    endpoint = os.environ.get(ENDPOINT_VARIABLE)
+    if endpoint is not None:
+        yield AckqDialect(endpoint)
+        return
+    faults = folder / "faults"
+    faults.mkdir()
+    path = os.pathsep.join([str(_FAULTS), *(entry for entry in sys.path if entry)])
+    env = {"PYTHONPATH": path, "ACKQ_CONFORMANCE_FAULTS": str(faults)}
+    with EmbeddedBroker(folder / "data", env=env) as process:
+        yield AckqDialect(process.endpoint, process, faults)
+
+
+class AckqDialect:
+    """An ackq broker.
+
+    Args:
+        endpoint: `host:port`.
+        process: The broker, when it is the suite's own.
+        faults: Where that process looks for what is wrong with its machine.
+    """
+
+    name = "ackq"
+    short_heartbeat: dict[str, int] = {}  # noqa: RUF012 - its heartbeat is not the client's choice
+
+    def __init__(
+        self, endpoint: str, process: EmbeddedBroker | None = None, faults: Path | None = None
+    ) -> None:
+        self.endpoint = endpoint
+        self.process = process
+        self._faults = faults
+        self.admin = Admin(endpoint)
+
+    def connect(self) -> AckqConnection:
+        """A new connection, over a relay of its own."""
+        return AckqConnection(Relay(self.endpoint))
+
+    def declare(self, queue: str, properties: Properties) -> None:
+        """Makes a queue, or confirms it (Q1)."""
+        fields = vars(properties)
+        self._told(lambda: self.admin.declare_queue(queue, **fields))
+
+    def delete(self, queue: str, *, force: bool = False, if_empty: bool = False) -> int:
+        """Removes a queue (Q4); its ready messages."""
+        return self._told(
+            lambda: self.admin.delete_queue(queue, force=force, if_empty=if_empty)
+        ).ready
+
+    def purge(self, queue: str) -> int:
+        """Removes ready messages; how many (Q4)."""
+        return self._told(lambda: self.admin.purge_queue(queue))
+
+    def counts(self, queue: str) -> Counts:
+        """Looks at a queue."""
+        info = self._told(lambda: self.admin.queue(queue))
+        return Counts(info.ready, info.consumers)
+
+    def declare_exchange(self, exchange: str, kind: str, *, durable: bool = True) -> None:
+        """Makes an exchange, or confirms it (Q2)."""
+        self._told(lambda: self.admin.declare_exchange(exchange, kind, durable=durable))
+
+    def delete_exchange(self, exchange: str) -> None:
+        """Removes an exchange and its bindings."""
+        self._told(lambda: self.admin.delete_exchange(exchange))
+
+    def bind(self, exchange: str, queue: str, key: str = "") -> None:
+        """Binds (Q2)."""
+        self._told(lambda: self.admin.bind(exchange, queue, key))
+
+    def unbind(self, exchange: str, queue: str, key: str = "") -> None:
+        """Unbinds (Q2)."""
+        self._told(lambda: self.admin.unbind(exchange, queue, key))
+
+    def redrive(self, queue: str, **bounds: int) -> tuple[int, int]:
+        """Moves dead letters back; how many moved, and how many stay (Q6)."""
+        request = admin_pb2.RedriveRequest(queue=queue, **bounds)
+        to_broker = channel(self.endpoint)
+        done = unary(to_broker, "AdminService/Redrive", request, admin_pb2.RedriveResponse)
+        return done.messages, done.left
+
+    def crash(self) -> None:
+        """SIGKILL, and a new start on the same data."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.restart()
+        elif command := os.environ.get(CRASH_VARIABLE):
+            subprocess.run(shlex.split(command), check=True)
+        else:
+            pytest.skip(f"{CRASH_VARIABLE} has no command that kills and restarts the target")
+        until(self._serves)
+
+    def disk_alarm(self, *, on: bool) -> None:
+        """Has the broker find its disk full, or with room again (P14)."""
+        fault = self._fault("full-disk")
+        if on:
+            fault.touch()
+        else:
+            fault.unlink(missing_ok=True)
+
+    def set_clock(self, ahead_s: int) -> None:
+        """Has the broker find its wall clock so far ahead (Q8)."""
+        fault = self._fault("clock")
+        unfinished = fault.with_suffix(".new")
+        unfinished.write_text(str(ahead_s))
+        unfinished.replace(fault)
+
+    def _fault(self, name: str) -> Path:
+        if self._faults is None:
+            pytest.skip("the machine of a broker elsewhere is not the suite's to tamper with")
+        return self._faults / name
+
+    def _serves(self) -> bool:
+        try:
+            self.admin.info()
+        except BrokerUnavailableError:
+            return False
+        return True
+
+    def _told(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except AckqError as error:
+            status = status_of(error)
+            raise Refused(CONDITIONS.get(status, "other"), error.code, str(error)) from error
+
+
+class AckqConnection:
+    """A gRPC channel of its own through a relay."""
+
+    def __init__(self, relay: Relay) -> None:
+        self.relay = relay
+        self._channel = grpc.insecure_channel(relay.endpoint, options=OPTIONS)
+        self._publishing = publishing_pb2_grpc.PublishingServiceStub(self._channel)
+        self._consuming = consuming_pb2_grpc.ConsumingServiceStub(self._channel)
+
+    def publisher(
+        self,
+        mode: Mode = Mode.CONFIRM,
+        *,
+        identity: bytes | None = None,
+        resume: bool = False,
+        window_messages: int = 0,
+    ) -> AckqPublisher:
+        """Opens a publisher; with an identity, that one's stream."""
+        publisher = AckqPublisher(
+            self._publishing, mode, identity, resume=resume, window_messages=window_messages
+        )
+        publisher.answers.wait(lambda: publisher.opened)
+        return publisher
+
+    def channel(
+        self,
+        channel_id: bytes | None = None,
+        *,
+        window_messages: int = 10_000,
+        transport_acks: bool = True,
+    ) -> AckqChannel:
+        """Opens a channel; with an id, goes on with that one where it was cut (C11)."""
+        opened = AckqChannel(
+            self._consuming, channel_id, window_messages, transport_acks=transport_acks
+        )
+        opened.log.wait(lambda: opened.opened)
+        return opened
+
+    def cut(self) -> None:
+        """Breaks the connection without a word to the broker."""
+        self.relay.cut()
+
+    def silence(self) -> None:
+        """Lets nothing through any more, and leaves the connection standing."""
+        self.relay.hold()
+
+    def close(self) -> None:
+        """Ends it, and everything on it."""
+        self._channel.close()
+        self.relay.cut()

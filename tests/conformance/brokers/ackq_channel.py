@@ -1,0 +1,231 @@
+"""A consume stream in the ackq protocol."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from ackq.v1 import consuming_pb2
+from ackq.wire import block
+from tests.conformance.brokers.ackq_stream import Stream
+from tests.conformance.brokers.dialect import NEGATIVE, Death, Delivery, Outcome
+from tests.conformance.brokers.streams import TIMEOUT_S, EventLog
+
+_OUTCOMES = {
+    Outcome.ACCEPTED: consuming_pb2.OUTCOME_ACCEPTED,
+    Outcome.FAILED: consuming_pb2.OUTCOME_FAILED,
+    Outcome.REJECTED: consuming_pb2.OUTCOME_REJECTED,
+    Outcome.RELEASED: consuming_pb2.OUTCOME_RELEASED,
+}
+
+
+class AckqChannel:
+    """A channel. It sends a transport ack for every frame, unless a scenario about them says no.
+
+    Attributes:
+        channel_id: Its id.
+        opened: The broker's answer to the open, once it came.
+        log: Every answer since, as the header of its frame; deliveries one by one.
+
+    Args:
+        stub: Of ConsumingService.
+        channel_id: Of a channel that was cut (C11); None: a new one.
+        window_messages: Deliveries without a transport ack, at most (C11).
+        transport_acks: Whether to send them.
+    """
+
+    def __init__(
+        self,
+        stub: Any,
+        channel_id: bytes | None,
+        window_messages: int,
+        *,
+        transport_acks: bool,
+    ) -> None:
+        self.channel_id = channel_id or secrets.token_bytes(16)
+        self.opened: consuming_pb2.ChannelOpened | None = None
+        self.log: EventLog[Any] = EventLog()
+        self._transport_acks = transport_acks
+        self._deliveries: deque[Delivery] = deque()
+        self._pulled: dict[int, list[Delivery]] = {}
+        self._short: set[int] = set()
+        self._settled: dict[int, int] = {}
+        self._cancelled: deque[str] = deque()
+        self._number = 0
+        opening = consuming_pb2.ChannelOpen(
+            channel_id=self.channel_id, window_messages=window_messages, label="conformance"
+        )
+        self._stream = Stream(
+            stub.Consume, consuming_pb2.ConsumeRequest(open=opening), self.log, self._take
+        )
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        prefetch: int = 0,
+        no_ack: bool = False,
+        outcomes: tuple[Outcome, ...] = NEGATIVE,
+    ) -> str:
+        """Starts a consumer; its name."""
+        self._number += 1
+        consumer = f"consumer-{self._number}"
+        self.send(
+            subscribe=consuming_pb2.Subscribe(
+                consumer=consumer,
+                queue=queue,
+                prefetch=prefetch,
+                outcomes=[_OUTCOMES[outcome] for outcome in outcomes],
+                no_ack=no_ack,
+            )
+        )
+        return consumer
+
+    def cancel(self, consumer: str) -> None:
+        """Ends a consumer; what it holds stays unacked on the channel."""
+        self.send(unsubscribe=consuming_pb2.Unsubscribe(consumer=consumer))
+
+    def prefetch(self, messages: int, consumer: str = "") -> None:
+        """Bounds what is unacked on the channel as a whole, or on one consumer (C8)."""
+        self.send(prefetch=consuming_pb2.Prefetch(consumer=consumer, messages=messages))
+
+    def get(self, queue: str, messages: int = 1, *, no_ack: bool = False) -> list[Delivery]:
+        """Pulls up to so many (C9)."""
+        number = self._numbered()
+        self.send(
+            get=consuming_pb2.Get(queue=queue, messages=messages, number=number, no_ack=no_ack)
+        )
+
+        def complete() -> list[Delivery] | None:
+            pulled = self._pulled.get(number, [])
+            return pulled if len(pulled) == messages or number in self._short else None
+
+        return self.log.wait(complete, what="the answer to a pull")
+
+    def delivery(self, timeout_s: float = TIMEOUT_S) -> Delivery:
+        """The next delivery to a consumer of the channel."""
+        return self.log.wait(
+            lambda: self._deliveries.popleft() if self._deliveries else None,
+            timeout_s,
+            "a delivery",
+        )
+
+    def settle(
+        self,
+        delivery: Delivery | int,
+        outcome: Outcome = Outcome.ACCEPTED,
+        *,
+        multiple: bool = False,
+        reason: str = "",
+        delay_ms: int = 0,
+    ) -> int:
+        """Settles a delivery or a bare tag; how many messages, by the broker's answer (C15)."""
+        number = self._numbered()
+        self.send(
+            settle=consuming_pb2.Settle(
+                delivery_tag=delivery if isinstance(delivery, int) else delivery.tag,
+                multiple=multiple,
+                outcome=_OUTCOMES[outcome],
+                reason=reason,
+                delay_ms=delay_ms,
+                number=number,
+            )
+        )
+        return self.log.wait(lambda: self._settled.get(number), what="the answer to a settlement")
+
+    def cancelled(self, timeout_s: float = TIMEOUT_S) -> str:
+        """The next consumer that the broker ended."""
+        return self.log.wait(
+            lambda: self._cancelled.popleft() if self._cancelled else None,
+            timeout_s,
+            "a cancel",
+        )
+
+    def transport_ack(self, tag: int) -> None:
+        """Says that everything up to this tag arrived (C11)."""
+        self.send(transport_ack=consuming_pb2.TransportAck(delivery_tag=tag))
+
+    def close(self) -> None:
+        """Half-closes, and waits until the broker ended the stream."""
+        self._stream.half_close()
+
+    def send(self, **kind: Any) -> None:
+        """One request."""
+        self._stream.send(consuming_pb2.ConsumeRequest(**kind))
+
+    def _numbered(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _take(self, response: consuming_pb2.ConsumeResponse) -> None:
+        header = response.header
+        match header.WhichOneof("kind"):
+            case "opened":
+                self.opened = header.opened
+                self.log.wake()
+            case "delivery":
+                for delivery in _rows(header.delivery, response.block):
+                    if header.delivery.get_number:
+                        self._pulled.setdefault(header.delivery.get_number, []).append(delivery)
+                    else:
+                        self._deliveries.append(delivery)
+                    self.log.add(delivery)
+                if self._transport_acks:
+                    self.transport_ack(delivery.tag)
+            case "settled":
+                self._settled[header.settled.number] = header.settled.settled
+                self.log.add(header.settled)
+            case "get_empty":
+                self._short.add(header.get_empty.number)
+                self.log.add(header.get_empty)
+            case "cancelled":
+                self._cancelled.append(header.cancelled.consumer)
+                self.log.add(header.cancelled)
+            case "heartbeat":
+                self.send(heartbeat=consuming_pb2.ChannelHeartbeat())
+            case other:
+                raise AssertionError(f"an answer of kind {other}")
+
+
+def _rows(header: consuming_pb2.Delivery, data: bytes) -> Iterator[Delivery]:
+    """The messages of a delivery frame, with what its runs say of them."""
+    content = block.decode(data, validate=True)
+    rows = iter(content.batch.to_pylist())
+    runs = header.runs
+    for first, count, deliveries, index in zip(
+        runs.first_tag, runs.rows, runs.delivery_count, runs.queue_index, strict=True
+    ):
+        for tag in range(first, first + count):
+            row = next(rows)
+            headers = dict(row.get("headers") or ())
+            persistent = row.get("persistent")
+            yield Delivery(
+                tag=tag,
+                body=row["body"],
+                queue=runs.queues[index],
+                redelivered=deliveries > 1,
+                count=deliveries,
+                persistent=(
+                    content.header.delivery_mode != 2 if persistent is None else persistent
+                ),
+                expires=row.get("expires_at") is not None,
+                consumer=header.consumer,
+                headers=headers,
+                death=_death(headers),
+            )
+    assert next(rows, None) is None, "a row that no run names"
+
+
+def _death(headers: dict[str, str]) -> Death | None:
+    if "ackq-dead-queue" not in headers:
+        return None
+    return Death(
+        reason=headers["ackq-dead-reason"],
+        queue=headers["ackq-dead-queue"],
+        first_queue=headers["ackq-dead-first-queue"],
+        count=int(headers["ackq-dead-count"]),
+        at=datetime.fromisoformat(headers["ackq-dead-at"]).timestamp(),
+    )

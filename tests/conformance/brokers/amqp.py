@@ -1,0 +1,383 @@
+"""AMQP 0-9-1 by pika: a connection on a thread of its own, and the streams over it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import UTC
+from typing import Any
+
+import pika
+from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
+
+from tests.conformance.brokers.dialect import (
+    NEGATIVE,
+    Cut,
+    Death,
+    Delivery,
+    Message,
+    Mode,
+    Outcome,
+    Refused,
+)
+from tests.conformance.brokers.relay import Relay
+from tests.conformance.brokers.streams import (
+    TIMEOUT_S,
+    Answers,
+    Blocked,
+    Confirm,
+    EventLog,
+    Finished,
+    Nack,
+    Return,
+    Unblocked,
+)
+
+# Scenarios cut connections; pika logs each with a traceback.
+logging.getLogger("pika").setLevel(logging.CRITICAL)
+
+_CONDITIONS = {404: "not_found", 406: "precondition_failed"}
+
+
+class AmqpConnection:
+    """A connection, over a relay of its own.
+
+    Args:
+        relay: In front of the broker.
+        heartbeat_s: As negotiated; None: as the broker proposes.
+    """
+
+    def __init__(self, relay: Relay, heartbeat_s: int | None = None) -> None:
+        self.relay = relay
+        self._opened: Future[None] = Future()
+        self.on_blocked: list[Callable[[Any], None]] = []
+        self._connection = pika.SelectConnection(
+            pika.ConnectionParameters(
+                "127.0.0.1", relay.port, heartbeat=heartbeat_s, socket_timeout=TIMEOUT_S
+            ),
+            on_open_callback=lambda _: self._opened.set_result(None),
+            on_open_error_callback=lambda _, error: self._opened.set_exception(Cut(repr(error))),
+            on_close_callback=lambda connection, _: connection.ioloop.stop(),
+        )
+        for listen, event in (
+            (self._connection.add_on_connection_blocked_callback, self._on_blocked),
+            (self._connection.add_on_connection_unblocked_callback, self._on_unblocked),
+        ):
+            listen(event)
+        self._thread = threading.Thread(target=self._run, name="amqp", daemon=True)
+        self._thread.start()
+        self._opened.result(TIMEOUT_S)
+
+    def publisher(self, mode: Mode = Mode.CONFIRM) -> AmqpPublisher:
+        """Opens a publisher: an AMQP channel in that mode."""
+        publisher = AmqpPublisher(self)
+        publisher.ask_for(mode)
+        return publisher
+
+    def channel(self) -> AmqpChannel:
+        """Opens a channel."""
+        return AmqpChannel(self)
+
+    def cut(self) -> None:
+        """Breaks the connection without a word to the broker."""
+        self.relay.cut()
+
+    def silence(self) -> None:
+        """Lets nothing through any more, and leaves the connection standing."""
+        self.relay.hold()
+
+    def close(self) -> None:
+        """Ends it, and everything on it."""
+        self.relay.release()
+        if self._thread.is_alive():
+            self.post(lambda: self._connection.is_open and self._connection.close())
+            self._thread.join(1.0)
+        self.relay.cut()
+        self._thread.join(TIMEOUT_S)
+        assert not self._thread.is_alive()
+
+    def post(self, work: Callable[[], Any]) -> Future[Any]:
+        """Has the connection's thread do something."""
+        done: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+                done.set_exception(error)
+
+        self._connection.ioloop.add_callback_threadsafe(run)
+        return done
+
+    def open_channel(self) -> Any:
+        """A new AMQP channel, open."""
+        opened: Future[Any] = Future()
+        self.post(lambda: self._connection.channel(on_open_callback=opened.set_result))
+        return opened.result(TIMEOUT_S)
+
+    def _run(self) -> None:
+        self._connection.ioloop.start()
+        self._connection.ioloop.close()
+
+    def _on_blocked(self, _: Any, frame: Any) -> None:
+        for tell in self.on_blocked:
+            tell(Blocked(frame.method.reason))
+
+    def _on_unblocked(self, _connection: Any, _frame: Any) -> None:
+        for tell in self.on_blocked:
+            tell(Unblocked())
+
+
+class AmqpStream:
+    """An AMQP channel whose calls wait for their answers, or for the end of the channel."""
+
+    def __init__(self, connection: AmqpConnection, log: EventLog[Any]) -> None:
+        self.log = log
+        self._connection = connection
+        self.amqp = connection.open_channel()
+        self.post(lambda: self.amqp.add_on_close_callback(self._on_close)).result(TIMEOUT_S)
+
+    def post(self, work: Callable[[], Any]) -> Future[Any]:
+        """Has the connection's thread do something."""
+        return self._connection.post(work)
+
+    def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Calls a method of the AMQP channel that takes a callback; the frame it gets."""
+        answer: list[Any] = []
+
+        def answered(frame: Any) -> None:
+            answer.append(frame)
+            self.log.wake()
+
+        asked = self.post(lambda: method(*arguments, callback=answered, **named))
+        frame = self.log.wait(lambda: answer[0] if answer else None, what=method.__name__)
+        asked.result(TIMEOUT_S)
+        return frame
+
+    def close(self) -> None:
+        """Ends it in good order."""
+        self.post(self.amqp.close).result(TIMEOUT_S)
+        self.log.wait_end()
+
+    def _on_close(self, _: Any, error: Exception) -> None:
+        match error:
+            case ChannelClosedByBroker() | ConnectionClosedByBroker():
+                code = error.reply_code
+                condition = _CONDITIONS.get(code, "other")
+                self.log.end(Refused(condition, str(code), error.reply_text))
+            case _:
+                self.log.end(Cut(repr(error)))
+
+
+class AmqpPublisher(AmqpStream):
+    """A publisher: an AMQP channel in confirm or transaction mode."""
+
+    def __init__(self, connection: AmqpConnection) -> None:
+        self.answers = Answers()
+        super().__init__(connection, self.answers)
+        self._numbers = 0
+        connection.on_blocked.append(self.answers.add)
+        self.post(lambda: self.amqp.add_on_return_callback(self._on_return)).result(TIMEOUT_S)
+
+    def publish(self, key: str, *bodies: bytes, **fields: Any) -> list[int]:
+        """Publishes bodies as `Message`s with these fields; their numbers."""
+        return self.publish_all(*(Message(key, body, **fields) for body in bodies))
+
+    def publish_all(self, *messages: Message) -> list[int]:
+        """Publishes messages; their numbers."""
+        return [self._publish(message) for message in messages]
+
+    def ask_for(self, mode: Mode) -> None:
+        """Selects a mode; raises Refused when the channel has the other (P1)."""
+        if mode is Mode.TRANSACTION:
+            self.call(self.amqp.tx_select)
+        else:
+            self.call(self.amqp.confirm_delivery, self._on_answer)
+
+    def commit(self) -> None:
+        """Returns when the commit was answered (P13)."""
+        self.call(self.amqp.tx_commit)
+        self.answers.add(Finished())
+
+    def rollback(self) -> None:
+        """Returns when the rollback was answered (P13)."""
+        self.call(self.amqp.tx_rollback)
+        self.answers.add(Finished())
+
+    def _publish(self, message: Message) -> int:
+        self._numbers += 1
+        number = self._numbers
+        self.answers.sent.add(number)
+        properties = pika.BasicProperties(
+            message_id=str(number),  # a return has no number; this brings it back
+            delivery_mode=2 if message.persistent else 1,
+            expiration=str(message.ttl_ms) if message.ttl_ms else None,
+            headers=message.headers or None,
+        )
+        self.post(
+            lambda: self.amqp.basic_publish(
+                message.exchange, message.key, message.body, properties, message.mandatory
+            )
+        )
+        return number
+
+    def _on_answer(self, frame: Any) -> None:
+        answer = frame.method
+        if isinstance(answer, pika.spec.Basic.Ack):
+            event = Confirm(answer.delivery_tag, answer.delivery_tag, answer.multiple)
+        else:
+            event = Nack(answer.delivery_tag, answer.delivery_tag, answer.multiple, None)
+        self.answers.add(event)
+
+    def _on_return(self, _: Any, method: Any, properties: Any, body: bytes) -> None:
+        self.answers.add(Return(int(properties.message_id), body, method.reply_text))
+
+
+class AmqpChannel(AmqpStream):
+    """A channel with consumers and pulls."""
+
+    def __init__(self, connection: AmqpConnection) -> None:
+        super().__init__(connection, EventLog())
+        self._deliveries: deque[Delivery] = deque()
+        self._pulled: deque[Delivery | None] = deque()
+        self._cancelled: deque[str] = deque()
+        self._prefetch = 0
+        self.post(self._listen).result(TIMEOUT_S)
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        prefetch: int = 0,
+        no_ack: bool = False,
+        outcomes: tuple[Outcome, ...] = NEGATIVE,
+    ) -> str:
+        """Starts a consumer; its name. AMQP has no declaration of outcomes."""
+        assert outcomes == NEGATIVE
+        # Counts for consumers that start from now on, this one; and lifts the channel's bound.
+        self.call(self.amqp.basic_qos, prefetch_count=prefetch, global_qos=False)
+        self.prefetch(self._prefetch)
+        started = self.call(
+            self.amqp.basic_consume, queue, self._on_delivery(queue), auto_ack=no_ack
+        )
+        return started.method.consumer_tag
+
+    def cancel(self, consumer: str) -> None:
+        """Ends a consumer; what it holds stays unacked on the channel."""
+        self.call(self.amqp.basic_cancel, consumer)
+
+    def prefetch(self, messages: int) -> None:
+        """Bounds what is unacked on the channel as a whole; 0: no bound (C8)."""
+        self._prefetch = messages
+        self.call(self.amqp.basic_qos, prefetch_count=messages, global_qos=True)
+
+    def get(self, queue: str, messages: int = 1, *, no_ack: bool = False) -> list[Delivery]:
+        """Pulls up to so many, one by one: AMQP knows no more (C9)."""
+        pulled = []
+        for _ in range(messages):
+            self.post(lambda: self.amqp.basic_get(queue, self._on_pulled(queue), auto_ack=no_ack))
+            self.log.wait(lambda: True if self._pulled else None, what="the answer to a pull")
+            delivery = self._pulled.popleft()
+            if delivery is None:
+                break
+            pulled.append(delivery)
+        return pulled
+
+    def delivery(self, timeout_s: float = TIMEOUT_S) -> Delivery:
+        """The next delivery to a consumer of the channel."""
+        return self.log.wait(
+            lambda: self._deliveries.popleft() if self._deliveries else None,
+            timeout_s,
+            "a delivery",
+        )
+
+    def settle(
+        self,
+        delivery: Delivery | int,
+        outcome: Outcome = Outcome.ACCEPTED,
+        *,
+        multiple: bool = False,
+        reason: str = "",
+        delay_ms: int = 0,
+    ) -> None:
+        """Settles a delivery or a bare tag (C4).
+
+        FAILED and RELEASED are both a nack with requeue: whether that counts against a limit is the
+        queue's matter.
+        """
+        assert not reason, "AMQP has no reason for a settlement"
+        assert not delay_ms, "AMQP has no delay for a settlement"
+        tag = delivery if isinstance(delivery, int) else delivery.tag
+        if outcome is Outcome.ACCEPTED:
+            self.post(lambda: self.amqp.basic_ack(tag, multiple))
+        else:
+            requeue = outcome is not Outcome.REJECTED
+            self.post(lambda: self.amqp.basic_nack(tag, multiple, requeue))
+        # A settlement has no answer in AMQP; a call on the channel is answered after it was done.
+        self.call(self.amqp.flow, active=True)
+
+    def cancelled(self, timeout_s: float = TIMEOUT_S) -> str:
+        """The next consumer that the broker ended."""
+        return self.log.wait(
+            lambda: self._cancelled.popleft() if self._cancelled else None,
+            timeout_s,
+            "a cancel",
+        )
+
+    def _listen(self) -> None:
+        self.amqp.add_callback(
+            lambda _: self._note(self._pulled, None),
+            [pika.spec.Basic.GetEmpty],
+            one_shot=False,
+        )
+        self.amqp.add_on_cancel_callback(
+            lambda frame: self._note(self._cancelled, frame.method.consumer_tag)
+        )
+
+    def _on_delivery(self, queue: str) -> Callable[..., None]:
+        return lambda _, method, properties, body: self._note(
+            self._deliveries, _delivery(queue, method.consumer_tag, method, properties, body)
+        )
+
+    def _on_pulled(self, queue: str) -> Callable[..., None]:
+        return lambda _, method, properties, body: self._note(
+            self._pulled, _delivery(queue, "", method, properties, body)
+        )
+
+    def _note(self, where: deque[Any], what: Any) -> None:
+        where.append(what)
+        self.log.add(what)
+
+
+def _delivery(queue: str, consumer: str, method: Any, properties: Any, body: bytes) -> Delivery:
+    headers = dict(properties.headers or {})
+    before = headers.get("x-delivery-count")  # of a quorum queue
+    return Delivery(
+        tag=method.delivery_tag,
+        body=body,
+        queue=queue,
+        redelivered=method.redelivered,
+        count=None if before is None else before + 1,
+        persistent=properties.delivery_mode == 2,
+        expires=properties.expiration is not None,
+        consumer=consumer,
+        headers=headers,
+        death=_death(headers),
+    )
+
+
+def _death(headers: dict[str, Any]) -> Death | None:
+    if not headers.get("x-death"):
+        return None
+    last = headers["x-death"][0]
+    at = last["time"]
+    return Death(
+        reason=last["reason"],
+        queue=last["queue"],
+        first_queue=headers["x-first-death-queue"],
+        count=last["count"],
+        at=(at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp(),
+    )

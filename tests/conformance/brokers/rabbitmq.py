@@ -1,0 +1,129 @@
+"""RabbitMQ as a broker under test: administration over AMQP, and the node itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.brokers.amqp import AmqpConnection, AmqpStream
+from tests.conformance.brokers.dialect import Counts, Properties
+from tests.conformance.brokers.rabbitmq_server import RabbitMqServer
+from tests.conformance.brokers.relay import Relay
+from tests.conformance.brokers.streams import EventLog
+
+# A limit that no disk has room for (in units of the machine's memory), and RabbitMQ's default.
+_DISK_FULL = ("mem_relative", "100000")
+_DISK_FREE = ("50MB",)
+
+
+@contextlib.contextmanager
+def target(folder: Path) -> Iterator[RabbitMqDialect]:
+    """A node of the suite's own."""
+    with RabbitMqServer(folder) as server:
+        dialect = RabbitMqDialect(server)
+        try:
+            yield dialect
+        finally:
+            dialect.close()
+
+
+class RabbitMqDialect:
+    """A RabbitMQ node."""
+
+    name = "rabbitmq"
+    short_heartbeat = {"heartbeat_s": 1}  # noqa: RUF012 - never changed
+
+    def __init__(self, server: RabbitMqServer) -> None:
+        self._server = server
+        self._admin: AmqpConnection | None = None
+
+    def connect(self, heartbeat_s: int | None = None) -> AmqpConnection:
+        """A new connection, over a relay of its own."""
+        return AmqpConnection(Relay(self._server.endpoint), heartbeat_s)
+
+    def declare(self, queue: str, properties: Properties) -> None:
+        """Makes a queue, or confirms it (Q1); one with a delivery limit is a quorum queue."""
+        self._call(
+            "queue_declare",
+            queue,
+            durable=properties.durable,
+            arguments=_arguments(properties),
+        )
+
+    def delete(self, queue: str, *, force: bool = False, if_empty: bool = False) -> int:
+        """Removes a queue (Q4); its ready messages."""
+        done = self._call("queue_delete", queue, if_unused=not force, if_empty=if_empty)
+        return done.method.message_count
+
+    def purge(self, queue: str) -> int:
+        """Removes ready messages; how many (Q4)."""
+        return self._call("queue_purge", queue).method.message_count
+
+    def counts(self, queue: str) -> Counts:
+        """Looks at a queue: a passive declare."""
+        found = self._call("queue_declare", queue, passive=True).method
+        return Counts(found.message_count, found.consumer_count)
+
+    def declare_exchange(self, exchange: str, kind: str, *, durable: bool = True) -> None:
+        """Makes an exchange, or confirms it (Q2)."""
+        self._call("exchange_declare", exchange, kind, durable=durable)
+
+    def delete_exchange(self, exchange: str) -> None:
+        """Removes an exchange and its bindings."""
+        self._call("exchange_delete", exchange)
+
+    def bind(self, exchange: str, queue: str, key: str = "") -> None:
+        """Binds (Q2)."""
+        self._call("queue_bind", queue, exchange, key)
+
+    def unbind(self, exchange: str, queue: str, key: str = "") -> None:
+        """Unbinds (Q2)."""
+        self._call("queue_unbind", queue, exchange, key)
+
+    def crash(self) -> None:
+        """SIGKILL, and a new start on the same data."""
+        self.close()
+        self._server.kill()
+        self._server.start()
+
+    def disk_alarm(self, *, on: bool) -> None:
+        """Has the broker find its disk full, or with room again (P14)."""
+        self._server.control("set_disk_free_limit", *(_DISK_FULL if on else _DISK_FREE))
+
+    def close(self) -> None:
+        """Ends the connection that administration is done over."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+    def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """One call on a channel of its own: RabbitMQ closes the channel of a refused one."""
+        if self._admin is None:
+            self._admin = self.connect()
+        stream = AmqpStream(self._admin, EventLog())
+        answer = stream.call(getattr(stream.amqp, method), *arguments, **named)
+        stream.close()
+        return answer
+
+
+def _arguments(properties: Properties) -> dict[str, Any]:
+    """The queue's properties as RabbitMQ's optional arguments."""
+    assert not properties.redelivery_delay_ms, "RabbitMQ has no redelivery delay"
+    assert not properties.drop_on_limit, "RabbitMQ has no such choice"
+    bounded = properties.max_length or properties.max_bytes
+    arguments: dict[str, Any] = {
+        "x-max-length": properties.max_length,
+        "x-max-length-bytes": properties.max_bytes,
+        "x-overflow": properties.overflow if bounded else "",
+        "x-message-ttl": properties.message_ttl_ms,
+        "x-expires": properties.expires_ms,
+        "x-delivery-limit": properties.delivery_limit,
+        "x-queue-type": "quorum" if properties.delivery_limit else "",
+        "x-dead-letter-routing-key": properties.dead_letter_queue,
+    }
+    arguments = {name: value for name, value in arguments.items() if value}
+    if properties.dead_letter_queue:
+        arguments["x-dead-letter-exchange"] = ""
+    return arguments

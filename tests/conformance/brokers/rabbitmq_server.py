@@ -1,0 +1,163 @@
+"""A RabbitMQ node of the suite's own: a free port, a folder for its data, no plugins.
+
+Invariant: it shares nothing with another node of the machine (name, port mapper, cookie, data), and
+its processes end with the suite, by their process ids.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Self
+
+from tests.conformance.brokers.streams import until
+
+# Debian's scripts in /usr/sbin switch to a user and a folder of their own; these do not.
+_SCRIPTS = Path("/usr/lib/rabbitmq/bin")
+_START_S = 60.0
+_STOP_S = 30.0
+
+
+def missing() -> str:
+    """What is not installed, of what a node needs; empty: nothing."""
+    needs = {
+        "rabbitmq-server": (_SCRIPTS / "rabbitmq-server").exists(),
+        "epmd": shutil.which("epmd") is not None,
+    }
+    return ", ".join(name for name, here in needs.items() if not here)
+
+
+class RabbitMqServer:
+    """A context manager that starts and stops a node in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.port, self._distribution_port, self._mapper_port = _free_ports(3)
+        self._log = folder / "server.log"
+        self._mapper: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        for name in ("home", "data", "log"):
+            (self._folder / name).mkdir(parents=True)
+        (self._folder / "enabled_plugins").write_text("[].")
+        try:
+            with self._log.open("ab") as log:
+                self._mapper = subprocess.Popen(
+                    ["epmd", "-port", str(self._mapper_port)], env=self._env, stdout=log, stderr=log
+                )
+            until(lambda: _listens(self._mapper_port), _START_S)
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def endpoint(self) -> str:
+        """`host:port`."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Starts it on the data that it has."""
+        with self._log.open("ab") as log:
+            self._server = subprocess.Popen(
+                [_SCRIPTS / "rabbitmq-server"], env=self._env, stdout=log, stderr=log
+            )
+        until(self._ready, _START_S)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._server is not None
+        self._server.kill()
+        self._server.wait(_STOP_S)
+        # The mapper frees the node's name when it sees the node's connection end.
+        until(lambda: not self._named(), _STOP_S)
+
+    def stop(self) -> None:
+        """Ends the node and its port mapper."""
+        for process in (self._server, self._mapper):
+            if process is not None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(_STOP_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+    def control(self, *command: str) -> None:
+        """`rabbitmqctl` on this node."""
+        done = subprocess.run(
+            [_SCRIPTS / "rabbitmqctl", "--quiet", *command],
+            env=self._env,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_START_S,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    @property
+    def _env(self) -> dict[str, str]:
+        folder = self._folder
+        return {
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "HOME": str(folder / "home"),
+            "ERL_EPMD_PORT": str(self._mapper_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": "ackq-conformance@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self._distribution_port),
+            "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+            # Not the machine's configuration.
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq"),
+            "RABBITMQ_CONF_ENV_FILE": os.devnull,
+            # The script becomes the node instead of its parent: its process id is the node's. The
+            # port mapper is started here, or it would outlive the node.
+            "RABBITMQ_ALLOW_INPUT": "1",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-noinput -start_epmd false",
+        }
+
+    def _ready(self) -> bool:
+        assert self._server is not None
+        ended = self._server.poll()
+        assert ended is None, f"rabbitmq-server ended ({ended}):\n{self._log.read_text()[-4000:]}"
+        return _listens(self.port)
+
+    def _named(self) -> bool:
+        names = subprocess.run(
+            ["epmd", "-port", str(self._mapper_port), "-names"],
+            env=self._env,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return "ackq-conformance" in names.stdout
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on; all are held until all are found, so they differ."""
+    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in servers]
+    for server in servers:
+        server.close()
+    return ports
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True

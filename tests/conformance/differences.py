@@ -1,0 +1,211 @@
+"""Where RabbitMQ does something else than the rules say, and why that stays so.
+
+Invariant: the tables are exact. A scenario checks that the broker does what its entry here says, so
+a difference that went away, or changed, fails the scenario.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A behaviour that is not the rule's.
+
+    Attributes:
+        rule: The rule that is not kept.
+        broker: Which broker differs.
+        scenario: The test that shows it.
+        aspect: What is looked at there.
+        behaviour: What that broker does.
+        reason: Why the rule says otherwise.
+    """
+
+    rule: str
+    broker: str
+    scenario: str
+    aspect: str
+    behaviour: object
+    reason: str
+
+
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference(
+        "P7",
+        "rabbitmq",
+        "test_publish_to_a_missing_exchange",
+        "answer to a publish to a missing exchange",
+        "not_found",
+        "RabbitMQ closes the channel and leaves every unanswered publish on it unanswered; a nack"
+        " tells of the one message (P3).",
+    ),
+    Difference(
+        "P8",
+        "rabbitmq",
+        "test_nack_says_why",
+        "reason of the nack",
+        {1: None},
+        "AMQP's nack has no field for it; P8 wants the reason.",
+    ),
+    Difference(
+        "P8",
+        "rabbitmq",
+        "test_nacked_is_in_no_queue",
+        "copies in the queue that had room",
+        1,
+        "RabbitMQ routes to each queue by itself; by P8 a nacked message is nowhere, so that"
+        " publishing it again can double it nowhere.",
+    ),
+    Difference(
+        "P14",
+        "rabbitmq",
+        "test_blocked",
+        "a publish while blocked is nacked",
+        False,
+        "RabbitMQ stops reading the connection, and its consumers' acks with it; by P8 and P14 the"
+        " publisher is told, and what drains goes on.",
+    ),
+    Difference(
+        "C4",
+        "rabbitmq",
+        "test_released_does_not_count",
+        "releases that a limit of one allows",
+        2,
+        "AMQP has one nack with requeue for both, so RabbitMQ's quorum queues count every return;"
+        " C4 has RELEASED for what is nobody's failure.",
+    ),
+    Difference(
+        "C7",
+        "rabbitmq",
+        "test_delivery_count",
+        "delivery counts",
+        [None, None, None],
+        "RabbitMQ's classic queues keep only the redelivered mark; C7 counts in every queue.",
+    ),
+    Difference(
+        "C13",
+        "rabbitmq",
+        "test_provenance",
+        "names of the headers of a dead letter",
+        ["x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"],
+        "RabbitMQ nests tables and arrays in headers; ours are text, as Spark's map column has"
+        " them, and name the position and the deliveries too (C13).",
+    ),
+    Difference(
+        "C13",
+        "rabbitmq",
+        "test_dropped_from_the_head",
+        "dead letters of a queue that drops its head",
+        [b"a", b"b"],
+        "RabbitMQ dead-letters what it drops (reason maxlen); by Q3 drop-head drops, or the bound"
+        " would only move the messages to where there is none.",
+    ),
+    Difference(
+        "C13",
+        "rabbitmq",
+        "test_dead_lettering_ignores_reject_publish",
+        "messages in the full dead-letter queue",
+        [b"full"],
+        "RabbitMQ loses a dead letter that its target refuses; by C13 dead-lettering always"
+        " succeeds.",
+    ),
+    Difference(
+        "C13",
+        "rabbitmq",
+        "test_dead_letter_target_is_gone",
+        "letters in the built-in dead-letter queue",
+        [],
+        "RabbitMQ loses a dead letter whose target is gone; by C13 dead-lettering always succeeds.",
+    ),
+    Difference(
+        "C13",
+        "rabbitmq",
+        "test_limit_without_a_dead_letter_queue",
+        "failures that a limit of one allows",
+        2,
+        "RabbitMQ drops at the limit when there is no dead-letter queue; by C13 only a queue that"
+        " was declared so does.",
+    ),
+    Difference(
+        "Q3",
+        "rabbitmq",
+        "test_expiry_behind_a_message_that_stays",
+        "ready messages after the second of two expired",
+        2,
+        "RabbitMQ looks for expired messages at the head only; by Q3 expiry is a record of its own"
+        " time.",
+    ),
+    Difference(
+        "Q3",
+        "rabbitmq",
+        "test_length_counts_unacked_messages",
+        "nacked with one ready and one unacked message of two",
+        0,
+        "RabbitMQ's length is the ready messages; by Q3 what may come back has its room kept.",
+    ),
+    Difference(
+        "Q3",
+        "rabbitmq",
+        "test_requeue_drops_nothing",
+        "messages after the requeue",
+        [b"c", b"d"],
+        "RabbitMQ applies the bound to returns too, and drops the oldest; by Q3 a requeue never"
+        " drops.",
+    ),
+    Difference(
+        "Q4",
+        "rabbitmq",
+        "test_delete_refuses_a_dead_letter_target",
+        "a dead-letter target is not deleted",
+        False,
+        "RabbitMQ's dead-letter target is a name that need not exist; by Q4 the target is in use.",
+    ),
+    Difference(
+        "Q7",
+        "rabbitmq",
+        "test_restart",
+        "which of four messages are marked as redelivered",
+        [True, True, True, False],
+        "RabbitMQ does not record deliveries, so after a restart it marks all that was there; by"
+        " Q7 delivery counts survive.",
+    ),
+)
+
+# Rules that RabbitMQ has nothing to be compared with, each with the reason.
+ABSENT: dict[str, str] = {
+    "P10": "no publisher ids and no de-duplication: a retransmission is another message",
+    "C5": "outcomes are not declared",
+    "C11": "no transport acks of its own: TCP, and a cut connection ends its channels",
+    "C14": "no redelivery delay",
+    "C15": "settlements have no answer",
+    "Q5": "no browse: a get and a requeue mark the message as redelivered",
+    "Q6": "no redrive: a shovel (a plugin) copies and acks",
+    "Q8": "time and history are the operator's matter",
+}
+
+
+class Differences:
+    """The entries of one scenario on one broker."""
+
+    def __init__(self, broker: str, scenario: str) -> None:
+        self._listed = {
+            entry.aspect: entry
+            for entry in DIFFERENCES
+            if (entry.broker, entry.scenario) == (broker, scenario)
+        }
+        self._seen: list[str] = []
+
+    def expect(self, aspect: str, actual: object, by_rule: object) -> None:
+        """Asserts what the rule says, or exactly what is listed."""
+        entry = self._listed.get(aspect)
+        if entry is None:
+            assert actual == by_rule, f"{aspect}: {actual!r}; by rule: {by_rule!r}"
+            return
+        assert actual != by_rule, f"{entry.broker} keeps the rule now: remove {entry}"
+        assert actual == entry.behaviour, f"{aspect}: {actual!r}; listed: {entry.behaviour!r}"
+        self._seen.append(aspect)
+
+    def finished(self) -> None:
+        """Fails when an aspect that is listed was not looked at."""
+        assert sorted(self._seen) == sorted(self._listed)

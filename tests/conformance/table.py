@@ -1,0 +1,82 @@
+"""The table rule x broker: what ran, what held, and what differs and why."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance.differences import ABSENT, DIFFERENCES
+
+RULES = tuple(
+    f"{group}{number}"
+    for group, count in (("P", 14), ("C", 16), ("Q", 8))
+    for number in range(1, count + 1)
+)
+BROKERS = ("ackq", "rabbitmq")
+
+_RULES_OF = re.compile(r"((?:[PCQ]\d+(?:, )?)+): ")
+
+
+def rules_of(docstring: str | None) -> list[str]:
+    """The rules that a scenario's docstring opens with: "P4, Q7: ..."."""
+    named = _RULES_OF.match(docstring or "")
+    return named[1].split(", ") if named else []
+
+
+def broker_of(item: pytest.Item) -> str | None:
+    """The broker that a scenario runs on; None: it is no scenario."""
+    fixtures = getattr(item, "fixturenames", ())
+    if "bench" in fixtures:
+        return item.callspec.params["bench"]
+    return "ackq" if "ackq" in fixtures else None
+
+
+class Table:
+    """Outcomes by rule and broker."""
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[str, str], Counter[str]] = {}
+        self._not_run: Counter[tuple[str, str]] = Counter()
+
+    def add(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """One phase of one test; only what decides the test's outcome counts."""
+        broker = broker_of(item)
+        decides = report.when == "call" or report.outcome != "passed"
+        if broker is None or not decides:
+            return
+        if report.outcome == "skipped":
+            self._not_run[broker, report.longrepr[2].removeprefix("Skipped: ")] += 1
+        for rule in rules_of(item.function.__doc__):
+            known = (rule, broker, item.originalname)
+            differs = any((d.rule, d.broker, d.scenario) == known for d in DIFFERENCES)
+            passed = "differs" if differs else "ok"
+            outcome = {"passed": passed, "failed": "FAILED"}.get(report.outcome, report.outcome)
+            self._cells.setdefault((rule, broker), Counter())[outcome] += 1
+
+    def lines(self) -> Iterator[str]:
+        """The table, the differences, and in capitals what did not run."""
+        if not self._cells:
+            return
+        yield f"{'rule':<6}{BROKERS[0]:<24}{BROKERS[1]}"
+        for rule in RULES:
+            ours, theirs = (self._cell(rule, broker) for broker in BROKERS)
+            yield f"{rule:<6}{ours:<24}{theirs}"
+        yield ""
+        yield "Differences, checked by the scenarios that show them:"
+        for entry in DIFFERENCES:
+            yield f"  {entry.rule} {entry.broker}: {entry.aspect}: {entry.behaviour!r}"
+            yield f"      {entry.reason}"
+        for (broker, reason), count in self._not_run.items():
+            yield ""
+            yield f"NOT RUN: {count} SCENARIOS ON {broker.upper()}: {reason}"
+
+    def _cell(self, rule: str, broker: str) -> str:
+        cell = self._cells.get((rule, broker))
+        if cell is not None:
+            if set(cell) == {"skipped"}:
+                return "NOT RUN"
+            return ", ".join(f"{count} {word}" for word, count in sorted(cell.items()))
+        return f"- {ABSENT[rule]}" if broker != BROKERS[0] and rule in ABSENT else "-"

@@ -1,0 +1,575 @@
+"""P: publishing, confirms, transactions."""
+
+import secrets
+import time
+
+import pytest
+
+from tests.conformance.brokers.dialect import Message, Mode, Outcome, Refused
+from tests.conformance.brokers.streams import (
+    Blocked,
+    Confirm,
+    Finished,
+    Return,
+    Unblocked,
+    until,
+)
+
+# --- P1: modes ---
+
+
+@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+def test_a_publisher_has_one_mode(bench, mode):
+    """P1: asking a publisher of one mode for the other is refused; its stream is at its end."""
+    (other,) = set(Mode) - {mode}
+    publisher = bench.publisher(mode)
+    publisher.publish(bench.queue(), b"x")
+    if mode is Mode.CONFIRM:
+        publisher.answers.all()
+    else:
+        publisher.commit()
+    with pytest.raises(Refused) as refused:
+        publisher.ask_for(other)
+    assert refused.value.condition == "precondition_failed"
+
+
+def test_commit_in_confirm_mode(ackq):
+    """P1: a commit on a stream in confirm mode closes it, and what was confirmed stays."""
+    queue, publisher = ackq.queue(), ackq.publisher()
+    publisher.publish(queue, b"x")
+    publisher.answers.all()
+    with pytest.raises(Refused) as refused:
+        publisher.commit()
+    assert (refused.value.condition, refused.value.code) == ("precondition_failed", "wrong_mode")
+    assert ackq.drain(queue) == [b"x"]
+
+
+# --- P2, P3: numbers and answers ---
+
+
+def test_numbers_count_from_one_per_publisher(bench):
+    """P2: each publisher's numbers begin at 1, whatever others do."""
+    queue, connection = bench.queue(), bench.connect()
+    publishers = [connection.publisher(), connection.publisher()]
+    for count, publisher in enumerate(publishers, start=2):
+        publisher.publish(queue, *[b"x"] * count)
+    assert [p.answers.all().confirmed for p in publishers] == [{1, 2}, {1, 2, 3}]
+
+
+def test_multiple_confirms_what_has_no_answer_yet(bench):
+    """P2, P3: read by the rule of `multiple`, confirms answer each of many publishes once."""
+    queue, publisher = bench.queue(), bench.publisher()
+    for _ in range(20):
+        publisher.publish(queue, *[b"x"] * 100)
+    answers = publisher.answers.all()
+    assert answers.confirmed == set(range(1, 2_001))
+    confirms = [event for event in answers.seen if isinstance(event, Confirm)]
+    assert any(confirm.multiple for confirm in confirms)
+    assert bench.ready(queue) == 2_000
+
+
+def test_every_publish_has_one_answer(bench):
+    """P3: routed, full, unroutable, returned, transient: each publish gets one answer."""
+    room, full, nowhere = bench.queue(), bench.filled(b"x", max_length=1), bench.name("nowhere")
+    publisher = bench.publisher()
+    expected_nacks = set()
+    for _ in range(50):
+        publisher.publish(room, b"persistent")
+        publisher.publish(room, b"transient", persistent=False)
+        publisher.publish(nowhere, b"dropped")
+        publisher.publish(nowhere, b"returned", mandatory=True)
+        expected_nacks.update(publisher.publish(full, b"refused"))
+    answers = publisher.answers.all()
+    assert set(answers.nacked) == expected_nacks
+    assert answers.confirmed == answers.sent - expected_nacks
+    assert {event.body for event in answers.returned.values()} == {b"returned"}
+    assert len(answers.returned) == 50
+
+
+# --- P4, P5: what a confirm promises ---
+
+
+def test_confirmed_is_on_disk_in_every_queue(bench):
+    """P4: a confirmed persistent message outlives a kill -9 in every queue it was routed to."""
+    queues, exchange = [bench.queue(), bench.queue()], bench.exchange("fanout")
+    for queue in queues:
+        bench.broker.bind(exchange, queue)
+    publisher = bench.publisher()
+    published = [str(number).encode() for number in range(200)]
+    publisher.publish("", *published, exchange=exchange)
+    assert publisher.answers.all().confirmed == set(range(1, 201))
+    bench.broker.crash()
+    assert [bench.drain(queue) for queue in queues] == [published, published]
+
+
+def test_transient_is_confirmed_when_enqueued(bench):
+    """P5: a transient message is confirmed, and a consumer gets it."""
+    queue, publisher = bench.queue(), bench.publisher()
+    publisher.publish(queue, b"transient", persistent=False)
+    assert publisher.answers.all().confirmed == {1}
+    (delivery,) = bench.channel().get(queue)
+    assert (delivery.body, delivery.persistent) == (b"transient", False)
+
+
+def test_persistent_in_a_queue_that_is_not_durable(bench):
+    """P5: a persistent message in a non-durable queue is confirmed like a transient one."""
+    queue, publisher = bench.queue(durable=False), bench.publisher()
+    publisher.publish(queue, b"x")
+    assert publisher.answers.all().confirmed == {1}
+    assert bench.drain(queue) == [b"x"]
+
+
+# --- P6: handled otherwise ---
+
+MANY = 1_000
+
+
+def published_under_way(bench, queue, **fields):
+    """A publisher whose publishes, mostly, have no answer yet."""
+    publisher = bench.publisher()
+    for _ in range(MANY // 50):
+        publisher.publish(queue, *[b"x"] * 50, **fields)
+    return publisher
+
+
+@pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.REJECTED])
+def test_settled_counts_as_handled(bench, outcome):
+    """P6: messages that are accepted or rejected while their confirm is due are confirmed."""
+    queue, channel = bench.queue(), bench.channel()
+    channel.consume(queue)
+    publisher = published_under_way(bench, queue)
+    for _ in range(MANY // 100):
+        last = [channel.delivery() for _ in range(100)][-1]
+        channel.settle(last, outcome, multiple=True)
+    assert publisher.answers.all().confirmed == set(range(1, MANY + 1))
+    assert bench.ready(queue) == 0
+
+
+@pytest.mark.parametrize("how", ["purged", "expired", "dropped", "deleted"])
+def test_removed_counts_as_handled(bench, how):
+    """P6: messages that go before they are delivered are confirmed all the same."""
+    properties = {
+        "expired": {"message_ttl_ms": 1},
+        "dropped": {"max_length": 1, "overflow": "drop-head"},
+    }
+    queue = bench.queue(**properties.get(how, {}))
+    publisher = published_under_way(bench, queue)
+    if how == "purged":
+        bench.broker.purge(queue)
+    if how == "deleted":
+        bench.broker.delete(queue, force=True)
+    assert publisher.answers.all().confirmed == set(range(1, MANY + 1))
+
+
+# --- P7: unroutable ---
+
+
+def test_unroutable(bench):
+    """P7: a message that no queue wants is confirmed, and a mandatory one returned before that."""
+    publisher, nowhere = bench.publisher(), bench.name("nowhere")
+    publisher.publish(nowhere, b"quiet")
+    publisher.answers.all()
+    publisher.publish(nowhere, b"returned", mandatory=True)
+    publisher.answers.all()
+    assert [type(event) for event in publisher.answers.seen] == [Confirm, Return, Confirm]
+    (returned,) = publisher.answers.returned.values()
+    assert (returned.number, returned.body) == (2, b"returned")
+    assert returned.reason
+
+
+def test_mandatory_with_a_queue(bench):
+    """P7: a mandatory message that some queue wants is not returned."""
+    queue, exchange = bench.queue(), bench.exchange("direct")
+    bench.broker.bind(exchange, queue, "a")
+    publisher = bench.publisher()
+    publisher.publish("a", b"routed", exchange=exchange, mandatory=True)
+    publisher.publish("b", b"lost", exchange=exchange, mandatory=True)
+    assert publisher.answers.all().confirmed == {1, 2}
+    assert list(publisher.answers.returned) == [2]
+    assert bench.drain(queue) == [b"routed"]
+
+
+def test_publish_to_a_missing_exchange(bench):
+    """P7: an exchange that is not there is an error and no unroutable message."""
+    publisher = bench.publisher()
+    publisher.publish("key", b"x", exchange=bench.name("missing"))
+    verdict = None
+    try:
+        publisher.answers.all()
+    except Refused as refused:
+        verdict = refused.condition
+    else:
+        verdict = "nacked" if set(publisher.answers.nacked) == {1} else "confirmed"
+    bench.expect("answer to a publish to a missing exchange", verdict, "nacked")
+
+
+# --- P8: nacks ---
+
+
+def test_nack_says_why(bench):
+    """P8: a nack carries the reason."""
+    queue, publisher = bench.filled(b"x", max_length=1), bench.publisher()
+    publisher.publish(queue, b"y")
+    publisher.answers.all()
+    bench.expect("reason of the nack", publisher.answers.nacked, {1: "queue_full"})
+
+
+def test_nacked_is_in_no_queue(bench):
+    """P8: a message that one of its queues cannot take is in none of them."""
+    full, room = bench.filled(b"x", max_length=1), bench.queue()
+    exchange = bench.exchange("fanout")
+    for queue in (full, room):
+        bench.broker.bind(exchange, queue)
+    publisher = bench.publisher()
+    publisher.publish("", b"y", exchange=exchange)
+    assert set(publisher.answers.all().nacked) == {1}
+    bench.expect("copies in the queue that had room", bench.ready(room), 0)
+
+
+def test_nacked_may_come_again(bench):
+    """P8: what was nacked can be published again, under a new number."""
+    queue, publisher = bench.filled(b"x", max_length=1), bench.publisher()
+    publisher.publish(queue, b"y")
+    publisher.answers.all()
+    bench.drain(queue)
+    publisher.publish(queue, b"y")
+    assert publisher.answers.all().confirmed == {2}
+    assert bench.drain(queue) == [b"y"]
+
+
+# --- P9: many unconfirmed ---
+
+
+def test_persistent_and_transient_in_turn(bench):
+    """P9: confirms of persistent and transient messages may overtake each other; all come."""
+    queue, publisher = bench.queue(), bench.publisher()
+    for number in range(2_000):
+        publisher.publish(queue, b"x", persistent=number % 2 == 0)
+    assert publisher.answers.all().confirmed == set(range(1, 2_001))
+
+
+def test_the_client_tells_per_message(ackq):
+    """P9: however the confirms are cut, the client tells of each message by itself."""
+    from ackq.client import Publisher
+
+    queue = ackq.queue()
+    with Publisher(ackq.broker.endpoint, routing_key=queue) as publisher:
+        futures = [publisher.publish(b"x", persistent=n % 3 != 0) for n in range(5_000)]
+        numbers = [future.result(20).number for future in futures]
+    assert sorted(numbers) == list(range(1, 5_001))
+    assert ackq.ready(queue) == 5_000
+
+
+# --- P10: retransmission ---
+
+
+def unanswered(ackq, queue, *messages, crash=False):
+    """A publisher that sent these under 1, 2, ..., and was cut off before any answer reached it.
+
+    The broker has them. Returns its identity.
+    """
+    connection = ackq.connect()
+    publisher = connection.publisher()
+    connection.relay.hold("to_client")
+    publisher.send(1, *messages)
+    ackq.wait_ready(queue, len(messages))
+    assert publisher.answers.seen == []
+    connection.cut()
+    if crash:
+        ackq.broker.crash()
+    return publisher.identity
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["reconnect", "restart"])
+def test_retransmission_is_placed_once(ackq, crash):
+    """P10: numbers that come again after a reconnect, or a broker's restart, are confirmed only."""
+    queue = ackq.queue()
+    messages = [Message(queue, body) for body in (b"a", b"b", b"c")]
+    # Something durable behind them, so that the restart finds them on disk for sure.
+    identity = unanswered(ackq, queue, *messages)
+    ackq.fill(queue, b"d")
+    if crash:
+        ackq.broker.crash()
+    again = ackq.publisher(identity=identity, resume=True)
+    again.send(1, *messages)
+    again.send(4, Message(queue, b"e"))
+    assert again.answers.all().confirmed == {1, 2, 3, 4}
+    assert ackq.drain(queue) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_transient_lost_in_a_restart_is_handled_afresh(ackq):
+    """P10: a transient message went with the restart, so its retransmission is placed."""
+    queue = ackq.queue()
+    message = Message(queue, b"t", persistent=False)
+    identity = unanswered(ackq, queue, message)
+    ackq.fill(queue, b"d")
+    ackq.broker.crash()
+    again = ackq.publisher(identity=identity, resume=True)
+    again.send(1, message)
+    assert again.answers.all().confirmed == {1}
+    assert ackq.drain(queue) == [b"d", b"t"]
+
+
+def test_nacked_number_is_handled_afresh(ackq):
+    """P10: a nacked number is not known as accepted: sent again, it is placed."""
+    queue, publisher = ackq.filled(b"x", max_length=1), ackq.publisher()
+    publisher.publish(queue, b"y")
+    assert set(publisher.answers.all().nacked) == {1}
+    ackq.drain(queue)
+    again = ackq.publisher(identity=publisher.identity, resume=True)
+    again.send(1, Message(queue, b"y"))
+    assert again.answers.all().confirmed == {1}
+    assert ackq.drain(queue) == [b"y"]
+
+
+def test_forgotten_publisher(ackq):
+    """P10: a publisher that says it was here before, and is not known, is refused."""
+    with pytest.raises(Refused) as refused:
+        ackq.publisher(identity=secrets.token_bytes(16), resume=True)
+    assert refused.value.code == "publisher_forgotten"
+
+
+def test_second_stream_fences_the_first(ackq):
+    """P10: a second live stream of a publisher ends the first."""
+    queue, first = ackq.queue(), ackq.publisher()
+    first.publish(queue, b"a")
+    first.answers.all()
+    second = ackq.publisher(identity=first.identity, resume=True)
+    fenced = first.answers.wait_end()
+    assert (fenced.condition, fenced.code) == ("aborted", "fenced")
+    second.send(2, Message(queue, b"b"))
+    assert second.answers.all().confirmed == {2}
+
+
+def test_probe_names_what_is_missing(ackq):
+    """P10: a probe is answered with the numbers that the broker never saw."""
+    queue, publisher = ackq.queue(), ackq.publisher()
+    publisher.send(1, Message(queue, b"1"))
+    publisher.send(3, Message(queue, b"3"), Message(queue, b"4"))
+    publisher.answers.all()
+    assert publisher.probe(1, 6) == [(2, 2), (5, 6)]
+    publisher.send(2, Message(queue, b"2"))
+    assert publisher.answers.all().confirmed == {1, 2, 3, 4}
+    assert publisher.probe(1, 4) == []
+
+
+# --- P11: when confirms come ---
+
+
+def test_confirms_come_without_more_publishes(bench):
+    """P11: a lone publish is confirmed, within a second or so, and waits for no other."""
+    queue, publisher = bench.queue(), bench.publisher()
+    for persistent in (True, False):
+        started = time.monotonic()
+        publisher.publish(queue, b"x", persistent=persistent)
+        publisher.answers.all()
+        assert time.monotonic() - started < 5
+
+
+def test_confirms_come_at_a_third_of_the_window(ackq):
+    """P11: with a third of the window unconfirmed the broker does not wait for its second."""
+    queue = ackq.queue()
+    publisher = ackq.publisher(window_messages=30)
+    started = time.monotonic()
+    for _ in range(10):
+        publisher.publish(queue, *[b"x"] * 10)
+        publisher.answers.all()
+    assert time.monotonic() - started < 5
+
+
+def test_ack_immediately(bench):
+    """P11: a message that asks for its answer at once gets it."""
+    queue, publisher = bench.queue(), bench.publisher()
+    started = time.monotonic()
+    for _ in range(20):
+        publisher.publish(queue, b"x", ack_immediately=True)
+        publisher.answers.all()
+    assert time.monotonic() - started < 10
+
+
+# --- P12: delivery mode ---
+
+
+def test_delivery_mode_per_message(bench):
+    """P12: each message has its own delivery mode."""
+    queue, publisher = bench.queue(), bench.publisher()
+    for persistent in (True, False, True):
+        publisher.publish(queue, b"x", persistent=persistent)
+    publisher.answers.all()
+    deliveries = bench.channel().get(queue, 3)
+    assert [delivery.persistent for delivery in deliveries] == [True, False, True]
+
+
+def test_order_does_not_depend_on_the_mode(bench):
+    """P12: messages of one publisher stand in the order published, whatever their modes."""
+    queue, publisher = bench.queue(), bench.publisher()
+    modes = [True, False, False, True, False, True]
+    publisher.publish_all(
+        *(Message(queue, b"%d" % n, persistent=mode) for n, mode in enumerate(modes))
+    )
+    publisher.answers.all()
+    order = [int(body) for body in bench.drain(queue)]
+    bench.expect("order of persistent and transient messages", order, [0, 1, 2, 3, 4, 5])
+
+
+def test_delivery_mode_of_the_publisher(ackq):
+    """P12: the publisher's delivery mode is the default of its messages."""
+    from ackq.client import Publisher
+
+    queue = ackq.queue()
+    for default in (True, False):
+        with Publisher(ackq.broker.endpoint, routing_key=queue, persistent=default) as publisher:
+            publisher.publish(b"as the publisher").result(20)
+            publisher.publish(b"otherwise", persistent=not default).result(20)
+    deliveries = ackq.channel().get(queue, 4)
+    assert [delivery.persistent for delivery in deliveries] == [True, False, False, True]
+
+
+# --- P13: transactions ---
+
+
+def test_commit_makes_visible(bench):
+    """P13: publishes are visible at the commit, all of them, and not before."""
+    first, second = bench.queue(), bench.queue()
+    publisher = bench.publisher(Mode.TRANSACTION)
+    publisher.publish(first, b"a", b"b")
+    publisher.publish(second, b"c")
+    bench.fill(first, b"meanwhile")
+    assert (bench.ready(first), bench.ready(second)) == (1, 0)
+    publisher.commit()
+    bench.wait_ready(first, 3)
+    assert bench.drain(first) == [b"meanwhile", b"a", b"b"]
+    assert bench.drain(second) == [b"c"]
+
+
+def test_rollback(bench):
+    """P13: publishes disappear at a rollback; the next transaction begins anew."""
+    queue, publisher = bench.queue(), bench.publisher(Mode.TRANSACTION)
+    publisher.publish(queue, b"a")
+    publisher.rollback()
+    publisher.publish(queue, b"b")
+    publisher.commit()
+    bench.wait_ready(queue, 1)
+    assert bench.drain(queue) == [b"b"]
+
+
+@pytest.mark.parametrize("end", ["cut", "close"])
+def test_a_stream_that_ends_commits_nothing(bench, end):
+    """P13: what was not committed disappears with the stream."""
+    queue, connection = bench.queue(), bench.connect()
+    publisher = connection.publisher(Mode.TRANSACTION)
+    publisher.publish(queue, b"committed")
+    publisher.commit()
+    publisher.publish(queue, b"lost")
+    getattr(publisher if end == "close" else connection, end)()
+    publisher.answers.wait_end()
+    bench.fill(queue, b"later")
+    assert bench.drain(queue) == [b"committed", b"later"]
+
+
+def test_empty_commit(bench):
+    """P13: a commit of nothing is answered."""
+    publisher = bench.publisher(Mode.TRANSACTION)
+    publisher.commit()
+    publisher.rollback()
+    assert [type(event) for event in publisher.answers.seen] == [Finished, Finished]
+
+
+def test_mandatory_in_a_transaction(bench):
+    """P13, P7: an unroutable mandatory message is returned before the commit is answered."""
+    queue, publisher = bench.queue(), bench.publisher(Mode.TRANSACTION)
+    publisher.publish(bench.name("nowhere"), b"lost", mandatory=True)
+    publisher.publish(queue, b"kept", mandatory=True)
+    publisher.commit()
+    kinds = [type(event) for event in publisher.answers.seen]
+    assert kinds == [Return, Finished]
+    assert [event.body for event in publisher.answers.returned.values()] == [b"lost"]
+    bench.wait_ready(queue, 1)
+    assert bench.drain(queue) == [b"kept"]
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["reconnect", "restart"])
+def test_commit_repeated_after_a_reconnect(ackq, crash):
+    """P13: a commit that comes again is answered from the record, and nothing is placed twice."""
+    queue, connection = ackq.queue(), ackq.connect()
+    publisher = connection.publisher(Mode.TRANSACTION)
+    connection.relay.hold("to_client")
+    publisher.publish(queue, b"a", b"b")
+    transaction = publisher.ask_commit()
+    ackq.wait_ready(queue, 2)
+    connection.cut()
+    ackq.fill(queue, b"behind")  # durable, so what stands before it is
+    if crash:
+        ackq.broker.crash()
+    again = ackq.publisher(Mode.TRANSACTION, identity=publisher.identity, resume=True)
+    assert again.commit_again(transaction)
+    assert ackq.drain(queue) == [b"a", b"b", b"behind"]
+
+
+def test_commit_of_what_is_gone(ackq):
+    """P13: a commit after a reconnect commits nothing when its publishes went with the stream."""
+    queue, connection = ackq.queue(), ackq.connect()
+    publisher = connection.publisher(Mode.TRANSACTION)
+    publisher.publish(queue, b"a")
+    connection.cut()
+    again = ackq.publisher(Mode.TRANSACTION, identity=publisher.identity, resume=True)
+    with pytest.raises(Refused) as refused:
+        again.commit_again(publisher.transaction())
+    assert refused.value.code == "transaction_rolled_back"
+    again.publish(queue, b"b")
+    again.commit()
+    assert ackq.drain(queue) == [b"b"]
+
+
+def test_commit_is_all_or_nothing(ackq):
+    """P13, P8: a message that the broker cannot take refuses the whole commit, with its reason."""
+    full, room = ackq.filled(b"x", max_length=1), ackq.queue()
+    publisher = ackq.publisher(Mode.TRANSACTION)
+    publisher.publish(room, b"a")
+    publisher.publish(full, b"b")
+    with pytest.raises(Refused) as refused:
+        publisher.commit()
+    assert refused.value.code == "queue_full"
+    assert (ackq.ready(room), ackq.ready(full)) == (0, 1)
+
+
+# --- P14: flow control ---
+
+
+def test_blocked(bench):
+    """P14: a broker without room on its disk says so to its publishers, and when it is over."""
+    queue, publisher = bench.queue(), bench.publisher()
+    bench.broker.disk_alarm(on=True)
+    try:
+
+        def blocked():
+            # RabbitMQ tells a connection that publishes; ackq looks at its disk every second.
+            publisher.publish(queue, b"x")
+            return any(isinstance(event, Blocked) for event in publisher.answers.seen)
+
+        until(blocked, poll_s=0.1)
+        assert publisher.answers.next(Blocked).reason
+        (during,) = publisher.publish(queue, b"while blocked")
+    finally:
+        bench.broker.disk_alarm(on=False)
+    publisher.answers.next(Unblocked)
+    (after,) = publisher.publish(queue, b"afterwards")
+    answers = publisher.answers.all()
+    assert after in answers.confirmed
+    bench.expect("a publish while blocked is nacked", during in answers.nacked, by_rule=True)
+
+
+def test_the_client_keeps_its_window(ackq):
+    """P14: a publisher has never more unconfirmed than its window, in messages and in bytes."""
+    from ackq.client import Publisher
+
+    queue, connection = ackq.queue(), ackq.connect()
+    with Publisher(connection.relay.endpoint, routing_key=queue, window_messages=10) as publisher:
+        publisher.publish(b"first").result(20)
+        most = 0
+        for _ in range(200):
+            publisher.publish(b"x")
+            most = max(most, publisher.unconfirmed)
+        publisher.flush(20)
+    assert 0 < most <= 10
+    assert ackq.ready(queue) == 201

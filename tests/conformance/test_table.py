@@ -1,0 +1,79 @@
+"""The tables of this folder say what the scenarios do: every rule, every broker, every reason."""
+
+import inspect
+
+import pytest
+
+from tests.conformance import differences, test_channels, test_publishing, test_queues
+from tests.conformance.differences import ABSENT, DIFFERENCES, Difference, Differences
+from tests.conformance.table import BROKERS, RULES, rules_of
+
+SCENARIOS = {
+    name: function
+    for module in (test_publishing, test_channels, test_queues)
+    for name, function in vars(module).items()
+    if name.startswith("test_")
+}
+
+
+def rules_with(fixture):
+    """The rules of the scenarios that use a fixture."""
+    return {
+        rule
+        for function in SCENARIOS.values()
+        if fixture in inspect.signature(function).parameters
+        for rule in rules_of(function.__doc__)
+    }
+
+
+def test_every_scenario_names_its_rules():
+    """A scenario's docstring opens with rules that exist."""
+    for name, function in SCENARIOS.items():
+        rules = rules_of(function.__doc__)
+        assert rules, name
+        assert set(rules) <= set(RULES), name
+
+
+def test_every_rule_has_a_scenario():
+    """P1-P14, C1-C16, Q1-Q8."""
+    assert rules_with("bench") | rules_with("ackq") == set(RULES)
+
+
+def test_a_rule_runs_on_rabbitmq_or_has_a_reason():
+    """No rule is left out of the comparison without a word, and none with a word is in it."""
+    assert rules_with("bench") | set(ABSENT) == set(RULES)
+    assert rules_with("bench") & set(ABSENT) == set()
+
+
+def test_every_difference_is_of_a_scenario():
+    """What the scenario does not show cannot be listed."""
+    for entry in DIFFERENCES:
+        scenario = SCENARIOS[entry.scenario]
+        assert entry.broker in BROKERS, entry
+        assert entry.rule in rules_of(scenario.__doc__), entry
+        assert "bench" in inspect.signature(scenario).parameters, entry
+
+
+KNOWN = Difference("P1", "rabbitmq", "test_x", "colour", "blue", "because")
+
+
+def test_a_listed_difference_is_exact(monkeypatch):
+    """A broker may do what is listed of it, and nothing else that is not the rule's."""
+    monkeypatch.setattr(differences, "DIFFERENCES", (KNOWN,))
+    listed = Differences("rabbitmq", "test_x")
+    listed.expect("colour", "blue", "red")
+    listed.expect("size", 1, 1)
+    listed.finished()
+    with pytest.raises(AssertionError, match="listed"):
+        listed.expect("colour", "green", "red")
+    with pytest.raises(AssertionError, match="by rule"):
+        Differences("ackq", "test_x").expect("colour", "blue", "red")
+
+
+def test_a_difference_that_went_away_fails(monkeypatch):
+    """What is listed and is no more, or is not looked at any more, has to leave the list."""
+    monkeypatch.setattr(differences, "DIFFERENCES", (KNOWN,))
+    with pytest.raises(AssertionError, match="keeps the rule now"):
+        Differences("rabbitmq", "test_x").expect("colour", "red", "red")
+    with pytest.raises(AssertionError):
+        Differences("rabbitmq", "test_x").finished()

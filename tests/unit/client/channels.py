@@ -1,0 +1,50 @@
+"""Channels for tests, scripts of a broker that serves them, and what they leave behind."""
+
+import threading
+
+from ackq.client import Channel
+from tests.unit.client import fake_channel as fake
+from tests.unit.client.settlements import Ledger
+
+SOON_S = 10
+
+
+def channel(broker, **options):
+    return Channel(broker.endpoint, **options)
+
+
+def channel_threads():
+    return [each for each in threading.enumerate() if each.name.startswith("ackq-")]
+
+
+def serve(*frames, settle=True, resumed=False, settle_runs=False):
+    """A script: opens, sends the frames once a consumer or pull asks, then answers settlements."""
+
+    def script(requests):
+        waiting = list(frames)
+        ledger = Ledger()
+        for request in requests:
+            kind = request.WhichOneof("kind")
+            if kind == "open":
+                yield fake.opened(resumed=resumed, settle_runs=settle_runs)
+            if kind in {"subscribe", "get"} or (kind == "open" and resumed):
+                for frame in waiting:
+                    ledger.open |= fake.tags_of(frame)
+                    yield frame
+                waiting = []
+            elif kind == "settle" and settle:
+                yield fake.settled(request, ledger.settle(request.settle))
+
+    return script
+
+
+def settles(requests):
+    return [each.settle for each in requests if each.HasField("settle")]
+
+
+def outcomes(broker, last=10):
+    """What became of each of the tags 1..last that was settled on the first stream, by tag."""
+    ledger = Ledger(last)
+    for each in settles(broker.consuming.streams[0]):
+        ledger.settle(each)
+    return sorted((tag, outcome.name) for tag, outcome in ledger.outcomes.items())

@@ -1,0 +1,316 @@
+"""A broker of plain lists, message by message: what the core must be like, as slow as it is plain.
+
+It knows no records and no bitmaps; of the core it takes the rounding of instants alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ackq_broker.core import commands as c
+from ackq_broker.core.commands import Outcome
+from ackq_broker.core.deadlines import rounded
+
+NO_LIMIT = 1 << 62
+
+
+@dataclass
+class Died:
+    """Where a dead letter came from."""
+
+    queue: Queue
+    position: int
+    deliveries: int
+    reason: str
+    first_queue: str
+    deaths: int
+    expired_from: tuple[int, ...]
+
+    def told(self) -> tuple[object, ...]:
+        return (
+            self.queue.name,
+            self.position,
+            self.deliveries,
+            self.reason,
+            self.first_queue,
+            self.deaths,
+        )
+
+
+@dataclass(eq=False)
+class Message:
+    """A message in its place in a queue; `late` is one whose time came while it was held."""
+
+    label: str
+    persistent: bool
+    position: int = 0
+    owner: str = ""
+    deliveries: int = 0
+    failures: int = 0
+    until_us: int = 0
+    expires_us: int = NO_LIMIT
+    late: bool = False
+    died: Died | None = None
+
+
+@dataclass(eq=False)
+class Queue:
+    """A queue in order of positions."""
+
+    queue_id: int
+    name: str
+    properties: c.QueueProperties
+    messages: list[Message] = field(default_factory=list)
+    next_position: int = 1
+    deleted: bool = False
+    accepted: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    dropped: int = 0
+
+    def waiting(self, now_us: int) -> list[Message]:
+        """What can be given out."""
+        return [m for m in self.ready() if m.expires_us > now_us]
+
+    def ready(self) -> list[Message]:
+        """What nobody holds and no delay keeps back."""
+        return [m for m in self.messages if not m.owner and not m.until_us]
+
+    def remove(self, gone: list[Message]) -> None:
+        """Takes messages out."""
+        self.messages = [m for m in self.messages if m not in gone]
+
+    def put(self, message: Message, now_us: int, expires_us: int = NO_LIMIT) -> None:
+        """Appends a message; it expires by its own instant or the queue's TTL."""
+        ttl_ms = self.properties.message_ttl_ms
+        expires_us = min(expires_us, now_us + ttl_ms * 1000 if ttl_ms else NO_LIMIT)
+        if expires_us < NO_LIMIT:
+            message.expires_us = end_of(expires_us, now_us)
+        message.position = self.next_position
+        self.next_position += 1
+        self.messages.append(message)
+
+    def overflow(self) -> None:
+        """Q3: drops the oldest ready messages over the bound."""
+        over = len(self.ready()) - (self.properties.max_length or NO_LIMIT)
+        if over > 0:
+            gone = self.ready()[:over]
+            self.dropped += len(gone)
+            self.remove(gone)
+
+
+def end_of(instant_us: int, now_us: int) -> int:
+    """The end of the bucket of an instant."""
+    return int(rounded(np.array([instant_us]), now_us)[0])
+
+
+@dataclass
+class Channel:
+    """What a channel holds by tag."""
+
+    next_tag: int = 1
+    held: dict[int, tuple[Queue, Message]] = field(default_factory=dict)
+
+
+class Model:
+    """Queues by name, and what was deleted but is still held."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Queue] = {}
+        self.deleted: list[Queue] = []
+        self.channels: dict[str, Channel] = {}
+        self.queue_ids = 0
+
+    def declare(self, name: str, properties: c.QueueProperties) -> None:
+        self.queue_ids += 1
+        self.queues[name] = Queue(self.queue_ids, name, properties)
+
+    def delete(self, name: str) -> c.DeletedQueue:
+        """Q4: forced."""
+        queue = self.queues.pop(name)
+        held = [m for m in queue.messages if m.owner]
+        reply = c.DeletedQueue(len(queue.messages) - len(held), len(held))
+        queue.messages, queue.deleted = held, True
+        self.deleted.append(queue)
+        return reply
+
+    def every(self) -> list[Queue]:
+        """All queues in order of their ids."""
+        return sorted([*self.queues.values(), *self.deleted], key=lambda queue: queue.queue_id)
+
+    # --- channels ---
+
+    def deliver(
+        self, name: str, queue: Queue, count: int, now_us: int, *, no_ack: bool
+    ) -> list[tuple[int, str, int]]:
+        """C1, C7."""
+        given = queue.waiting(now_us)[:count]
+        if not given:
+            return []
+        channel = self.channels.setdefault(name, Channel())
+        rows = [(tag, m.label, m.deliveries + 1) for tag, m in enumerate(given, channel.next_tag)]
+        for tag, message in enumerate(given, channel.next_tag):
+            if not no_ack:
+                message.owner = f"channel {name}"
+                channel.held[tag] = (queue, message)
+        channel.next_tag += len(given)
+        if no_ack:
+            queue.accepted += len(given)
+            queue.remove(given)
+        return rows
+
+    def settle(
+        self, name: str, outcome: Outcome, tags: list[int], reason: str, delay_ms: int, now_us: int
+    ) -> c.Settlement:
+        """C4, C13, C14."""
+        held = [self.channels[name].held.pop(tag) for tag in tags]
+        held.sort(key=lambda entry: (entry[0].queue_id, entry[1].position))
+        dying: list[tuple[Queue, Message, str]] = []
+        for queue, message in held:
+            limit = queue.properties.delivery_limit or NO_LIMIT
+            mortal = queue.properties.dead_letter_queue or queue.properties.drop_on_limit
+            if outcome is Outcome.ACCEPTED:
+                queue.accepted += 1
+                queue.remove([message])
+            elif outcome is Outcome.REJECTED:
+                dying.append((queue, message, reason or "rejected"))
+            elif outcome is Outcome.FAILED and mortal and message.failures == limit:
+                dying.append((queue, message, "delivery_limit"))
+            else:
+                self._give_back(queue, message, outcome, delay_ms, now_us)
+        dead, dropped = self._bury(dying, now_us)
+        self._forget()
+        return c.Settlement(len(tags), dead, dropped)
+
+    def _give_back(
+        self, queue: Queue, message: Message, outcome: Outcome, delay_ms: int, now_us: int
+    ) -> None:
+        message.owner = ""
+        message.deliveries += 1
+        first_ms = queue.properties.redelivery_delay_ms
+        if outcome is Outcome.FAILED:
+            message.failures += 1
+            if first_ms and not delay_ms:
+                doubled = first_ms << (message.failures - 1)
+                delay_ms = min(doubled, queue.properties.redelivery_delay_max_ms)
+        if queue.deleted:
+            queue.remove([message])
+        elif delay_ms:
+            message.until_us = end_of(now_us + delay_ms * 1000, now_us)
+
+    def close(self, name: str) -> int:
+        """C12."""
+        held = self.channels.pop(name, Channel()).held.values()
+        for queue, message in held:
+            self._give_back(queue, message, Outcome.RELEASED, 0, 0)
+        self._forget()
+        return len(held)
+
+    def _forget(self) -> None:
+        self.deleted = [queue for queue in self.deleted if queue.messages]
+
+    # --- dead letters and time ---
+
+    def _target(self, name: str) -> Queue:
+        if name not in self.queues:
+            name = "ackq.dead"
+            if name not in self.queues:
+                self.declare(name, c.QueueProperties())
+        return self.queues[name]
+
+    def _bury(self, dying: list[tuple[Queue, Message, str]], now_us: int) -> tuple[int, int]:
+        """C13: gives how many became dead letters, and how many were dropped."""
+        moved: list[tuple[Queue, Message]] = []
+        for queue, message, reason in dying:
+            held = bool(message.owner)
+            queue.remove([message])
+            before = message.died
+            path: tuple[int, ...] = ()
+            if reason == "expired":
+                path = (*(before.expired_from if before else ()), queue.queue_id)
+            name = queue.properties.dead_letter_queue
+            target = self._target(name) if name else None
+            if target is None or target.queue_id in path:
+                queue.dropped += 1
+                continue
+            queue.dead_lettered += 1
+            died = Died(
+                queue,
+                message.position,
+                message.deliveries + held,
+                reason,
+                before.first_queue if before else queue.name,
+                (before.deaths if before else 0) + 1,
+                path,
+            )
+            moved.append((target, Message(message.label, message.persistent, died=died)))
+        for target, message in moved:
+            target.put(message, now_us)
+        for target, _ in moved:
+            target.overflow()
+        return len(moved), len(dying) - len(moved)
+
+    def redrive(self, queue: Queue, count: int, now_us: int) -> c.Redriven:
+        """Q6."""
+        waiting = queue.waiting(now_us)
+        homes = [(m, self._home(m)) for m in waiting if m.died is not None]
+        moved = [(m, home) for m, home in homes if home not in (None, queue)][: count or NO_LIMIT]
+        queue.remove([m for m, _ in moved])
+        for message, home in moved:
+            assert home is not None
+            home.put(Message(message.label, message.persistent), now_us)
+        for _, home in moved:
+            assert home is not None
+            home.overflow()
+        return c.Redriven(len(moved), len(waiting) - len(moved))
+
+    def _home(self, message: Message) -> Queue | None:
+        assert message.died is not None
+        queue = message.died.queue
+        return queue if not queue.deleted else self.queues.get(queue.name)
+
+    def tick(self, now_us: int) -> c.Ticked:
+        """Q3, C14."""
+        expired = matured = 0
+        dying: list[tuple[Queue, Message, str]] = []
+        for queue in self.every():
+            for message in queue.messages:
+                if queue.deleted:
+                    continue
+                if message.expires_us <= now_us and message.owner:
+                    message.late = True
+                elif message.expires_us <= now_us:
+                    expired += 1
+                    queue.expired += 1
+                    dying.append((queue, message, "expired"))
+                elif message.until_us and message.until_us <= now_us:
+                    matured += 1
+                    message.until_us = 0
+        dead, _ = self._bury(dying, now_us)
+        return c.Ticked(expired, dead, matured)
+
+    def next_due_us(self) -> int:
+        """When something is due next."""
+        instants = []
+        for queue in self.queues.values():
+            for message in queue.messages:
+                if message.late:
+                    instants += [] if message.owner else [1]
+                elif message.expires_us < NO_LIMIT:
+                    instants.append(message.expires_us)
+                if message.until_us:
+                    instants.append(message.until_us)
+        return min(instants, default=0)
+
+    def restart(self) -> int:
+        """Q7: gives how many vanished."""
+        gone = [(q, m) for q in self.every() for m in q.messages if not m.persistent]
+        for name in list(self.channels):
+            self.close(name)
+        for queue, message in gone:
+            queue.remove([message])
+            message.owner = ""
+        self._forget()
+        return len(gone)

@@ -1,0 +1,281 @@
+"""Channels: tags, settlement, requeue (C1-C3, C6, C7, C10, C12, C16)."""
+
+import pytest
+from pyroaring import BitMap64
+
+from ackq.errors import InvalidArgumentError, QueueNotFoundError, UnknownDeliveryTagError
+from ackq_broker.core import Core
+from ackq_broker.core import commands as c
+from ackq_broker.core.commands import Outcome
+from tests.unit.core.harness import PUBLISHER, Harness, labels
+
+
+def test_tags_grow_by_one_on_each_channel(harness: Harness) -> None:
+    """C1: from 1, over all queues of a channel, and each channel for itself."""
+    harness.declare("a", "b")
+    harness.publish_to("a", 4)
+    harness.publish_to("b", 2)
+    assert harness.deliver("x", "a", 2) == [(1, "m1", 1), (2, "m2", 1)]
+    assert harness.deliver("x", "b", 1) == [(3, "m5", 1)]
+    assert harness.deliver("y", "a", 1) == [(1, "m3", 1)]
+    assert harness.deliver("x", "a", 9) == [(4, "m4", 1)]
+    assert list(harness.core.outstanding(b"x")) == [1, 2, 3, 4]
+    assert list(harness.core.outstanding(b"y")) == [1]
+    assert list(harness.core.outstanding(b"z")) == []
+
+
+def test_nothing_ready_makes_no_record(harness: Harness) -> None:
+    """C1: an empty delivery changes nothing; a missing queue is named."""
+    harness.declare("q")
+    decision = harness.decide(c.Deliver(b"x", "q", 5))
+    assert decision == c.Decision((), c.Delivery(1, 0, 0, ()))
+    with pytest.raises(QueueNotFoundError, match="'nowhere'"):
+        harness.deliver("x", "nowhere")
+
+
+def test_a_delivery_keeps_to_its_bytes(harness: Harness) -> None:
+    """C8: bytes bound it as messages do, but one message always fits."""
+    harness.declare("q")
+    harness.publish_to("q", 10, row_bytes=100)
+    assert len(harness.deliver("x", "q", 10, max_bytes=350)) == 3
+    assert harness.deliver("x", "q", 10, max_bytes=1) == [(4, "m4", 1)]
+    assert harness.do(c.Deliver(b"x", "q", 2)).payload_bytes == 200
+
+
+def test_accepted_messages_are_gone(harness: Harness) -> None:
+    """C4, I4: and so is a block with its last message."""
+    harness.declare("q")
+    block = harness.publish_to("q", 3).block_id
+    harness.deliver("x", "q")
+    assert harness.settle("x", Outcome.ACCEPTED, 1, 3) == c.Settlement(2, 0, 0)
+    assert harness.browse("q") == ["m2"]
+    assert harness.core.drain_dead_blocks() == []
+    harness.settle("x", Outcome.ACCEPTED, 2)
+    assert harness.core.drain_dead_blocks() == [block]
+    info = harness.info("q")
+    assert (info.ready, info.unacked, info.accepted) == (0, 0, 3)
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_multiple_settles_up_to_a_tag(harness: Harness, outcome: Outcome) -> None:
+    """C3: every outstanding tag up to and including it, for every outcome alike."""
+    harness.declare("a", "b")
+    harness.publish_to("a", 4)
+    harness.publish_to("b", 4)
+    for queue in ("a", "b", "a", "b"):
+        harness.deliver("x", queue, 2)
+    harness.settle("x", Outcome.ACCEPTED, 2, 6)
+    assert harness.settle("x", outcome, up_to=6).messages == 4
+    assert list(harness.core.outstanding(b"x")) == [7, 8]
+    assert harness.settle("x", outcome, 8, up_to=7).messages == 2
+
+
+def test_an_unknown_tag_is_refused_and_nothing_settled(harness: Harness) -> None:
+    """C2: a tag twice, one not given yet, one of another channel; the lowest is named."""
+    harness.declare("q")
+    harness.publish_to("q", 5)
+    harness.deliver("x", "q", 4)
+    harness.deliver("y", "q", 1)
+    harness.settle("x", Outcome.ACCEPTED, 2)
+    for tags, named in (((1, 2), 2), ((9, 7, 1), 7), ((0,), 0)):
+        with pytest.raises(
+            UnknownDeliveryTagError, match=f"unknown delivery tag {named}:"
+        ) as caught:
+            harness.settle("x", Outcome.ACCEPTED, *tags)
+        assert caught.value.fields["delivery_tag"] == str(named)
+    with pytest.raises(UnknownDeliveryTagError, match="the last tag that this channel gave is 1"):
+        harness.settle("y", Outcome.ACCEPTED, 2)
+    with pytest.raises(UnknownDeliveryTagError, match="unknown delivery tag 1:"):
+        harness.settle("z", Outcome.ACCEPTED, 1)
+    assert list(harness.core.outstanding(b"x")) == [1, 3, 4]
+
+
+def test_multiple_of_an_unknown_tag_is_refused(harness: Harness) -> None:
+    """C2, C3: above the last tag given, or with nothing outstanding up to it."""
+    harness.declare("q")
+    harness.publish_to("q", 3)
+    harness.deliver("x", "q", 3)
+    with pytest.raises(UnknownDeliveryTagError, match="unknown delivery tag 4:"):
+        harness.settle("x", Outcome.ACCEPTED, up_to=4)
+    harness.settle("x", Outcome.ACCEPTED, up_to=2)
+    with pytest.raises(UnknownDeliveryTagError, match="2: it was settled before"):
+        harness.settle("x", Outcome.ACCEPTED, up_to=2)
+    with pytest.raises(UnknownDeliveryTagError):
+        harness.settle("x", Outcome.ACCEPTED, 3, up_to=2)
+    assert list(harness.core.outstanding(b"x")) == [3]
+
+
+def test_a_delay_of_a_century_is_refused(harness: Harness) -> None:
+    """C14, I6: with what is allowed."""
+    harness.declare("q")
+    harness.publish_to("q", 1)
+    harness.deliver("x", "q")
+    with pytest.raises(InvalidArgumentError, match="a hundred years"):
+        harness.settle("x", Outcome.RELEASED, 1, delay_ms=1 << 60)
+
+
+def test_released_messages_go_back_to_their_place(harness: Harness) -> None:
+    """C6, C7: in front of what came later, with a delivery more; the tag is a new one."""
+    harness.declare("q")
+    harness.publish_to("q", 5)
+    harness.deliver("x", "q", 4)
+    harness.settle("x", Outcome.RELEASED, 2, 4)
+    assert harness.deliver("y", "q", 2) == [(1, "m2", 2), (2, "m4", 2)]
+    harness.settle("y", Outcome.RELEASED, up_to=2)
+    assert harness.deliver("x", "q") == [(5, "m2", 3), (6, "m4", 3), (7, "m5", 1)]
+
+
+def test_a_channel_that_closes_puts_everything_back(harness: Harness) -> None:
+    """C12: counted and one delivery older; its tags are unknown from then on."""
+    harness.declare("a", "b")
+    harness.publish_to("a", 3)
+    harness.publish_to("b", 2)
+    harness.deliver("x", "a")
+    harness.deliver("x", "b")
+    harness.settle("x", Outcome.ACCEPTED, 2)
+    assert harness.do(c.CloseChannel(b"x")) == 4
+    assert harness.do(c.CloseChannel(b"x")) == 0
+    with pytest.raises(UnknownDeliveryTagError):
+        harness.settle("x", Outcome.ACCEPTED, 1)
+    assert harness.deliver("y", "a") == [(1, "m1", 2), (2, "m3", 2)]
+    assert harness.deliver("x", "b") == [(1, "m4", 2), (2, "m5", 2)]
+
+
+def test_a_channel_without_messages_leaves_nothing(harness: Harness) -> None:
+    """C12, I6: its tag counter goes with it."""
+    harness.declare("q")
+    harness.publish_to("q", 1)
+    before = len(harness.core.snapshot())
+    harness.deliver("x", "q")
+    harness.settle("x", Outcome.ACCEPTED, 1)
+    assert harness.do(c.CloseChannel(b"x")) == 0
+    assert len(harness.core.snapshot()) <= before
+    harness.publish_to("q", 1)
+    assert harness.deliver("x", "q") == [(1, "m2", 1)]
+
+
+def test_a_restart_ends_every_channel(harness: Harness) -> None:
+    """C12, Q7: what was unacked is ready again, redelivered; transient messages are gone."""
+    harness.declare("q")
+    harness.publish_to("q", 2)
+    harness.publish_to("q", 2, persistent=False)
+    harness.publish_to("q", 1)
+    harness.deliver("x", "q", 3)
+    assert harness.restart() == 2
+    assert harness.core.outstanding(b"x") == BitMap64()
+    assert harness.deliver("x", "q") == [(1, "m1", 2), (2, "m2", 2), (3, "m5", 1)]
+
+
+def test_without_acks_messages_are_accepted_at_once(harness: Harness) -> None:
+    """C10 NONE: under tags that nothing can settle; the blocks wait for their reader."""
+    harness.declare("q")
+    block = harness.publish_to("q", 2).block_id
+    delivery = harness.do(c.Deliver(b"x", "q", 5, no_ack=True))
+    assert harness.rows(delivery.pieces) == [(1, "m1", 1), (2, "m2", 1)]
+    assert harness.core.outstanding(b"x") == BitMap64()
+    assert harness.info("q").accepted == 2
+    assert harness.core.drain_dead_blocks() == []
+    harness.core.unpin(delivery.pieces)
+    assert harness.core.drain_dead_blocks() == [block]
+    with pytest.raises(UnknownDeliveryTagError, match="settled before"):
+        harness.settle("x", Outcome.ACCEPTED, 1)
+    harness.publish_to("q", 1)
+    assert harness.deliver("x", "q") == [(3, "m3", 1)]
+
+
+def test_two_readers_of_a_block_pin_it_twice(harness: Harness) -> None:
+    """C10 NONE: it is freed when the last of them is through."""
+    harness.declare("q")
+    block = harness.publish_to("q", 2).block_id
+    first, second = (harness.do(c.Deliver(b"x", "q", 1, no_ack=True)) for _ in range(2))
+    harness.core.unpin(first.pieces)
+    assert harness.core.drain_dead_blocks() == []
+    harness.core.unpin(second.pieces)
+    assert harness.core.drain_dead_blocks() == [block]
+
+
+def test_woken_queues_are_those_that_gained_messages(harness: Harness) -> None:
+    """C8: so that the service serves their consumers, and no others."""
+    harness.declare("a", "b", "c")
+    harness.publish(["a", "b", "b"])
+    assert harness.core.drain_woken() == {"a", "b"}
+    assert harness.core.drain_woken() == set()
+    harness.deliver("x", "a")
+    harness.deliver("x", "b")
+    assert harness.core.drain_woken() == set()
+    harness.settle("x", Outcome.ACCEPTED, 2)
+    harness.settle("x", Outcome.RELEASED, 1)
+    assert harness.core.drain_woken() == {"a"}
+    harness.do(c.CloseChannel(b"x"))
+    assert harness.core.drain_woken() == {"b"}
+    assert [harness.core.ready(queue) for queue in "abc"] == [1, 1, 0]
+
+
+def test_a_deleted_queue_keeps_what_is_unacked(harness: Harness) -> None:
+    """Q4: bodies stay until they are settled; what is put back has no place to go."""
+    harness.declare("q")
+    block = harness.publish_to("q", 4).block_id
+    harness.deliver("x", "q", 3)
+    assert harness.do(c.DeleteQueue("q", force=True)) == c.DeletedQueue(1, 3)
+    harness.declare("q")
+    harness.settle("x", Outcome.ACCEPTED, 1)
+    harness.settle("x", Outcome.FAILED, 2)
+    assert harness.core.drain_dead_blocks() == []
+    assert harness.do(c.CloseChannel(b"x")) == 1
+    assert harness.core.drain_dead_blocks() == [block]
+    assert harness.browse("q") == []
+
+
+def test_channels_and_sessions_share_a_queue(harness: Harness) -> None:
+    """C1, S1: each message is held by one of them; nothing is given out twice."""
+    harness.declare("q")
+    harness.publish_to("q", 6)
+    harness.deliver("x", "q", 2)
+    reader = harness.open("q")
+    end = reader.advance(0, max_messages=2).end_tag
+    assert reader.fetch(0, end) == labels(3, 4)
+    assert harness.deliver("x", "q") == [(3, "m5", 1), (4, "m6", 1)]
+    harness.do(c.ReleaseSession("s"))
+    assert harness.deliver("y", "q") == [(1, "m3", 2), (2, "m4", 2)]
+    harness.settle("x", Outcome.ACCEPTED, up_to=4)
+    assert harness.browse("q") == labels(3, 4)
+
+
+def test_a_horizon_leaves_out_what_channels_put_back_later(harness: Harness) -> None:
+    """K5: what is released or matures after the horizon does not keep a run alive."""
+    harness.declare("q")
+    harness.publish_to("q", 4)
+    harness.deliver("x", "q", 3)
+    harness.settle("x", Outcome.RELEASED, 1)
+    horizon = harness.core.sequence
+    harness.settle("x", Outcome.RELEASED, 2)
+    reader = harness.open("q")
+    end = reader.advance(0, horizon=horizon).end_tag
+    assert reader.fetch(0, end) == ["m1", "m4"]
+    assert reader.advance(end, horizon=horizon).end_tag == end
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_unacked_messages_cost_bits(step: int) -> None:
+    """C16: a million of them, contiguous or every other one settled, in a few KiB of state."""
+    core, count = Core(), 1_000_000 * step
+
+    def do(command: c.Command) -> c.Decision:
+        decision = core.decide(command, 1)
+        for record in decision.records:
+            core.apply(core.sequence + 1, record)
+        return decision
+
+    do(c.Start("history"))
+    do(c.OpenPublisher(PUBLISHER))
+    do(c.DeclareQueue("q"))
+    numbers = BitMap64(range(1, count + 1))
+    do(c.Publish(PUBLISHER, numbers, 1, "", False, (c.Route("q"),), count, count, True))
+    before = len(core.snapshot())
+    for _ in range(count // 10_000):
+        do(c.Deliver(b"x", "q", 10_000))
+    if step == 2:
+        do(c.Settle(b"x", Outcome.ACCEPTED, BitMap64(range(1, count, 2))))
+    assert len(core.outstanding(b"x")) == 1_000_000
+    # Two bitmaps, of tags and of positions.
+    assert len(core.snapshot()) - before < 1_000 + (step - 1) * 2 * count // 8 * 1.05

@@ -1,0 +1,380 @@
+"""Transactions: staged rows are invisible, and visible together at the commit, once (P1, P13)."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from pyroaring import BitMap
+
+from ackq.errors import (
+    ExchangeNotFoundError,
+    InUseError,
+    InvalidArgumentError,
+    LimitError,
+    PublisherForgottenError,
+    QueueFullError,
+    TransactionRolledBackError,
+    WrongModeError,
+)
+from ackq_broker.core import Core
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import DAY_US, PUBLISHER, Harness, routes
+
+WRITER = b"t" * 16
+
+
+class Transactor:
+    """A publisher in transaction mode; row i of transaction `name` has the label `nameI`."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self.rows: dict[str, int] = {}
+        self.open()
+
+    def open(self, *, resume: bool = False) -> None:
+        """Opens its stream."""
+        self.harness.do(c.OpenPublisher(WRITER, resume, transactional=True))
+
+    def close(self) -> None:
+        """Its stream goes."""
+        self.harness.do(c.ClosePublisherStream(WRITER))
+
+    def publish(
+        self, name: str, keys: list[str], *, exchange: str = "", persistent: bool = True
+    ) -> c.TransactedBlock:
+        """One block of one row for each key."""
+        command = c.TransactionBlock(
+            WRITER,
+            name.encode().ljust(16),
+            exchange,
+            True,
+            routes(keys),
+            len(keys),
+            10 * len(keys),
+            persistent,
+        )
+        reply: c.TransactedBlock = self.harness.do(command)
+        first = self.rows.get(name, 0)
+        self.rows[name] = first + len(keys)
+        if reply.block_id is not None:
+            for row in range(len(keys)):
+                self.harness.labels[reply.block_id, row] = f"{name}{first + row}"
+        return reply
+
+    def commit(self, name: str, messages: int | None = None) -> c.CommittedTransaction:
+        """Commits what was published in it, or so many messages."""
+        count = self.rows.get(name, 0) if messages is None else messages
+        reply: c.CommittedTransaction = self.harness.do(
+            c.CommitTransaction(WRITER, name.encode().ljust(16), count)
+        )
+        return reply
+
+    def roll_back(self) -> int:
+        """Rolls back."""
+        dropped: int = self.harness.do(c.RollbackTransaction(WRITER))
+        return dropped
+
+
+@pytest.fixture
+def writer(harness: Harness) -> Transactor:
+    """A publisher in transaction mode, and the queue q."""
+    harness.declare("q")
+    return Transactor(harness)
+
+
+def staged(harness: Harness, queue: str = "q") -> int:
+    return harness.core.queues(queue)[0].staged
+
+
+def test_a_commit_makes_everything_visible_in_one_record(
+    harness: Harness, writer: Transactor
+) -> None:
+    """P13: nothing before it, in the order of the publishes, over several blocks and queues."""
+    harness.declare("r")
+    writer.publish("a", ["q", "r"])
+    writer.publish("a", ["q", "q"])
+    harness.publish_to("q", 1)
+    assert harness.browse("q") == ["m1"]
+    assert (staged(harness), staged(harness, "r")) == (3, 1)
+    records = len(harness.log)
+    assert writer.commit("a") == c.CommittedTransaction(4, False)
+    assert len(harness.log) == records + 1
+    assert harness.browse("q") == ["m1", "a0", "a2", "a3"]
+    assert harness.browse("r") == ["a1"]
+    assert (staged(harness), staged(harness, "r")) == (0, 0)
+
+
+def test_a_repeated_commit_is_answered_from_the_record(
+    harness: Harness, writer: Transactor
+) -> None:
+    """P13: after a reconnect, a restart and a snapshot; nothing is written again."""
+    writer.publish("a", ["q", "q"])
+    writer.commit("a")
+    writer.close()
+    harness.restart()
+    writer.open(resume=True)
+    decision = harness.decide(c.CommitTransaction(WRITER, b"a".ljust(16), 2))
+    assert decision.reply == c.CommittedTransaction(2, True)
+    assert decision.records == ()
+    assert harness.browse("q") == ["a0", "a1"]
+
+
+def test_a_rollback_leaves_nothing(harness: Harness, writer: Transactor) -> None:
+    """P13: neither messages nor reserved room nor blocks; the next transaction is another."""
+    block = writer.publish("a", ["q"] * 3).block_id
+    assert writer.roll_back() == 3
+    assert writer.roll_back() == 0
+    assert harness.browse("q") == []
+    assert staged(harness) == 0
+    assert harness.core.drain_dead_blocks() == [block]
+    writer.publish("b", ["q"])
+    writer.commit("b")
+    assert harness.browse("q") == ["b0"]
+
+
+@pytest.mark.parametrize("how", ["closed", "replaced", "restarted"])
+def test_what_was_not_committed_goes_with_the_stream(
+    harness: Harness, writer: Transactor, how: str
+) -> None:
+    """P13: the stream ends, a newer one comes, or the broker does; the late commit is told."""
+    writer.publish("a", ["q"] * 2)
+    if how == "closed":
+        writer.close()
+    elif how == "restarted":
+        harness.restart()
+    writer.open(resume=True)
+    assert staged(harness) == 0
+    with pytest.raises(TransactionRolledBackError, match="holds 0 of its 2 messages"):
+        writer.commit("a")
+    assert harness.browse("q") == []
+    assert len(harness.core.live_blocks()) == 0
+
+
+def test_a_commit_that_misses_rows_shows_nothing(harness: Harness, writer: Transactor) -> None:
+    """P13: all or nothing: the counts of both sides must agree."""
+    writer.publish("a", ["q"] * 2)
+    with pytest.raises(TransactionRolledBackError, match="holds 2 of its 3 messages"):
+        writer.commit("a", 3)
+    with pytest.raises(TransactionRolledBackError):
+        writer.commit("b", 2)
+    assert harness.browse("q") == []
+
+
+def test_an_empty_transaction_commits(harness: Harness, writer: Transactor) -> None:
+    """P13: it is a success without a record, and leaves what is known of the one before."""
+    writer.publish("a", ["q"])
+    writer.commit("a")
+    records = len(harness.log)
+    assert writer.commit("b", 0) == c.CommittedTransaction(0, False)
+    assert len(harness.log) == records
+    assert writer.commit("a") == c.CommittedTransaction(1, True)
+
+
+def test_one_transaction_at_a_time(harness: Harness, writer: Transactor) -> None:
+    """P13: a second one cannot begin, and the first goes on."""
+    writer.publish("a", ["q"])
+    with pytest.raises(InvalidArgumentError, match="Commit it or roll it back first"):
+        writer.publish("b", ["q"])
+    writer.publish("a", ["q"])
+    writer.commit("a")
+    assert harness.browse("q") == ["a0", "a1"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "exchange", "reason"),
+    [(["full"] * 2, "", QueueFullError), (["q"], "gone", ExchangeNotFoundError)],
+)
+def test_a_refused_block_keeps_nothing(
+    harness: Harness, writer: Transactor, keys: list[str], exchange: str, reason: type[Exception]
+) -> None:
+    """P13: the service then rolls back; here the rows before stay, the refused ones do not."""
+    harness.declare("full", max_length=1)
+    writer.publish("a", ["q", "full"])
+    with pytest.raises(reason):
+        writer.publish("a", keys, exchange=exchange)
+    assert writer.commit("a", 2) == c.CommittedTransaction(2, False)
+    assert harness.browse("full") == ["a1"]
+
+
+def test_a_commit_never_fails_for_room(harness: Harness, writer: Transactor) -> None:
+    """P13, Q3: staged rows count as length, so others are refused in their favour."""
+    harness.declare("small", max_length=2)
+    writer.publish("a", ["small"] * 2)
+    assert len(harness.publish_to("small", 1).nacks) == 1
+    writer.commit("a")
+    assert harness.browse("small") == ["a0", "a1"]
+
+
+def test_a_drop_head_queue_gives_up_its_oldest_at_the_commit(
+    harness: Harness, writer: Transactor
+) -> None:
+    """Q3: not before, when the rows may still go."""
+    harness.declare("ring", max_length=2, overflow="drop-head")
+    harness.publish_to("ring", 2)
+    writer.publish("a", ["ring"])
+    assert harness.browse("ring") == ["m1", "m2"]
+    writer.commit("a")
+    assert harness.browse("ring") == ["m2", "a0"]
+
+
+def test_unroutable_rows_are_counted_and_returned(harness: Harness, writer: Transactor) -> None:
+    """P7, P13: they are known before the commit, which counts them."""
+    assert writer.publish("a", ["q", "nowhere", "q"]).returned == BitMap([1])
+    assert writer.publish("a", ["nowhere"]) == c.TransactedBlock(BitMap([0]), None, False)
+    assert writer.commit("a") == c.CommittedTransaction(4, False)
+    assert harness.browse("q") == ["a0", "a2"]
+
+
+def test_a_queue_deleted_before_the_commit_is_handled(harness: Harness, writer: Transactor) -> None:
+    """P6, Q4: a delete refuses a queue with staged rows; forced, the rest is committed."""
+    harness.declare("r")
+    writer.publish("a", ["q", "r"])
+    with pytest.raises(InUseError):
+        harness.do(c.DeleteQueue("r"))
+    harness.do(c.DeleteQueue("r", force=True))
+    assert writer.commit("a") == c.CommittedTransaction(2, False)
+    assert harness.browse("q") == ["a0"]
+    harness.declare("r")
+    assert harness.browse("r") == []
+
+
+def test_transient_rows_of_a_transaction_go_with_a_restart(
+    harness: Harness, writer: Transactor
+) -> None:
+    """P12, Q7: the delivery mode is the message's, in a transaction as well."""
+    harness.declare("passing", durable=False)
+    assert writer.publish("a", ["q"]).durable is True
+    assert writer.publish("a", ["q"], persistent=False).durable is False
+    assert writer.publish("a", ["passing"]).durable is False
+    assert writer.publish("a", ["passing", "q"]).durable is True
+    writer.commit("a")
+    assert harness.browse("q") == ["a0", "a1", "a4"]
+    assert harness.restart() == 3
+    assert harness.browse("q") == ["a0", "a4"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.usefixtures("writer")
+def test_a_publisher_keeps_its_mode(harness: Harness, *, restarted: bool) -> None:
+    """P1: asking for the other one is an error in both directions, also after a restart."""
+    if restarted:
+        harness.core = Core.restore(harness.core.snapshot())
+        harness.restart()
+    for transactional in (True, False):
+        with pytest.raises(WrongModeError, match="Make another publisher"):
+            harness.do(
+                c.OpenPublisher(
+                    PUBLISHER if transactional else WRITER, True, transactional=transactional
+                )
+            )
+    for command in (
+        c.TransactionBlock(PUBLISHER, WRITER, "", False, routes(["q"]), 1, 1, True),
+        c.CommitTransaction(PUBLISHER, WRITER, 0),
+        c.RollbackTransaction(PUBLISHER),
+    ):
+        with pytest.raises(WrongModeError, match="opened in confirm mode"):
+            harness.do(command)
+    with pytest.raises(WrongModeError, match="opened in transaction mode"):
+        harness.do(c.Publish(WRITER, harness.command(["q"]).numbers, 1, "", False, (), 1, 1, True))
+    with pytest.raises(WrongModeError):
+        harness.core.missing(WRITER, 1, 1)
+
+
+def test_a_transaction_has_a_bound(
+    harness: Harness, writer: Transactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I6: over it the remedy is named; what fits can be committed."""
+    monkeypatch.setattr("ackq.limits.MAX_TRANSACTION_MESSAGES", 3)
+    writer.publish("a", ["q"] * 2)
+    with pytest.raises(LimitError, match="Commit more often"):
+        writer.publish("a", ["q"] * 2)
+    writer.publish("a", ["q"])
+    writer.commit("a")
+    assert harness.browse("q") == ["a0", "a1", "a2"]
+
+
+def test_an_unknown_publisher_has_no_transactions(harness: Harness, writer: Transactor) -> None:
+    """P10: seven days after the last stream its last commit is forgotten as well."""
+    writer.publish("a", ["q"])
+    writer.commit("a")
+    writer.close()
+    harness.now_us += 7 * DAY_US + 10
+    harness.do(c.Housekeep())
+    with pytest.raises(PublisherForgottenError):
+        writer.open(resume=True)
+    with pytest.raises(PublisherForgottenError):
+        writer.commit("a")
+
+
+class TransactionMachine(RuleBasedStateMachine):
+    """One publisher's transactions against two lists: what is staged, and what is visible."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.harness = Harness()
+        self.harness.declare("q")
+        self.writer = Transactor(self.harness)
+        self.count = 0
+        self.open: list[str] = []
+        self.visible: list[str] = []
+        self.committed = ("", 0)
+
+    @rule(rows=st.integers(1, 5))
+    def publish(self, rows: int) -> None:
+        name = f"t{self.count}-"
+        first = len(self.open)
+        self.writer.publish(name, ["q"] * rows)
+        self.open += [f"{name}{row}" for row in range(first, first + rows)]
+
+    @rule()
+    def commit(self) -> None:
+        name = f"t{self.count}-"
+        assert self.writer.commit(name) == c.CommittedTransaction(len(self.open), False)
+        if self.open:
+            self.committed = (name, len(self.open))
+        self._end(visible=True)
+
+    @rule()
+    def commit_again(self) -> None:
+        name, messages = self.committed
+        if name:
+            assert self.writer.commit(name) == c.CommittedTransaction(messages, True)
+
+    @rule()
+    def roll_back(self) -> None:
+        assert self.writer.roll_back() == len(self.open)
+        self._end()
+
+    @rule(how=st.sampled_from(["closed", "replaced", "restarted", "restored"]))
+    def lose_the_stream(self, how: str) -> None:
+        if how == "closed":
+            self.writer.close()
+        elif how == "restarted":
+            self.harness.restart()
+        elif how == "restored":
+            self.harness.core = Core.restore(self.harness.core.snapshot())
+        self.writer.open(resume=True)
+        if self.open:
+            with pytest.raises(TransactionRolledBackError):
+                self.writer.commit(f"t{self.count}-")
+        self._end()
+
+    @rule()
+    def restore(self) -> None:
+        """I2: a snapshot in the middle of a transaction changes nothing."""
+        self.harness.core = Core.restore(self.harness.core.snapshot())
+
+    def _end(self, *, visible: bool = False) -> None:
+        self.visible += self.open if visible else []
+        self.open = []
+        self.count += 1
+
+    @invariant()
+    def all_or_nothing(self) -> None:
+        """P13: what is visible was committed, in its order; the rest only takes room."""
+        assert self.harness.browse("q") == self.visible
+        assert staged(self.harness) == len(self.open)
+
+
+TestTransactions = TransactionMachine.TestCase
+TestTransactions.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)

@@ -1,0 +1,143 @@
+"""Channels without a network: a stream's two ends in the hands of a test, on a held journal."""
+
+import asyncio
+from collections import deque
+
+from pyroaring import BitMap64
+
+from ackq.v1 import consuming_pb2 as pb
+from ackq_broker.core import commands
+from ackq_broker.service.consuming import ConsumingService
+from ackq_broker.service.dispatcher import Dispatcher
+from tests.unit.service.blocks import encoded, rows
+from tests.unit.service.fake_journal import HeldEngine
+
+DURABLE = commands.QueueProperties(durable=True)
+
+
+class InlineEngine(HeldEngine):
+    """Builds frames at once, of blocks as the journal has them.
+
+    With `prompt` the disk catches up at the next turn of the loop.
+    """
+
+    def __init__(self, *, prompt=True):
+        super().__init__()
+        self.recent = self.journal.read_block
+        if prompt:
+            self.after_write.append(lambda: asyncio.get_running_loop().call_soon(self.sync))
+
+    async def run(self, work):
+        return work()
+
+
+class Broker:
+    """An engine with a durable queue `q`, a dispatcher and the consuming service."""
+
+    def __init__(self, *, prompt=True):
+        self.engine = InlineEngine(prompt=prompt)
+        loop = asyncio.get_running_loop()
+        self.dispatcher = Dispatcher(self.engine, loop.time)
+        self.service = ConsumingService(self.engine, self.dispatcher, loop.time)
+        self._number = 0
+        self.engine.decide(commands.DeclareQueue("q", DURABLE))
+        self.engine.decide(commands.OpenPublisher(b"p" * 16))
+
+    def publish(self, *messages, queue="q"):
+        first = self._number + 1
+        self._number += len(messages)
+        data = encoded(body=list(messages))
+        command = commands.Publish(
+            publisher_id=b"p" * 16,
+            numbers=BitMap64(range(first, self._number + 1)),
+            lowest_unanswered=first,
+            exchange="",
+            mandatory=False,
+            routes=(commands.Route(queue),),
+            rows=len(messages),
+            payload_bytes=sum(map(len, messages)),
+            persistent=True,
+        )
+        self.engine.decide(command, (data,))
+
+    def queue(self, name="q"):
+        (info,) = self.engine.core.queues(name)
+        return info
+
+    def open(self, channel_id=b"c" * 16, **opening):
+        return Stream(self.service, channel_id, **opening)
+
+
+class Stream:
+    """One stream of a channel; `frames` is what it was sent, apart from signs of life.
+
+    Attributes:
+        reading: While it is cleared, writes wait, as when the client does not read.
+        beats: Signs of life it was sent.
+    """
+
+    def __init__(self, service, channel_id, **opening):
+        self.frames = deque()
+        self.beats = 0
+        self.reading = asyncio.Event()
+        self.reading.set()
+        self._requests = asyncio.Queue()
+        self.send(open=pb.ChannelOpen(channel_id=channel_id, **opening))
+        self.task = asyncio.ensure_future(service.consume(self._requests.get, self._write))
+
+    def send(self, **kind):
+        self._requests.put_nowait(pb.ConsumeRequest(**kind))
+
+    def subscribe(self, consumer="c", queue="q", **fields):
+        self.send(subscribe=pb.Subscribe(consumer=consumer, queue=queue, **fields))
+
+    def settle(self, tag, outcome, number=1, **fields):
+        settle = pb.Settle(delivery_tag=tag, outcome=outcome, number=number, **fields)
+        self.send(settle=settle)
+
+    def accept(self, tag, number=0):
+        self.settle(tag, pb.OUTCOME_ACCEPTED, number)
+
+    def beat(self):
+        self.send(heartbeat=pb.ChannelHeartbeat())
+
+    def transport_ack(self, tag):
+        self.send(transport_ack=pb.TransportAck(delivery_tag=tag))
+
+    def half_close(self):
+        self._requests.put_nowait(None)
+
+    async def cut(self):
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    def kinds(self):
+        """The kinds of the frames that came since this was asked last."""
+        found = [frame.header.WhichOneof("kind") for frame in self.frames]
+        self.frames.clear()
+        return found
+
+    def tags(self):
+        """The tags of the deliveries that came since this was asked last."""
+        found = []
+        for frame in self.frames:
+            runs = frame.header.delivery.runs
+            for first, count in zip(runs.first_tag, runs.rows, strict=True):
+                found += range(first, first + count)
+            if frame.block:
+                assert len(rows(frame.block)["body"]) == sum(runs.rows)
+        self.frames.clear()
+        return found
+
+    async def _write(self, frame):
+        await self.reading.wait()
+        if frame.header.HasField("heartbeat"):
+            self.beats += 1
+        else:
+            self.frames.append(frame)
+
+
+async def settle():
+    """Lets everything that can run now run, without time going on."""
+    for _ in range(50):
+        await asyncio.sleep(0)

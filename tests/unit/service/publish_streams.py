@@ -1,0 +1,91 @@
+"""A publish stream in memory, over a journal that syncs when the test says so."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from ackq.v1 import publishing_pb2 as pb
+from ackq.wire import frame
+from ackq_broker.core import commands
+from ackq_broker.service.publishing import PublishingService
+from tests.unit.service.blocks import encoded
+from tests.unit.service.fake_journal import HeldEngine
+
+CONFIRM, TRANSACTION = pb.PUBLISH_MODE_CONFIRM, pb.PUBLISH_MODE_TRANSACTION
+PUBLISHER = b"p" * 16
+
+
+class Stream:
+    """A stream's client side in memory."""
+
+    def __init__(self, service):
+        self._requests = asyncio.Queue()
+        self.answers = []
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self.task = asyncio.create_task(service.publish(self._requests.get, self._write))
+
+    async def _write(self, response):
+        await self.reads.wait()
+        self.answers.append(response.header)
+
+    def send(self, block=b"", **kind):
+        self._requests.put_nowait(frame.Frame(pb.PublishHeader(lowest_unanswered=1, **kind), block))
+
+    def open(self, *, mode=CONFIRM, **fields):
+        self.send(open=pb.PublishOpen(publisher_id=PUBLISHER, mode=mode, **fields))
+
+    def publish(self, number, routing_key="q", *, body=b"x", data=None, **constants):
+        """One message; `data` are further fields of the frame."""
+        header = pb.PublishData(first_number=number, rows=1, **(data or {}))
+        self.send(encoded(body=[body], routing_key=routing_key, **constants), data=header)
+
+    def waiting(self):
+        """Whether the broker has left a request unread."""
+        return not self._requests.empty()
+
+    def half_close(self):
+        self._requests.put_nowait(None)
+
+    def kinds(self):
+        return [answer.WhichOneof("kind") for answer in self.answers]
+
+    def confirmed(self):
+        """The numbers that have a confirm; none has two."""
+        numbers = set()
+        for last, multiple in self.confirms():
+            new = set(range(1, last + 1)) - numbers if multiple else {last}
+            assert new
+            assert not new & numbers
+            numbers |= new
+        return numbers
+
+    def confirms(self):
+        return [
+            (answer.confirm.last_number, answer.confirm.multiple)
+            for answer in self.answers
+            if answer.HasField("confirm")
+        ]
+
+
+async def settle():
+    """Lets everything that can run now run."""
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def opened(**opening):
+    """An engine with a durable queue on disk, an open stream, and the service for others."""
+    engine = HeldEngine()
+    service = PublishingService(engine)
+    engine.decide(commands.DeclareQueue("q", commands.QueueProperties(durable=True)))
+    engine.sync()
+    stream = Stream(service)
+    stream.open(**opening)
+    await settle()
+    engine.sync()
+    await settle()
+    assert stream.kinds() == ["opened"]
+    yield engine, stream, service
+    stream.task.cancel()
+    await asyncio.gather(stream.task, return_exceptions=True)
