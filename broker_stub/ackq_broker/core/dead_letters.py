@@ -164,7 +164,17 @@ def apply_moves(state: State, sequence: int, moves: tuple[Move, ...], at_us: int
 def _put(state: State, source: Queue, target: Queue, move: Move, arrival: Arrival) -> None:
     """Messages come to stand in their new queue."""
     for run in tuple(source.placements.moves(move.positions, _NO_BREAKS)):
-        placing.put(state, target, _placement(run, target.next_position, arrival))
+        _put_run(state, source, target, run, arrival)
+
+
+def _put_run(state: State, source: Queue, target: Queue, run: Moved, arrival: Arrival) -> None:
+    """A run comes to stand at the tail of its new queue; what is transient stays so (P12)."""
+    first = target.next_position
+    placing.put(state, target, _placement(run, first, arrival))
+    if source.passing:
+        passing = bitmaps.array(source.passing & bitmaps.of(run.positions))
+        ranks = np.searchsorted(run.positions, passing)
+        target.passing |= bitmaps.of(ranks.astype(np.int64) + first)
 
 
 def _bury(
@@ -177,7 +187,7 @@ def _bury(
     counts = source.deliveries.at(move.positions) + held
     for run in tuple(source.placements.moves(move.positions, breaks)):
         first = target.next_position
-        placing.put(state, target, _placement(run, first, arrival))
+        _put_run(state, source, target, run, arrival)
         position = int(breaks[np.searchsorted(breaks, run.positions[0], "right") - 1])
         died = _died(deaths[position], source, Cause(move.cause), move.reason)
         ranks = np.searchsorted(values, run.positions)

@@ -105,7 +105,9 @@ def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
 def _gone(queue: Queue) -> BitMap64:
     """The messages of a queue that a restart takes."""
     present = queue.present | queue.kept
-    return present & queue.placements.transient() if queue.properties.durable else present
+    if not queue.properties.durable:
+        return present
+    return present & (queue.placements.transient() | queue.passing)
 
 
 def _make_holes(state: State, vanished: dict[int, BitMap64]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -35,40 +34,26 @@ def make_parts(
     size: BlockSize,
     expiries: tuple[Expiry, ...] = (),
     transient: BitMap | None = None,
-) -> list[Part]:
-    """Parts for each queue that gets rows, without positions.
-
-    One part, unless some of its rows are transient in a block that is not: then one for each run of
-    either, so that the rows keep their order (P12).
-    """
-    return [
-        Part(
-            queue_id,
-            0,
-            len(run),
-            size.of(len(run)),
-            run.min(),
-            run if run.max() - run.min() + 1 != len(run) else None,
-            _of_rows(expiries, run),
-            passing,
-        )
-        for queue_id, selected in rows.items()
-        if selected
-        for run, passing in _runs_by_mode(selected, transient)
-    ]
-
-
-def _runs_by_mode(rows: BitMap, transient: BitMap | None) -> Iterator[tuple[BitMap, bool]]:
-    """Rows, at least one, in ascending runs that are transient or not, and which they are."""
-    passing = rows & transient if transient else BitMap()
-    if not passing or len(passing) == len(rows):
-        yield rows, bool(passing)
-        return
-    values = bitmaps.row_array(rows)
-    modes = np.isin(values, bitmaps.row_array(passing), assume_unique=True)
-    edges = np.flatnonzero(np.diff(modes)) + 1
-    for run, mode in zip(np.split(values, edges), modes[[0, *edges]].tolist(), strict=True):
-        yield BitMap(array("I", run.tobytes())), mode
+) -> dict[int, Part]:
+    """A part for each queue that gets rows, without positions."""
+    parts = {}
+    for queue_id, selected in rows.items():
+        count = len(selected)
+        if count:
+            start = selected.min()
+            scattered = selected if selected.max() - start + 1 != count else None
+            passing = selected & transient if transient is not None else None
+            parts[queue_id] = Part(
+                queue_id,
+                0,
+                count,
+                size.of(count),
+                start,
+                scattered,
+                _of_rows(expiries, selected),
+                passing or None,
+            )
+    return parts
 
 
 def drops(state: State, parts: Iterable[Part]) -> tuple[Drop, ...]:
@@ -92,22 +77,27 @@ def place(state: State, block_id: int, part: Part, visible: Visible) -> None:
         part.payload_bytes,
         visible.at_us,
         visible.sequence,
-        visible.durable and not part.transient,
+        visible.durable,
         part.start,
         part.rows,
     )
-    put(state, queue, placement, part.expiries)
+    positions = put(state, queue, placement, part.expiries)
+    if part.transient is not None:
+        queue.passing |= _positions_of(placement, positions, part.transient)
 
 
 def put(
     state: State, queue: Queue, placement: Placement, expiries: tuple[Expiry, ...] = ()
-) -> None:
-    """Appends a run to a queue; rows expire at the queue's TTL or their own, if earlier (Q3)."""
+) -> BitMap64:
+    """Appends a run to a queue; rows expire at the queue's TTL or their own, if earlier (Q3).
+
+    Its positions.
+    """
     positions = queue.place(placement)
     state.blocks.add(placement.block_id)
     ttl_ms = queue.properties.message_ttl_ms
     if not (ttl_ms or expiries):
-        return
+        return positions
     limit_us = placement.published_us + ttl_ms * 1000 if ttl_ms else _NEVER_US
     instants, groups = [limit_us], [positions]
     for expiry in expiries:
@@ -119,6 +109,7 @@ def put(
     for instant_us, group in zip(ends, groups, strict=True):
         if group and instant_us < _NEVER_US:
             queue.expire_at(instant_us, group)
+    return positions
 
 
 def _of_rows(expiries: tuple[Expiry, ...], rows: BitMap) -> tuple[Expiry, ...]:

@@ -68,7 +68,11 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
     transient = placed & passing if command.persistent else placed
     durable = len(transient) < len(placed)
     kept = {queue_id: rows - refused for queue_id, rows in routed.rows.items()}
-    parts = _positioned(state, placing.make_parts(kept, size, command.expiries, command.transient))
+    made = placing.make_parts(kept, size, command.expiries, command.transient)
+    parts = tuple(
+        msgspec.structs.replace(part, first_position=state.queues[queue_id].next_position)
+        for queue_id, part in made.items()
+    )
     transient_numbers = _numbers_of(command.numbers, transient)
     record = records.Published(
         publisher_id=command.publisher_id,
@@ -84,17 +88,6 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
     sooner = (transient_numbers, state.topology_sequence) if durable and transient else None
     reply = commands.Published(confirmed, returned, nacks, state.next_block_id, durable, sooner)
     return Decision((record,), reply, None if durable else early)
-
-
-def _positioned(state: State, parts: list[records.Part]) -> tuple[records.Part, ...]:
-    """The parts with the positions that their queues give next."""
-    following: dict[int, int] = {}
-    found = []
-    for part in parts:
-        first = following.get(part.queue_id, state.queues[part.queue_id].next_position)
-        following[part.queue_id] = first + part.count
-        found.append(msgspec.structs.replace(part, first_position=first))
-    return tuple(found)
 
 
 def apply_published(state: State, sequence: int, record: records.Published) -> None:

@@ -37,6 +37,7 @@ class Queue:
             expire as soon as nobody holds them (S7).
         delays: When what is delayed becomes ready.
         origins: Where dead letters came from (C13).
+        passing: Messages that go with a restart, though the block that they lie in does not (P12).
         requeued: Which record put a ready position back (K5).
         staged: Rows that writers have staged for this queue; `staged_bytes` is their payload (K3).
         published: Messages ever placed; `accepted`, `expired`, `dead_lettered` and `dropped`:
@@ -67,6 +68,7 @@ class Queue:
         "name",
         "next_position",
         "origins",
+        "passing",
         "placements",
         "properties",
         "published",
@@ -101,6 +103,7 @@ class Queue:
         self.late = BitMap64()
         self.delays = Deadlines()
         self.origins = Origins()
+        self.passing = BitMap64()
         self.requeued = Requeued()
         self.staged = 0
         self.staged_bytes = 0
@@ -347,6 +350,7 @@ class Queue:
         for known in (self.deliveries, self.failures, self.origins):
             assert known.positions().issubset(everything)
         assert self.late.issubset(self.present)
+        assert self.passing.issubset(everything)
 
     def _return(self, positions: BitMap64) -> None:
         assert positions.issubset(self.unacked)
@@ -365,6 +369,7 @@ class Queue:
         self.deliveries.forget(positions)
         self.failures.forget(positions)
         self.late -= positions
+        self.passing -= positions
         self.origins.forget(positions)
         blocks = self.placements.remove(positions)
         self._check()

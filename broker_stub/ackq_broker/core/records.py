@@ -28,8 +28,8 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
     `first_position` is given when the rows become visible in the record itself, and is 0 for staged
     rows. `rows` lists the block's rows unless they are consecutive from `start`. The expiries are
-    those that the messages came with; the queue's own TTL is added when they are placed. With
-    `transient` the rows go with a restart, though the bytes of their block stay.
+    those that the messages came with; the queue's own TTL is added when they are placed. The
+    `transient` rows go with a restart, though the bytes of their block stay.
     """
 
     queue_id: int
@@ -39,7 +39,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     start: int
     rows: BitMap | None = None
     expiries: tuple[Expiry, ...] = ()
-    transient: bool = False
+    transient: BitMap | None = None
 
 
 class Drop(msgspec.Struct, frozen=True, array_like=True):

@@ -66,6 +66,7 @@ class _QueueImage(msgspec.Struct, frozen=True):
     expired: int = 0
     dead_lettered: int = 0
     dropped: int = 0
+    passing: BitMap64 = msgspec.field(default_factory=BitMap64)
 
 
 class _HoldImage(msgspec.Struct, frozen=True):
@@ -187,6 +188,7 @@ def _queue_image(queue: Queue) -> _QueueImage:
         failures=queue.failures.dump(),
         expiries=queue.expiries.dump(queue.present),
         late=queue.late,
+        passing=queue.passing,
         delays=queue.delays.dump(queue.delayed),
         origins=_origins_image(queue.origins),
         expired=queue.expired,
@@ -209,6 +211,7 @@ def _queue(image: _QueueImage, signals: Signals) -> Queue:
     queue.failures = Counts.load(image.failures)
     queue.expiries = Deadlines.load(image.expiries)
     queue.late = image.late
+    queue.passing = image.passing
     queue.delays = Deadlines.load(image.delays)
     queue.origins = _origins(image.origins)
     queue.expired = image.expired

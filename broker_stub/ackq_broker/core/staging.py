@@ -99,7 +99,7 @@ def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Deci
     for queue_id, rows in routed.rows.items():
         if overflowing(state.queues[queue_id], rows, size):
             raise queue_full(state.queues[queue_id])
-    parts = tuple(placing.make_parts(routed.rows, size, command.expiries))
+    parts = tuple(placing.make_parts(routed.rows, size, command.expiries).values())
     block_id = state.next_block_id if parts else 0
     record = records.BlockStaged(
         command.stage_id, block_id, command.rows, command.payload_bytes, now_us, parts

@@ -31,7 +31,8 @@ def stage_block(state: State, command: commands.TransactionBlock, _now_us: int) 
     for queue_id, rows in routed.rows.items():
         if overflowing(state.queues[queue_id], rows, size):
             raise queue_full(state.queues[queue_id])
-    parts = tuple(placing.make_parts(routed.rows, size, command.expiries, command.transient))
+    made = placing.make_parts(routed.rows, size, command.expiries, command.transient)
+    parts = tuple(made.values())
     passing = routed.transient | (command.transient or BitMap())
     durable = command.persistent and len(passing | routed.unroutable) < command.rows
     block_id = state.next_block_id if parts else 0

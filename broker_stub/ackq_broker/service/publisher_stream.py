@@ -153,6 +153,8 @@ class PublisherStream(ABC, Generic[A]):
         """Handles requests in their order until there are no more, and everything is answered."""
         while requests := await self._inbox.take():
             for group in folding.groups(requests):
+                if self._fenced:
+                    break  # the next take raises
                 await self._handle(group)
         await self._outbox.drained()
 

@@ -103,6 +103,8 @@ class TransactionStream(PublisherStream[Response]):
         """Stages the rows that are held, in their order, but for those of a refused transaction."""
         held, self._held, self._held_bytes = self._held, [], 0
         for group in folding.groups(held):
+            if self._fenced:
+                return  # what is open now is the newer stream's
             transaction_id = group[0].header.data.transaction_id
             if self._refused is None or self._refused.transaction_id != transaction_id:
                 try:

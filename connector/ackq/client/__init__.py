@@ -1,6 +1,7 @@
 """Speaks to an ackq broker without Spark.
 
-Publish with confirms, consume with acknowledgements, read sessions, stage batches, administer.
+Publish with confirms or in transactions, consume with acknowledgements, read sessions, stage
+batches, administer.
 
 Names are imported on first use, so that a process which only needs `Security` does not pay for gRPC
 and Arrow (0.2 s and more in each of Spark's Python processes).

@@ -7,7 +7,8 @@ by `call_soon_threadsafe`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
@@ -29,7 +30,7 @@ from ackq.client.modes import (
     how,
     outcome_of,
 )
-from ackq.client.receiving import Receiver, Wishes, check_count
+from ackq.client.receiving import Receiver, Wishes, check_callback, check_count
 from ackq.client.settlement import Settlement
 from ackq.errors import (
     AckqError,
@@ -40,7 +41,7 @@ from ackq.errors import (
 
 T = TypeVar("T")
 
-AsyncCallback = Callable[[Message], Awaitable[object]]
+AsyncCallback = Callable[[Message], object]
 
 
 class AsyncChannel(ConsumerChannel):
@@ -72,8 +73,9 @@ class AsyncChannel(ConsumerChannel):
         prefetch: int = limits.CONSUMER_PREFETCH_MESSAGES,
         columns: Sequence[str] | None = None,
     ) -> AsyncConsumer:
-        """As `Channel.consume`; a callback is a coroutine function that a task awaits."""
+        """As `Channel.consume`; a task calls back, and awaits what it gets."""
         wishes = Wishes(queue, mode, outcomes, prefetch, columns)
+        check_callback(callback)
         self._pump.refuse_fork()
         await self._until(self._pump.ready)
         bell = Bell()
@@ -322,7 +324,9 @@ class AsyncConsumer:
                     await given.accepted
                 message = receiver.message(given.taken)
                 try:
-                    await callback(message)
+                    called = callback(message)
+                    if inspect.isawaitable(called):
+                        await called
                 except Exception as error:  # noqa: BLE001 - what an application raises is its own
                     settle_raised(receiver, message, error)
                 else:

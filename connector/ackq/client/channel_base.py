@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import weakref
+from copy import copy
 
 from ackq import limits
 from ackq.client import encoding
@@ -90,7 +91,7 @@ class ConsumerChannel:
         if not message.settler.belongs_to(self._pump):
             error = unknown_tag(message.delivery_tag)
             with self._pump.lock:
-                self._pump.fail(error)
+                self._pump.fail(copy(error))
             raise error
         return message.settler.settle_up_to(message.delivery_tag)
 

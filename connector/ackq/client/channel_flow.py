@@ -427,9 +427,11 @@ class ChannelFlow:
         """Releases what nobody will read.
 
         A consumer without acks that is closed has asked for its loss (C10, NONE). Where a broker
-        does not know RELEASED, the channel's end is what puts messages back.
+        does not know RELEASED, or the channel is ending, that end is what puts messages back.
         """
-        if runs and not inbox.no_ack and Outcome.RELEASED in self.announced:
+        if self.finishing or inbox.no_ack or Outcome.RELEASED not in self.announced:
+            return
+        if runs:
             self.settling.give_back(runs, RELEASE)
 
     def _bound_laziness(self, prefetch: int) -> None:

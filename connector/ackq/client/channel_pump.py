@@ -397,7 +397,7 @@ class ChannelPump:
     def _failed(self, error: AckqError) -> None:
         """The end of the thread: what has no answer will get none."""
         with self.lock:
-            wanted = self._closing or self._over()
+            wanted = isinstance(error, ClosedError) and (self._closing or self._over())
             left = self._flow.settling.drain()
             if self._failure is None:
                 self._failure = error

@@ -5,6 +5,8 @@ Invariant: after `close` no thread of the channel is left.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -21,9 +23,15 @@ from ackq.client.deliveries import Taken
 from ackq.client.dispatch import Callback, Dispatcher
 from ackq.client.message import Message
 from ackq.client.modes import AcknowledgeMode, Outcome, how, outcome_of
-from ackq.client.receiving import Receiver, Wishes, check_count
+from ackq.client.receiving import Receiver, Wishes, check_callback, check_count
 from ackq.client.settlement import Settlement
-from ackq.errors import AckqError, BrokerUnavailableError, ClosedError, PreconditionFailedError
+from ackq.errors import (
+    AckqError,
+    BrokerUnavailableError,
+    ClosedError,
+    InvalidArgumentError,
+    PreconditionFailedError,
+)
 
 T = TypeVar("T")
 
@@ -103,6 +111,13 @@ class Channel(ConsumerChannel):
             ClosedError: The channel is closed, or was cut for too long.
         """
         wishes = Wishes(queue, mode, outcomes, prefetch, columns)
+        check_callback(callback)
+        if _awaits(callback):
+            raise InvalidArgumentError(
+                "'callback' is a coroutine function, which nobody would await here; "
+                "use AsyncChannel.",
+                argument="callback",
+            )
         self._pump.refuse_fork()
         arrived = threading.Condition(self._pump.lock)
         with arrived:
@@ -111,7 +126,11 @@ class Channel(ConsumerChannel):
             receiver.inbox.ring = arrived.notify_all
             if callback is None:
                 return Consumer(self, receiver, arrived, None)
-            dispatcher = Dispatcher(receiver, callback, arrived)
+            try:
+                dispatcher = Dispatcher(receiver, callback, arrived)
+            except BaseException:  # there is no thread for it
+                receiver.close()
+                raise
             alive = (each for each in self._dispatchers if each.alive)
             self._dispatchers = (*alive, dispatcher)
         return Consumer(self, receiver, arrived, dispatcher)
@@ -142,6 +161,7 @@ class Channel(ConsumerChannel):
         """
         check_pull(queue, messages, no_ack)
         self._pump.refuse_fork()
+        self._pump.refuse_own_thread()
         answered = threading.Condition(self._pump.lock)
         with answered:
             self._wait(answered, self._pump.ready)
@@ -166,7 +186,7 @@ class Channel(ConsumerChannel):
             ClosedError: The channel is closed, or was cut for too long.
         """
         self._pump.refuse_fork()
-        self._refuse_own_threads()
+        self._pump.refuse_own_thread()
         told = threading.Condition(self._pump.lock)
         with told:
             self._pump.check()
@@ -231,8 +251,8 @@ class Channel(ConsumerChannel):
         self._pump.refuse_own_thread()
         if any(dispatcher.here for dispatcher in self._dispatchers):
             raise PreconditionFailedError(
-                "flush() and close() of a channel wait for the thread that runs this callback; "
-                "call them from another thread. A callback may close its consumer."
+                "close() of a channel waits for the thread that runs this callback; call it from "
+                "another one. A callback may close its consumer."
             )
 
     def _wait(
@@ -421,6 +441,14 @@ class Deadline:
     def left_s(self) -> float | None:
         """Seconds until then, 0 afterwards; None: never."""
         return None if self._at is None else max(0.0, self._at - time.monotonic())
+
+
+def _awaits(callback: object) -> bool:
+    """Whether calling it gives a coroutine."""
+    while isinstance(callback, functools.partial):
+        callback = callback.func
+    called = getattr(callback, "__call__", None)  # noqa: B004 - an instance may have an async one
+    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(called)
 
 
 def wait_for(

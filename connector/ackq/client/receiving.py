@@ -255,6 +255,15 @@ def check_queue(queue: str) -> None:
         )
 
 
+def check_callback(callback: object) -> None:
+    """Raises InvalidArgumentError for what cannot be called."""
+    if callback is not None and not callable(callback):
+        raise InvalidArgumentError(
+            f"'callback' is a {type(callback).__name__}; it must take a message.",
+            argument="callback",
+        )
+
+
 def check_count(name: str, value: int, *, least: int = 1) -> None:
     """Raises InvalidArgumentError for what is no count of messages."""
     most = 2**32 - 1

@@ -21,7 +21,8 @@ class Settlement(LightFuture[int]):
     """A future with the number of messages that were settled; in a coroutine, `await` it.
 
     It fails with what ended the channel: nothing was settled, the messages are delivered again. Or
-    with OutcomeUnknownError: they are delivered again unless the settlement took effect.
+    with OutcomeUnknownError: they are delivered again unless the settlement took effect. Its
+    callbacks run on the channel's thread: they may settle and publish, and must not block.
     """
 
     def __await__(self) -> Generator[Any, None, int]:

@@ -42,18 +42,21 @@ class TransactionalPublisher:
 
     The block commits at its end and rolls back when it is left by an exception:
 
-        with TransactionalPublisher("127.0.0.1:5775", routing_key="orders") as out:
-            with out.transaction():
-                out.publish(b"debit")
-                out.publish(b"credit", routing_key="accounts")
+        >>> with TransactionalPublisher(endpoint, routing_key="orders") as out:
+        ...     with out.transaction():
+        ...         first = out.publish(b"debit")
+        ...         second = out.publish(b"credit")
+        ...         print(out.uncommitted)
+        2
 
     The same in calls:
 
-        with TransactionalPublisher("127.0.0.1:5775", routing_key="orders") as out:
-            out.publish(b"debit")
-            out.rollback()
-            out.publish(b"credit")
-            print(out.commit().messages)  # 1
+        >>> with TransactionalPublisher(endpoint, routing_key="orders") as out:
+        ...     first = out.publish(b"debit")
+        ...     out.rollback()
+        ...     second = out.publish(b"credit")
+        ...     print(out.commit().messages)
+        1
 
     A connection that is cut before the commit was sent rolls back: `publish` and `commit` raise
     TransactionRolledBackError, and the transaction can be run again. Cut after it, the commit is

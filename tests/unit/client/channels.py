@@ -17,6 +17,18 @@ def channel_threads():
     return [each for each in threading.enumerate() if each.name.startswith("ackq-")]
 
 
+def refuse_threads(monkeypatch, name):
+    """No thread of this name can start; those of the broker in this process can."""
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
 def serve(*frames, settle=True, resumed=False, settle_runs=False):
     """A script: opens, sends the frames once a consumer or pull asks, then answers settlements."""
 

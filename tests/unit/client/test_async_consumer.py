@@ -146,6 +146,29 @@ def test_a_callback_is_awaited(broker, caplog):
     assert [each.levelno for each in caplog.records] == [logging.ERROR]
 
 
+def test_a_callback_may_be_a_plain_function(broker):
+    """C10: one that waits for nothing."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
+
+    async def main():
+        done = asyncio.Event()
+
+        def call_back(message):
+            if message.body == b"2":
+                done.set()
+
+        async with AsyncChannel(broker.endpoint) as it:
+            with pytest.raises(errors.InvalidArgumentError, match="'callback' is a int"):
+                await it.consume("orders", 7)
+            await it.consume("orders", call_back)
+            await done.wait()
+            await asyncio.sleep(0)
+            await it.flush()
+
+    run(main())
+    assert outcomes(broker) == [(1, "ACCEPTED"), (2, "ACCEPTED")]
+
+
 def test_a_callback_may_close_its_consumer_and_not_its_channel(broker):
     """It would end itself."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 2)))

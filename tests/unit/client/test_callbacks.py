@@ -1,5 +1,6 @@
 """Consumers with a callback, over a scripted broker: C10, and the thread that calls back."""
 
+import functools
 import logging
 import threading
 
@@ -12,6 +13,7 @@ from tests.unit.client.channels import (
     channel,
     channel_threads,
     outcomes,
+    refuse_threads,
     serve,
     settles,
 )
@@ -243,19 +245,82 @@ def test_a_callback_must_not_close_its_channel(broker):
     done = threading.Event()
 
     def call_back(_):
-        for call in (it.close, it.flush):
-            try:
-                call()
-            except errors.PreconditionFailedError as error:
-                caught.append(str(error))
+        try:
+            it.close()
+        except errors.PreconditionFailedError as error:
+            caught.append(str(error))
         done.set()
 
     broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
     with channel(broker) as it:
         it.consume("orders", call_back)
         assert done.wait(SOON_S)
-    assert len(caught) == 2
+    assert len(caught) == 1
     assert "may close its consumer" in caught[0]
+
+
+def test_a_callback_may_flush_and_pull(broker):
+    """C9, C15: it waits for the channel's thread, not for its own."""
+    done = threading.Event()
+    pulled = []
+
+    def call_back(message):
+        message.accept()
+        it.flush(SOON_S)
+        pulled.extend(it.get("bills"))
+        done.set()
+
+    frames = [fake.numbered(1, 1)]
+
+    def script(requests):
+        for request in requests:
+            kind = request.WhichOneof("kind")
+            if kind == "open":
+                yield fake.opened()
+            elif kind == "subscribe":
+                yield from frames
+            elif kind == "settle":
+                yield fake.settled(request)
+            elif kind == "get":
+                yield fake.numbered(2, 2, get_number=1)
+
+    broker.consuming.scripts.append(script)
+    with channel(broker) as it:
+        it.consume("orders", call_back, mode="client")
+        assert done.wait(SOON_S)
+    assert [each.body for each in pulled] == [b"2"]
+
+
+def test_what_cannot_be_called_back_is_refused(broker):
+    """C10: a coroutine that nobody awaits would lose its messages without a word."""
+
+    async def coroutine(_):
+        pass
+
+    class Late:
+        async def __call__(self, _):
+            pass
+
+    with channel(broker) as it:
+        for wrong in (coroutine, Late(), functools.partial(coroutine)):
+            with pytest.raises(errors.InvalidArgumentError, match="AsyncChannel"):
+                it.consume("orders", wrong)
+        with pytest.raises(errors.InvalidArgumentError, match="'callback' is a str"):
+            it.consume("orders", "print")
+    assert broker.consuming.streams == []
+
+
+def test_a_callback_that_gets_no_thread_leaves_no_consumer(broker, monkeypatch):
+    """Its messages would wait in a consumer that nobody has."""
+
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
+    with channel(broker) as it:
+        it.consume("bills").close()
+        with monkeypatch.context() as patched:
+            refuse_threads(patched, "ackq-consumer")
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                it.consume("orders", print)
+        assert it._flow.inboxes == []
 
 
 def test_a_consumer_with_a_callback_has_no_receive(broker):

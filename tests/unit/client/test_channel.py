@@ -11,9 +11,17 @@ import pytest
 
 from ackq import errors, limits
 from ackq.client import Channel, Outcome, channel_pump
+from ackq.client.channel_flow import ChannelFlow, Lost
 from ackq.v1 import consuming_pb2 as pb
 from tests.unit.client import fake_channel as fake
-from tests.unit.client.channels import SOON_S, channel, channel_threads, serve, settles
+from tests.unit.client.channels import (
+    SOON_S,
+    channel,
+    channel_threads,
+    refuse_threads,
+    serve,
+    settles,
+)
 from tests.unit.client.fake_broker import Cut
 
 
@@ -273,6 +281,24 @@ def test_a_failure_that_nobody_saw_is_raised_by_close(broker):
     assert channel_threads() == []
 
 
+def test_a_failure_that_comes_while_closing_is_raised(broker):
+    """Nothing is swallowed: the broker's last word is the reason, not the close."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        for _ in requests:
+            pass
+        raise errors.QueueNotFoundError("There is no queue 'orders'.")
+
+    broker.consuming.scripts.append(script)
+    it = channel(broker)
+    it.consume("orders")
+    with pytest.raises(errors.QueueNotFoundError):
+        it.close()
+    assert channel_threads() == []
+
+
 def test_a_consumer_the_broker_ends_gives_what_it_has_first(broker):
     """The channel goes on: its other consumers, and what is to be settled."""
     reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
@@ -323,20 +349,19 @@ def test_signs_of_life_go_out(broker):
 
 
 def test_a_silent_broker_is_left_for_a_new_stream(broker, monkeypatch):
-    """C11, C12: a connection that hangs is as good as cut."""
-    usual_ms = limits.HEARTBEAT_MS
+    """C11, C12: a connection that hangs is as good as cut, and the channel goes on."""
+    decide = ChannelFlow.next_action
+    losses = [Lost()]
 
-    def second(requests):
-        monkeypatch.setattr(limits, "HEARTBEAT_MS", usual_ms)
-        yield from serve(fake.numbered(1, 1), resumed=True)(requests)
+    def lose_once(flow, now):
+        return losses.pop() if losses and flow.opened and flow.inboxes else decide(flow, now)
 
-    broker.consuming.scripts += [serve(), second]
+    monkeypatch.setattr(ChannelFlow, "next_action", lose_once)
+    broker.consuming.scripts += [serve(), serve(fake.numbered(1, 1), resumed=True)]
     with channel(broker) as it:
-        consumer = it.consume("orders")
-        monkeypatch.setattr(limits, "HEARTBEAT_MS", 1)
-        it.set_prefetch(5)  # the sender looks at its clock
-        assert consumer.receive(SOON_S).body == b"1"
-    assert len(broker.consuming.streams) == 2
+        assert it.consume("orders").receive(SOON_S).body == b"1"
+    first, second = broker.consuming.streams
+    assert first[0] == second[0]
 
 
 def test_transport_acks_follow_their_settings(broker):
@@ -522,7 +547,7 @@ def test_a_settlements_callback_must_not_wait_for_its_own_thread(broker):
     caught = []
 
     def call_back(_):
-        for call in (it.flush, it.close, consumer.receive):
+        for call in (it.flush, it.close, consumer.receive, lambda: it.get("orders")):
             try:
                 call()
             except errors.PreconditionFailedError as error:
@@ -534,7 +559,7 @@ def test_a_settlements_callback_must_not_wait_for_its_own_thread(broker):
         settlement = consumer.receive(SOON_S).accept()
         settlement.add_done_callback(call_back)
         it.flush(SOON_S)
-    assert len(caught) == 3
+    assert len(caught) == 4
 
 
 def test_a_settlements_callback_that_exits_stops_nothing(broker, caplog):
@@ -556,12 +581,9 @@ def test_a_settlements_callback_that_exits_stops_nothing(broker, caplog):
 def test_a_thread_that_cannot_start_leaves_the_channel_as_it_was(broker, monkeypatch):
     """A process at its limit of threads is told, and the next call may find one."""
 
-    def refuse(_):
-        raise RuntimeError("can't start new thread")
-
     with channel(broker) as it:
         with monkeypatch.context() as patched:
-            patched.setattr(threading.Thread, "start", refuse)
+            refuse_threads(patched, "ackq-channel")
             with pytest.raises(RuntimeError, match="can't start new thread"):
                 it.consume("orders")
         assert it.consume("orders").receive(0) is None

@@ -299,6 +299,17 @@ def test_what_a_closed_consumer_did_not_read_goes_back():
     assert len(flow.settling.seen) == 1
 
 
+def test_nothing_is_given_back_to_a_channel_that_ends():
+    """C12: its end does that; a settlement behind the half-close would never be answered."""
+    flow = channel()
+    flow.unsubscribe(subscribe(flow))
+    flow.finishing = True
+    assert isinstance(requests(flow)[1], Finish)
+    deliver(flow, 1, 3)
+    assert flow.settling.idle
+    assert isinstance(requests(flow)[1], Finish)
+
+
 def test_a_closed_consumer_without_acks_gives_nothing_back():
     """C10, NONE: its messages are not the broker's any more."""
     flow = channel()

@@ -1,4 +1,4 @@
-"""The examples in the docstrings run against a broker (C10).
+"""The examples in the docstrings run against a broker (C10, P13).
 
 Each block of examples finds a queue `orders` with the messages `a`, `b` and `c`.
 """
@@ -11,13 +11,21 @@ import queue
 import pytest
 
 from ackq import client
-from ackq.client import Admin, Publisher, async_consumer, close_channels, consumer, modes
+from ackq.client import (
+    Admin,
+    Publisher,
+    async_consumer,
+    close_channels,
+    consumer,
+    modes,
+    transactional,
+)
 from ackq_broker import embedded
 
 
 def blocks():
     """Blocks of examples, parted by text, by the name of what they explain."""
-    for module in (modes, consumer, async_consumer):
+    for module in (modes, consumer, async_consumer, transactional):
         for found in doctest.DocTestFinder().find(module):
             parts = doctest.DocTestParser().parse(found.docstring)
             number = 0
@@ -40,7 +48,7 @@ def endpoint():
 
 @pytest.mark.parametrize(("found", "block"), list(blocks()))
 def test_docstring(endpoint, found, block):
-    """C10: what a docstring shows is what happens."""
+    """C10, P13: what a docstring shows is what happens."""
     admin = Admin(endpoint)
     admin.declare_queue("orders")
     admin.purge_queue("orders")

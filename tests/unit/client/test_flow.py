@@ -306,19 +306,19 @@ class Silent:
 
 
 def seconds_each(messages, rows):
-    """Per message, when every other one is confirmed alone before the rest is by one confirm."""
+    """CPU time per message: every other one is confirmed alone, the last first; then the rest."""
     outstanding = Outstanding()
     for _ in range(messages // rows):
         outstanding.add(Frame(ORDERS, b"block", rows, rows, Silent()))
     while outstanding.next_part(0.0) is not None:
         pass
     assert outstanding.overdue(-1.0) is None
-    started = time.perf_counter()
-    for number in range(2, messages + 1, 2):
+    started = time.thread_time()
+    for number in range(messages, 0, -2):
         outstanding.settle(number, number)
     assert outstanding.overdue(0.0) == (1, messages)
     outstanding.settle(1, messages)
-    taken = time.perf_counter() - started
+    taken = time.thread_time() - started
     assert not outstanding
     return taken / messages
 
@@ -327,10 +327,10 @@ def seconds_each(messages, rows):
 def test_an_answer_costs_the_same_at_any_depth(messages, rows):
     """P9: O(1) a message with a million unconfirmed, however the confirms are shaped.
 
-    One list of all gaps, which each such confirm has to open, makes it a hundred times as much.
+    One list of all that is unanswered, cut at its head each time, takes 8 times as long.
     """
     few = min(seconds_each(10_000, rows) for _ in range(5))
-    assert seconds_each(messages, rows) < 10 * few
+    assert seconds_each(messages, rows) < 4 * few
 
 
 STEP = st.one_of(

@@ -92,11 +92,13 @@ class CoreMachine(RuleBasedStateMachine):
                 expires_us = asked_us + ttl_ms * 1000 if ttl_ms else NO_LIMIT
                 message = Message(f"m{number}", durable)
                 self.model.queues[key].put(message, self.now_us, expires_us)
-        self.overflow()
+        self.overflow(keys)
 
-    def overflow(self) -> None:
-        for queue in self.model.queues.values():
-            queue.overflow()
+    def overflow(self, keys: list[str]) -> None:
+        """Q3: queues that were given something drop what is too much; a requeue never drops."""
+        for key in keys:
+            if key in self.model.queues:
+                self.model.queues[key].overflow()
 
     @precondition(lambda self: self.published)
     @rule(data=st.data())
@@ -119,12 +121,14 @@ class CoreMachine(RuleBasedStateMachine):
         names = data.draw(st.lists(st.sampled_from(sorted(self.stages)), unique=True))
         references = [self.stages[name][0] for name in names]
         rows = sum(len(self.stages[name][1]) for name in names)
+        keys: list[str] = []
         reply = self.harness.commit("w", self.batch_id, *references)
         assert reply == c.CommittedBatch(rows, False)
         for name in names:
             for row, key in enumerate(self.stages[name][1]):
                 self.model.queues[key].put(Message(f"{name}{row}", True), self.now_us)
-        self.overflow()
+            keys += self.stages[name][1]
+        self.overflow(keys)
         reply = self.harness.commit("w", self.batch_id, *references)
         assert reply == c.CommittedBatch(rows, True)
         self.stages.clear()

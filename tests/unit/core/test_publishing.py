@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from pyroaring import BitMap64
+from pyroaring import BitMap, BitMap64
 
 from ackq.errors import (
     ExchangeNotFoundError,
@@ -62,6 +62,49 @@ def test_a_persistent_row_with_one_durable_queue_makes_the_block_durable(harness
     decision = harness.decide(harness.command(["k"], exchange="x"))
     assert decision.reply.durable is True
     assert decision.after is None
+
+
+def mixed(harness: Harness, keys: list[str], transient: list[int]) -> c.Published:
+    """A publish of one block, some rows of which are transient."""
+    return harness.send(replace(harness.command(keys), transient=BitMap(transient)))
+
+
+def test_rows_keep_their_order_whatever_their_modes(harness: Harness) -> None:
+    """P12, Q7: and a restart takes the transient ones alone, from any state."""
+    harness.declare("q", "r")
+    mixed(harness, ["q", "r", "q", "q", "r", "q"], [0, 2, 4])
+    harness.do(c.Deliver(b"channel", "q", 2))
+    assert harness.browse("q") == ["m1", "m3", "m4", "m6"]
+    assert harness.browse("r") == ["m2", "m5"]
+    assert len(harness.core.live_blocks()) == 1
+    assert harness.restart() == 3
+    assert harness.browse("q") == ["m4", "m6"]
+    assert harness.browse("r") == ["m2"]
+    assert harness.restart() == 0
+
+
+def test_transient_rows_of_a_durable_block_are_confirmed_sooner(harness: Harness) -> None:
+    """P5: when they are enqueued; they are answered with the others too, whichever comes first."""
+    harness.declare("q", "r")
+    topology = harness.core.sequence
+    reply = mixed(harness, ["q", "nowhere", "q", "r"], [0, 1, 3])
+    assert reply.durable is True
+    assert reply.sooner == (BitMap64([1, 4]), topology)
+    assert list(reply.confirmed) == [1, 2, 3, 4]
+    assert mixed(harness, ["q", "q"], [0, 1]).durable is False
+    assert harness.publish(["q", "q"]).sooner is None
+
+
+def test_a_transient_row_stays_so_when_it_is_moved(harness: Harness) -> None:
+    """P12, C13: a dead letter has the delivery mode of its message."""
+    harness.declare("dead")
+    harness.declare("q", dead_letter_queue="dead")
+    mixed(harness, ["q"] * 4, [1, 2])
+    harness.do(c.Deliver(b"channel", "q", 4))
+    harness.do(c.Settle(b"channel", c.Outcome.REJECTED, up_to=4))
+    assert harness.browse("dead") == ["m1", "m2", "m3", "m4"]
+    assert harness.restart() == 2
+    assert harness.browse("dead") == ["m1", "m4"]
 
 
 def test_an_unroutable_message_is_confirmed(harness: Harness) -> None:

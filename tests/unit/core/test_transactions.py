@@ -1,5 +1,8 @@
 """Transactions: staged rows are invisible, and visible together at the commit, once (P1, P13)."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -39,11 +42,11 @@ class Transactor:
         """Its stream goes."""
         self.harness.do(c.ClosePublisherStream(WRITER))
 
-    def publish(
+    def block(
         self, name: str, keys: list[str], *, exchange: str = "", persistent: bool = True
-    ) -> c.TransactedBlock:
-        """One block of one row for each key."""
-        command = c.TransactionBlock(
+    ) -> c.TransactionBlock:
+        """A block of one row for each key."""
+        return c.TransactionBlock(
             WRITER,
             name.encode().ljust(16),
             exchange,
@@ -53,7 +56,10 @@ class Transactor:
             10 * len(keys),
             persistent,
         )
-        reply: c.TransactedBlock = self.harness.do(command)
+
+    def publish(self, name: str, keys: list[str], **options: Any) -> c.TransactedBlock:
+        """Adds a block."""
+        reply: c.TransactedBlock = self.harness.do(self.block(name, keys, **options))
         first = self.rows.get(name, 0)
         self.rows[name] = first + len(keys)
         if reply.block_id is not None:
@@ -251,6 +257,19 @@ def test_transient_rows_of_a_transaction_go_with_a_restart(
     assert harness.browse("q") == ["a0", "a1", "a4"]
     assert harness.restart() == 3
     assert harness.browse("q") == ["a0", "a4"]
+
+
+def test_rows_of_a_transaction_keep_their_order(harness: Harness, writer: Transactor) -> None:
+    """P12, P13: whatever their delivery modes, through a snapshot and a restart."""
+    block = writer.block("a", ["q"] * 4)
+    reply = harness.do(replace(block, transient=BitMap([1, 2])))
+    for row in range(4):
+        harness.labels[reply.block_id, row] = f"a{row}"
+    harness.core = Core.restore(harness.core.snapshot())
+    writer.commit("a", 4)
+    assert harness.browse("q") == ["a0", "a1", "a2", "a3"]
+    assert harness.restart() == 2
+    assert harness.browse("q") == ["a0", "a3"]
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -505,6 +505,22 @@ def test_a_number_in_progress_that_comes_again_is_answered_once():
     asyncio.run(run())
 
 
+def test_a_refusal_that_is_on_its_way_is_told_once():
+    """P3, P10: the copy of a publish that is refused for what it is has no answer of its own."""
+
+    async def run():
+        async with opened() as (engine, stream, _):
+            engine.decide(commands.DeclareQueue("other", commands.QueueProperties()))
+            for _ in range(2):
+                stream.publish(1, ttl_ms=[-1])
+                await settle()
+            engine.sync()
+            await settle()
+            assert stream.kinds() == ["opened", "nack"]
+
+    asyncio.run(run())
+
+
 def test_an_opening_in_the_wrong_mode_harms_nobody():
     """P1: it is refused, and the publisher's stream in the right mode goes on."""
 

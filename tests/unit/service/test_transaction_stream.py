@@ -288,21 +288,81 @@ def test_a_commit_with_other_counts_is_refused_and_rolled_back():
     asyncio.run(run())
 
 
-def test_a_fenced_stream_commits_nothing(monkeypatch):
-    """P10, P13: a newer stream came while rows of the older one were being decoded."""
+@pytest.mark.parametrize("then", [commit, roll_back, None])
+def test_a_fenced_stream_does_nothing_more(monkeypatch, then):
+    """P10, P13: a newer stream came while rows of the older one were being decoded.
+
+    What the older one still has in hand must not end the newer one's transaction.
+    """
     monkeypatch.setattr(transaction_stream, "_HELD_BYTES", 0)
 
     async def run():
         async with opened() as (engine, stream, service):
+            decoded = asyncio.Event()
+
+            async def decode_late(work):
+                await decoded.wait()
+                return work()
+
+            engine.run = decode_late
+            publish(stream, 1, body=bytes(100_000))
+            if then is commit:
+                commit(stream, 1)
+            elif then is roll_back:
+                roll_back(stream)
+            else:
+                data = pb.PublishData(first_number=2, rows=(1 << 32) - 1, transaction_id=ONE)
+                stream.send(b"no block", data=data)
+            await settle()
             newer = Stream(service)
             newer.open(mode=TRANSACTION, resume=True)
-            publish(stream, 1, body=bytes(100_000))
-            commit(stream, 1)
-            with pytest.raises(FencedError):
-                await asyncio.wait_for(stream.task, 10)
+            publish(newer, 2, TWO)
             await disk(engine)
-            assert (ready(engine), staged(engine)) == (0, 0)
+            assert staged(engine) == 1
+            decoded.set()
+            with pytest.raises(FencedError):
+                await stream.task
+            commit(newer, 1, TWO)
+            await disk(engine)
+            assert last(newer) == pb.PublishTransaction(transaction_id=TWO, messages=1)
+            assert (ready(engine), staged(engine)) == (1, 0)
             newer.half_close()
+            await newer.task
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_stream_fenced_in_its_commit(monkeypatch, refused):
+    """P10, P13: the rows that it held come to nothing, and the newer one's are left alone."""
+    monkeypatch.setattr(transaction_stream, "_HELD_BYTES", 1 << 20)
+
+    async def run():
+        async with opened() as (engine, stream, service):
+            decoded = asyncio.Event()
+
+            async def decode_late(work):
+                await decoded.wait()
+                return work()
+
+            engine.run = decode_late
+            publish(stream, 1, body=bytes(100_000))
+            if refused:
+                data = pb.PublishData(first_number=2, rows=(1 << 32) - 1, transaction_id=ONE)
+                stream.send(b"no block", data=data)
+            commit(stream, 1)
+            await settle()
+            monkeypatch.setattr(transaction_stream, "_HELD_BYTES", 0)
+            newer = Stream(service)
+            newer.open(mode=TRANSACTION, resume=True)
+            publish(newer, 3, TWO)
+            await disk(engine)
+            decoded.set()
+            with pytest.raises(FencedError):
+                await stream.task
+            assert (ready(engine), staged(engine)) == (0, 1)
+            newer.half_close()
+            await disk(engine)
             await newer.task
 
     asyncio.run(run())
