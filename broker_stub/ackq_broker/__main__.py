@@ -1,4 +1,7 @@
-"""`ackq-broker`: serves a data directory, or verifies, dumps and repairs its journal."""
+"""`ackq-broker`: serves a data directory, or verifies, dumps and repairs its journal.
+
+Commands that change a directory need it to themselves; a broker that has it open refuses them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -14,18 +18,23 @@ import click
 
 from ackq import __version__, limits
 from ackq.errors import AckqError, InvalidArgumentError
+from ackq_broker.core import commands
 from ackq_broker.journal import kill_at
 from ackq_broker.journal.dump import dump as dump_journal
 from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.journal.repair import repair as repair_journal
+from ackq_broker.journal.restored import declare_restored
 from ackq_broker.journal.verify import verify as verify_journal
 from ackq_broker.observe import logs
-from ackq_broker.service import server
+from ackq_broker.service import recovery, server
 
 _UNSOUND: Final = 1
 _REFUSED: Final = 2
 
 _DIRECTORY: Final = click.argument("directory", type=click.Path(path_type=Path))
+_DATA: Final = click.option(
+    "--data", "directory", required=True, type=click.Path(path_type=Path), help="Data directory."
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -100,7 +109,7 @@ def verify(directory: Path) -> None:
     for flaw in report.flaws:
         click.echo(f"damaged: {flaw.path} byte {flaw.offset}: {flaw.reason}")
     for block_id in report.lost_blocks:
-        click.echo(f"lost: block {block_id} cannot be read")
+        click.echo(f"lost: block {block_id} cannot be read: 'ackq-broker repair' drops its rows")
     click.echo(
         f"{report.groups} groups up to record {report.end.sequence},"
         f" torn tail {report.torn_bytes} bytes, {len(report.flaws)} flaws,"
@@ -133,22 +142,90 @@ def dump(directory: Path) -> None:
 )
 @_DIRECTORY
 def repair(*, directory: Path, keep_damaged: bool) -> None:
-    """Make a damaged journal open again, without what cannot be read, as a new history."""
+    """Make a damaged journal open again, without what cannot be read, as a new history.
+
+    Messages that cannot be read leave their queues. Publishers, sessions and writers from before
+    are refused until the history is accepted.
+    """
     try:
         done = repair_journal(directory, keep_damaged=keep_damaged)
     except (AckqError, OSError) as error:
         _refuse(error)
-    if not done.changed:
+    if not (done.changed or done.lost_blocks):
         click.echo("The journal is sound; nothing was changed.")
         return
     if done.cut is not None:
         click.echo(f"cut at {done.cut.path} byte {done.cut.offset}: {done.cut.reason}")
-    click.echo(
-        f"repaired: the journal ends at record {done.end.sequence},"
-        f" {len(done.lost_blocks)} blocks are lost, history {done.history_id}"
-    )
+    if done.changed:
+        click.echo(
+            f"repaired: the journal ends at record {done.end.sequence},"
+            f" {len(done.lost_blocks)} blocks are lost, history {done.history_id}"
+        )
     if done.kept_in is not None:
         click.echo(f"the files as they were are in {done.kept_in}")
+    _run(_drop_lost(directory))
+
+
+@main.command("new-history")
+@_DATA
+def new_history(directory: Path) -> None:
+    """Say that a data directory was restored from a copy, where the broker cannot tell.
+
+    It tells by itself when files were copied. Say so after restoring the snapshot of a volume or of
+    a virtual machine, or a copy that was made while the broker ran. Publishers, sessions and
+    writers from before are refused from then on, until the history is accepted.
+    """
+    try:
+        history_id = declare_restored(directory)
+    except (AckqError, OSError) as error:
+        _refuse(error)
+    click.echo(f"the next start serves history {history_id}")
+
+
+@main.command("accept-history")
+@_DATA
+def accept_history(directory: Path) -> None:
+    """Let publishers, sessions and writers from before a restore or repair go on.
+
+    They are refused otherwise, because the journal may lack what had been answered for: messages
+    that were confirmed, batches that were accepted or committed. Beside a running broker use
+    `ackq broker accept-history`.
+    """
+    _run(_accept(directory))
+
+
+async def _drop_lost(directory: Path) -> None:
+    """Opens a repaired journal, which drops the messages that cannot be read, and says which."""
+    async with recovery.offline(directory) as recovered:
+        for queue, messages in recovered.lost:
+            click.echo(f"dropped: {messages} messages of queue '{queue}'")
+        if recovered.lost_stages:
+            click.echo(f"dropped: {recovered.lost_stages} stages, whose batches have to run again")
+        held_back = recovered.engine.core.held_back()
+    if any(held_back):
+        click.echo(
+            f"refused from now on: publishers={held_back.publishers} sessions={held_back.sessions}"
+            f" writers={held_back.writers}, until 'ackq-broker accept-history --data {directory}'"
+        )
+
+
+async def _accept(directory: Path) -> None:
+    async with recovery.offline(directory) as recovered:
+        engine = recovered.engine
+        accepted: commands.HeldBack = await engine.call(commands.AcceptHistory())
+    click.echo(
+        f"history {engine.history_id} accepted: publishers={accepted.publishers}"
+        f" sessions={accepted.sessions} writers={accepted.writers} may go on"
+    )
+
+
+def _run(work: Coroutine[None, None, None]) -> None:
+    """Runs work on an event loop; an error ends the program with one line."""
+    logs.configure()
+    try:
+        asyncio.run(work)
+    except (AckqError, OSError) as error:
+        _refuse(error)
 
 
 async def _serve(options: server.Options, ready: server.OnReady, *, stop_at_eof: bool) -> None:

@@ -69,6 +69,8 @@ RETRANSMIT_MAX_MS: Final = 60_000
 # How long a channel that was cut waits for its client.
 CHANNEL_RESUME_MS: Final = 2_000
 MAX_CONSUMERS_PER_CHANNEL: Final = 1_024
+# Runs of tags that one settlement may name.
+MAX_SETTLE_RUNS: Final = 4_096
 # What a client's consumer asks for unless told otherwise (C8).
 CONSUMER_PREFETCH_MESSAGES: Final = 1_000
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import queue
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, Self
 
 import harness
+import numpy as np
 import psutil
 from harness import Comparison, Measurement
 
@@ -29,12 +30,22 @@ from ackq.wire import frame
 HELP = "rates of a channel with 100,000 and 1,000,000 unacked as a ratio to those with 1,000"
 SHALLOW = 1_000
 DEPTHS = (100_000, 1_000_000)
-SHAPES = ("contiguous", "every other")
-MESSAGES = 20_000
+STRIDES = {"contiguous": 1, "every other one settled": 2}
+# A measurement is so many cycles: accept the oldest so many, one by one, and take as many new ones.
+CYCLES = 20
+MESSAGES = 500
 BODY_BYTES = 100
 RATE_FLOOR = 0.9
 MEMORY_CEILING_BYTES = 16
-WINDOW = 4_000_000
+# Memory is read at so many depths, so far apart. What sending leaves in the allocator goes up and
+# down by 20 MB meanwhile, so that only the slope over all of them says something.
+MEMORY_READINGS = 9
+MEMORY_STEP = 500_000
+WINDOW = 8_000_000
+# Runs of tags in a settlement.
+_MOST_RUNS = 4096
+# A prefetch that the messages unacked already fill.
+_SHUT = 1
 
 Response = frame.Frame[pb.ConsumeHeader]
 
@@ -44,52 +55,67 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
-    """Deliver and accept rates for each depth and shape."""
-    for shape in SHAPES:
-        with Channel(endpoint, SHALLOW, shape) as shallow:
+    """Deliver and accept rates for each depth and shape, then the memory of each shape."""
+    for shape, stride in STRIDES.items():
+        with Channel(endpoint, SHALLOW, stride) as shallow:
             for depth in DEPTHS:
-                with Channel(endpoint, depth, shape) as deep:
-                    print(
-                        f"{depth:,} unacked, {shape}: {deep.unacked_bytes:.1f} bytes of broker "
-                        f"memory each (ceiling {MEMORY_CEILING_BYTES})",
-                        flush=True,
+                with Channel(endpoint, depth, stride) as deep:
+                    both = harness.interleave(
+                        Comparison(
+                            f"{depth:,} unacked, {shape}",
+                            f"{SHALLOW:,} unacked",
+                            f"{depth:,} unacked",
+                            RATE_FLOOR,
+                        ),
+                        args.repetitions,
+                        shallow.measure,
+                        deep.measure,
                     )
-                    for what in ("deliver", "accept"):
-                        yield harness.interleave(
-                            Comparison(
-                                f"{what}, {depth:,} unacked, {shape}",
-                                f"{SHALLOW:,} unacked",
-                                f"{depth:,} unacked",
-                                RATE_FLOOR,
-                            ),
-                            args.repetitions,
-                            functools.partial(shallow.measure, what),
-                            functools.partial(deep.measure, what),
-                        )
+                    yield from (both.only("accept", "cpu"), both.only("deliver"))
+    for shape, stride in STRIDES.items():
+        yield memory(endpoint, shape, stride)
+
+
+def memory(endpoint: str, shape: str, stride: int) -> Comparison:
+    """Broker memory per unacked message, as how often it fits the ceiling."""
+    depths = range(MEMORY_STEP, (MEMORY_READINGS + 1) * MEMORY_STEP, MEMORY_STEP)
+    taken = []
+    with Channel(endpoint, SHALLOW, stride) as it:
+        for _ in depths:
+            it.deepen(MEMORY_STEP)
+            taken.append(_broker_memory_bytes())
+            print(f"{shape}: {taken[-1] / 2**20:.0f} MiB of broker memory", flush=True)
+    each, _ = np.polyfit(depths, taken, 1)
+    return Comparison(
+        f"unacked messages in a byte of broker memory, {shape}",
+        f"{MEMORY_CEILING_BYTES} bytes each",
+        f"{each:.1f} bytes each",
+        1.0,
+        [Measurement(depths[-1], {"memory": float(MEMORY_CEILING_BYTES * depths[-1])})],
+        [Measurement(depths[-1], {"memory": max(1.0, float(each)) * depths[-1]})],
+    )
 
 
 class Channel:
     """A consume stream that holds `depth` unacked messages; a context manager.
 
-    Attributes:
-        unacked_bytes: Broker memory that each unacked message took.
+    With a stride of 2, of those delivered every other one is settled at once, so that the unacked
+    ones are no range of tags.
     """
 
-    def __init__(self, endpoint: str, depth: int, shape: str) -> None:
+    def __init__(self, endpoint: str, depth: int, stride: int) -> None:
         self._endpoint = endpoint
         self._depth = depth
-        self._shape = shape
+        self._stride = stride
         self._resources = contextlib.ExitStack()
         self._requests: queue.SimpleQueue[pb.ConsumeRequest | None] = queue.SimpleQueue()
+        self._unacked: deque[int] = deque()
         self._last_tag = 0
         self._settlements = 0
-        self.unacked_bytes = 0.0
+        self._answer = 0
 
     def __enter__(self) -> Self:
         self._queue = self._resources.enter_context(harness.queue(self._endpoint))
-        every_other = self._shape == "every other"
-        fetched = 2 * self._depth if every_other else self._depth
-        harness.fill(self._endpoint, self._queue, rows=fetched, size=BODY_BYTES)
         opening = pb.ChannelOpen(channel_id=secrets.token_bytes(16), window_messages=WINDOW)
         self._ask(open=opening)
         answers = calls.consume(channel(self._endpoint, None), iter(self._requests.get, None))
@@ -98,68 +124,102 @@ class Channel:
         ended = threading.Event()
         self._resources.callback(ended.set)
         threading.Thread(target=self._live, args=(ended,), daemon=True).start()
-        before = _broker_memory_bytes()
-        self._ask(subscribe=pb.Subscribe(consumer="c", queue=self._queue, prefetch=fetched))
-        self._receive(fetched)
-        if every_other:
-            self._settle(range(2, fetched + 1, 2))
-        self.unacked_bytes = (_broker_memory_bytes() - before) / self._depth
+        self._ask(subscribe=pb.Subscribe(consumer="c", queue=self._queue, prefetch=_SHUT))
+        self.deepen(self._depth)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._resources.close()
 
-    def measure(self, what: str) -> Measurement:
-        """Deliver so many more messages, then accept them; times one of the two."""
-        harness.fill(self._endpoint, self._queue, rows=MESSAGES, size=BODY_BYTES)
-        first = self._last_tag + 1
-        seconds = {}
+    def deepen(self, messages: int) -> None:
+        """Has so many more unacked messages."""
+        self._publish(messages)
+        self._deliver(messages)
+
+    def measure(self) -> Measurement:
+        """Cycles at this depth: the seconds of either half, and of the broker's CPU in both."""
+        seconds = {"accept": 0.0, "deliver": 0.0}
+        self._publish(CYCLES * MESSAGES)
+        before = _broker_cpu_s()
+        for _ in range(CYCLES):
+            seconds["accept"] += self._accept([self._unacked.popleft() for _ in range(MESSAGES)])
+            seconds["deliver"] += self._deliver(MESSAGES) / self._stride
+        seconds["cpu"] = _broker_cpu_s() - before
+        return Measurement(CYCLES * MESSAGES, seconds)
+
+    def _publish(self, messages: int) -> None:
+        """What will be so many unacked messages."""
+        rows = messages * self._stride
+        harness.fill(self._endpoint, self._queue, rows=rows, size=BODY_BYTES)
+
+    def _deliver(self, messages: int) -> float:
+        """Takes so many messages that stay unacked, and the others; the seconds that it took."""
+        first, last = self._last_tag + 1, self._last_tag + messages * self._stride
+        room = len(self._unacked) + messages * self._stride
         started = time.perf_counter()
-        self._ask(prefetch=pb.Prefetch(consumer="c", messages=self._depth + MESSAGES))
-        self._receive(MESSAGES)
-        seconds["deliver"] = time.perf_counter() - started
-        self._ask(prefetch=pb.Prefetch(consumer="c", messages=self._depth))
+        self._ask(prefetch=pb.Prefetch(consumer="c", messages=room))
+        while self._last_tag < last:
+            header = next(self._answers).header
+            if header.WhichOneof("kind") == "delivery":
+                runs = header.delivery.runs
+                self._last_tag = runs.first_tag[-1] + runs.rows[-1] - 1
+                self._ask(transport_ack=pb.TransportAck(delivery_tag=self._last_tag))
+        seconds = time.perf_counter() - started
+        assert self._last_tag == last
+        self._ask(prefetch=pb.Prefetch(consumer="c", messages=_SHUT))
+        self._unacked.extend(range(first, last + 1, self._stride))
+        self._settle_runs([tag for tag in range(first, last + 1) if (tag - first) % self._stride])
+        return seconds
+
+    def _accept(self, tags: list[int]) -> float:
+        """Accepts tags one by one; the seconds until the last is answered."""
         started = time.perf_counter()
-        self._settle(range(first, self._last_tag + 1))
-        seconds["accept"] = time.perf_counter() - started
-        return Measurement(MESSAGES, {"wall": seconds[what]})
+        for tag in tags:
+            self._settle(delivery_tag=tag)
+        self._answered()
+        return time.perf_counter() - started
+
+    def _settle_runs(self, tags: list[int]) -> None:
+        """Accepts tags, no two of them in a row."""
+        for each in range(0, len(tags), _MOST_RUNS):
+            part = tags[each : each + _MOST_RUNS]
+            self._settle(first_tag=part, rows=[1] * len(part))
+        self._answered()
+
+    def _settle(self, **tags: Any) -> None:
+        self._settlements += 1
+        settle = pb.Settle(outcome=pb.OUTCOME_ACCEPTED, number=self._settlements, **tags)
+        self._ask(settle=settle)
+
+    def _answered(self) -> None:
+        """Waits for the answer to the last settlement."""
+        while self._answer < self._settlements:
+            self._answer = max(self._answer, next(self._answers).header.settled.number)
+
+    def _ask(self, **kind: Any) -> None:
+        self._requests.put(pb.ConsumeRequest(**kind))
 
     def _live(self, ended: threading.Event) -> None:
         """Signs of life while another channel is measured."""
         while not ended.wait(limits.HEARTBEAT_SEND_MS / 1000):
             self._ask(heartbeat=pb.ChannelHeartbeat())
 
-    def _ask(self, **kind: Any) -> None:
-        self._requests.put(pb.ConsumeRequest(**kind))
 
-    def _receive(self, messages: int) -> None:
-        """Takes deliveries, with a transport ack for each frame."""
-        while messages > 0:
-            header = next(self._answers).header
-            if header.WhichOneof("kind") == "delivery":
-                runs = header.delivery.runs
-                messages -= sum(runs.rows)
-                self._last_tag = runs.first_tag[-1] + runs.rows[-1] - 1
-                self._ask(transport_ack=pb.TransportAck(delivery_tag=self._last_tag))
-        assert messages == 0
+def _broker() -> psutil.Process:
+    """The broker, a child of this process."""
+    children = psutil.Process().children(recursive=True)
+    (broker,) = (child for child in children if "ackq_broker" in " ".join(child.cmdline()))
+    return broker
 
-    def _settle(self, tags: range) -> None:
-        """Accepts tags one by one and waits for the last answer."""
-        for tag in tags:
-            self._settlements += 1
-            settle = pb.Settle(
-                delivery_tag=tag, outcome=pb.OUTCOME_ACCEPTED, number=self._settlements
-            )
-            self._ask(settle=settle)
-        while True:
-            header = next(self._answers).header
-            if header.settled.number == self._settlements:
-                return
+
+def _broker_cpu_s() -> float:
+    times = _broker().cpu_times()
+    seconds: float = times.user + times.system
+    return seconds
 
 
 def _broker_memory_bytes() -> int:
-    """Resident memory of the broker, a child of this process."""
-    children = psutil.Process().children(recursive=True)
-    (broker,) = (child for child in children if "ackq_broker" in " ".join(child.cmdline()))
-    resident: int = broker.memory_info().rss
-    return resident
+    """Memory of the broker, without the files that it has mapped."""
+    memory = _broker().memory_info()
+    private: int = memory.rss - memory.shared
+    return private

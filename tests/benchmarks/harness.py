@@ -11,7 +11,7 @@ import platform
 import statistics
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,22 @@ class Comparison:
         """Subject over anchor, per repetition."""
         pairs = zip(self.subjects, self.anchors, strict=True)
         return [subject.rate(clock) / anchor.rate(clock) for subject, anchor in pairs]
+
+    def only(self, *clocks: str) -> Comparison:
+        """The same by some of the clocks, whose first is judged."""
+
+        def part(runs: list[Measurement]) -> list[Measurement]:
+            return [
+                Measurement(run.rows, {clock: run.seconds[clock] for clock in clocks})
+                for run in runs
+            ]
+
+        return replace(
+            self,
+            title=f"{clocks[0]}, {self.title}",
+            anchors=part(self.anchors),
+            subjects=part(self.subjects),
+        )
 
     def lines(self) -> Iterator[str]:
         """The result as a table of median [min..max]."""

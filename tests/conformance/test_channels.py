@@ -507,8 +507,8 @@ def test_resumed_channel(ackq):
     channel.settle(1)
     other = ackq.connect()
     publisher = other.publisher()
-    connection.cut()
     resumed = other.channel(channel.channel_id)
+    connection.cut()
     assert resumed.opened.resumed
     assert ackq.ready(queue) == 0
     publisher.publish(queue, b"d")

@@ -1,6 +1,7 @@
 """What a queue's bounds allow: rows reject-publish refuses, messages drop-head gives up (Q3).
 
-Bounds count ready, unacked and staged messages. Bytes of a part of a block are pro rata: the core
+The bounds of reject-publish count ready, delayed, unacked and staged messages, those of drop-head
+the ready ones alone. Bytes of a part of a block are pro rata: the core
 knows a block's bytes, not a row's.
 """
 
@@ -8,10 +9,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from pyroaring import BitMap
+from pyroaring import BitMap, BitMap64
 
 from ackq.errors import QueueFullError
 from ackq_broker.core import bitmaps
+from ackq_broker.core.names import counted
 from ackq_broker.core.queues import Queue
 from ackq_broker.core.records import Drop
 
@@ -51,40 +53,56 @@ def overflowing(queue: Queue, rows: BitMap, size: BlockSize) -> BitMap:
     return BitMap() if fitting >= len(rows) else rows & bitmaps.row_range(rows[fitting], rows.max())
 
 
-def queue_full(queue: Queue) -> QueueFullError:
-    """Why a row was refused, with the figures."""
+def queue_full(queue: Queue, rows: BitMap, size: BlockSize) -> QueueFullError:
+    """Why some of the rows that came together were refused, with the figures before any came."""
+    coming = Load(len(rows), size.of(len(rows)))
     properties = queue.properties
     bounds = [
-        f"{queue.messages + queue.staged} of {properties.max_length} messages"
+        f"{queue.messages + queue.staged} of at most {properties.max_length} messages"
         if properties.max_length
         else "",
-        f"{queue.payload_bytes + queue.staged_bytes} of {properties.max_bytes} bytes"
+        f"{queue.payload_bytes + queue.staged_bytes} of at most {properties.max_bytes} bytes"
         if properties.max_bytes
         else "",
     ]
+    came = f"{counted(coming.messages, 'message')} with {counted(coming.payload_bytes, 'byte')}"
+    fitting = room(queue, coming)
     return QueueFullError(
-        f"The queue '{queue.name}' is full: it holds {' and '.join(b for b in bounds if b)}, "
-        "staged ones included, and its overflow is reject-publish. Consume from it, purge it, or "
-        "publish again later.",
+        f"The queue '{queue.name}' {f'has room for {fitting} only' if fitting else 'is full'}: it "
+        f"holds {' and '.join(b for b in bounds if b)}, staged ones included, and {came} came "
+        "together. Its overflow is reject-publish: consume from it, purge it, or publish again "
+        "later.",
         queue=queue.name,
+        fitting=fitting,
     )
 
 
-def head_drops(queue: Queue, coming: Load, going: Load = NO_LOAD) -> Drop | None:
-    """What a drop-head queue gives up when messages come, once others went; they may be among it.
+def head_drops(queue: Queue, coming: Load, ready: BitMap64 | None = None) -> Drop | None:
+    """What a drop-head queue gives up when messages come; they may be among it.
 
     Its bounds are on what is ready: only that can go (S7), and what a slow consumer holds must not
-    make every newcomer go at once. `going` is what leaves of the ready ones.
+    make every newcomer go at once.
+
+    Args:
+        queue: The queue.
+        coming: What comes.
+        ready: What is ready when it comes, if that is not what is ready now.
     """
     properties = queue.properties
     if properties.overflow != "drop-head":
         return None
+    ready_bytes = queue.ready_bytes
+    if ready is None:
+        ready = queue.ready
+    else:
+        gone, more = queue.ready - ready, ready - queue.ready
+        ready_bytes += queue.placements.size(more) - queue.placements.size(gone)
     dropped = 0
     if properties.max_length:
-        dropped = len(queue.ready) - going.messages + coming.messages - properties.max_length
+        dropped = len(ready) + coming.messages - properties.max_length
     if properties.max_bytes:
-        after = queue.ready_bytes - going.payload_bytes + coming.payload_bytes
-        dropped = max(dropped, _messages_of(queue, after - properties.max_bytes, coming))
+        excess = ready_bytes + coming.payload_bytes - properties.max_bytes
+        dropped = max(dropped, _messages_of(queue, ready, excess, coming))
     return Drop(queue.queue_id, dropped) if dropped > 0 else None
 
 
@@ -102,14 +120,13 @@ def room(queue: Queue, size: Load) -> int:
     return max(found, 0)
 
 
-def _messages_of(queue: Queue, excess: int, coming: Load) -> int:
+def _messages_of(queue: Queue, ready: BitMap64, excess: int, coming: Load) -> int:
     """How many messages from the head on, the new ones last, have at least `excess` bytes."""
     if excess <= 0:
         return 0
-    ready = len(queue.ready)
-    count, size = queue.placements.fit(queue.ready, ready, excess)
-    if count < ready:
+    count, size = queue.placements.fit(ready, len(ready), excess)
+    if count < len(ready):
         return count + (size < excess)
     # Not enough ready bytes: the rest comes from the new ones, pro rata and rounded up.
     added = coming.payload_bytes
-    return ready + (-(-(excess - size) * coming.messages // added) if added else 0)
+    return len(ready) + (-(-(excess - size) * coming.messages // added) if added else 0)

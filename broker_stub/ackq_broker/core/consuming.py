@@ -82,7 +82,9 @@ def settle(state: State, command: commands.Settle, now_us: int) -> Decision:
         for queue_id, positions in channel.positions(tags).items():
             queue = state.queues[queue_id]
             back = settling.dispose(plan, queue, positions, command.outcome, command.reason)
-            delays += settling.delays(queue, back, command.outcome, command.delay_ms, now_us)
+            late = settling.delays(queue, back, command.outcome, command.delay_ms, now_us)
+            plan.come_back(queue, back.difference(*(delay.positions for delay in late)))
+            delays += late
     for queue_id in channel.holds:
         state.queues[queue_id].use()
     record = records.Settled(

@@ -14,6 +14,7 @@ from pyroaring import BitMap64
 from ackq_broker.core import (
     commands,
     consuming,
+    histories,
     holding,
     housekeeping,
     publishers,
@@ -71,6 +72,7 @@ _DECIDE: Final[dict[type, Callable[[State, Any, int], Decision]]] = {
     commands.Redrive: redriving.redrive,
     commands.Tick: ticking.tick,
     commands.Start: housekeeping.start,
+    commands.AcceptHistory: histories.accept,
     commands.Housekeep: housekeeping.housekeep,
 }
 
@@ -102,6 +104,7 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], None]]] = {
     records.Redriven: redriving.apply_redriven,
     records.Ticked: ticking.apply_ticked,
     records.Started: housekeeping.apply_started,
+    records.HistoryAccepted: histories.apply_history_accepted,
     records.Expired: housekeeping.apply_expired,
 }
 
@@ -127,6 +130,15 @@ class Core:
     def history_id(self) -> str:
         """The identity of the journal's history (Q8), as the last `Start` gave it."""
         return self._state.history_id
+
+    @property
+    def history_cause(self) -> str:
+        """Why the journal's history began, as the `Start` gave it that brought it."""
+        return self._state.histories[-1].cause if self._state.histories else ""
+
+    def held_back(self) -> commands.HeldBack:
+        """What is refused because it began in an older history (Q8)."""
+        return histories.held_back(self._state)
 
     def decide(self, command: Command, now_us: int) -> Decision:
         """What a command leads to; changes nothing.

@@ -58,6 +58,7 @@ class Departures:
         self.discarded: list[Taken] = []
         self.declared: tuple[records.QueueDeclared, ...] = ()
         self._leaving: list[tuple[Queue, BitMap64]] = []
+        self._returning: list[tuple[Queue, BitMap64]] = []
 
     @property
     def moved(self) -> int:
@@ -96,8 +97,12 @@ class Departures:
         """Messages leave a queue: there is room for as many."""
         self._leaving.append((queue, positions))
 
+    def come_back(self, queue: Queue, positions: BitMap64) -> None:
+        """Messages of a queue become ready, before any come from elsewhere."""
+        self._returning.append((queue, positions))
+
     def drops(self) -> tuple[Drop, ...]:
-        """What drop-head queues give up for what comes, once everything left that does."""
+        """What drop-head queues give up for what comes, once all that does left or came back."""
         found = []
         for queue_id in dict.fromkeys(move.target_id for move in self.moves):
             target = self._state.queues.get(queue_id)
@@ -107,13 +112,14 @@ class Departures:
                     for move in self.moves
                     if move.target_id == queue_id
                 ]
-                going = [
-                    (queue, positions & queue.ready)
-                    for queue, positions in self._leaving
-                    if queue is target
-                ]
-                found.append(head_drops(target, _load(coming), _load(going)))
+                found.append(head_drops(target, _load(coming), self._ready_of(target)))
         return tuple(drop for drop in found if drop is not None)
+
+    def _ready_of(self, queue: Queue) -> BitMap64:
+        """What is ready in a queue once everything left and came back that does."""
+        leaving = (positions for source, positions in self._leaving if source is queue)
+        returning = (positions for source, positions in self._returning if source is queue)
+        return queue.ready.difference(*leaving).union(*returning)
 
     def _target_id(self, name: str) -> int:
         """The queue of this name, else the built-in one, which may have to be made."""

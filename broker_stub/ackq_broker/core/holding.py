@@ -8,6 +8,7 @@ from ackq.errors import (
     FencedError,
     SessionNotFoundError,
 )
+from ackq_broker.core import histories
 from ackq_broker.core.commands import HolderInfo
 from ackq_broker.core.names import holder_fields, holder_text, utc
 from ackq_broker.core.records import Holder
@@ -31,6 +32,7 @@ def find(state: State, name: str, incarnation: str) -> Session:
         SessionNotFoundError: The incarnation is unknown, or was replaced, released or forgotten
             (S9).
         CheckpointMismatchError: It belongs to a session of another name (S10).
+        HistoryChangedError: It was opened in an older history (Q8).
     """
     owner = state.incarnations.get(incarnation)
     if owner is None:
@@ -44,7 +46,14 @@ def find(state: State, name: str, incarnation: str) -> Session:
             named=name,
             incarnation=incarnation,
         )
-    return state.sessions[owner]
+    session = state.sessions[owner]
+    histories.check(
+        state,
+        session.history,
+        f"The incarnation {incarnation} of session '{owner}'",
+        "Or start the query with a new checkpoint.",
+    )
+    return session
 
 
 def check_free(session: Session, token: bytes, *, incumbent_live: bool) -> None:

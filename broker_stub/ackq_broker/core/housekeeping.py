@@ -7,7 +7,15 @@ from typing import Final
 from pyroaring import BitMap64
 
 from ackq import limits
-from ackq_broker.core import commands, consuming, publishers, records, sessions, staging
+from ackq_broker.core import (
+    commands,
+    consuming,
+    histories,
+    publishers,
+    records,
+    sessions,
+    staging,
+)
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.queues import Queue
 from ackq_broker.core.state import State
@@ -17,20 +25,33 @@ _SECOND_US: Final = 1_000_000
 
 
 def start(state: State, command: commands.Start, now_us: int) -> Decision:
-    """Q7: the first command of a process: what was transient is gone."""
-    vanished = sum(len(_gone(queue) - queue.kept) for queue in state.queues.values())
-    return Decision((records.Started(command.history_id, now_us),), commands.Started(vanished))
+    """Q7: the first command of a process: what was transient is gone, and what was lost."""
+    lost_blocks = command.lost_blocks & state.blocks.live()
+    vanished, lost = 0, []
+    for queue in state.queues.values():
+        missing = _lost(queue, lost_blocks)
+        vanished += len(_transient(queue) - queue.kept - missing)
+        if missing:
+            lost.append((queue.name, len(missing)))
+    stages = len(_torn(state, lost_blocks))
+    record = records.Started(command.history_id, now_us, command.cause, lost_blocks)
+    return Decision((record,), commands.Started(vanished, tuple(sorted(lost)), stages))
 
 
 def apply_started(state: State, sequence: int, record: records.Started) -> None:
-    """Drops transient messages, non-durable topology, unfinished uploads, streams and channels."""
-    state.history_id = record.history_id
+    """Drops what did not survive: messages, non-durable topology, uploads, streams, channels."""
+    histories.begin(state, record.history_id, record.cause, record.at_us)
     state.signals.started_us = record.at_us
     for channel_id in sorted(state.channels):
         consuming.end_channel(state, channel_id, sequence)
-    vanished = {queue.queue_id: _gone(queue) for queue in state.queues.values()}
-    for queue_id, positions in vanished.items():
-        queue = state.queues[queue_id]
+    vanished: dict[int, BitMap64] = {}
+    for queue in tuple(state.queues.values()):
+        lost = _lost(queue, record.lost_blocks)
+        queue.dropped += len(lost)
+        positions = _transient(queue) | lost
+        if record.lost_blocks:
+            positions |= queue.placements.of_blocks(record.lost_blocks) & queue.kept
+        vanished[queue.queue_id] = positions
         state.blocks.release(queue.vanish(positions))
         if not queue.properties.durable:
             detach_queue(state, queue)
@@ -41,13 +62,14 @@ def apply_started(state: State, sequence: int, record: records.Started) -> None:
     for publisher in state.publishers.values():
         publisher.transient.clear()
         publishers.end_stream(state, publisher, record.at_us)
-    unsealed = (stage.stage_id for stage in state.stages.values() if not stage.sealed)
+    unsealed = {stage.stage_id for stage in state.stages.values() if not stage.sealed}
+    unsealed |= _torn(state, record.lost_blocks)
     staging.drop_stages(state, tuple(sorted(unsealed)))
     state.topology_sequence = sequence
 
 
 def housekeep(state: State, command: commands.Housekeep, now_us: int) -> Decision:
-    """P10, K2, K3, S9: drops what is past its retention.
+    """P10, K2, K3, S9: drops what is past its retention, and writers that are done.
 
     An unproven session that holds a lease stays: under Trigger.Once a checkpoint may name it and
     come back next week.
@@ -85,9 +107,10 @@ def housekeep(state: State, command: commands.Housekeep, now_us: int) -> Decisio
             and now_us - session.kept.accepted_us > limits.REPLAY_RETENTION_S * _SECOND_US
         )
     )
-    if not (publishers or stages or unproven or replays):
+    writers = staging.done(state, now_us)
+    if not (publishers or stages or unproven or replays or writers):
         return Decision()
-    return Decision((records.Expired(publishers, stages, unproven, now_us, replays),))
+    return Decision((records.Expired(publishers, stages, unproven, now_us, replays, writers),))
 
 
 def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
@@ -100,14 +123,32 @@ def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
     for name in record.sessions:
         how = "forgotten, because no checkpoint came back with it in time,"
         sessions.end(state, state.sessions[name], sequence, how, record.at_us)
+    for name in record.writers:
+        del state.writers[name]
 
 
-def _gone(queue: Queue) -> BitMap64:
-    """The messages of a queue that a restart takes."""
+def _transient(queue: Queue) -> BitMap64:
+    """The messages of a queue that a restart takes (Q7)."""
     present = queue.present | queue.kept
     if not queue.properties.durable:
         return present
     return present & (queue.placements.transient() | queue.passing)
+
+
+def _lost(queue: Queue, blocks: BitMap64) -> BitMap64:
+    """The messages of a queue that lie in these blocks; what is only kept for a replay left out."""
+    if not blocks:
+        return BitMap64()
+    return queue.placements.of_blocks(blocks) & queue.present
+
+
+def _torn(state: State, blocks: BitMap64) -> set[bytes]:
+    """The sealed stages with rows in these blocks: without them a batch is not whole (K3)."""
+    return {
+        stage.stage_id
+        for stage in state.stages.values()
+        if stage.sealed and any(block.block_id in blocks for block in stage.blocks)
+    }
 
 
 def _make_holes(state: State, vanished: dict[int, BitMap64]) -> None:

@@ -86,9 +86,10 @@ class Origins:
         )
         begins = np.flatnonzero(changes)
         lengths = np.diff(begins, append=count)
-        rows = (begins + first, lengths, shifts[begins], delivery_counts[begins])
-        for key, length, shift, deliveries in zip(*(row.tolist() for row in rows), strict=True):
-            self._steps.append(key, length, (shift, dead_us, death_id, deliveries))
+        values = np.empty(len(begins), _VALUE)
+        values["shift"], values["deliveries"] = shifts[begins], delivery_counts[begins]
+        values["dead_us"], values["death"] = dead_us, death_id
+        self._steps.extend(begins + first, lengths, values)
 
     def forget(self, positions: BitMap64) -> None:
         """These positions are gone."""

@@ -8,7 +8,7 @@ exactly as long as one of its positions is.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -305,12 +305,12 @@ class Placements:
 
     def transient(self) -> BitMap64:
         """The positions of runs that do not survive a restart, those already gone included."""
-        found = BitMap64()
-        for page in self._pages:
-            rows = page.rows[~page.column("durable")]
-            for first, count in zip(rows["first"].tolist(), rows["count"].tolist(), strict=True):
-                found.add_range(first, first + count)
-        return found
+        return self._whole(lambda rows: ~rows["durable"])
+
+    def of_blocks(self, block_ids: BitMap64) -> BitMap64:
+        """The positions of runs in these blocks, those already gone included."""
+        sought = bitmaps.array(block_ids)
+        return self._whole(lambda rows: np.isin(rows["block"], sought))
 
     def block_ids(self) -> list[int]:
         """The block of every run."""
@@ -368,6 +368,15 @@ class Placements:
         self.live = int(everything["live"].sum())
         self.payload_bytes = int(everything["bytes"].sum())
         return self
+
+    def _whole(self, chosen: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> BitMap64:
+        """Every position of the runs that are chosen, page by page."""
+        found = BitMap64()
+        for page in self._pages:
+            rows = page.rows[chosen(page.rows)]
+            for first, count in zip(rows["first"].tolist(), rows["count"].tolist(), strict=True):
+                found.add_range(first, first + count)
+        return found
 
     def _page_index(self, position: int) -> int:
         return max(bisect_right(self._firsts, position) - 1, 0)

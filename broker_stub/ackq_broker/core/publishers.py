@@ -8,19 +8,26 @@ from __future__ import annotations
 from typing import Final
 
 from ackq.errors import LimitError, PublisherForgottenError, WrongModeError
-from ackq_broker.core import commands, records, staging
+from ackq_broker.core import commands, histories, records, staging
 from ackq_broker.core.commands import Decision
+from ackq_broker.core.names import utc
 from ackq_broker.core.state import Publisher, State
 
 MAX_PUBLISHERS: Final = 1_000_000
 
 
 def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) -> Decision:
-    """P1, P10: makes the publisher's state, or finds it again, in the mode that it has."""
+    """P1, P10, Q8: makes the publisher's state, or finds it again, in the mode that it has."""
     known = state.publishers.get(command.publisher_id)
     if known is None and command.resume:
-        raise _forgotten(command.publisher_id)
+        raise _forgotten(state, command.publisher_id)
     if known is not None:
+        histories.check(
+            state,
+            known.history,
+            f"The publisher {command.publisher_id.hex()}",
+            "Or open a new publisher; the outcome of what this one has unconfirmed is unknown.",
+        )
         check_mode(known, transactional=command.transactional)
         if not known.closed_us:
             # A newer stream: what the older one had not committed is gone with it.
@@ -42,7 +49,10 @@ def apply_publisher_opened(state: State, _sequence: int, record: records.Publish
     known = state.publishers.get(record.publisher_id)
     if known is None:
         state.publishers[record.publisher_id] = Publisher(
-            record.publisher_id, record.label, transactional=record.transactional
+            record.publisher_id,
+            record.label,
+            transactional=record.transactional,
+            history=state.history,
         )
     else:
         assert known.transactional == record.transactional
@@ -82,7 +92,7 @@ def find(state: State, publisher_id: bytes, *, transactional: bool = False) -> P
     """The publisher, which must be in this mode; PublisherForgottenError, WrongModeError."""
     publisher = state.publishers.get(publisher_id)
     if publisher is None:
-        raise _forgotten(publisher_id)
+        raise _forgotten(state, publisher_id)
     check_mode(publisher, transactional=transactional)
     return publisher
 
@@ -100,10 +110,13 @@ def check_mode(publisher: Publisher, *, transactional: bool) -> None:
         )
 
 
-def _forgotten(publisher_id: bytes) -> PublisherForgottenError:
+def _forgotten(state: State, publisher_id: bytes) -> PublisherForgottenError:
+    lost = ""
+    if state.history:
+        lost = f", or what was known of it went when the history changed, {utc(state.began_us)}"
     return PublisherForgottenError(
         f"The broker does not know the publisher {publisher_id.hex()}: its last stream ended more "
-        "than 7 days ago, or it belongs to another broker. The outcome of its unconfirmed "
+        f"than 7 days ago, or it belongs to another broker{lost}. The outcome of its unconfirmed "
         "publishes is unknown; open a new publisher.",
         publisher=publisher_id.hex(),
     )

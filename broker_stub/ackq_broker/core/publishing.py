@@ -141,7 +141,7 @@ def _refuse(
         queue = state.queues[queue_id]
         more = overflowing(queue, selected, size) - refused
         if more:
-            nacks.append(Nack(_numbers_of(numbers, more), queue_full(queue)))
+            nacks.append(Nack(_numbers_of(numbers, more), queue_full(queue, selected, size)))
             refused |= more
     return refused, tuple(nacks)
 

@@ -257,7 +257,7 @@ class StagesDropped(Record, frozen=True, tag="stages_dropped"):
 class BatchCommitted(Record, frozen=True, tag="batch_committed"):
     """The named stages became visible in this order; `dropped` ones are gone.
 
-    The drops come after all parts.
+    The drops come after all parts. A `single` writer commits no more.
     """
 
     writer: str
@@ -269,6 +269,7 @@ class BatchCommitted(Record, frozen=True, tag="batch_committed"):
     stage_ids: tuple[bytes, ...]
     dropped: tuple[bytes, ...] = ()
     drops: tuple[Drop, ...] = ()
+    single: bool = False
 
 
 # --- sessions ---
@@ -374,9 +375,20 @@ class Ticked(Record, frozen=True, tag="ticked"):
 
 
 class Started(Record, frozen=True, tag="started"):
-    """A process begins: what is transient is gone (Q7)."""
+    """A process begins: what is transient, or lies in the lost blocks, is gone (Q7).
+
+    The history may be another one than before (Q8).
+    """
 
     history_id: str
+    at_us: int
+    cause: str = ""
+    lost_blocks: BitMap64 = msgspec.field(default_factory=BitMap64)
+
+
+class HistoryAccepted(Record, frozen=True, tag="history_accepted"):
+    """What began in older histories is no longer refused (Q8)."""
+
     at_us: int
 
 
@@ -388,6 +400,7 @@ class Expired(Record, frozen=True, tag="expired"):
     sessions: tuple[str, ...]
     at_us: int
     replays: tuple[str, ...] = ()
+    writers: tuple[str, ...] = ()
 
 
 _AnyRecord = (
@@ -418,6 +431,7 @@ _AnyRecord = (
     | Redriven
     | Ticked
     | Started
+    | HistoryAccepted
     | Expired
 )
 

@@ -1,6 +1,11 @@
-"""Dead letters go back to where they came from (Q6)."""
+"""Dead letters go back to where they came from (Q6).
+
+Invariant: one record holds no more of them than `MOST_REDRIVEN`, whatever was asked for.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 from pyroaring import BitMap64
 
@@ -13,28 +18,33 @@ from ackq_broker.core.origins import Death
 from ackq_broker.core.queues import Queue
 from ackq_broker.core.state import State
 
+# What one record moves: at worst a block each, of some 40 us, beside which others must get their
+# turn.
+MOST_REDRIVEN: Final = 10_000
+
 
 def redrive(state: State, command: commands.Redrive, now_us: int) -> Decision:
     """Q6: in one record, the lowest positions first, as far as the original queues have room."""
     queue = queue_named(state, command.queue)
-    ready = bitmaps.between(
-        queue.available(now_us), command.first, command.last or queue.next_position
-    )
+    last = command.last or queue.next_position - 1
+    ready = bitmaps.between(queue.available(now_us), command.first, last)
     homes: dict[int, BitMap64] = {}
     for death, positions in queue.origins.groups(ready):
         home = _home(state, death)
         if home is not None and home is not queue:
             homes.setdefault(home.queue_id, BitMap64()).update(positions)
-    wanted = BitMap64.union(BitMap64(), *homes.values())
-    wanted = bitmaps.lowest(wanted, command.max_messages or len(wanted))
+    fitting = {to: _fitting(state, queue, to, those) for to, those in homes.items()}
+    movable = BitMap64.union(BitMap64(), *fitting.values())
+    wanted = min(command.max_messages or len(movable), len(movable))
+    chosen = bitmaps.lowest(movable, min(wanted, MOST_REDRIVEN))
     plan = Departures(state)
-    for queue_id, positions in homes.items():
-        chosen = positions & wanted
-        size = Load(len(chosen), queue.placements.size(chosen))
-        fitting = bitmaps.lowest(chosen, room(state.queues[queue_id], size))
-        if fitting:
-            plan.move(queue, fitting, queue_id, Cause.REDRIVEN)
-    reply = commands.Redriven(plan.moved, len(ready) - plan.moved)
+    for to, positions in fitting.items():
+        # Once more: these may be larger than all of them together are on average.
+        moving = _fitting(state, queue, to, positions & chosen)
+        if moving:
+            plan.move(queue, moving, to, Cause.REDRIVEN)
+    more = bool(plan.moves) and wanted > MOST_REDRIVEN
+    reply = commands.Redriven(plan.moved, len(ready) - plan.moved, more, last)
     if not plan.moves:
         return Decision(reply=reply)
     return Decision((records.Redriven(tuple(plan.moves), now_us, plan.drops()),), reply)
@@ -44,6 +54,12 @@ def apply_redriven(state: State, sequence: int, record: records.Redriven) -> Non
     """Moves the messages, which are dead letters no more."""
     dead_letters.apply_moves(state, sequence, record.moves, record.at_us)
     placing.drop_heads(state, record.drops)
+
+
+def _fitting(state: State, queue: Queue, to: int, positions: BitMap64) -> BitMap64:
+    """The lowest of these positions of the queue, as many as another has room for."""
+    size = Load(len(positions), queue.placements.size(positions))
+    return bitmaps.lowest(positions, room(state.queues[to], size))
 
 
 def _home(state: State, death: Death | None) -> Queue | None:

@@ -167,7 +167,14 @@ def apply_session_opened(state: State, sequence: int, record: records.SessionOpe
         end(state, old, sequence, f"replaced by incarnation {record.incarnation}", record.at_us)
     assert record.session not in state.sessions
     assert record.incarnation not in state.incarnations
-    session = Session(record.session, record.incarnation, (), record.holder, record.at_us)
+    session = Session(
+        record.session,
+        record.incarnation,
+        (),
+        record.holder,
+        record.at_us,
+        history=state.history,
+    )
     state.sessions[session.name] = session
     state.incarnations[session.incarnation] = session.name
     _set_queues(state, session, record.queue_ids)

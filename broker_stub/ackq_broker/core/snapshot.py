@@ -27,7 +27,16 @@ from ackq_broker.core.queues import Queue
 from ackq_broker.core.requeued import Requeued
 from ackq_broker.core.routing import Exchange
 from ackq_broker.core.signals import Signals
-from ackq_broker.core.state import Ended, Publisher, Session, Stage, StagedRows, State, Writer
+from ackq_broker.core.state import (
+    Ended,
+    History,
+    Publisher,
+    Session,
+    Stage,
+    StagedRows,
+    State,
+    Writer,
+)
 from ackq_broker.core.steps import Dumped
 
 MAGIC: Final = b"ackqST"
@@ -103,6 +112,8 @@ class _Image(msgspec.Struct, frozen=True):
     sessions: list[Session]
     ended: list[tuple[str, Ended]]
     channels: tuple[_ChannelImage, ...] = ()
+    histories: tuple[History, ...] = ()
+    admitted_history: int = 0
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=canonical_hook)
@@ -127,6 +138,8 @@ def dump(state: State) -> bytes:
         sessions=[session for _, session in sorted(state.sessions.items())],
         ended=list(state.ended.items()),
         channels=tuple(_channel_image(*entry) for entry in sorted(state.channels.items())),
+        histories=state.histories,
+        admitted_history=state.admitted_history,
     )
     return MAGIC + VERSION.to_bytes(2, "little") + _ENCODER.encode(image)
 
@@ -149,7 +162,8 @@ def load(data: bytes) -> State:
     image = _DECODER.decode(data[body:])
     state = State(
         sequence=image.sequence,
-        history_id=image.history_id,
+        histories=image.histories or _first_history(image),
+        admitted_history=image.admitted_history,
         topology_sequence=image.topology_sequence,
         next_queue_id=image.next_queue_id,
         next_block_id=image.next_block_id,
@@ -165,6 +179,11 @@ def load(data: bytes) -> State:
         _add_queue(state, _queue(queue_image, state.signals))
     _index(state)
     return state
+
+
+def _first_history(image: _Image) -> tuple[History, ...]:
+    """What a snapshot says that knows of one history only."""
+    return (History(image.history_id, 0),) if image.history_id else ()
 
 
 def _queue_image(queue: Queue) -> _QueueImage:

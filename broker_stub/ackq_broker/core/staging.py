@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ackq import limits
 from ackq.errors import (
     BatchOrderError,
     FencedError,
@@ -16,7 +17,7 @@ from ackq.errors import (
     StageMismatchError,
     UnroutableError,
 )
-from ackq_broker.core import bitmaps, commands, placing, records
+from ackq_broker.core import bitmaps, commands, histories, placing, records
 from ackq_broker.core.admission import BlockSize, overflowing, queue_full
 from ackq_broker.core.commands import CommittedBatch, Decision, StagedBlock
 from ackq_broker.core.names import counted
@@ -39,7 +40,7 @@ def open_stage(state: State, command: commands.OpenStage, now_us: int) -> Decisi
             "write() call.",
             stage=command.stage_id.hex(),
         )
-    writer = state.writers.get(command.writer)
+    writer = _writer(state, command.writer)
     if writer is not None and command.batch_id < writer.batch_id:
         raise _passed(writer, command.batch_id)
     if len(state.stages) >= MAX_STAGES:
@@ -67,7 +68,8 @@ def open_stage(state: State, command: commands.OpenStage, now_us: int) -> Decisi
 def apply_stage_opened(state: State, _sequence: int, record: records.StageOpened) -> None:
     """Adds the stage."""
     drop_stages(state, record.superseded)
-    _remember_run(state, record.writer, record.run_id)
+    writer = _remember_run(state, record.writer, record.run_id)
+    writer.touched_us = record.at_us
     state.stages[record.stage_id] = Stage(
         stage_id=record.stage_id,
         writer=record.writer,
@@ -98,7 +100,7 @@ def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Deci
     size = BlockSize(command.rows, command.payload_bytes)
     for queue_id, rows in routed.rows.items():
         if overflowing(state.queues[queue_id], rows, size):
-            raise queue_full(state.queues[queue_id])
+            raise queue_full(state.queues[queue_id], rows, size)
     parts = tuple(placing.make_parts(routed.rows, size, command.expiries).values())
     block_id = state.next_block_id if parts else 0
     record = records.BlockStaged(
@@ -167,7 +169,7 @@ def apply_stages_dropped(state: State, _sequence: int, record: records.StagesDro
 
 def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> Decision:
     """K3, K12: makes the named stages visible, once per (writer, batch)."""
-    writer = state.writers.get(command.writer)
+    writer = _writer(state, command.writer)
     last = writer.batch_id if writer is not None else -1
     if writer is not None and command.batch_id < last:
         raise _passed(writer, command.batch_id)
@@ -201,6 +203,7 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
         stage_ids=tuple(stage.stage_id for stage in named),
         dropped=tuple(stage_id for stage_id in stale if stage_id not in winners),
         drops=placing.drops(state, parts),
+        single=command.single,
     )
     return Decision((record,), CommittedBatch(rows, False))
 
@@ -213,6 +216,8 @@ def apply_batch_committed(state: State, sequence: int, record: records.BatchComm
     writer.run_id = record.run_id
     writer.execution_id = record.execution_id
     writer.rows = record.rows
+    writer.single = record.single
+    writer.touched_us = record.at_us
     visible = placing.Visible(record.at_us, sequence, durable=True)
     for stage_id in record.stage_ids:
         stage = state.stages[stage_id]
@@ -255,8 +260,37 @@ def reserve(state: State, parts: tuple[records.Part, ...], sign: int) -> None:
             assert queue.staged >= 0
 
 
+def done(state: State, now_us: int) -> tuple[str, ...]:
+    """K3: the writers of whom nothing will be asked any more, by name.
+
+    Those that commit once, and those that never did, after as long as stages are kept.
+    """
+    return tuple(
+        sorted(
+            writer.writer
+            for writer in state.writers.values()
+            if (writer.single or writer.batch_id < 0)
+            and writer.writer not in state.stages_of
+            and now_us - writer.touched_us > limits.STAGE_RETENTION_S * 1_000_000
+        )
+    )
+
+
+def _writer(state: State, name: str) -> Writer | None:
+    """The writer, if it is known; raises HistoryChangedError (Q8)."""
+    writer = state.writers.get(name)
+    if writer is not None:
+        histories.check(
+            state,
+            writer.history,
+            f"The writer '{name}'",
+            "Or write with a new checkpoint, or under another txnAppId.",
+        )
+    return writer
+
+
 def _remember_run(state: State, name: str, run_id: str) -> Writer:
-    writer = state.writers.setdefault(name, Writer(name))
+    writer = state.writers.setdefault(name, Writer(name, history=state.history))
     if run_id not in writer.runs:
         writer.runs = (*writer.runs, run_id)[-_REMEMBERED_RUNS:]
     return writer

@@ -22,6 +22,14 @@ from ackq_broker.core.routing import Exchange
 from ackq_broker.core.signals import Signals
 
 
+class History(msgspec.Struct, frozen=True):
+    """A span of the journal's life (Q8): its id, when it was first served, and why it began."""
+
+    history_id: str
+    began_us: int
+    cause: str = ""
+
+
 class StagedRows(msgspec.Struct, frozen=True):
     """A block of a stage or transaction: where its rows will go; whether it survives a restart."""
 
@@ -48,6 +56,7 @@ class Publisher(msgspec.Struct):
         transactional: Its mode (P1); then the numbers above play no part, and else those below.
         transaction: The open one, if any.
         committed_id: The transaction committed last, of `committed_messages` (P13); empty for none.
+        history: The number of the history in which it was opened first (Q8).
     """
 
     publisher_id: bytes
@@ -60,6 +69,7 @@ class Publisher(msgspec.Struct):
     transaction: Transaction | None = None
     committed_id: bytes = b""
     committed_messages: int = 0
+    history: int = 0
 
 
 class Stage(msgspec.Struct):
@@ -79,7 +89,13 @@ class Stage(msgspec.Struct):
 
 
 class Writer(msgspec.Struct):
-    """What a writer committed last, -1 for none, and the runs seen of it, latest last (K3, K12)."""
+    """What a writer committed last, -1 for none, and the runs seen of it, latest last (K3, K12).
+
+    Attributes:
+        history: The number of the history in which it was first heard of (Q8).
+        single: It commits once, and nobody can repeat that: a write without a `txnAppId`.
+        touched_us: When it last opened a stage or committed.
+    """
 
     writer: str
     batch_id: int = -1
@@ -87,6 +103,9 @@ class Writer(msgspec.Struct):
     execution_id: str = ""
     rows: int = 0
     runs: tuple[str, ...] = ()
+    history: int = 0
+    single: bool = False
+    touched_us: int = 0
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -151,6 +170,7 @@ class Session(msgspec.Struct):
             be lost with the machine that wrote it, and then that batch is run again (K2).
         turn: How many leases were made: which queue comes first changes with it.
         proven: A start that names the incarnation has come back (S9).
+        history: The number of the history in which it was opened (Q8).
     """
 
     name: str
@@ -165,6 +185,7 @@ class Session(msgspec.Struct):
     lease: Lease | None = None
     turn: int = 0
     kept: Lease | None = None
+    history: int = 0
 
     def held(self) -> dict[int, BitMap64]:
         """The messages of the outstanding lease by queue id, holes left out."""
@@ -183,6 +204,8 @@ class Ended(msgspec.Struct, frozen=True):
 class State:
     """Everything.
 
+    `histories` are those of the journal, the present one last, numbered from 0; what began before
+    number `admitted_history` is refused (Q8).
     `queue_ids`, `dead_letters_to` (ids of queues by the name of their dead-letter queue),
     `incarnations` (to session names) and `stages_of` (by writer) are indexes.
     Volatile, and no part of a snapshot: `fetches`, `signals`, the dead blocks not yet drained, and
@@ -190,7 +213,8 @@ class State:
     """
 
     sequence: int = 0
-    history_id: str = ""
+    histories: tuple[History, ...] = ()
+    admitted_history: int = 0
     topology_sequence: int = 0
     next_queue_id: int = 1
     next_block_id: int = 1
@@ -210,3 +234,18 @@ class State:
     blocks: BlockReferences = field(default_factory=BlockReferences)
     fetches: dict[str, FetchLabel] = field(default_factory=dict)
     signals: Signals = field(default_factory=Signals)
+
+    @property
+    def history_id(self) -> str:
+        """The identity of the present history; empty before the first start."""
+        return self.histories[-1].history_id if self.histories else ""
+
+    @property
+    def began_us(self) -> int:
+        """When the present history was first served."""
+        return self.histories[-1].began_us
+
+    @property
+    def history(self) -> int:
+        """The number of the present history."""
+        return max(len(self.histories) - 1, 0)

@@ -44,13 +44,23 @@ class _Page:
         return self._values[: self.used]
 
     def append(self, key: int, value: tuple[Any, ...]) -> None:
-        if self.used == len(self._keys):
-            more = min(self.used, PAGE_ROWS - self.used)
-            self._keys = np.concatenate((self._keys, np.zeros(more, np.int64)))
-            self._values = np.concatenate((self._values, np.zeros(more, self._values.dtype)))
+        self._make_room(1)
         self._keys[self.used] = key
         self._values[self.used] = value
         self.used += 1
+
+    def extend(self, keys: Int64s, values: NDArray[Any]) -> None:
+        end = self.used + len(keys)
+        self._make_room(len(keys))
+        self._keys[self.used : end] = keys
+        self._values[self.used : end] = values
+        self.used = end
+
+    def _make_room(self, rows: int) -> None:
+        if self.used + rows > len(self._keys):
+            more = min(max(self.used, rows), PAGE_ROWS - self.used)
+            self._keys = np.concatenate((self.keys, np.zeros(more, np.int64)))
+            self._values = np.concatenate((self.values, np.zeros(more, self._values.dtype)))
 
     def at(self, keys: Int64s) -> NDArray[Any]:
         found: NDArray[Any] = self.values[np.searchsorted(self.keys, keys, "right") - 1]
@@ -83,16 +93,22 @@ class Steps:
         """Gives the keys first to first + count - 1, above all before, this value."""
         page = self._pages[-1] if self._pages else None
         if page is None or page.values[-1].item() != value:
-            if page is None or page.used == PAGE_ROWS:
-                page = _Page(
-                    np.zeros(_FIRST_PAGE_ROWS, np.int64),
-                    np.zeros(_FIRST_PAGE_ROWS, self._value),
-                    0,
-                )
-                self._pages.append(page)
-                self._firsts.append(first)
+            page = self._page_for(first)
             page.append(first, value)
         page.live += count
+
+    def extend(self, firsts: Int64s, counts: Int64s, values: NDArray[Any]) -> None:
+        """As `append` for each of many stretches, at a fraction of the cost."""
+        at = 0
+        if self._pages and self._pages[-1].values[-1] == values[0]:
+            self._pages[-1].live += int(counts[0])
+            at = 1
+        while at < len(firsts):
+            page = self._page_for(int(firsts[at]))
+            end = at + PAGE_ROWS - page.used
+            page.extend(firsts[at:end], values[at:end])
+            page.live += int(counts[at:end].sum())
+            at = end
 
     def at(self, keys: Int64s) -> NDArray[Any]:
         """The values of present keys, which ascend."""
@@ -165,6 +181,14 @@ class Steps:
         for index, page in enumerate(self._pages):
             page.live = present.range_cardinality(self._firsts[index], self._after(index))
         return self
+
+    def _page_for(self, first: int) -> _Page:
+        """A page with room for the next row, which is that of this key."""
+        if not self._pages or self._pages[-1].used == PAGE_ROWS:
+            keys = np.zeros(_FIRST_PAGE_ROWS, np.int64)
+            self._pages.append(_Page(keys, np.zeros(_FIRST_PAGE_ROWS, self._value), 0))
+            self._firsts.append(first)
+        return self._pages[-1]
 
     def _page_index(self, key: int) -> int:
         return max(bisect_right(self._firsts, key) - 1, 0)

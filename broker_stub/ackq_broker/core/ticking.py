@@ -42,7 +42,9 @@ def tick(state: State, _command: commands.Tick, now_us: int) -> Decision:
                 expired = bitmaps.lowest(overdue, left)
                 left -= len(expired)
                 plan.bury(queue, expired, Cause.EXPIRED)
-            queues.append(Due(queue_id, expired, queue.matured(now_us) - overdue))
+            matured = queue.matured(now_us) - overdue
+            plan.come_back(queue, matured)
+            queues.append(Due(queue_id, expired, matured))
     record = records.Ticked(
         at_us=now_us,
         queues=tuple(queues),

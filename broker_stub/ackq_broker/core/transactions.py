@@ -30,7 +30,7 @@ def stage_block(state: State, command: commands.TransactionBlock, _now_us: int) 
     size = BlockSize(command.rows, command.payload_bytes)
     for queue_id, rows in routed.rows.items():
         if overflowing(state.queues[queue_id], rows, size):
-            raise queue_full(state.queues[queue_id])
+            raise queue_full(state.queues[queue_id], rows, size)
     made = placing.make_parts(routed.rows, size, command.expiries, command.transient)
     parts = tuple(made.values())
     passing = routed.transient | (command.transient or BitMap())

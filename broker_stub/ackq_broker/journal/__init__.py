@@ -2,7 +2,7 @@
 
 `format` has the bytes, `scan` and `walk` read them, `log` writes them; `committer` decides what
 goes into a group, `recovery` opens, `snapshot` and `housekeeping` bound the log, `store` and
-`transient` give blocks back, `verify`, `repair` and `dump` are for operators.
+`transient` give blocks back, `verify`, `repair`, `restored` and `dump` are for operators.
 """
 
 from ackq_broker.journal.dump import dump
@@ -11,6 +11,7 @@ from ackq_broker.journal.format import Bulk, Entry, Position
 from ackq_broker.journal.journal import Journal
 from ackq_broker.journal.recovery import Recovery
 from ackq_broker.journal.repair import Repaired, repair
+from ackq_broker.journal.restored import declare_restored
 from ackq_broker.journal.scan import Flaw
 from ackq_broker.journal.verify import Report, verify
 
@@ -25,6 +26,7 @@ __all__ = [
     "Recovery",
     "Repaired",
     "Report",
+    "declare_restored",
     "dump",
     "kill_at",
     "repair",

@@ -1,12 +1,20 @@
 """The data directory: file names, lock and FORMAT; one process, one history at a time.
 
     LOCK                             held with flock(2) by the owner; its text is the owner's pid
-    FORMAT                           JSON: format version, history id, and its own inode number
+    FORMAT                           JSON: see below
     journal-00000000000000000001.seg a segment of the log, by segment number
     snapshot-00000000000000000042.snap  the state after record 42
     transient-00000000000000000001.seg  transient blocks of the running process
     *.new                            a file that is not finished and does not count
     damaged-N/                       what repair moved aside
+
+FORMAT holds the format version; the history id and why that history began (Q8); the blocks that
+repair gave up and the broker has not dropped yet; and the identity of the very file it stands in.
+Every start writes FORMAT anew. So a data directory that was copied, or restored over the old one by
+whatever copies files, shows: the FORMAT that came back is another file than it says. A rename of
+the directory or a new mount point does not show, as it should be. What is copied below the file
+system cannot show (the snapshot of a volume or of a virtual machine), nor can a copy made while the
+broker ran and restored before its next start: after these, `ackq-broker new-history` says so.
 
 Invariant: while a `DataDirectory` is open nobody else writes there. A file of the log gets its
 final name only when it is complete and on the disk.
@@ -26,6 +34,12 @@ from typing import Final
 from ackq.errors import DamagedError, InUseError, NotFoundError, UnsupportedError
 from ackq_broker.journal.disk import Disk
 from ackq_broker.journal.format import FORMAT_VERSION
+from ackq_broker.journal.identity import Identity, identity
+
+# Why a history began; "" for the first of a journal.
+COPIED: Final = "copied"
+DECLARED: Final = "declared"
+REPAIRED: Final = "repaired"
 
 _NAME: Final = re.compile(r"(journal|snapshot|transient)-(\d{20})\.(seg|snap)")
 
@@ -57,6 +71,8 @@ class DataDirectory:
         path: The directory.
         formatted: Whether there is a FORMAT: a journal was made here.
         history_id: 16 bytes; None without a FORMAT, and in a copy of another data directory (Q8).
+        history_cause: Why it began.
+        lost_blocks: Blocks that repair found lost, whose messages are still to be dropped.
 
     Args:
         create: Make the directory, and take one without a journal; else leave such a one alone.
@@ -78,7 +94,11 @@ class DataDirectory:
         self._lock = _lock(path)
         try:
             self.formatted = (path / "FORMAT").exists()
-            self.history_id = self._read_format() if self.formatted else None
+            self.history_id: bytes | None = None
+            self.history_cause = ""
+            self.lost_blocks: tuple[int, ...] = ()
+            if self.formatted:
+                self._read_format()
         except BaseException:
             self.close()
             raise
@@ -89,20 +109,29 @@ class DataDirectory:
             os.close(self._lock)
             self._lock = -1
 
-    def write_format(self, history_id: bytes) -> None:
-        """Makes FORMAT with a history id of 16 bytes, on the disk when this returns (Q8)."""
+    def new_history(self, cause: str) -> bytes:
+        """Another history, of a new id, from the next `write_format` on (Q8)."""
+        self.history_id, self.history_cause = uuid.uuid4().bytes, cause
+        return self.history_id
+
+    def write_format(self) -> None:
+        """Writes FORMAT as things stand; it is on the disk when this returns."""
         path = self.path / "FORMAT"
         fd = self._disk.create(unfinished(path))
         try:
-            inode = os.fstat(fd).st_ino
-            meta = {"format": FORMAT_VERSION, "history_id": history_id.hex(), "inode": inode}
+            meta = {
+                "format": FORMAT_VERSION,
+                "history_id": self.require_history().hex(),
+                "cause": self.history_cause,
+                "lost_blocks": self.lost_blocks,
+                **identity(fd)._asdict(),
+            }
             self._disk.write(fd, [json.dumps(meta).encode() + b"\n"], 0)
             self._disk.sync_file(fd)
         finally:
             os.close(fd)
         self._disk.rename(unfinished(path), path)
         self._disk.sync_directory(self.path)
-        self.history_id = history_id
 
     def require_history(self) -> bytes:
         """The history id of a directory that has one."""
@@ -125,11 +154,10 @@ class DataDirectory:
         for number in numbers(self.path, "transient"):
             self._disk.unlink(self.path / transient_name(number))
 
-    def _read_format(self) -> bytes | None:
-        """The history id; None where FORMAT shows that the directory is a copy (Q8).
+    def _read_format(self) -> None:
+        """Takes in what FORMAT says, but no history id where it shows that this is a copy (Q8).
 
-        A file keeps its inode for life and a copy of it has another. The copy of a data directory
-        is another history, because the original may have gone on.
+        The copy of a data directory is another history, because the original may have gone on.
         """
         path = self.path / "FORMAT"
         try:
@@ -142,13 +170,18 @@ class DataDirectory:
                     directory=self.path,
                     format=version,
                 )
-            history_id, inode = uuid.UUID(meta["history_id"]).bytes, int(meta["inode"])
+            history_id = uuid.UUID(meta["history_id"]).bytes
+            written_to = Identity(int(meta["inode"]), int(meta.get("born_ns", 0)))
+            self.history_cause = str(meta.get("cause", ""))
+            self.lost_blocks = tuple(map(int, meta.get("lost_blocks", ())))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedError(
                 f"{path} cannot be read ({error!r}): restore it from a copy of the data directory",
                 file=path,
             ) from error
-        return history_id if path.stat().st_ino == inode else None
+        with path.open("rb") as file:
+            if identity(file.fileno()).is_of(written_to):
+                self.history_id = history_id
 
 
 def require_journal(path: Path) -> None:

@@ -133,6 +133,11 @@ class Journal:
         )
         return journal, opened.recovery
 
+    def forget_lost(self) -> None:
+        """The messages of `Recovery.lost_blocks` were dropped, and a snapshot knows it; blocks."""
+        self._data.lost_blocks = ()
+        self._data.write_format()
+
     def start(self) -> None:
         """Begins to write, once every record of the recovery was applied."""
         assert next(self._recovery.records, None) is None, "start before all records were applied"

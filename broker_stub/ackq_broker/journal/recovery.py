@@ -7,7 +7,6 @@ been answered for is given up: a bad one is damage, and the journal does not ope
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,7 +14,13 @@ from typing import Final, NamedTuple
 from ackq.errors import DamagedError
 from ackq_broker.journal import snapshot as snapshots
 from ackq_broker.journal.blocks import Location
-from ackq_broker.journal.datadir import DataDirectory, segment_name, snapshot_name, unfinished
+from ackq_broker.journal.datadir import (
+    COPIED,
+    DataDirectory,
+    segment_name,
+    snapshot_name,
+    unfinished,
+)
 from ackq_broker.journal.disk import Disk
 from ackq_broker.journal.failpoints import Failpoint
 from ackq_broker.journal.format import CORE, FormatError, Position, SegmentHeader
@@ -41,6 +46,8 @@ class Recovery(NamedTuple):
         created: The journal is new.
         cut_bytes: Length of the torn tail that was cut.
         history_id: 32 hex digits; another one after a repair, and in a copy (Q8).
+        history_cause: Why that history began; "" for the first.
+        lost_blocks: Blocks that repair found lost, until `Journal.forget_lost`; some may be dead.
     """
 
     snapshot: bytes | None
@@ -49,6 +56,8 @@ class Recovery(NamedTuple):
     created: bool
     cut_bytes: int
     history_id: str
+    history_cause: str
+    lost_blocks: tuple[int, ...]
 
 
 class Opened(NamedTuple):
@@ -75,8 +84,6 @@ def recover(data: DataDirectory, disk: Disk, *, segment_bytes: int, failpoint: F
     created = not data.formatted
     if created:
         _create(data, disk, segment_bytes)
-    elif data.history_id is None:
-        data.write_format(uuid.uuid4().bytes)
     snapshot = newest_snapshot(data)
     begin = ORIGIN
     if snapshot is not None:
@@ -87,6 +94,12 @@ def recover(data: DataDirectory, disk: Disk, *, segment_bytes: int, failpoint: F
     for number in missing_segments(snapshot, numbers):
         raise refusal(data.path, Flaw(data.path / segment_name(number), 0, "the file is missing"))
     last = _recover_last(data.path, disk, begin, numbers[-1], segment_bytes)
+    if not created:
+        try:
+            _renew_format(data)
+        except BaseException:
+            os.close(last.fd)
+            raise
     store = BlockStore(
         lambda number: data.path / segment_name(number), snapshot.table if snapshot else None
     )
@@ -98,6 +111,8 @@ def recover(data: DataDirectory, disk: Disk, *, segment_bytes: int, failpoint: F
         created=created,
         cut_bytes=last.cut_bytes,
         history_id=data.require_history().hex(),
+        history_cause=data.history_cause,
+        lost_blocks=data.lost_blocks,
     )
     log = Log(
         data.path,
@@ -149,10 +164,17 @@ def _create(data: DataDirectory, disk: Disk, segment_bytes: int) -> None:
     numbers = data.segments()
     if data.snapshots() or numbers not in ([], [1]) or (numbers and _has_records(data.path)):
         raise refusal(data.path, Flaw(data.path / "FORMAT", 0, "the file is missing"))
-    history_id = uuid.uuid4().bytes
+    history_id = data.new_history("")
     _, fd = create_segment(data.path, disk, ORIGIN, history_id, segment_bytes)
     os.close(fd)
-    data.write_format(history_id)
+    data.write_format()
+
+
+def _renew_format(data: DataDirectory) -> None:
+    """Makes this start's FORMAT, so that an older one that is restored shows (Q8)."""
+    if data.history_id is None:
+        data.new_history(COPIED)
+    data.write_format()
 
 
 def _has_records(directory: Path) -> bool:

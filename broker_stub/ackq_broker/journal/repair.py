@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import uuid
 from collections import defaultdict
 from itertools import count
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import NamedTuple
 
 from ackq import limits
 from ackq.errors import DamagedError, UnsupportedError
-from ackq_broker.journal.datadir import DataDirectory, segment_name, unfinished
+from ackq_broker.journal.datadir import REPAIRED, DataDirectory, segment_name, unfinished
 from ackq_broker.journal.disk import Disk
 from ackq_broker.journal.format import (
     LOST,
@@ -42,9 +41,8 @@ class Repaired(NamedTuple):
         history_id: The new history, 32 hex digits; "" when nothing was changed.
         end: The end of the log now: records after `end.sequence` were given up.
         cut: Why the log was cut there; None if it was not.
-        lost_blocks: Blocks marked as lost: their messages are still queued, reading them is an
-            error.
-        kept_in: Where the files are as they were before.
+        lost_blocks: Blocks that cannot be read: the next start drops their messages.
+        kept_in: Where the files are as they were before; None if none was changed or kept.
     """
 
     changed: bool
@@ -77,16 +75,22 @@ def repair(
     data = DataDirectory(directory, disk, create=False)
     try:
         report = inspect(data)
-        if report.opens:
+        lost = {flaw.block_id for flaw in report.flaws if flaw.block_id is not None}
+        lost.update(report.lost_blocks)
+        if report.opens and lost.issubset(data.lost_blocks):
             return Repaired(
                 changed=False,
                 history_id="",
                 end=report.end,
                 cut=None,
-                lost_blocks=report.lost_blocks,
+                lost_blocks=data.lost_blocks,
                 kept_in=None,
             )
-        return _Repair(data, disk, keep_damaged=keep_damaged, segment_bytes=segment_bytes).run()
+        work = _Repair(data, disk, keep_damaged=keep_damaged, segment_bytes=segment_bytes)
+        data.lost_blocks = tuple(sorted(lost))
+        data.new_history(REPAIRED)
+        data.write_format()
+        return work.run()
     finally:
         data.close()
 
@@ -104,21 +108,19 @@ class _Repair:
             raise UnsupportedError(
                 f"{error.message}; a damaged snapshot cannot be repaired", directory=data.path
             ) from error
-        self._kept_in = self._make_folder() if keep_damaged else None
+        self._keep_damaged = keep_damaged
+        self._kept_in: Path | None = None
 
     def run(self) -> Repaired:
         data = self._data
-        data.write_format(uuid.uuid4().bytes)
         begin = self._snapshot.position if self._snapshot else ORIGIN
         self._replace_missing(begin)
         marks: dict[int, dict[int, bytes]] = defaultdict(dict)
-        lost: list[int] = []
         cut: Flaw | None = None
         end = begin
         try:
             for _, group in walk(data.path, begin, data.segments()):
                 marks[group.end.segment].update(_marks(group))
-                lost += [flaw.block_id for flaw in group.flaws if flaw.block_id is not None]
                 end = group.end
         except BrokenLogError as broken:
             if not broken.torn_bytes:
@@ -133,7 +135,7 @@ class _Repair:
             history_id=data.require_history().hex(),
             end=end,
             cut=cut,
-            lost_blocks=tuple(lost),
+            lost_blocks=data.lost_blocks,
             kept_in=self._kept_in,
         )
 
@@ -199,8 +201,10 @@ class _Repair:
 
     def _keep(self, path: Path) -> None:
         """Keeps a file as it was before the repair; what the repair itself made is not kept."""
-        if self._kept_in is None or not path.exists():
+        if not self._keep_damaged or not path.exists():
             return
+        if self._kept_in is None:
+            self._kept_in = self._make_folder()
         kept = self._kept_in / path.name
         if not kept.exists():
             kept.hardlink_to(path)

@@ -27,7 +27,8 @@ class Report(NamedTuple):
         end: The end of the last of them.
         torn_bytes: Length of the torn tail, which the next open cuts; it is no damage.
         flaws: Damage with which the journal does not open, in the order of the log.
-        lost_blocks: Damaged blocks with which the journal opens: a read of one is an error.
+        lost_blocks: Damaged blocks with which the journal opens: a read of one is an error, until
+            a repair drops their messages.
     """
 
     groups: int
@@ -75,7 +76,7 @@ def inspect(data: DataDirectory) -> Report:
         for number in missing_segments(snapshot, numbers)
         if number < begin.segment
     ]
-    lost = _unreadable(data, snapshot)
+    lost = set(_unreadable(data, snapshot))
     groups = torn_bytes = 0
     end = begin
     try:
@@ -83,12 +84,18 @@ def inspect(data: DataDirectory) -> Report:
             flaws += group.flaws
             groups += 1
             end = group.end
-            lost += [r.header.block_id for r in group.records if r.header.flags & LOST]
+            flawed = {flaw.block_id for flaw in group.flaws}
+            for record in group.records:
+                if record.header.flags & LOST:
+                    lost.add(record.header.block_id)
+                elif record.block_id is not None and record.block_id not in flawed:
+                    # A block that could not be read where it was may have been moved before that.
+                    lost.discard(record.block_id)
     except BrokenLogError as broken:
         torn_bytes = broken.torn_bytes
         if not torn_bytes:
             flaws.append(broken.flaw)
-    return Report(groups, end, torn_bytes, tuple(flaws), tuple(lost))
+    return Report(groups, end, torn_bytes, tuple(flaws), tuple(sorted(lost)))
 
 
 def _unreadable(data: DataDirectory, snapshot: Snapshot | None) -> list[int]:

@@ -52,7 +52,14 @@ class AdminService:
             sequence=await self._engine.query(lambda: self._engine.core.sequence),
             synced=self._engine.gate.synced,
             sync_mode=self._sync_mode,
+            history_cause=self._engine.core.history_cause,
+            held_back=sum(self._engine.core.held_back()),
         )
+
+    async def accept_history(self, _: pb.AcceptHistoryRequest) -> pb.AcceptHistoryResponse:
+        """Lets go on what began in older histories (Q8)."""
+        accepted: commands.HeldBack = await self._engine.call(commands.AcceptHistory())
+        return pb.AcceptHistoryResponse(history_id=self._engine.history_id, **accepted._asdict())
 
     # --- queues ---
 
@@ -81,13 +88,15 @@ class AdminService:
         return pb.PurgeQueueResponse(purged=purged)
 
     async def redrive(self, request: pb.RedriveRequest) -> pb.RedriveResponse:
-        """Moves dead letters back to the queues they came from (Q6)."""
+        """Moves dead letters back to the queues they came from, as many as one record may (Q6)."""
         reply: commands.Redriven = await self._engine.call(
             commands.Redrive(
                 request.queue, request.first_position, request.last_position, request.max_messages
             )
         )
-        return pb.RedriveResponse(messages=reply.messages, left=reply.left)
+        return pb.RedriveResponse(
+            messages=reply.messages, left=reply.left, more=reply.more, last_position=reply.last
+        )
 
     async def list_queues(self, request: pb.ListQueuesRequest) -> pb.ListQueuesResponse:
         """All queues, or one."""

@@ -25,6 +25,7 @@ from ackq_broker.service.ledger import Holder, Ledger
 from ackq_broker.service.memory import ChannelMemory
 from ackq_broker.service.settling import Fold
 from ackq_broker.service.subscriptions import OUTCOMES, Subscription, subscription_of
+from ackq_broker.service.tag_runs import has_runs, tags_of
 from ackq_broker.service.window import Parcel, TransportWindow
 
 # Pulls that may wait for the transport window.
@@ -121,6 +122,7 @@ class Channel:
         """The stream was cut."""
         self.stream = None
         self.window.cut()
+        self.memory.cut()
 
     def close(self) -> None:
         """C12: the channel ends, and what is unacked is requeued; once."""
@@ -140,7 +142,8 @@ class Channel:
 
         Args:
             request: What consumer.
-            again: The client was cut and may not know that it has the consumer already.
+            again: The client was cut and may not know that it has the consumer already, or had it
+                until the queue was deleted: that is no error then, and said once more (Q4).
 
         Raises:
             QueueNotFoundError: No such queue.
@@ -157,13 +160,21 @@ class Channel:
                     consumer=subscription.consumer,
                 )
             return
+        if again and subscription.consumer in self.memory.cancelled:
+            self._answer(self.memory.cancelled[subscription.consumer])
+            return
         if len(self.consumers) >= limits.MAX_CONSUMERS_PER_CHANNEL:
             raise LimitError(
                 f"The channel has {limits.MAX_CONSUMERS_PER_CHANNEL} consumers, the most it may"
                 " have; open another channel.",
                 limit=limits.MAX_CONSUMERS_PER_CHANNEL,
             )
-        self._start(subscription)
+        try:
+            self._start(subscription)
+        except QueueNotFoundError as error:
+            if not again:
+                raise
+            self._say_cancelled(subscription.consumer, error)
 
     def unsubscribe(self, name: str) -> None:
         """Ends a consumer, if there is one; what it holds stays unacked on the channel."""
@@ -175,11 +186,7 @@ class Channel:
     def cancel(self, consumer: Consumer, reason: AckqError) -> None:
         """Ends a consumer from the broker's side, and says why."""
         self._remove(consumer)
-        name = consumer.subscription.consumer
-        cancelled = pb.ConsumerCancelled(consumer=name, reason=detail(reason))
-        header = pb.ConsumeHeader(cancelled=cancelled)
-        self.memory.cancel(name, header)
-        self._answer(header)
+        self._say_cancelled(consumer.subscription.consumer, reason)
 
     def set_prefetch(self, name: str, messages: int) -> None:
         """C8: changes the bound of a consumer that there is, or of the channel.
@@ -271,6 +278,7 @@ class Channel:
             UnknownDeliveryTagError: A tag is not outstanding on this channel (C2).
             OutcomeNotSupportedError: An outcome was not declared (C5).
             InvalidArgumentError: A settlement makes no sense.
+            LimitError: A settlement names too many runs of tags.
         """
         fold = Fold(self._ledger)
         answers: list[pb.Settled] = []
@@ -300,6 +308,13 @@ class Channel:
         consumer = Consumer(self, subscription)
         self.consumers[subscription.consumer] = consumer
         self._dispatcher.add(consumer)
+
+    def _say_cancelled(self, name: str, reason: AckqError) -> None:
+        """Tells the client that it has no such consumer (any more), now and after each cut."""
+        cancelled = pb.ConsumerCancelled(consumer=name, reason=detail(reason))
+        header = pb.ConsumeHeader(cancelled=cancelled)
+        self.memory.cancel(name, header)
+        self._answer(header)
 
     def _remove(self, consumer: Consumer) -> None:
         del self.consumers[consumer.subscription.consumer]
@@ -373,17 +388,12 @@ class Channel:
 
     def _refuse(self, settle: pb.Settle) -> None:
         """C2: the core knows what is wrong with a tag that is not open."""
-        tag, up_to = settle.delivery_tag, 0
-        if settle.multiple:
-            tag, up_to = 0, tag
-        self._engine.decide(
-            commands.Settle(
-                self.channel_id,
-                OUTCOMES[settle.outcome],
-                BitMap64() if up_to else BitMap64((tag,)),
-                up_to,
-            )
-        )
+        tags, up_to = BitMap64((settle.delivery_tag,)), 0
+        if has_runs(settle):
+            tags = tags_of(settle, self._ledger.last_tag) - self._ledger.open
+        elif settle.multiple:
+            up_to = settle.delivery_tag
+        self._engine.decide(commands.Settle(self.channel_id, OUTCOMES[settle.outcome], tags, up_to))
         raise AssertionError("the core settled a tag that the ledger does not know")
 
     def _offer(self, consumer: Consumer) -> None:

@@ -296,6 +296,9 @@ def _delivered(parcel: Parcel, built: DeliveryFrame) -> Response:
 
 def _opened(*, resumed: bool) -> Response:
     opened = pb.ChannelOpened(
-        outcomes=list(OUTCOMES), heartbeat_ms=limits.HEARTBEAT_SEND_MS, resumed=resumed
+        outcomes=list(OUTCOMES),
+        heartbeat_ms=limits.HEARTBEAT_SEND_MS,
+        resumed=resumed,
+        settle_runs=True,
     )
     return frame.Frame(pb.ConsumeHeader(opened=opened))

@@ -157,6 +157,14 @@ class Engine:
         written.add_done_callback(_log_snapshot)
         return written
 
+    async def forget_lost(self) -> None:
+        """The lost blocks were dropped; a snapshot sees to it that they are not met again."""
+        try:
+            await asyncio.wrap_future(self._write_snapshot())
+        except OSError:
+            return  # it was logged; the next start drops them again, which changes nothing
+        await self.run(self.journal.forget_lost)
+
     # --- what others wait for ---
 
     async def changed(self, timeout_s: float) -> None:

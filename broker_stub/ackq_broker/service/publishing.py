@@ -65,6 +65,7 @@ class PublishingService:
                     commands.StageRef(stage.stage_id, stage.rows, stage.payload_bytes)
                     for stage in request.stages
                 ),
+                request.single,
             )
         )
         return pb.CommitBatchResponse(rows=reply.rows, repeated=reply.repeated)

@@ -9,12 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
+
+from pyroaring import BitMap64
 
 from ackq_broker.core import commands, records
 from ackq_broker.core.core import Core
 from ackq_broker.journal import Failpoint, Journal
+from ackq_broker.journal.datadir import require_journal
+from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.service.clock import BrokerClock
 from ackq_broker.service.disk import DiskWatch
 from ackq_broker.service.engine import Engine
@@ -26,10 +32,21 @@ _JOURNAL_FAILED: Final = 70
 
 
 class Recovered(NamedTuple):
-    """An engine with the state of its journal, and how many records were folded for it."""
+    """An engine with the state of its journal.
+
+    Attributes:
+        engine: It may serve after `settle`.
+        records: How many were folded for it.
+        gave_up: Whether the journal had blocks that repair gave up.
+        lost: (queue, messages) that repair gave up, and that are dropped.
+        lost_stages: Stages of writers that went with them.
+    """
 
     engine: Engine
     records: int
+    gave_up: bool
+    lost: tuple[tuple[str, int], ...]
+    lost_stages: int
 
 
 def recover(directory: Path, *, sync: bool, failpoint: Failpoint) -> Recovered:
@@ -66,14 +83,60 @@ def recover(directory: Path, *, sync: bool, failpoint: Failpoint) -> Recovered:
     journal.start()
     clock = BrokerClock(newest_us)
     engine = Engine(core, journal, recovery.history_id, clock, DiskWatch(journal.disk_free_bytes))
-    started: commands.Started = engine.decide(commands.Start(recovery.history_id)).reply
+    start = commands.Start(
+        recovery.history_id, recovery.history_cause, BitMap64(recovery.lost_blocks)
+    )
+    started: commands.Started = engine.decide(start).reply
     if recovery.cut_bytes:
         _log.warning(
             "cut a torn tail of %d bytes, which nobody was answered for", recovery.cut_bytes
         )
     if started.vanished:
         _log.warning("%d transient messages are gone with the restart", started.vanished)
-    return Recovered(engine, folded)
+    for queue, messages in started.lost:
+        _log.error(
+            "%d messages of queue '%s' were in damaged blocks and are dropped", messages, queue
+        )
+    if started.lost_stages:
+        _log.error(
+            "%d stages were in damaged blocks: their batches have to be run again",
+            started.lost_stages,
+        )
+    if any(held_back := core.held_back()):
+        _log.warning(
+            "the journal is history %s, because it was %s: %d publishers, %d sessions and %d "
+            "writers of older histories are refused until `ackq broker accept-history`",
+            recovery.history_id,
+            recovery.history_cause,
+            *held_back,
+        )
+    gave_up = bool(recovery.lost_blocks)
+    return Recovered(engine, folded, gave_up, started.lost, started.lost_stages)
+
+
+async def settle(recovered: Recovered) -> None:
+    """Returns when what the recovery decided is on the disk."""
+    engine = recovered.engine
+    await engine.settled()
+    if recovered.gave_up:
+        await engine.forget_lost()
+
+
+@asynccontextmanager
+async def offline(directory: Path) -> AsyncIterator[Recovered]:
+    """The engine of a journal that no broker serves, for work that needs its state.
+
+    Raises:
+        NotFoundError: No such directory, or no journal in it.
+        InUseError, UnsupportedError, DamagedError: As `recover`.
+    """
+    require_journal(directory)
+    recovered = recover(directory, sync=True, failpoint=unarmed)
+    try:
+        await settle(recovered)
+        yield recovered
+    finally:
+        await recovered.engine.close()
 
 
 def _die(error: BaseException) -> NoReturn:

@@ -29,7 +29,7 @@ from ackq_broker.service.dispatcher import Dispatcher
 from ackq_broker.service.engine import Engine
 from ackq_broker.service.liveness import Liveness
 from ackq_broker.service.publishing import PublishingService
-from ackq_broker.service.recovery import recover
+from ackq_broker.service.recovery import recover, settle
 from ackq_broker.service.rpc import service_handler
 from ackq_broker.service.sessions import SessionsService
 from ackq_broker.service.ticker import Ticker
@@ -95,7 +95,8 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
     """
     _check_free(options.host, options.port)
     started = time.monotonic()
-    engine, recovered = recover(options.data, sync=options.sync, failpoint=options.failpoint)
+    recovered = recover(options.data, sync=options.sync, failpoint=options.failpoint)
+    engine = recovered.engine
     server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=limits.MAX_STREAMS)
     sessions = SessionsService(engine, Liveness(time.monotonic))
     dispatcher, ticker = Dispatcher(engine), Ticker(engine)
@@ -113,7 +114,7 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
         },
     )
     port = server.add_insecure_port(f"{options.host}:{options.port}")
-    await engine.settled()
+    await settle(recovered)
     await server.start()
     timers = [
         asyncio.create_task(_every(_WATCH_S, engine.watch_disk)),
@@ -124,7 +125,7 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
     if engine.disk.alarm:
         _log.warning("%s", engine.disk.alarm)
     try:
-        ready(Ready(port, engine.history_id, recovered, time.monotonic() - started))
+        ready(Ready(port, engine.history_id, recovered.records, time.monotonic() - started))
         await stop.wait()
     finally:
         await health_servicer.enter_graceful_shutdown()

@@ -20,6 +20,7 @@ from ackq_broker.core import commands
 from ackq_broker.core.commands import Outcome
 from ackq_broker.service.ledger import Ledger
 from ackq_broker.service.subscriptions import OUTCOMES
+from ackq_broker.service.tag_runs import has_runs, tags_of
 from ackq_broker.service.texts import shorten
 
 _NEEDS_REASON: Final = (Outcome.FAILED, Outcome.REJECTED)
@@ -44,18 +45,22 @@ class Fold:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._singles: dict[_How, array[int]] = {}
-        self._ranges: dict[_How, BitMap64] = {}
+        self._many: dict[_How, BitMap64] = {}
 
     def add(self, settle: pb.Settle) -> int:
-        """Takes one settlement; gives its messages, 0 when its tag is not outstanding (C2).
+        """Takes one settlement; gives its messages, 0 when one of its tags is not outstanding (C2).
 
         Raises:
             OutcomeNotSupportedError: Its consumer did not declare the outcome (C5).
-            InvalidArgumentError: It names no outcome, or too long a delay.
+            InvalidArgumentError: It names no outcome, too long a delay, or runs that are none.
+            LimitError: It names too many runs.
         """
         how = _how(settle)
+        if has_runs(settle):
+            tags = tags_of(settle, self._ledger.last_tag)
+            return self._add_tags(tags, how) if tags <= self._ledger.open else 0
         if settle.multiple:
-            return self._add_range(settle.delivery_tag, how)
+            return self._add_tags(self._ledger.up_to(settle.delivery_tag), how)
         tag = settle.delivery_tag
         if tag not in self._ledger.open:
             return 0
@@ -68,23 +73,23 @@ class Fold:
     def drain(self, channel_id: bytes) -> Iterator[commands.Settle]:
         """What was taken so far, once: a command for each way to settle, by its first use."""
         singles, self._singles = self._singles, {}
-        ranges, self._ranges = self._ranges, {}
-        for how in {**singles, **ranges}:
-            tags = ranges.get(how) or BitMap64()
+        many, self._many = self._many, {}
+        for how in {**singles, **many}:
+            tags = many.get(how) or BitMap64()
             if how in singles:
                 tags |= BitMap64(singles[how])
             yield commands.Settle(channel_id, how.outcome, tags, 0, how.reason, how.delay_ms)
 
-    def _add_range(self, tag: int, how: _How) -> int:
-        tags = self._ledger.up_to(tag)
+    def _add_tags(self, tags: BitMap64, how: _How) -> int:
+        """Open tags, settled alike."""
         if tags:
             if how.outcome is not Outcome.ACCEPTED:
                 self._ledger.check(how.outcome, tags)
             self._ledger.open -= tags
-            if how in self._ranges:
-                self._ranges[how] |= tags
+            if how in self._many:
+                self._many[how] |= tags
             else:
-                self._ranges[how] = tags
+                self._many[how] = tags
         return len(tags)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ackq import limits
 from ackq.errors import InvalidArgumentError
@@ -24,7 +24,7 @@ class Parcel:
         get_number: The pull it answers; 0 for a consumer.
         first_tag: Of `messages` consecutive tags.
         no_ack: Its blocks are pinned until it has its transport ack.
-        answers: How many answers were put on the stream before it.
+        answers: How many answers the channel had given before it was put on a stream first.
     """
 
     consumer: str
@@ -106,11 +106,7 @@ class TransportWindow:
         return arrived
 
     def cut(self) -> None:
-        """The stream ended: what was sent on it may not have arrived.
-
-        Neither may the answers before it, which do not come again with it.
-        """
-        self._parcels = deque(replace(parcel, answers=0) for parcel in self._parcels)
+        """The stream ended: what was sent on it may not have arrived."""
         self._sent_tag = self.acked_tag
         self._patience_ms = limits.RETRANSMIT_MS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ackq import __version__
+from ackq.cli.broker import broker
 from ackq.cli.consume import consume
 from ackq.cli.context import Group, Target, connected, security_options
 from ackq.cli.exchanges import bind, exchange, unbind
@@ -58,5 +59,5 @@ def info(target: Target) -> None:
         print_fields(fields)
 
 
-for each in (queue, exchange, bind, unbind, publish, consume, session):
+for each in (queue, exchange, bind, unbind, publish, consume, session, broker):
     ackq.add_command(each)

@@ -17,8 +17,15 @@ def queue() -> None:
 @queue.command()
 @click.argument("name")
 @click.option("--durable/--no-durable", default=True, show_default=True, help="Survives a restart.")
-@click.option("--max-length", type=click.IntRange(0), default=0, help="Bound on messages.")
-@click.option("--max-bytes", type=click.IntRange(0), default=0, help="Bound on payload bytes.")
+@click.option(
+    "--max-length",
+    type=click.IntRange(0),
+    default=0,
+    help="Bound on messages: all, staged ones too, or with drop-head the ready ones.",
+)
+@click.option(
+    "--max-bytes", type=click.IntRange(0), default=0, help="Bound on payload bytes, of the same."
+)
 @click.option(
     "--overflow",
     type=click.Choice(["reject-publish", "drop-head"]),
@@ -164,7 +171,10 @@ def redrive(
     first_position: int | None,
     last_position: int | None,
 ) -> None:
-    """Move the messages of the dead-letter queue NAME back to the queues they came from."""
+    """Move the messages of the dead-letter queue NAME back to the queues they came from.
+
+    What dies again while this goes on stays.
+    """
     with target.admin() as admin:
         moved = admin.redrive(
             name,
@@ -173,7 +183,7 @@ def redrive(
             max_messages=count or 0,
         )
     if target.as_json:
-        print_json({"queue": name, **as_dict(moved)})
+        print_json({"queue": name, "messages": moved.messages, "left": moved.left})
     else:
         click.echo(f"queue '{name}' redriven: messages={moved.messages} left={moved.left}")
 

@@ -1,4 +1,4 @@
-"""Administers a broker: exchanges, queues, bindings, browse, sessions. Rules Q1-Q6, S8."""
+"""Administers a broker: exchanges, queues, bindings, browse, sessions. Rules Q1-Q6, Q8, S8."""
 
 from __future__ import annotations
 
@@ -72,6 +72,16 @@ class Admin:
         """The broker: version, history, journal position."""
         return self._call("AdminService/ServerInfo", pb.ServerInfoRequest(), pb.ServerInfoResponse)
 
+    def accept_history(self) -> pb.AcceptHistoryResponse:
+        """Lets go on the publishers, sessions and writers of older histories (Q8); how many.
+
+        For an operator who knows that the journal, restored or repaired, lacks nothing of what was
+        answered for before, or that it does not matter.
+        """
+        return self._call(
+            "AdminService/AcceptHistory", pb.AcceptHistoryRequest(), pb.AcceptHistoryResponse
+        )
+
     # --- queues ---
 
     def declare_queue(
@@ -98,8 +108,9 @@ class Admin:
         Args:
             name: 1 to 255 bytes.
             durable: Survives a restart.
-            max_length: Bound on messages.
-            max_bytes: Bound on payload bytes.
+            max_length: Bound on messages: all of them with reject-publish, staged ones too; those
+                that are ready with drop-head.
+            max_bytes: Bound on payload bytes, of the same messages.
             overflow: At the bound: "reject-publish" or "drop-head" (Q3).
             message_ttl_ms: Messages expire so long after publish.
             expires_ms: The queue goes when unused so long.
@@ -153,7 +164,10 @@ class Admin:
         last_position: int = 0,
         max_messages: int = 0,
     ) -> pb.RedriveResponse:
-        """Moves dead letters back to the queues they came from, in one record (Q6).
+        """Moves dead letters back to the queues they came from (Q6).
+
+        Each goes in one record, as do some thousands together; what dies again while this goes on
+        stays.
 
         Args:
             queue: The dead-letter queue.
@@ -162,8 +176,8 @@ class Admin:
             max_messages: Lowest positions first; 0: no limit.
 
         Returns:
-            How many were moved, and how many of the range are left: their queue is gone, or they
-            never were dead-lettered.
+            How many were moved, and how many of the range are left: more than `max_messages`, their
+            queue is gone or full, or they never were dead-lettered.
 
         Raises:
             QueueNotFoundError: No such queue.
@@ -175,7 +189,16 @@ class Admin:
             last_position=_uint64("last_position", last_position),
             max_messages=_uint64("max_messages", max_messages),
         )
-        return self._call("AdminService/Redrive", request, pb.RedriveResponse)
+        moved = 0
+        while True:
+            answer = self._call("AdminService/Redrive", request, pb.RedriveResponse)
+            moved += answer.messages
+            if not answer.more:
+                answer.messages = moved
+                return answer
+            request.last_position = answer.last_position
+            if max_messages:
+                request.max_messages = max_messages - moved
 
     def queues(self) -> list[pb.QueueInfo]:
         """All queues, by name."""

@@ -24,7 +24,6 @@ from ackq.client.security import Security
 from ackq.errors import (
     AckqError,
     ClosedError,
-    HistoryChangedError,
     InternalError,
     PreconditionFailedError,
 )
@@ -92,7 +91,7 @@ class Carrier(ABC, Generic[C]):
         self._label = label
         self._backoff = retry.Backoff(retry_total_ms)
         self._publisher_id = secrets.token_bytes(16)  # P10: never chosen by a user
-        self._history_id = ""  # of the broker; known once a stream was opened
+        self._known = False  # to the broker: a stream was opened
         self.max_message_bytes = limits.MAX_MESSAGE_BYTES  # until the broker says less
         # Re-entrant: a garbage collection inside the lock may finalise the publisher, which calls
         # `abandon`.
@@ -274,7 +273,7 @@ class Carrier(ABC, Generic[C]):
             opening = requests.opening(
                 self._publisher_id,
                 mode=self._mode,
-                resume=bool(self._history_id),
+                resume=self._known,
                 lowest_unanswered=self._lowest_unanswered(),
                 window_messages=self._window_messages(),
                 label=self._label,
@@ -320,17 +319,12 @@ class Carrier(ABC, Generic[C]):
             handler(answer)
 
     def _on_opened(self, answer: Answer) -> None:
+        # Whether a publisher of an older history may go on is the broker's to say, in answer to the
+        # open (Q8): an operator may have accepted the new one.
         opened = answer.header.opened
-        if self._history_id and self._history_id != opened.history_id:
-            raise HistoryChangedError(
-                f"The broker at {self._endpoint} has another history than before: "
-                "its journal was restored or replaced.",
-                endpoint=self._endpoint,
-                history_id=opened.history_id,
-            )
         with self._turn:
             self._outage = None
-            self._history_id = opened.history_id
+            self._known = True
             if opened.max_message_bytes:
                 self.max_message_bytes = min(limits.MAX_MESSAGE_BYTES, opened.max_message_bytes)
             self._flow.on_opened()

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ackq import limits
 from ackq.client.modes import ACCEPT, TO_WIRE, How
 from ackq.client.ranges import Range
 from ackq.client.settlement import Settlement
@@ -20,8 +21,6 @@ from ackq.client.tags import TagSet
 from ackq.errors import UnknownDeliveryTagError
 from ackq.v1 import consuming_pb2 as pb
 
-# Runs of tags that one settlement may name (consuming.proto).
-_RUNS: Final = 4_096
 # Settlements on the wire without an answer. What is settled meanwhile leaves together, and the
 # broker remembers the answers of more than these for a client that was cut.
 _UNANSWERED: Final = 4_096
@@ -346,7 +345,7 @@ def _grouped(runs: Iterable[tuple[int, int, Entry]]) -> list[_Part]:
     growing: dict[How, _Part] = {}
     for first, last, entry in runs:
         part = growing.get(entry.how)
-        if part is None or len(part.runs) == _RUNS:
+        if part is None or len(part.runs) == limits.MAX_SETTLE_RUNS:
             part = growing[entry.how] = _Part(entry.how, [], [], sweep=False)
             parts.append(part)
         part.add(first, last, entry)

@@ -234,6 +234,7 @@ def commit_batch(
     run_id: str,
     execution_id: str = "",
     stages: Sequence[Stage],
+    single: bool = False,
     retry_total_ms: int = limits.RETRY_TOTAL_MS,
     security: Security | None = None,
 ) -> pb.CommitBatchResponse:
@@ -248,12 +249,16 @@ def commit_batch(
         run_id: As in `StageWriter`.
         execution_id: Batch writes only: the SQL execution (K12).
         stages: In the order their rows shall stand in the queue; none: an empty batch.
+        single: The writer commits this once and nobody can repeat it later: the broker forgets the
+            writer after 7 days.
         retry_total_ms: Give up after so long without an answer.
         security: Transport security.
 
     Raises:
         StageMismatchError: A stage is missing, unsealed or short; nothing became visible.
         BatchOrderError: A later batch of this writer was committed already.
+        HistoryChangedError: This writer began before the broker's journal was restored or repaired
+            (Q8).
         BrokerUnavailableError: No answer; whether it took effect shows when it is repeated.
     """
     request = pb.CommitBatchRequest(
@@ -262,6 +267,7 @@ def commit_batch(
         run_id=run_id,
         execution_id=execution_id,
         stages=[pb.StageReference(**stage._asdict()) for stage in stages],
+        single=single,
     )
     return retry.call(
         lambda: calls.unary(

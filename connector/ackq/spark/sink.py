@@ -90,7 +90,9 @@ class AckqBatchWriter(DataSourceArrowWriter):
         if options.txn_app_id is None:
             # Nobody can repeat this write, so nobody may be mistaken for it.
             self._writer, self._version = f"write/{uuid.uuid4().hex}", 0
+            self._single = True
         else:
+            self._single = False
             self._writer = f"txn/{quote(options.txn_app_id, safe='')}/{_target(options)}"
             self._version = options.txn_version or 0
 
@@ -99,7 +101,7 @@ class AckqBatchWriter(DataSourceArrowWriter):
         now = task.current()
         # Outside of a query run nothing distinguishes a repeated write from a second one.
         execution_id = now.execution_id if now.run_id else ""
-        batch = Batch(self._writer, self._version, now.run_id, execution_id)
+        batch = Batch(self._writer, self._version, now.run_id, execution_id, self._single)
         return _write(self._options, self._shape, batch, now.label, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -33,12 +33,14 @@ class Batch:
         batch_id: The micro-batch, or the transaction's version.
         run_id: This run of the query; empty outside of one.
         execution_id: The SQL execution of a batch write (K12).
+        single: A batch write without a transaction: its writer commits nothing else.
     """
 
     writer: str
     batch_id: int
     run_id: str
     execution_id: str = ""
+    single: bool = False
 
 
 def stage(
@@ -97,6 +99,7 @@ def commit(options: SinkOptions, batch: Batch, stages: Sequence[Stage]) -> None:
         run_id=batch.run_id,
         execution_id=batch.execution_id,
         stages=stages,
+        single=batch.single,
         retry_total_ms=options.connection.retry_ms,
         security=options.connection.security,
     )

@@ -33,18 +33,38 @@ class ServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ServerInfoResponse(_message.Message):
-    __slots__ = ("version", "history_id", "sequence", "synced", "sync_mode")
+    __slots__ = ("version", "history_id", "sequence", "synced", "sync_mode", "history_cause", "held_back")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     HISTORY_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SYNCED_FIELD_NUMBER: _ClassVar[int]
     SYNC_MODE_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_CAUSE_FIELD_NUMBER: _ClassVar[int]
+    HELD_BACK_FIELD_NUMBER: _ClassVar[int]
     version: str
     history_id: str
     sequence: int
     synced: int
     sync_mode: str
-    def __init__(self, version: _Optional[str] = ..., history_id: _Optional[str] = ..., sequence: _Optional[int] = ..., synced: _Optional[int] = ..., sync_mode: _Optional[str] = ...) -> None: ...
+    history_cause: str
+    held_back: int
+    def __init__(self, version: _Optional[str] = ..., history_id: _Optional[str] = ..., sequence: _Optional[int] = ..., synced: _Optional[int] = ..., sync_mode: _Optional[str] = ..., history_cause: _Optional[str] = ..., held_back: _Optional[int] = ...) -> None: ...
+
+class AcceptHistoryRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AcceptHistoryResponse(_message.Message):
+    __slots__ = ("history_id", "publishers", "sessions", "writers")
+    HISTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHERS_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    WRITERS_FIELD_NUMBER: _ClassVar[int]
+    history_id: str
+    publishers: int
+    sessions: int
+    writers: int
+    def __init__(self, history_id: _Optional[str] = ..., publishers: _Optional[int] = ..., sessions: _Optional[int] = ..., writers: _Optional[int] = ...) -> None: ...
 
 class QueueProperties(_message.Message):
     __slots__ = ("durable", "max_length", "max_bytes", "overflow", "message_ttl_ms", "expires_ms", "delivery_limit", "dead_letter_queue", "redelivery_delay_ms", "redelivery_delay_max_ms", "drop_on_limit")
@@ -133,12 +153,16 @@ class RedriveRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ..., first_position: _Optional[int] = ..., last_position: _Optional[int] = ..., max_messages: _Optional[int] = ...) -> None: ...
 
 class RedriveResponse(_message.Message):
-    __slots__ = ("messages", "left")
+    __slots__ = ("messages", "left", "more", "last_position")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    LAST_POSITION_FIELD_NUMBER: _ClassVar[int]
     messages: int
     left: int
-    def __init__(self, messages: _Optional[int] = ..., left: _Optional[int] = ...) -> None: ...
+    more: bool
+    last_position: int
+    def __init__(self, messages: _Optional[int] = ..., left: _Optional[int] = ..., more: bool = ..., last_position: _Optional[int] = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
     __slots__ = ("queue",)

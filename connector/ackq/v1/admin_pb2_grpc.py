@@ -40,6 +40,11 @@ class AdminServiceStub(object):
                 request_serializer=ackq_dot_v1_dot_admin__pb2.ServerInfoRequest.SerializeToString,
                 response_deserializer=ackq_dot_v1_dot_admin__pb2.ServerInfoResponse.FromString,
                 _registered_method=True)
+        self.AcceptHistory = channel.unary_unary(
+                '/ackq.v1.AdminService/AcceptHistory',
+                request_serializer=ackq_dot_v1_dot_admin__pb2.AcceptHistoryRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_admin__pb2.AcceptHistoryResponse.FromString,
+                _registered_method=True)
         self.DeclareQueue = channel.unary_unary(
                 '/ackq.v1.AdminService/DeclareQueue',
                 request_serializer=ackq_dot_v1_dot_admin__pb2.DeclareQueueRequest.SerializeToString,
@@ -108,6 +113,13 @@ class AdminServiceServicer(object):
 
     def ServerInfo(self, request, context):
         """The broker itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AcceptHistory(self, request, context):
+        """Lets publishers, sessions and writers of older histories go on (Q8). Repeating it is a success.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -205,6 +217,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=ackq_dot_v1_dot_admin__pb2.ServerInfoRequest.FromString,
                     response_serializer=ackq_dot_v1_dot_admin__pb2.ServerInfoResponse.SerializeToString,
             ),
+            'AcceptHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcceptHistory,
+                    request_deserializer=ackq_dot_v1_dot_admin__pb2.AcceptHistoryRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_admin__pb2.AcceptHistoryResponse.SerializeToString,
+            ),
             'DeclareQueue': grpc.unary_unary_rpc_method_handler(
                     servicer.DeclareQueue,
                     request_deserializer=ackq_dot_v1_dot_admin__pb2.DeclareQueueRequest.FromString,
@@ -294,6 +311,33 @@ class AdminService(object):
             '/ackq.v1.AdminService/ServerInfo',
             ackq_dot_v1_dot_admin__pb2.ServerInfoRequest.SerializeToString,
             ackq_dot_v1_dot_admin__pb2.ServerInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcceptHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.AdminService/AcceptHistory',
+            ackq_dot_v1_dot_admin__pb2.AcceptHistoryRequest.SerializeToString,
+            ackq_dot_v1_dot_admin__pb2.AcceptHistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -250,18 +250,20 @@ class StageSealed(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
 
 class CommitBatchRequest(_message.Message):
-    __slots__ = ("writer", "batch_id", "run_id", "execution_id", "stages")
+    __slots__ = ("writer", "batch_id", "run_id", "execution_id", "stages", "single")
     WRITER_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
+    SINGLE_FIELD_NUMBER: _ClassVar[int]
     writer: str
     batch_id: int
     run_id: str
     execution_id: str
     stages: _containers.RepeatedCompositeFieldContainer[StageReference]
-    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageReference, _Mapping]]] = ...) -> None: ...
+    single: bool
+    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageReference, _Mapping]]] = ..., single: bool = ...) -> None: ...
 
 class StageReference(_message.Message):
     __slots__ = ("stage_id", "rows", "payload_bytes")

@@ -160,7 +160,7 @@ def test_publish_in_a_transaction(run, orders, admin):
     admin.declare_queue(f"{orders}-small", max_length=1)
     refused = run("publish", f"{orders}-small", "--transaction", input="a\nb\n")
     assert refused.exit_code == 1
-    assert "is full" in refused.stderr
+    assert "has room for 1 only" in refused.stderr
     assert admin.queue(f"{orders}-small").ready == 0
     nobody = run("publish", "no-such-queue", "a", "--transaction")
     assert nobody.exit_code == 1
@@ -357,6 +357,15 @@ def test_unknown_session_fails(run):
 def test_info(run):
     assert read(run("info", "--json"))["version"] == __version__
     assert "history_id" in run("info").stdout
+
+
+def test_accept_history(run):
+    """Q8: nothing is refused here; the command says so in both forms."""
+    history = read(run("info", "--json"))["history_id"]
+    assert read(run("broker", "accept-history", "--json"))["history_id"] == history
+    assert run("broker", "accept-history").stdout == (
+        f"history {history} accepted: publishers=0 sessions=0 writers=0 may go on\n"
+    )
 
 
 def test_endpoint_may_come_from_anywhere(endpoint):

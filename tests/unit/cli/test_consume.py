@@ -27,7 +27,7 @@ def left(admin, queue):
 
 def test_consume_prints_and_accepts(run, admin, orders):
     """C4: each body on a line, how many on stderr."""
-    result = run("consume", orders, "--timeout", "0.5")
+    result = run("consume", orders, "--timeout", "5")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "a\nb\nc\n", "accepted=3\n")
     assert left(admin, orders) == (0, 0)
     assert admin.queue(orders).accepted == 3
@@ -77,7 +77,7 @@ def test_consume_puts_back_each_message_once(run, admin, orders, outcome):
 
 def test_rejected_messages_are_redriven(run, admin, orders):
     """C13, Q6: to the dead-letter queue with the reason, and back."""
-    result = run("consume", orders, "--timeout", "0.5", "--outcome", "rejected", "--reason", "bad")
+    result = run("consume", orders, "-n", "3", "--outcome", "rejected", "--reason", "bad")
     assert result.stderr == "rejected=3\n"
     (dead, *_) = json.loads(run("queue", "peek", f"{orders}.dead", "--json").stdout)
     assert dead["headers"]["ackq-dead-queue"] == orders
@@ -89,13 +89,14 @@ def test_rejected_messages_are_redriven(run, admin, orders):
     assert run("consume", orders, "-n", "3").stdout == "a\nb\nc\n"
 
 
-def test_redrive_of_a_range(run, orders):
+def test_redrive_of_a_range(run, admin, orders):
     """Q6: by position."""
-    run("consume", orders, "--timeout", "0.5", "--outcome", "rejected")
+    run("consume", orders, "-n", "3", "--outcome", "rejected")
     options = ("--first-position", "2", "--last-position", "2")
     moved = json.loads(run("queue", "redrive", f"{orders}.dead", *options, "--json").stdout)
     assert moved["messages"] == 1
-    assert run("consume", orders, "--timeout", "0.5").stdout == "b\n"
+    assert run("consume", orders, "-n", "1").stdout == "b\n"
+    assert left(admin, orders) == (0, 0)
 
 
 @pytest.mark.parametrize("command", [("consume", "nowhere"), ("queue", "redrive", "nowhere")])
@@ -119,7 +120,7 @@ def test_interrupted_consume_says_how_far_it_came(run, admin, orders, monkeypatc
     """Ctrl-C: what was printed is settled, the rest stays."""
 
     def interrupted(receive, *_):
-        yield receive(10)
+        yield receive(60)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ackq.cli.consume._messages", interrupted)
@@ -132,7 +133,7 @@ def test_interrupted_consume_says_how_far_it_came(run, admin, orders, monkeypatc
 def test_queue_list_shows_who_consumes_and_what_is_dead(run, endpoint, orders):
     """C8, C13: consumers on channels, and the dead-letter queue."""
     with Channel(endpoint) as channel:
-        channel.consume(orders, mode="client").receive(10)
+        channel.consume(orders, mode="client").receive(60)
         listed = run("queue", "list").stdout
     header, *lines = listed.splitlines()
     assert re.split(r"\s{2,}", header.strip()) == [

@@ -6,7 +6,8 @@ from ackq.client import Channel
 from tests.unit.client import fake_channel as fake
 from tests.unit.client.settlements import Ledger
 
-SOON_S = 10
+# For what happens at once, on a machine that may do much else.
+SOON_S = 60
 
 
 def channel(broker, **options):
@@ -15,6 +16,11 @@ def channel(broker, **options):
 
 def channel_threads():
     return [each for each in threading.enumerate() if each.name.startswith("ackq-")]
+
+
+def logged(caplog):
+    """What the client logged: the server in this process may have something to say as well."""
+    return [each for each in caplog.records if each.name.startswith("ackq")]
 
 
 def refuse_threads(monkeypatch, name):
@@ -29,8 +35,11 @@ def refuse_threads(monkeypatch, name):
     monkeypatch.setattr(threading.Thread, "start", refuse)
 
 
-def serve(*frames, settle=True, resumed=False, settle_runs=False):
-    """A script: opens, sends the frames once a consumer or pull asks, then answers settlements."""
+def serve(*frames, settle=True, resumed=False, settle_runs=False, asked=None):
+    """A script: opens, sends the frames once a consumer or pull asks, then answers settlements.
+
+    With an event `asked`, it answers them when that is set.
+    """
 
     def script(requests):
         waiting = list(frames)
@@ -45,6 +54,7 @@ def serve(*frames, settle=True, resumed=False, settle_runs=False):
                     yield frame
                 waiting = []
             elif kind == "settle" and settle:
+                assert asked is None or asked.wait(SOON_S)
                 yield fake.settled(request, ledger.settle(request.settle))
 
     return script

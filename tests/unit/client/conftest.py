@@ -1,7 +1,15 @@
 import pytest
 
 from ackq.client import close_channels
+from tests.unit.client.channels import SOON_S, channel_threads
 from tests.unit.client.fake_broker import FakeBroker
+
+
+@pytest.fixture(autouse=True)
+def no_threads_of_others():
+    """What an earlier test forsook ends in its own time; no test finds it among its own threads."""
+    for thread in channel_threads():
+        thread.join(SOON_S)
 
 
 @pytest.fixture

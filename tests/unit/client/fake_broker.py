@@ -219,9 +219,11 @@ def beat(requests: Iterator[sessions_pb2.HoldRequest]) -> Iterator[object]:
 
 
 class Administration(admin_pb2_grpc.AdminServiceServicer):
-    """Answers from `queues` and `browses`."""
+    """Answers from `queues`, `redrives` and `browses`."""
 
     def __init__(self) -> None:
+        self.redrives: deque[object] = deque()
+        self.redriven: list[admin_pb2.RedriveRequest] = []
         self.failures: deque[errors.AckqError] = deque()
         self.queues: dict[str, admin_pb2.QueueInfo] = {}
         self.browses: list[admin_pb2.BrowseResponse] = []
@@ -239,6 +241,10 @@ class Administration(admin_pb2_grpc.AdminServiceServicer):
             queue=request.queue, queue_id=len(self.queues) + 1, properties=request.properties
         )
         return admin_pb2.DeclareQueueResponse(queue_id=1, created=created)
+
+    def Redrive(self, request, context):
+        self.redriven.append(request)
+        return _next(self.redrives, context)
 
     def Browse(self, request, context):
         self.browse_requests.append(request)

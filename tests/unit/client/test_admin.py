@@ -30,6 +30,22 @@ def test_declare_sends_every_property(broker, admin):
     assert not admin.declare_queue("q").created
 
 
+def test_redrive_goes_on_until_the_range_is_done(broker, admin):
+    """Q6: a record is bounded; the calls keep to the number and to the first one's end."""
+    answers = ((3, 7, True), (3, 4, True), (1, 3, False))
+    broker.admin.redrives.extend(
+        admin_pb2.RedriveResponse(messages=messages, left=left, more=more, last_position=90)
+        for messages, left, more in answers
+    )
+    done = admin.redrive("dead", first_position=5, max_messages=7)
+    assert (done.messages, done.left) == (7, 3)
+    asked = [
+        (each.first_position, each.last_position, each.max_messages)
+        for each in broker.admin.redriven
+    ]
+    assert asked == [(5, 0, 7), (5, 90, 4), (5, 90, 1)]
+
+
 def test_unknown_choice_names_the_known_ones(admin):
     with pytest.raises(errors.InvalidArgumentError, match="one of reject-publish, drop-head"):
         admin.declare_queue("q", overflow="explode")

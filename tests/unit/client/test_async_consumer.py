@@ -9,7 +9,7 @@ import pytest
 from ackq import errors
 from ackq.client import AsyncChannel
 from tests.unit.client import fake_channel as fake
-from tests.unit.client.channels import SOON_S, channel_threads, outcomes, serve
+from tests.unit.client.channels import SOON_S, channel_threads, logged, outcomes, serve
 from tests.unit.client.fake_broker import Cut
 
 
@@ -143,7 +143,7 @@ def test_a_callback_is_awaited(broker, caplog):
     run(main())
     assert bodies == [b"1", b"2", b"3"]
     assert outcomes(broker) == [(1, "ACCEPTED"), (2, "FAILED"), (3, "ACCEPTED")]
-    assert [each.levelno for each in caplog.records] == [logging.ERROR]
+    assert [each.levelno for each in logged(caplog)] == [logging.ERROR]
 
 
 def test_a_callback_may_be_a_plain_function(broker):

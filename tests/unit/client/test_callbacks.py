@@ -1,7 +1,6 @@
 """Consumers with a callback, over a scripted broker: C10, and the thread that calls back."""
 
 import functools
-import logging
 import threading
 
 import pytest
@@ -12,6 +11,7 @@ from tests.unit.client.channels import (
     SOON_S,
     channel,
     channel_threads,
+    logged,
     outcomes,
     refuse_threads,
     serve,
@@ -77,9 +77,9 @@ def test_a_raising_callback_puts_its_message_back(broker, caplog, mode, declared
     calls = Calls(2, raises_on=[b"1"])
     consume(broker, calls, mode=mode, outcomes=declared)
     assert outcomes(broker) == [(1, outcome), (2, "ACCEPTED")]
-    (logged,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
-    assert logged.getMessage() == "The callback of a consumer of queue 'orders' raised on message 1"
-    assert logged.exc_info[0] is ValueError
+    (record,) = logged(caplog)
+    assert record.getMessage() == "The callback of a consumer of queue 'orders' raised on message 1"
+    assert record.exc_info[0] is ValueError
 
 
 def test_a_raising_callback_says_why(broker, caplog):
@@ -90,7 +90,7 @@ def test_a_raising_callback_says_why(broker, caplog):
     (settle,) = settles(broker.consuming.streams[0])
     assert settle.reason.startswith("KeyError: '")
     assert len(settle.reason) <= 500
-    assert len(caplog.records) == 1
+    assert len(logged(caplog)) == 1
 
 
 def test_a_callback_that_exits_ends_nothing(broker, caplog):
@@ -99,7 +99,7 @@ def test_a_callback_that_exits_ends_nothing(broker, caplog):
     calls = Calls(2, raises_on=[b"1"], error=SystemExit(3))
     consume(broker, calls)
     assert calls.bodies == [b"1", b"2"]
-    assert len(caplog.records) == 1
+    assert len(logged(caplog)) == 1
 
 
 def test_pre_accepts_before_the_callback(broker, caplog):
@@ -119,7 +119,7 @@ def test_pre_accepts_before_the_callback(broker, caplog):
         assert calls.wait(SOON_S)
     assert seen == [["ACCEPTED"], ["ACCEPTED", "ACCEPTED"]]
     assert outcomes(broker) == [(1, "ACCEPTED"), (2, "ACCEPTED")]
-    assert len(caplog.records) == 2
+    assert len(logged(caplog)) == 2
 
 
 @pytest.mark.parametrize("mode", ["none", "client"])
@@ -128,7 +128,7 @@ def test_no_mode_of_the_application_settles_by_itself(broker, caplog, mode):
     broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
     consume(broker, Calls(2, raises_on=[b"1"]), mode=mode)
     assert outcomes(broker) == []
-    assert len(caplog.records) == 1
+    assert len(logged(caplog)) == 1
 
 
 def test_a_callback_may_settle_its_message_itself(broker):
@@ -345,7 +345,7 @@ def test_the_end_of_a_consumer_is_told(broker, caplog):
                 consumer.join(SOON_S)
         consumer.close()
     assert calls.bodies == [b"1"]
-    assert [each.getMessage() for each in caplog.records] == [
+    assert [each.getMessage() for each in logged(caplog)] == [
         "The consumer of queue 'orders' has ended: The queue 'orders' was deleted."
     ]
 
@@ -366,7 +366,7 @@ def test_the_end_of_a_channel_is_raised_although_a_callback_met_it(broker, caplo
         consumer.join(SOON_S)
     with pytest.raises(errors.QueueNotFoundError):
         it.close()
-    assert len(caplog.records) == 1
+    assert len(logged(caplog)) == 1
 
 
 def test_join_with_a_bound_says_that_it_goes_on(broker):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackq import errors
+from ackq import errors, limits
 from ackq.client import settling as module
 from ackq.client.modes import ACCEPT, RELEASE, How, Outcome
 from ackq.client.ranges import Range
@@ -123,7 +123,7 @@ def test_runs_go_to_a_broker_that_takes_them():
 
 def test_runs_are_bounded(monkeypatch):
     """I6: one settlement names no more runs than the protocol allows."""
-    monkeypatch.setattr(module, "_RUNS", 10)
+    monkeypatch.setattr(limits, "MAX_SETTLE_RUNS", 10)
     settling = having(100, takes_runs=True)
     for tag in range(2, 101, 2):
         settle(settling, tag)

@@ -264,7 +264,8 @@ class Model:
         for _, home in moved:
             assert home is not None
             home.overflow()
-        return c.Redriven(len(moved), len(waiting) - len(moved))
+        last = queue.next_position - 1
+        return c.Redriven(len(moved), len(waiting) - len(moved), more=False, last=last)
 
     def _home(self, message: Message) -> Queue | None:
         assert message.died is not None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from hypothesis import settings
+import pytest
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -413,5 +414,14 @@ class CoreMachine(RuleBasedStateMachine):
         assert set(self.harness.core.live_blocks()) == blocks
 
 
-TestCore = CoreMachine.TestCase
-TestCore.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+# 6 s of one core when it is alone, minutes on a machine that does ten other things.
+TestCore = pytest.mark.timeout(600)(CoreMachine.TestCase)
+TestCore.settings = settings(
+    max_examples=60,
+    stateful_step_count=50,
+    deadline=None,
+    # A failing run is printed whole, with the blob that repeats it. To shrink it takes minutes,
+    # more than a test may: leave this line out for that.
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    print_blob=True,
+)

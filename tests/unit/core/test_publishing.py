@@ -133,8 +133,25 @@ def test_a_full_queue_nacks_what_does_not_fit(harness: Harness) -> None:
     (nack,) = reply.nacks
     assert list(nack.numbers) == [4, 5]
     assert isinstance(nack.reason, QueueFullError)
-    assert "2 of 3 messages" in str(nack.reason)
+    assert str(nack.reason) == (
+        "The queue 'q' has room for 1 only: it holds 2 of at most 3 messages, staged ones "
+        "included, and 3 messages with 30 bytes came together. Its overflow is reject-publish: "
+        "consume from it, purge it, or publish again later."
+    )
+    assert nack.reason.fields == {"queue": "q", "fitting": "1"}
     assert harness.browse("q") == ["m1", "m2", "m3"]
+    (nack,) = harness.publish_to("q", 1).nacks
+    assert "is full: it holds 3 of at most 3 messages, staged" in str(nack.reason)
+
+
+def test_a_message_that_never_fits(harness: Harness) -> None:
+    """P8, Q3: an empty queue may be too small for one message; the figures say so."""
+    harness.declare("q", max_bytes=9, max_length=4)
+    (nack,) = harness.publish_to("q", 1).nacks
+    assert (
+        "it holds 0 of at most 4 messages and 0 of at most 9 bytes, staged ones included, and 1 "
+        "message with 10 bytes came together"
+    ) in str(nack.reason)
 
 
 def test_a_nacked_message_is_in_no_queue(harness: Harness) -> None:

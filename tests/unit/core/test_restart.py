@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from pyroaring import BitMap64
 
-from ackq.errors import QueueNotFoundError, UnsupportedError
+from ackq.errors import QueueNotFoundError, StageMismatchError, UnsupportedError
 from ackq_broker.core import Core, bitmaps, records
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import BOB, PUBLISHER, Harness, labels, routes
@@ -43,7 +43,9 @@ def busy(harness: Harness) -> None:
     harness.now_us += 8 * 24 * 3600 * 1_000_000
     harness.do(c.Housekeep())
     harness.do(c.DeleteExchange("y"))
-    harness.do(c.Start("history"))
+    harness.do(c.Start("second", "copied"))
+    harness.do(c.AcceptHistory())
+    harness.do(c.Start("third", "repaired"))
 
 
 def consume(harness: Harness) -> None:
@@ -312,7 +314,8 @@ def test_parts_and_snapshots_of_the_first_version_are_read(harness: Harness) -> 
         harness.do(c.CloseChannel(b"x"))
     data = harness.core.snapshot()
     image = msgspec.msgpack.decode(data[8:])
-    del image["channels"]
+    for name in ("channels", "histories", "admitted_history"):
+        del image[name]
     (queue,) = image["queues"]
     for name in ("delayed", "failures", "expiries", "late", "delays", "origins", "requeued_log"):
         del queue[name]
@@ -321,6 +324,7 @@ def test_parts_and_snapshots_of_the_first_version_are_read(harness: Harness) -> 
     counted = bitmaps.encode_hook(BitMap64((1, 2)))
     queue |= {"deliveries": [[3, counted]], "requeued": [[9, counted]]}
     core = Core.restore(data[:8] + msgspec.msgpack.encode(image))
+    assert core.history_id == "history"
     (piece,) = core.browse("q")
     assert piece.runs == (c.Run(1, 2, 4, False), c.Run(3, 2, 1, False))
 
@@ -329,3 +333,43 @@ def test_the_encoding_of_a_record_stays_what_it_is() -> None:
     """I2: journals written by this version must be readable for ever."""
     record = records.QueueDeclared(3, "q", c.QueueProperties(max_length=9))
     assert records.encode(record)[:20] == b"\x01\x94\xaequeue_declared\x03\xa1q"
+
+
+def test_lost_blocks_take_their_messages(harness: Harness) -> None:
+    """Q7, S5: wherever they are, counted; leases get holes, and the rest can be delivered."""
+    harness.declare("q", "r", "e")
+    harness.bind("x", "fanout", q="", r="")
+    blocks = [harness.publish(["k"] * 2, exchange="x").block_id for _ in range(4)]
+    reader = harness.open("r")
+    reader.advance(0, max_messages=5)
+    harness.deliver("x", "q", 3)
+    stage = harness.stage("w", 1, ["q"], name="s")
+    torn = max(harness.core.live_blocks())
+    lost = BitMap64([blocks[1], blocks[3], torn, 999])
+    assert harness.do(c.Start("second", "repaired", lost)) == c.Started(
+        vanished=0, lost=(("q", 4), ("r", 4)), lost_stages=1
+    )
+    assert harness.core.live_blocks() == BitMap64([blocks[0], blocks[2]])
+    assert harness.browse("q") == harness.browse("r") == ["m1", "m2", "m5", "m6"]
+    assert (harness.info("q").dropped, harness.info("r").dropped) == (4, 4)
+    assert (harness.info("q").ready, harness.info("q").staged) == (4, 0)
+    harness.do(c.AcceptHistory())
+    assert harness.rows(reader.pieces(0, 5)) == [(1, "m1", 1), (2, "m2", 1), (5, "m5", 1)]
+    with pytest.raises(StageMismatchError, match="is not there"):
+        harness.commit("w", 1, stage)
+    assert harness.do(c.Start("second", "repaired", lost)) == c.Started(0)
+
+
+def test_lost_blocks_take_what_is_kept_for_a_replay(harness: Harness) -> None:
+    """Q7, K2: it was accepted, so it counts as no loss; a replay goes on without it."""
+    harness.declare("q")
+    lost = BitMap64([harness.publish_to("q", 2).block_id])
+    harness.publish_to("q", 1)
+    reader = harness.open("q")
+    reader.advance(0, max_messages=3)
+    reader.advance(3)
+    assert harness.do(c.Start("second", "repaired", lost)) == c.Started(0)
+    assert (harness.info("q").accepted, harness.info("q").dropped) == (3, 0)
+    harness.do(c.AcceptHistory())
+    reader.attach(0, 3)
+    assert harness.rows(reader.pieces(0, 3)) == [(3, "m3", 1)]

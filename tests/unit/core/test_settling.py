@@ -1,14 +1,16 @@
 """What outcomes do: the whole table, the delivery limit, the redelivery delay (C4, C13, C14)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from pyroaring import BitMap64
 
 from ackq.errors import UnknownDeliveryTagError
-from ackq_broker.core import Core
+from ackq_broker.core import Core, records
 from ackq_broker.core import commands as c
 from ackq_broker.core.commands import Outcome
-from tests.unit.core.harness import SECOND_US, Harness
+from tests.unit.core.harness import PUBLISHER, SECOND_US, Harness
 
 # Properties, failures before, whether the queue is deleted; then where the message is afterwards
 # and what the answer calls dead-lettered and dropped, by outcome.
@@ -294,3 +296,37 @@ def test_a_delayed_message_goes_with_its_queue(harness: Harness) -> None:
     assert harness.do(c.DeleteQueue("q")) == c.DeletedQueue(2, 0)
     assert harness.core.drain_dead_blocks() == [block]
     assert harness.core.next_due_us() == 0
+
+
+def test_the_largest_settlement_is_a_small_record() -> None:
+    """C13, Q6: every other one of two million tags is rejected, in one record of half a MiB."""
+    core, rows, count = Core(), 10_000, 2_000_000
+    decide(core, c.Start("history"))
+    decide(core, c.OpenPublisher(PUBLISHER))
+    decide(core, c.DeclareQueue("d", c.QueueProperties()))
+    decide(core, c.DeclareQueue("q", c.QueueProperties(dead_letter_queue="d")))
+    for first in range(1, count, rows):
+        numbers = BitMap64(range(first, first + rows))
+        decide(
+            core,
+            c.Publish(PUBLISHER, numbers, first, "", True, (c.Route("q"),), rows, rows, True),
+        )
+    decide(core, c.Deliver(b"x", "q", count))
+    scattered = BitMap64(range(1, count, 2))
+
+    reply, sizes = decide(core, c.Settle(b"x", Outcome.REJECTED, scattered))
+
+    assert reply == c.Settlement(count // 2, dead_lettered=count // 2)
+    (size,) = sizes
+    assert size < 600_000
+    assert core.ready("d") == count // 2
+    reply, sizes = decide(core, c.Settle(b"x", Outcome.FAILED, up_to=count))
+    assert (reply, sizes[0] < 300_000) == (c.Settlement(count // 2), True)
+
+
+def decide(core: Core, command: c.Command) -> tuple[Any, list[int]]:
+    """The reply of a command, which is applied, and the bytes of its records."""
+    decision = core.decide(command, 1_700_000_000 * SECOND_US)
+    for record in decision.records:
+        core.apply(core.sequence + 1, record)
+    return decision.reply, [len(records.encode(record)) for record in decision.records]

@@ -245,7 +245,7 @@ def test_room_is_reserved_at_staging(harness: Harness) -> None:
     stage = harness.stage("w", 1, ["small"] * 2, name="a")
     assert len(harness.publish_to("small", 2).nacks) == 1
     harness.do(c.OpenStage(ID, "w", 1, "run"))
-    with pytest.raises(QueueFullError, match="3 of 3 messages, staged ones included"):
+    with pytest.raises(QueueFullError, match="3 of at most 3 messages, staged ones included"):
         harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10))
     harness.commit("w", 1, stage)
     assert harness.browse("small") == ["m1", "a0", "a1"]
@@ -307,3 +307,28 @@ def test_a_commit_shares_a_queue_with_publishes(harness: Harness) -> None:
     harness.commit("w", 1, stage)
     harness.publish_to("q", 1)
     assert harness.browse("q") == [*labels(1, 2), "a0", "a1", "m3"]
+
+
+def test_writers_that_are_done_are_forgotten(harness: Harness) -> None:
+    """K3: those that commit once, and those that never did, after 7 days; the others stay."""
+    harness.declare("q")
+    stages = {name: harness.stage(name, 1, ["q"], name=name) for name in ("one", "many", "none")}
+    harness.do(c.CommitBatch("one", 1, "run", "", (stages["one"],), single=True))
+    again = harness.do(c.CommitBatch("one", 1, "run", "", (stages["one"],), single=True))
+    assert again == c.CommittedBatch(1, True)
+    harness.commit("many", 1, stages["many"])
+    harness.do(c.AbortBatch("none", 1, (stages["none"].stage_id,)))
+    assert writers(harness) == ["many", "none", "one"]
+    harness.now_us += 7 * DAY_US - 100
+    harness.stage("late", 1, ["q"], name="late")
+    harness.do(c.Housekeep())
+    assert writers(harness) == ["late", "many", "none", "one"]
+    harness.now_us += 100
+    harness.do(c.Housekeep())
+    assert writers(harness) == ["late", "many"]
+    assert harness.decide(c.Housekeep()).records == ()
+
+
+def writers(harness: Harness) -> list[str]:
+    """The writers that the broker remembers."""
+    return sorted(harness.core._state.writers)

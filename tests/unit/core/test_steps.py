@@ -26,10 +26,20 @@ def test_steps_find_what_a_dict_finds(
 ) -> None:
     """C16: whatever was removed and packed, and in bytes that do not tell."""
     steps, expected, key = Steps(VALUE), {}, 5
-    for count, value in stretches:
-        steps.append(key, count, (value, -value))
-        expected |= {key + i: (value, -value) for i in range(count)}
-        key += count + value
+    together = data.draw(st.integers(1, 40))
+    for begin in range(0, len(stretches), together):
+        rows = []
+        for count, value in stretches[begin : begin + together]:
+            if rows and rows[-1][2] == (value, -value):
+                continue
+            rows.append((key, count, (value, -value)))
+            expected |= {key + i: (value, -value) for i in range(count)}
+            key += count + value
+        if len(rows) == 1:
+            steps.append(*rows[0])
+        else:
+            keys, counts, values = zip(*rows, strict=True)
+            steps.extend(np.array(keys), np.array(counts), np.array(list(values), VALUE))
     for _ in range(3):
         keys = sorted(expected)
         gone = data.draw(st.sets(st.sampled_from(keys))) if keys else set()
@@ -59,8 +69,14 @@ def test_a_million_keys_in_one_stretch_are_one_row() -> None:
 def test_steps_of_many_pages() -> None:
     """C16: pages are filled, packed and dropped one by one."""
     steps, count = Steps(VALUE), 5 * PAGE_ROWS
-    for key in range(count):
+    values = np.zeros(count, VALUE)
+    values["a"] = np.arange(count)
+    for key in range(700):
         steps.append(key, 1, (key, 0))
+    for begin, end in ((699, 900), (900, 901), (901, 4 * PAGE_ROWS), (4 * PAGE_ROWS, count)):
+        ones = np.ones(end - begin, np.int64)
+        ones[0] = begin > 699
+        steps.extend(np.arange(begin, end), ones, values[begin:end])
     survivors = BitMap64(range(3, count - 2 * PAGE_ROWS, 50))
     gone = BitMap64(range(count)) - survivors
     steps.remove(gone, survivors)

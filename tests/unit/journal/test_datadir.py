@@ -9,9 +9,10 @@ import sys
 import pytest
 
 from ackq.errors import DamagedError, InUseError, NotFoundError, UnsupportedError
-from ackq_broker.journal import dump, repair, verify
+from ackq_broker.journal import declare_restored, dump, repair, verify
 from ackq_broker.journal.datadir import segment_name
 from ackq_broker.journal.disk import Disk
+from ackq_broker.journal.identity import Identity
 from tests.unit.journal.support import opened, recovered, segment_files
 
 
@@ -136,6 +137,84 @@ def test_a_copy_is_another_history(data, tmp_path):
     assert original.history_id != copy.history_id
     assert copy.history_id == again.history_id
     assert original.records == copy.records == [(1, b"one")]
+
+
+def history(directory):
+    """The history that a start serves, and why it began."""
+    found = recovered(directory)
+    return found.history_id, found.history_cause
+
+
+def test_a_copy_says_why_it_is_another_history(data, tmp_path):
+    """Q8: the journal's first history needs no reason; a copy keeps its own through restarts."""
+    first, why = history(data)
+    shutil.copytree(data, tmp_path / "copy")
+    copy, copied = history(tmp_path / "copy")
+
+    assert (why, copied, copy != first) == ("", "copied", True)
+    assert history(tmp_path / "copy") == (copy, "copied")
+
+
+@pytest.mark.parametrize("how", ["over the files", "as new files", "what differs"])
+def test_a_directory_restored_in_place_is_another_history(data, tmp_path, how):
+    """Q8: whatever way the copying tool puts the older files where the newer ones were."""
+    before, _ = history(data)
+    shutil.copytree(data, tmp_path / "copy")
+    with opened(data) as running:
+        running.append(b"lost by the restore")
+
+    for path in data.iterdir():
+        saved = tmp_path / "copy" / path.name
+        same = saved.exists() and saved.stat().st_mtime_ns == path.stat().st_mtime_ns
+        if how == "as new files" or not saved.exists():
+            path.unlink()
+        if saved.exists() and not (how == "what differs" and same):
+            shutil.copy2(saved, path)
+
+    after, cause = history(data)
+    assert (after != before, cause) == (True, "copied")
+    assert history(data) == (after, cause)
+
+
+def test_restarts_and_crashes_are_the_same_history(data):
+    """Q8: no false alarm, also where a start died while it wrote FORMAT anew."""
+    before = history(data)
+    for _ in range(3):
+        (data / "FORMAT.new").write_bytes(b"half of it")
+        assert history(data) == before
+
+
+def test_a_file_system_that_does_not_know_when_a_file_was_made(data, tmp_path, monkeypatch):
+    """Q8: then the inode number decides, as with a FORMAT of an older version."""
+    monkeypatch.setattr("ackq_broker.journal.identity._born_ns", lambda _: 0)
+    before = history(data)
+    shutil.copytree(data, tmp_path / "copy")
+    monkeypatch.undo()
+    assert history(data) == before
+    assert history(tmp_path / "copy")[1] == "copied"
+
+
+def test_a_file_is_its_inode_unless_its_birth_is_known():
+    """Q8: inode numbers are given again, and some network file systems change them."""
+    here = Identity(7, 1000)
+    assert here.is_of(Identity(8, 1000))
+    assert not here.is_of(Identity(7, 1001))
+    assert here.is_of(Identity(7, 0))
+    assert not Identity(7, 0).is_of(Identity(8, 1000))
+
+
+def test_an_operator_says_that_a_directory_was_restored(data, tmp_path):
+    """Q8: for copies below the file system, of which no file shows anything."""
+    before, _ = history(data)
+    declared = declare_restored(data)
+
+    assert declared != before
+    assert history(data) == history(data) == (declared, "declared")
+    with pytest.raises(NotFoundError, match="there is no data directory"):
+        declare_restored(tmp_path / "none")
+    (data / "FORMAT").unlink()
+    with pytest.raises(DamagedError, match="FORMAT byte 0: the file is missing"):
+        declare_restored(data)
 
 
 def test_a_moved_directory_is_the_same_history(data, tmp_path):

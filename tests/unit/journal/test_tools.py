@@ -217,6 +217,32 @@ def test_a_block_that_rots_behind_a_snapshot(behind_snapshot):
     assert (report.opens, report.lost_blocks) == (True, (2,))
     assert len(recovered(behind_snapshot).records) == 2
 
+    before = history(behind_snapshot)
+    done = repaired(behind_snapshot)
+    assert (done.changed, done.lost_blocks, done.kept_in) == (True, (2,), None)
+    assert history(behind_snapshot) == done.history_id != before
+    again = repaired(behind_snapshot)
+    assert (again.changed, again.lost_blocks) == (False, (2,))
+
+
+def test_lost_blocks_are_told_until_they_are_forgotten(behind_snapshot):
+    """Q8: each start hears of them until the messages are dropped, once and for all."""
+    flip(*place_of(behind_snapshot, 2))
+    flip(*place_of(behind_snapshot, 21))
+    assert repaired(behind_snapshot).lost_blocks == (2, 21)
+    for _ in range(2):
+        found = recovered(behind_snapshot)
+        assert (found.lost_blocks, found.history_cause) == ((2, 21), "repaired")
+
+    with opened(behind_snapshot) as running:
+        running.journal.free_blocks([2, 21])
+        running.snapshot()
+        running.journal.forget_lost()
+
+    assert recovered(behind_snapshot).lost_blocks == ()
+    assert verify(behind_snapshot).lost_blocks == ()
+    assert not repaired(behind_snapshot).changed
+
 
 def test_a_segment_missing_behind_a_snapshot(behind_snapshot):
     """Live blocks in a segment that is gone are lost; repair makes the journal open without."""

@@ -203,6 +203,14 @@ def test_server_info(client):
     info = client.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=TIMEOUT_S)
     assert (info.version, info.sync_mode, len(info.history_id)) == (__version__, "fdatasync", 32)
     assert info.synced >= info.sequence > 0
+    assert (info.history_cause, info.held_back) == ("", 0)
+
+
+def test_accepting_a_history_that_nothing_waits_for(client):
+    """Q8: repeating it, or doing it for nothing, is a success."""
+    info = client.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=TIMEOUT_S)
+    accepted = client.admin.AcceptHistory(admin_pb2.AcceptHistoryRequest(), timeout=TIMEOUT_S)
+    assert accepted == admin_pb2.AcceptHistoryResponse(history_id=info.history_id)
 
 
 def test_bytes_that_are_no_request(client):

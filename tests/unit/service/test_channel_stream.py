@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ackq import limits
-from ackq.errors import ClosedError, UnknownDeliveryTagError
+from ackq.errors import ClosedError, QueueNotFoundError, UnknownDeliveryTagError
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
 from tests.unit.service.channels import Broker, settle
@@ -229,6 +229,30 @@ def test_a_channel_can_be_cut_and_resumed_again_and_again():
         stream = broker.open()
         await settle()
         assert stream.tags() == [5]
+        await stream.cut()
+
+    run(main())
+
+
+def test_a_queue_that_goes_during_a_cut_ends_its_consumers_alone():
+    """C11, Q4: subscriptions that are repeated then are answered, and the channel goes on."""
+
+    async def main():
+        broker = Broker()
+        stream = broker.open()
+        stream.subscribe("seen")
+        await settle()
+        await stream.cut()
+        broker.engine.decide(commands.DeleteQueue("q", force=True))
+        for consumer in broker.dispatcher.consumers("q"):
+            consumer.cancel(QueueNotFoundError("The queue 'q' was deleted."))
+        stream = broker.open()
+        stream.subscribe("seen")
+        stream.subscribe("lost")
+        await settle()
+        said = [frame.header.cancelled.consumer for frame in stream.frames]
+        assert said == ["", "seen", "seen", "lost"]
+        assert not stream.task.done()
         await stream.cut()
 
     run(main())

@@ -1,6 +1,7 @@
 """Channels over the wire, by raw stubs, against a real broker process."""
 
 import threading
+import time
 
 import grpc
 import pytest
@@ -10,6 +11,7 @@ from ackq.errors import (
     InUseError,
     InvalidArgumentError,
     InvalidOperationError,
+    LimitError,
     OutcomeNotSupportedError,
     QueueNotFoundError,
     UnknownDeliveryTagError,
@@ -34,7 +36,8 @@ def counts(deliveries):
 
 def ready_again(client, ready, unacked=0, name="q"):
     """Waits until a queue is as it should be: the end of a stream reaches a broker in its time."""
-    for _ in range(int(TIMEOUT_S / 0.02)):
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
         info = client.queue(name)
         if (info.ready, info.unacked) == (ready, unacked):
             return
@@ -191,6 +194,96 @@ def test_an_unknown_tag_closes_the_channel(client, tag, multiple):
         assert f"unknown delivery tag {tag}" in error.message
         info = client.queue()
         assert (info.accepted, info.ready, info.unacked) == (1, 1, 0)
+
+
+def test_runs_of_tags_are_settled_in_one_decision(client):
+    """C15: a settlement names runs; behind an older unsettled message they are one call."""
+    client.publish(*[b"%d" % n for n in range(20)])
+    with client.consume() as channel:
+        assert channel.opened.settle_runs
+        channel.get(20)
+        channel.deliveries(20)
+        channel.settled(channel.settle(0, first_tag=[2, 5, 9], rows=[1, 3, 10]), 14)
+        channel.settled(channel.settle(0, RELEASED, first_tag=[4], rows=[1]))
+        info = client.queue()
+        assert (info.accepted, info.ready, info.unacked) == (14, 1, 5)
+        channel.settled(channel.settle(20, multiple=True), 5)
+
+
+@pytest.mark.parametrize(
+    ("first_tag", "rows", "unknown"),
+    [
+        ([1, 3], [1, 2], 3),
+        ([2, 4], [2, 2], 3),
+        ([5], [4_000_000_000], 11),
+        ([5, 1 << 62], [1, 1], 1 << 62),
+        ([5, 1 << 63, (1 << 64) - 1], [1, 1, 1], 1 << 63),
+        ([9, 12], [1, 1], 12),
+    ],
+)
+def test_one_unknown_tag_in_runs_settles_none_of_them(client, first_tag, rows, unknown):
+    """C2: the lowest one is named, the channel is closed; what came before takes effect."""
+    client.publish(*[b"%d" % n for n in range(10)])
+    with client.consume() as channel:
+        channel.get(10)
+        channel.deliveries(10)
+        number = channel.settle(3)
+        channel.settle(0, first_tag=first_tag, rows=rows)
+        channel.settled(number)
+        error, status = channel.refusal()
+        assert (type(error), status) == (UnknownDeliveryTagError, "FAILED_PRECONDITION")
+        assert error.fields["delivery_tag"] == str(unknown)
+        info = client.queue()
+        assert (info.accepted, info.ready, info.unacked) == (1, 9, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"first_tag": [1, 3], "rows": [1]}, InvalidArgumentError),
+        ({"first_tag": [1]}, InvalidArgumentError),
+        ({"rows": [1]}, InvalidArgumentError),
+        ({"first_tag": [3, 1], "rows": [1, 1]}, InvalidArgumentError),
+        ({"first_tag": [1, 2], "rows": [2, 1]}, InvalidArgumentError),
+        ({"first_tag": [1, 3], "rows": [1, 0]}, InvalidArgumentError),
+        ({"first_tag": [0], "rows": [1]}, InvalidArgumentError),
+        ({"first_tag": [(1 << 64) - 1], "rows": [2]}, InvalidArgumentError),
+        ({"first_tag": [1], "rows": [1], "multiple": True}, InvalidArgumentError),
+        ({"first_tag": [1], "rows": [1], "delivery_tag": 2}, InvalidArgumentError),
+        ({"first_tag": range(1, 4098), "rows": [1] * 4097}, LimitError),
+    ],
+)
+def test_runs_that_are_none_are_refused(client, fields, kind):
+    """C2, I6: not parallel, not ascending, empty, past 64 bits, beside a tag, too many."""
+    client.publish(*[b"%d" % n for n in range(5000)])
+    with client.consume() as channel:
+        channel.get(5000)
+        channel.deliveries(5000)
+        channel.settle(fields.pop("delivery_tag", 0), **fields)
+        assert type(channel.refusal()[0]) is kind
+        assert client.queue().ready == 5000
+
+
+def test_the_most_runs_that_a_settlement_may_name(client):
+    """I6: 4096 of them are one settlement."""
+    client.publish(*[b"%d" % n for n in range(8192)])
+    with client.consume() as channel:
+        channel.get(8192)
+        channel.deliveries(8192)
+        channel.settled(channel.settle(0, first_tag=range(2, 8193, 2), rows=[1] * 4096), 4096)
+
+
+def test_undeclared_outcomes_are_refused_for_runs(client):
+    """C5: one message of a consumer that did not declare the outcome refuses the settlement."""
+    client.publish(b"a", b"b", b"c")
+    with client.consume() as channel:
+        channel.get(1)
+        channel.deliveries(1)
+        channel.subscribe(outcomes=[])
+        channel.deliveries(2)
+        channel.settle(0, FAILED, first_tag=[1, 3], rows=[1, 1])
+        assert type(channel.refusal()[0]) is OutcomeNotSupportedError
+        assert client.queue().ready == 3
 
 
 def test_a_tag_of_another_channel_is_unknown(client):
@@ -496,8 +589,7 @@ def test_a_cut_channel_is_resumed(client):
         channel.transport_ack(1)
         number = channel.settle(1)
         channel.settled(number)
-        channel.cut()
-        with client.consume(channel.channel_id) as resumed:
+        with client.resume(channel) as resumed:
             assert resumed.opened.resumed
             client.publish(b"d")
             again = resumed.deliveries(4)
@@ -520,8 +612,7 @@ def test_a_resumed_client_asks_again(client):
         channel.get(9, number=1)
         channel.deliveries(1)
         channel.answer("get_empty")
-        channel.cut()
-        with client.consume(channel.channel_id) as resumed:
+        with client.resume(channel) as resumed:
             resumed.deliveries(3)
             resumed.subscribe(prefetch=1)
             resumed.settle(1, number=1)
@@ -529,6 +620,34 @@ def test_a_resumed_client_asks_again(client):
             resumed.get(9, number=1)
             assert resumed.answer("get_empty").number == 1
             resumed.settled(resumed.settle(2, number=2))
+
+
+def test_a_resumed_client_is_answered_again_however_late_it_asks(client):
+    """C15: a transport ack of what came on the newer stream says nothing of answers on the older.
+
+    A client may ask again after it.
+    """
+    client.publish(b"a", b"b")
+    with client.consume() as channel:
+        channel.subscribe(prefetch=1)
+        channel.deliveries(1)
+        channel.transport_ack(1)
+        number = channel.settle(1)
+        channel.settled(number)
+        channel.deliveries(1)
+        channel.get(9, number=3)
+        assert channel.answer("get_empty").number == 3
+        with client.resume(channel) as resumed:
+            resumed.deliveries(1)
+            client.publish(b"c")
+            resumed.prefetch(2, "c")
+            (newer,) = resumed.deliveries(1)
+            resumed.transport_ack(newer.tag)
+            resumed.quiet()
+            resumed.settle(1, number=number)
+            resumed.settled(number)
+            resumed.get(9, number=3)
+            assert resumed.answer("get_empty").number == 3
 
 
 def test_a_newer_stream_takes_the_channel_over(client):
@@ -548,10 +667,61 @@ def test_a_cancelled_consumer_is_told_after_a_cut(client):
     with client.consume() as channel:
         channel.subscribe("me")
         channel.quiet()
-        channel.cut()
         client.delete(force=True)
-        with client.consume(channel.channel_id) as resumed:
+        with client.resume(channel) as resumed:
             assert resumed.answer("cancelled").consumer == "me"
+
+
+def test_a_consumer_whose_queue_went_during_a_cut_is_cancelled(client):
+    """C11, Q4: a subscription that is repeated for it ends that consumer, not the channel."""
+    client.publish(b"a")
+    with client.consume() as channel:
+        channel.get()
+        channel.deliveries(1)
+        channel.subscribe("me")
+        channel.quiet()
+        client.delete(force=True)
+        with client.resume(channel) as resumed:
+            resumed.deliveries(1)
+            assert resumed.answer("cancelled").consumer == "me"
+            resumed.subscribe("me")
+            assert resumed.answer("cancelled").consumer == "me"
+            resumed.quiet()
+            resumed.settled(resumed.settle(1))
+
+
+def test_a_subscription_that_was_lost_with_its_queue_is_cancelled(client):
+    """C11, Q4: also one that the broker never saw, for its client cannot tell."""
+    client.publish(b"a")
+    with client.consume() as channel:
+        channel.get()
+        channel.deliveries(1)
+        client.delete(force=True)
+        with client.resume(channel) as resumed:
+            resumed.deliveries(1)
+            for _ in range(2):
+                resumed.subscribe("me")
+                cancelled = resumed.answer("cancelled")
+                assert (cancelled.consumer, cancelled.reason.code) == ("me", "queue_not_found")
+            resumed.quiet()
+            resumed.settled(resumed.settle(1))
+
+
+def test_a_consumer_that_was_cancelled_does_not_come_back_with_a_queue_of_its_name(client):
+    """C11, Q1: the queue that is declared again is another one, and the client was told the end."""
+    with client.consume() as channel:
+        channel.subscribe("me")
+        channel.quiet()
+        client.delete(force=True)
+        client.declare()
+        client.publish(b"a")
+        with client.resume(channel) as resumed:
+            assert resumed.answer("cancelled").consumer == "me"
+            resumed.subscribe("me")
+            assert resumed.answer("cancelled").consumer == "me"
+            resumed.quiet()
+            resumed.subscribe("you")
+            assert bodies(resumed.deliveries(1)) == [b"a"]
 
 
 def test_after_the_grace_the_channel_is_another(client):

@@ -174,16 +174,19 @@ def test_redrive_of_no_queue(client):
 
 def test_redelivery_delay(client):
     """C14: a failed message is not ready until its delay is over, and is shown as delayed."""
-    client.declare("slow", redelivery_delay_ms=200)
-    client.publish(b"a", queue="slow")
+    client.declare("slow", redelivery_delay_ms=3_600_000)
+    client.publish(b"a", b"b", queue="slow")
     with client.consume() as channel:
         channel.subscribe(queue="slow")
-        channel.deliveries(1)
+        channel.deliveries(2)
         before = time.monotonic()
         channel.settled(channel.settle(1, FAILED))
-        assert (client.queue("slow").ready, client.queue("slow").delayed) == (0, 1)
+        channel.settled(channel.settle(2, FAILED, delay_ms=200))
         (again,) = channel.deliveries(1)
-        assert (again.count, time.monotonic() - before >= 0.19) == (2, True)
+        assert (again.body, again.count) == (b"b", 2)
+        assert time.monotonic() - before >= 0.19
+        info = client.queue("slow")
+        assert (info.ready, info.unacked, info.delayed) == (0, 1, 1)
 
 
 def test_provenance_and_delays_survive_a_kill(broker, own):

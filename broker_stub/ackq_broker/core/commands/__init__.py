@@ -25,6 +25,8 @@ from ackq_broker.core.commands.decision import (
     Route,
 )
 from ackq_broker.core.commands.housekeeping import (
+    AcceptHistory,
+    HeldBack,
     Housekeep,
     Start,
     Started,
@@ -116,11 +118,13 @@ Command = (
     | Redrive
     | Tick
     | Start
+    | AcceptHistory
     | Housekeep
 )
 
 __all__ = [
     "AbortBatch",
+    "AcceptHistory",
     "Advance",
     "Advanced",
     "Attach",
@@ -149,6 +153,7 @@ __all__ = [
     "ExchangeInfo",
     "Expiry",
     "FetchLabel",
+    "HeldBack",
     "HolderInfo",
     "Housekeep",
     "Nack",

@@ -103,7 +103,7 @@ class Redrive:
 
     Attributes:
         first, last: Positions in the dead-letter queue; 0 means its head, its tail.
-        max_messages: At most so many, the lowest first; 0 for no bound.
+        max_messages: At most so many, the lowest first; 0 for no bound but that of a record.
     """
 
     queue: str
@@ -113,11 +113,17 @@ class Redrive:
 
 
 class Redriven(NamedTuple):
-    """Reply to `Redrive`: messages moved, and ready ones of the range that stay.
+    """Reply to `Redrive`.
 
-    What was never a dead letter stays, and what came from a queue that is gone (no queue of its id,
-    nor of its name) or has no room.
+    Attributes:
+        messages: How many were moved.
+        left: Ready ones of the range that stay: what is beyond the bounds, was never a dead letter,
+            or came from a queue that is gone (no queue of its id, nor of its name) or has no room.
+        more: The bound of a record was reached; the same call moves more.
+        last: The last position of the range.
     """
 
     messages: int
     left: int
+    more: bool = False
+    last: int = 0

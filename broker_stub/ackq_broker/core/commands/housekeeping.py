@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from pyroaring import BitMap64
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """First command of a process: drops what did not survive the restart (Q7). Reply: `Started`."""
+    """First command of a process: drops what did not survive the restart (Q7). Reply: `Started`.
+
+    Attributes:
+        history_id: The journal's history; another one than before refuses what is older (Q8).
+        cause: Why that history began: "copied", "declared" or "repaired"; "" for a journal's first.
+        lost_blocks: Blocks that cannot be read back; unknown ones are ignored.
+    """
 
     history_id: str
+    cause: str = ""
+    lost_blocks: BitMap64 = field(default_factory=BitMap64)
 
 
 class Started(NamedTuple):
-    """Reply to `Start`: messages that were transient and are gone."""
+    """Reply to `Start`.
+
+    Attributes:
+        vanished: Messages that were transient and are gone.
+        lost: (queue, messages) whose blocks cannot be read back, and which are dropped.
+        lost_stages: Stages of writers that go with such blocks: their batches have to be run again.
+    """
 
     vanished: int
+    lost: tuple[tuple[str, int], ...] = ()
+    lost_stages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptHistory:
+    """Lets go on what began in older histories (Q8). Reply: `HeldBack`, as it was before."""
+
+
+class HeldBack(NamedTuple):
+    """How many are refused because they began in an older history (Q8)."""
+
+    publishers: int
+    sessions: int
+    writers: int
 
 
 @dataclass(frozen=True, slots=True)

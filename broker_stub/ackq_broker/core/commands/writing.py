@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenStage:
-    """Reply: None. Errors: BatchOrderError (batch already passed), FencedError.
+    """Reply: None.
 
-    (stage id used), LimitError.
+    Errors: BatchOrderError (batch already passed), FencedError (stage id used), LimitError,
+    HistoryChangedError (Q8).
     """
 
     stage_id: bytes
@@ -73,13 +74,17 @@ class StageRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitBatch:
-    """Reply: `CommittedBatch`. Errors: StageMismatchError, BatchOrderError."""
+    """Reply: `CommittedBatch`. Errors: StageMismatchError, BatchOrderError, HistoryChangedError.
+
+    A `single` writer commits no more, so that it can be forgotten.
+    """
 
     writer: str
     batch_id: int
     run_id: str
     execution_id: str
     stages: tuple[StageRef, ...]
+    single: bool = False
 
 
 class CommittedBatch(NamedTuple):

@@ -1,0 +1,401 @@
+"""Publishers, consumers and disasters for the consuming crash test, all drawn from one seed.
+
+Invariant: whoever decides something at random has a generator of its own, made of the seed and its
+name, so that a seed gives the same decisions again, if not the same instants.
+"""
+
+import random
+import threading
+import time
+from contextlib import suppress
+
+import pyarrow as pa
+
+from ackq.client import Admin, Channel, Publisher, close_channels
+from ackq.errors import (
+    BrokerUnavailableError,
+    ClosedError,
+    OutcomeUnknownError,
+)
+from tests.crash.harness import messages
+from tests.crash.relay import Relay
+from tests.crash.settlements import Delivery, Ledger
+
+DELIVERY_LIMIT = 2
+PUBLISHERS = 2
+CONSUMERS = 4
+# Publishers wait while so many messages have no end yet.
+ON_THE_WAY = 3_000
+CALM_S = 90
+OUTCOMES = ["accepted"] * 6 + ["released"] * 2 + ["failed"] * 2 + ["rejected"]
+# Of the channel's end: what an application must expect of a broker that dies.
+ENDS = (ClosedError, BrokerUnavailableError, OutcomeUnknownError)
+FAILPOINTS = ("before_write", "after_write", "after_sync")
+
+
+class Actor(threading.Thread):
+    """A thread with a name, a generator and a relay of its own, until the run stops it."""
+
+    def __init__(self, run, name):
+        super().__init__(name=name, daemon=True)
+        self.run_ = run
+        self.ledger = run.ledger
+        self.rng = random.Random(f"{run.seed} {name}")
+        self.relay = Relay(run.broker.endpoint)
+
+    def run(self):
+        try:
+            self.act()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the ledger says so
+            self.ledger.report(f"{self.name} ended with {error!r}")
+
+    @property
+    def stopped(self):
+        return self.run_.stopping.is_set()
+
+
+class Publishing(Actor):
+    """Publishes batches with confirms, on one publisher from the beginning to the end."""
+
+    def act(self):
+        number = 0
+        with Publisher(
+            self.relay.endpoint, routing_key="work", mandatory=True, retry_total_ms=CALM_S * 1000
+        ) as publisher:
+            while not self.run_.stopping.wait(self.rng.uniform(0, 0.05)):
+                if self.ledger.on_the_way > ON_THE_WAY:
+                    continue
+                names = [f"{self.name}-{number + n:06d}" for n in range(self.rng.randint(1, 60))]
+                number += len(names)
+                self.ledger.publish(names)
+                answer = publisher.publish_batch(messages(names, self.rng.choice([10, 1000])))
+                answer.add_done_callback(lambda done, names=names: self._told(done, names))
+            publisher.flush(CALM_S)
+
+    def _told(self, answer, names):
+        if answer.exception() is None:
+            self.ledger.confirm(names)
+        elif not isinstance(answer.exception(), OutcomeUnknownError):
+            self.ledger.report(f"{self.name} was told {answer.exception()!r}")
+
+
+class Consuming(Actor):
+    """Opens channels one after the other, and settles at random what they bring."""
+
+    def act(self):
+        while not self.stopped:
+            with suppress(*ENDS):
+                self._live_a_life()
+
+    def _live_a_life(self):
+        begun_at = time.monotonic()
+        window = self.rng.choice([3, 100, 10_000])
+        with Channel(self.relay.endpoint, window_messages=window, retry_total_ms=5_000) as channel:
+            life = Life(self, channel, self.run_.next_channel(), begun_at)
+            for _ in range(self.rng.randint(3, 80)):
+                if self.stopped:
+                    return
+                life.step()
+            if self.rng.random() < 0.3:
+                # It is closed as after a mistake of the application's: in a hurry.
+                raise ClosedError("enough")
+
+
+class Life:
+    """What a consumer does with one channel; `held` are its unsettled deliveries by tag."""
+
+    def __init__(self, actor, channel, number, begun_at):
+        self.ledger = actor.ledger
+        self.rng = actor.rng
+        self.channel = channel
+        self.number = number
+        self.begun_at = begun_at
+        self.held = {}
+        self.messages = {}
+        self.consumer = channel.consume(
+            "work",
+            mode="client",
+            outcomes=["failed", "rejected", "released"],
+            prefetch=self.rng.choice([1, 10, 300, 0]),
+        )
+
+    def step(self):
+        """Gets some, and settles some of what it has."""
+        self.rng.choice([self._receive, self._receive, self._receive_batch, self._pull])()
+        settle = self.rng.choice([self._one, self._up_to, self._scattered, self._nothing])
+        if self.held:
+            settle()
+
+    # --- getting ---
+
+    def _receive(self):
+        for _ in range(self.rng.randint(1, 30)):
+            message = self.consumer.receive(self.rng.choice([0, 0.05]))
+            if message is None:
+                return
+            self._take_message(message)
+
+    def _pull(self):
+        for message in self.channel.get("work", self.rng.randint(1, 50), timeout_s=20):
+            self._take_message(message)
+
+    def _receive_batch(self):
+        batch = self.consumer.receive_batch(self.rng.randint(1, 200), 0.1)
+        if batch is None:
+            return
+        names = ("message_id", "delivery_count", "redelivered", "delivery_tag")
+        columns = (batch.column(name).to_pylist() for name in names)
+        for row in zip(*columns, strict=True):
+            self._take(*row)
+
+    def _take_message(self, message):
+        self._take(
+            message.message_id, message.delivery_count, message.redelivered, message.delivery_tag
+        )
+        self.messages[message.delivery_tag] = message
+
+    def _take(self, name, count, redelivered, tag):
+        now = time.monotonic()
+        delivery = Delivery(name, count, redelivered, self.number, tag, self.begun_at, now)
+        self.held[tag] = delivery
+        self.ledger.deliver(delivery)
+
+    # --- settling ---
+
+    def _nothing(self):
+        """Is not settled now, maybe never."""
+
+    def _one(self):
+        """A message, by its method."""
+        known = self.messages.keys() & self.held.keys()
+        if not known:
+            return
+        tag = self.rng.choice(sorted(known))
+        message = self.messages.pop(tag)
+        outcome = self.rng.choice(OUTCOMES)
+        methods = {
+            "accepted": message.accept,
+            "released": message.release,
+            "failed": message.fail,
+            "rejected": message.reject,
+        }
+        self._settle([tag], outcome, methods[outcome])
+
+    def _up_to(self):
+        """C3: everything up to a message."""
+        known = sorted(self.messages.keys() & self.held.keys())
+        if not known:
+            return
+        tag = self.rng.choice(known)
+        message = self.messages[tag]
+        up_to = [each for each in self.held if each <= tag]
+        self._settle(up_to, "accepted", lambda: self.channel.acknowledge(message))
+
+    def _scattered(self):
+        """Any of them, in one call."""
+        share = self.rng.choice([0.1, 0.5, 0.9])
+        tags = [each for each in self.held if self.rng.random() < share]
+        if not tags:
+            return
+        outcome = self.rng.choice(OUTCOMES)
+        batch = pa.record_batch([pa.array(tags, pa.int64())], names=["delivery_tag"])
+        self._settle(tags, outcome, lambda: self.consumer.settle(batch, outcome))
+
+    def _settle(self, tags, outcome, call):
+        deliveries = [self.held.pop(tag) for tag in tags]
+        self.ledger.tell(deliveries, outcome, "")
+        try:
+            answer = call()
+        except ENDS:
+            self.ledger.tell(deliveries, outcome, "refused")
+            raise
+        answer.add_done_callback(lambda done: self._told(done, deliveries, outcome))
+
+    def _told(self, answer, deliveries, outcome):
+        error = answer.exception()
+        if error is None:
+            if answer.result() != len(deliveries):
+                self.ledger.report(f"{answer.result()} settled of {len(deliveries)}")
+            self.ledger.tell(deliveries, outcome, "done")
+        elif isinstance(error, ENDS):
+            unknown = isinstance(error, OutcomeUnknownError)
+            self.ledger.tell(deliveries, outcome, "unknown" if unknown else "refused")
+        else:
+            self.ledger.report(f"channel {self.number} was told {error!r}")
+
+
+class Disasters:
+    """Kills the broker, cuts and holds connections, and mends everything in its time."""
+
+    def __init__(self, run, relays):
+        self.broker = run.broker
+        self.figures = run.ledger.figures
+        self.rng = random.Random(f"{run.seed} disasters")
+        self.relays = relays
+        self.mends = []  # (when, what)
+
+    def go_on(self, seconds):
+        """Disasters for so long; everything is mended at the end."""
+        end = time.monotonic() + seconds
+        pause = threading.Event()
+        while time.monotonic() < end:
+            pause.wait(self.rng.uniform(0, 0.6))
+            self._mend(time.monotonic())
+            if not self.broker.alive():
+                self._restart("failpoint")
+            self.rng.choices(
+                [self._kill, self._arm, self._cut, self._cut_long, self._hold], [2, 1, 5, 1, 3]
+            )[0]()
+        self._mend(float("inf"))
+        self.broker.restart(env={})
+
+    def _mend(self, now):
+        due = [each for each in self.mends if each[0] <= now]
+        self.mends = [each for each in self.mends if each[0] > now]
+        for _, mend in due:
+            mend()
+
+    def _kill(self):
+        self.broker.kill()
+        self._restart("kill")
+
+    def _arm(self):
+        """It will die by itself, around a sync."""
+        point = f"{self.rng.choice(FAILPOINTS)}:{self.rng.randint(1, 100)}"
+        self.broker.kill()
+        self._restart("kill", {"ACKQ_FAILPOINT": point})
+
+    def _restart(self, why, env=None):
+        self.figures[why] += 1
+        try:
+            self.broker.restart(env=env or {})
+        except BrokerUnavailableError:  # dead again before it served
+            self.figures["failpoint"] += 1
+            self.broker.restart(env={})
+
+    def _cut(self):
+        relay = self._cut_one()
+        self.mends.append((time.monotonic() + self.rng.uniform(0, 1), relay.heal))
+
+    def _cut_long(self):
+        """For longer than the broker waits for a channel (C11)."""
+        relay = self._cut_one()
+        self.mends.append((time.monotonic() + self.rng.uniform(2, 4), relay.heal))
+
+    def _cut_one(self):
+        self.figures["cut"] += 1
+        relay = self.rng.choice(self.relays)
+        relay.cut()
+        return relay
+
+    def _hold(self):
+        self.figures["held back"] += 1
+        relay = self.rng.choice(self.relays)
+        relay.hold()
+        self.mends.append((time.monotonic() + self.rng.uniform(0, 3), relay.release))
+
+
+class Run:
+    """One run against a broker.
+
+    Args:
+        broker: An embedded one.
+        seed: Of all generators.
+    """
+
+    def __init__(self, broker, seed):
+        self.broker = broker
+        self.seed = seed
+        self.ledger = Ledger(DELIVERY_LIMIT)
+        self.stopping = threading.Event()
+        self._channels = 0
+        self._lock = threading.Lock()
+
+    def next_channel(self):
+        """Numbers a channel."""
+        with self._lock:
+            self._channels += 1
+            self.ledger.figures["channels"] += 1
+            return self._channels
+
+    def go(self, seconds):
+        """Disasters for so long, then calm; gives what does not add up in the end."""
+        with Admin(self.broker.endpoint) as admin:
+            admin.declare_queue("dead")
+            admin.declare_queue(
+                "work",
+                dead_letter_queue="dead",
+                delivery_limit=DELIVERY_LIMIT,
+                redelivery_delay_ms=20,
+                redelivery_delay_max_ms=100,
+            )
+        actors = [
+            *(Publishing(self, f"p{number}") for number in range(PUBLISHERS)),
+            *(Consuming(self, f"c{number}") for number in range(CONSUMERS)),
+        ]
+        for each in actors:
+            each.start()
+        try:
+            Disasters(self, [each.relay for each in actors]).go_on(seconds)
+        finally:
+            self.stopping.set()
+            for each in actors:
+                each.join(CALM_S)
+                if each.is_alive():
+                    self.ledger.report(f"{each.name} did not stop")
+                each.relay.close()
+            close_channels()
+        self._drain("work", self._accept)
+        self._drain("dead", self._bury)
+        return self.ledger.wrong()
+
+    def _drain(self, queue, take):
+        """Everything that is left in a queue, once whoever held some of it is gone."""
+        deadline = time.monotonic() + CALM_S
+        pause = threading.Event()
+        begun_at = time.monotonic()
+        with Admin(self.broker.endpoint) as admin, Channel(self.broker.endpoint) as channel:
+            number = self.next_channel()
+            while True:
+                got = channel.get(queue, 5_000)
+                take(got, number, begun_at)
+                if got:
+                    channel.acknowledge(got[-1]).result(CALM_S)
+                info = admin.queue(queue)
+                if not (info.ready or info.unacked or info.delayed):
+                    return
+                if time.monotonic() > deadline:
+                    self.ledger.report(f"queue '{queue}' is never empty: {info}")
+                    return
+                pause.wait(0.05)
+
+    def _accept(self, got, number, begun_at):
+        now = time.monotonic()
+        for message in got:
+            delivery = Delivery(
+                message.message_id,
+                message.delivery_count,
+                message.redelivered,
+                number,
+                message.delivery_tag,
+                begun_at,
+                now,
+            )
+            self.ledger.deliver(delivery)
+            self.ledger.tell([delivery], "accepted", "done")
+        self.ledger.figures["left in the queue"] += len(got)
+
+    def _bury(self, got, _number, _begun_at):
+        for message in got:
+            reason = message.headers["ackq-dead-reason"]
+            count = int(message.headers["ackq-dead-deliveries"])
+            self.ledger.bury(message.message_id, reason, count)
+
+
+def crash(seed, seconds, data):
+    """A run on a broker of its own; returns (what is wrong, the ledger)."""
+    from ackq_broker import embedded
+
+    with embedded(data=data) as broker:
+        run = Run(broker, seed)
+        return run.go(seconds), run.ledger

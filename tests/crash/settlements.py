@@ -1,0 +1,216 @@
+"""The ledger of a consuming crash test: what applications saw, and whether it adds up.
+
+Invariant: it blames the broker for nothing that the order of what applications saw leaves open. A
+frame may be read late, long after the stream that it came on was cut and its message was requeued,
+delivered to somebody else and settled. So a delivery is known to be later than an event only
+
+- when its channel was begun after the event was seen, or
+- when its delivery count is higher: each delivery of a message in a queue has the next count (C7).
+
+Whatever else may be early or late is not judged. The second is a rule of its own, and judged by the
+first.
+"""
+
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+
+# Settlements after which a message is not in its queue any more.
+FINAL = ("accepted", "rejected")
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """A message as an application received it.
+
+    Attributes:
+        channel: Counts channels; `tag` is the delivery tag there.
+        begun_at: Before the channel was opened.
+        received_at: When the application had it.
+        outcome: What it was settled as; "": it was not.
+        told: What became of that: "done", "refused" (nothing happened), "unknown"; "": no word yet.
+        told_at: When the application was told.
+    """
+
+    name: str
+    count: int
+    redelivered: bool
+    channel: int
+    tag: int
+    begun_at: float
+    received_at: float
+    outcome: str = ""
+    told: str = ""
+    told_at: float = 0.0
+
+    def __str__(self):
+        settled = f", {self.outcome}: {self.told or 'no answer'}" if self.outcome else ""
+        return f"[channel {self.channel} tag {self.tag} count {self.count}{settled}]"
+
+    def is_done(self, *outcomes):
+        """Whether it was settled so, and the settlement was answered."""
+        return self.told == "done" and self.outcome in outcomes
+
+    def may_be(self, outcome):
+        """Whether it was settled so, and nobody said that this came to nothing."""
+        return self.outcome == outcome and self.told != "refused"
+
+    def after(self, moment):
+        """Whether it was certainly delivered after a moment."""
+        return self.begun_at > moment
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A message as it was found in the dead-letter queue."""
+
+    name: str
+    reason: str
+    count: int
+
+
+class Ledger:
+    """What became of every message; touched by many threads.
+
+    Args:
+        delivery_limit: Of the queue (C13).
+    """
+
+    def __init__(self, delivery_limit):
+        self.published = {}  # name -> whether it was confirmed
+        self.deliveries = {}  # name -> its deliveries in the queue, as they were received
+        self.dead = []
+        self.unexpected = []
+        self.figures = Counter()
+        self._limit = delivery_limit
+        self._lock = threading.Lock()
+
+    # --- what applications saw ---
+
+    def publish(self, names):
+        """About to be published."""
+        with self._lock:
+            self.published.update(dict.fromkeys(names, False))
+            self.figures["published"] += len(names)
+
+    def confirm(self, names):
+        """Confirmed."""
+        with self._lock:
+            self.published.update(dict.fromkeys(names, True))
+            self.figures["confirmed"] += len(names)
+
+    def deliver(self, delivery):
+        """Received."""
+        with self._lock:
+            self.deliveries.setdefault(delivery.name, []).append(delivery)
+            self.figures["delivered"] += 1
+
+    def tell(self, deliveries, outcome, told):
+        """Settled as `outcome`, and told what became of it."""
+        with self._lock:
+            now = time.monotonic()
+            for each in deliveries:
+                each.outcome, each.told, each.told_at = outcome, told, now
+            self.figures[f"{outcome} {told}".strip()] += len(deliveries)
+
+    def bury(self, name, reason, count):
+        """Found in the dead-letter queue."""
+        with self._lock:
+            self.dead.append(DeadLetter(name, reason, count))
+            self.figures["dead"] += 1
+
+    def report(self, what):
+        """Something that must not happen, whatever the order."""
+        with self._lock:
+            self.unexpected.append(what)
+
+    @property
+    def on_the_way(self):
+        """About how many messages have no end yet."""
+        settled = sum(self.figures[f"{outcome} done"] for outcome in FINAL)
+        return self.figures["published"] - settled
+
+    # --- the verdict, when all queues are empty ---
+
+    def wrong(self):
+        """What does not add up, a line each."""
+        found = list(self.unexpected)
+        dead = {}
+        for letter in self.dead:
+            dead.setdefault(letter.name, []).append(letter)
+        for name in sorted({*self.published, *self.deliveries, *dead}):
+            deliveries = sorted(self.deliveries.get(name, ()), key=lambda each: each.count)
+            letters = dead.get(name, [])
+            problems = [
+                *self._places(name, deliveries, letters),
+                *_again(deliveries),
+                *_counts(deliveries),
+                *self._deaths(deliveries, letters),
+            ]
+            seen = " ".join(map(str, [*deliveries, *letters]))
+            found += [f"{name}: {problem}: {seen}" for problem in problems]
+        return found
+
+    def _places(self, name, deliveries, letters):
+        """Q7, C4: a confirmed message is in one place; an unconfirmed one in one at most."""
+        places = sum(each.is_done("accepted") for each in deliveries) + len(letters)
+        if name not in self.published:
+            yield "was never published"
+        elif places > 1:
+            yield f"is in {places} places"
+        elif (
+            not places
+            and self.published[name]
+            and not (deliveries and deliveries[-1].may_be("accepted"))
+        ):
+            yield "is lost"
+
+    def _deaths(self, deliveries, letters):
+        """C13: who is dead was rejected, or failed once too often; and the other way round."""
+        failures = [each for each in deliveries if each.may_be("failed")]
+        counted = sum(each.is_done("failed") for each in deliveries)
+        if counted > self._limit + 1:
+            yield f"failed {counted} times"
+        if (counted > self._limit or any(each.is_done("rejected") for each in deliveries)) and (
+            not letters
+        ):
+            yield "is not in the dead-letter queue"
+        for letter in letters:
+            if letter.reason == "delivery_limit":
+                died_of = failures if len(failures) > self._limit else []
+            else:
+                died_of = [each for each in deliveries if each.may_be("rejected")]
+            if letter.count not in [each.count for each in died_of]:
+                yield "died of nothing"
+
+
+def _again(deliveries):
+    """C4, C15: what was answered as settled for good does not come again."""
+    for final in deliveries:
+        if not final.is_done(*FINAL):
+            continue
+        for each in deliveries:
+            if each.count > final.count or each.after(final.told_at):
+                yield f"came again, as {each}, after {final}"
+
+
+def _counts(deliveries):
+    """C7, Q7: counts grow from delivery to delivery, and say whether it is the first.
+
+    On one channel tags grow with time. Of two channels one is later when it was begun after the
+    other's message was received.
+    """
+    for one, other in pairwise(deliveries):
+        if one.count == other.count:
+            yield f"has count {one.count} twice"
+    for early in deliveries:
+        if early.redelivered != (early.count > 1):
+            yield f"count {early.count} with redelivered {early.redelivered}"
+        for late in deliveries:
+            follows = late.after(early.received_at) or (
+                late.channel == early.channel and late.tag > early.tag
+            )
+            if follows and late.count < early.count:
+                yield f"counts down from {early} to {late}"

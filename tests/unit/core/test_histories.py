@@ -1,0 +1,128 @@
+"""Histories of the journal: what is older is refused until an operator accepts it (Q8)."""
+
+from collections.abc import Callable
+
+import pytest
+
+from ackq.errors import HistoryChangedError, PublisherForgottenError
+from ackq_broker.core import Core
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import PUBLISHER, Harness, Reader
+
+NOBODY = c.HeldBack(0, 0, 0)
+
+
+def restart(harness: Harness, history: str, cause: str = "copied") -> None:
+    """Another process, which may serve another history."""
+    harness.core = Core.restore(harness.core.snapshot())
+    harness.do(c.Start(history, cause))
+
+
+@pytest.fixture
+def reader(harness: Harness) -> Reader:
+    """A session with a lease, a writer with a sealed stage and a commit, and `PUBLISHER`."""
+    harness.declare("q")
+    harness.publish_to("q", 5)
+    reader = harness.open("q")
+    reader.advance(0, max_messages=2)
+    harness.commit("w", 1, harness.stage("w", 1, ["q"], name="s"))
+    harness.stage("w", 2, ["q"], name="t")
+    return reader
+
+
+def uses(harness: Harness, reader: Reader) -> dict[str, Callable[[], object]]:
+    """What each of the older ones may try."""
+    return {
+        "advance": lambda: reader.advance(0),
+        "attach": lambda: reader.attach(0, 2),
+        "fetch": lambda: reader.pieces(0, 2),
+        "publisher": lambda: harness.do(c.OpenPublisher(PUBLISHER, resume=True)),
+        "stage": lambda: harness.stage("w", 2, ["q"], name="u"),
+        "commit again": lambda: harness.commit("w", 1),
+        "commit": lambda: harness.commit("w", 2),
+    }
+
+
+@pytest.mark.parametrize("cause", ["copied", "declared", "repaired"])
+def test_the_older_are_refused(harness: Harness, reader: Reader, cause: str) -> None:
+    """Q8: publishers, sessions and writers, with both histories, when, why, and the remedy."""
+    restart(harness, "second", cause)
+    for use in uses(harness, reader).values():
+        with pytest.raises(
+            HistoryChangedError, match=r"`ackq broker accept-history`\. Or "
+        ) as told:
+            use()
+        assert told.value.fields["history"] == "history"
+        assert told.value.fields["present_history"] == "second"
+        assert told.value.fields["cause"] == cause
+        assert "history second at 2023-11-14T22:13:20Z, because " in told.value.message
+    assert harness.core.held_back() == c.HeldBack(publishers=1, sessions=1, writers=1)
+    assert harness.core.history_cause == cause
+
+
+@pytest.mark.usefixtures("reader")
+def test_the_new_are_served(harness: Harness) -> None:
+    """Q8: new publishers, sessions and writers; consumers and operators know no history."""
+    restart(harness, "second")
+    new = b"new".ljust(16)
+    harness.do(c.OpenPublisher(new))
+    harness.do(c.ClosePublisherStream(new))
+    harness.do(c.OpenPublisher(new, resume=True))
+    harness.commit("v", 1, harness.stage("v", 1, ["q"], name="n"))
+    other = harness.open("q", session="other")
+    assert other.advance(0, max_messages=1).end_tag == 1
+    assert [label for _, label, _ in harness.deliver("x", "q", 9)] == ["m4", "m5", "s0", "n0"]
+    assert harness.do(c.AbortBatch("w", 2, (b"t".ljust(16),))) == 1
+    assert harness.do(c.ReleaseSession("s")) == 2
+
+
+def test_an_accepted_history_admits_all(harness: Harness, reader: Reader) -> None:
+    """Q8: what was refused goes on where it was; accepting again changes nothing."""
+    restart(harness, "second")
+    assert harness.do(c.AcceptHistory()) == c.HeldBack(1, 1, 1)
+    again = harness.decide(c.AcceptHistory())
+    assert (again.records, again.reply) == ((), NOBODY)
+    for use in uses(harness, reader).values():
+        use()
+    restart(harness, "second")
+    assert harness.core.held_back() == NOBODY
+    reader.advance(0)
+
+
+def test_the_next_history_has_to_be_accepted_anew(harness: Harness, reader: Reader) -> None:
+    """Q8: also by what began in between; the message names the change and the present history."""
+    restart(harness, "second")
+    harness.do(c.AcceptHistory())
+    between = harness.open("q", session="between")
+    restart(harness, "third", "repaired")
+    assert harness.core.held_back() == c.HeldBack(1, 2, 1)
+    with pytest.raises(HistoryChangedError, match="it was damaged and repaired") as told:
+        between.advance(0)
+    assert told.value.fields["history"] == "second"
+    with pytest.raises(HistoryChangedError, match="is a copy of another one, and is third now"):
+        reader.advance(0)
+    harness.open("q", session="third").advance(0)
+
+
+def test_an_ordinary_restart_is_the_same_history(harness: Harness, reader: Reader) -> None:
+    """Q8: no false alarm, and no second entry."""
+    for _ in range(3):
+        restart(harness, "history", "")
+    assert harness.core.held_back() == NOBODY
+    reader.advance(0)
+    assert harness.decide(c.AcceptHistory()).records == ()
+
+
+def test_a_publisher_that_the_copy_never_knew(harness: Harness) -> None:
+    """P10, Q8: it is told when its traces went."""
+    restart(harness, "second")
+    with pytest.raises(PublisherForgottenError, match="when the history changed, 2023-11-14T22:13"):
+        harness.do(c.OpenPublisher(b"unknown".ljust(16), resume=True))
+
+
+@pytest.mark.usefixtures("reader")
+def test_a_session_may_be_opened_anew_under_its_name(harness: Harness) -> None:
+    """Q8, S9: with the lease of the older one as any opening has it."""
+    restart(harness, "second")
+    opened = harness.open("q", takeover=True)
+    assert opened.advance(0, max_messages=9).end_tag == 6

@@ -1,0 +1,258 @@
+"""Journals that were restored or repaired, with real brokers and operators' commands (Q8)."""
+
+import json
+import mmap
+import os
+import shutil
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from ackq.cli.commands import ackq
+from ackq.client import (
+    Admin,
+    Channel,
+    Publisher,
+    Session,
+    StageWriter,
+    close_channels,
+    commit_batch,
+    holder,
+)
+from ackq.errors import (
+    BrokerUnavailableError,
+    HistoryChangedError,
+    OutcomeUnknownError,
+    StageMismatchError,
+)
+from ackq.v1 import sessions_pb2
+from ackq_broker import embedded
+
+SOON_S = 30
+
+
+def run(*arguments):
+    """An operator's command: its exit status and both outputs."""
+    done = subprocess.run(
+        [sys.executable, "-m", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+class Query:
+    """A query that reads `q` through session `s`, and writes to `out` as writer `w`."""
+
+    def __init__(self, endpoint):
+        self.endpoint = endpoint
+        self.admin = Admin(endpoint)
+        self.session = Session(endpoint)
+        self.holder = holder()
+        self.batch_id = 0
+        opened = self.advance("", 0)
+        self.incarnation = opened.incarnation
+        self.end = self.advance(self.incarnation, 0).end_tag
+
+    def advance(self, incarnation, start):
+        return self.session.advance(
+            sessions_pb2.AdvanceRequest(
+                session="s",
+                incarnation=incarnation,
+                queues=["q"],
+                holder=self.holder,
+                start_tag=start,
+                max_messages=2,
+            )
+        )
+
+    def read(self):
+        """The next batch: what was leased is accepted."""
+        self.end = self.advance(self.incarnation, self.end).end_tag
+
+    def write(self):
+        """A batch of one row."""
+        batch = {"writer": "w", "batch_id": self.batch_id, "run_id": "r"}
+        with StageWriter(self.endpoint, **batch) as writer:
+            writer.write(pa.record_batch({"body": [b"row"]}), routing_key="out")
+            stage = writer.seal()
+        commit_batch(self.endpoint, **batch, stages=[stage])
+        self.batch_id += 1
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with embedded(tmp_path / "data") as running:
+        for queue in ("q", "out"):
+            Admin(running.endpoint).declare_queue(queue)
+        yield running
+        close_channels()
+
+
+@pytest.fixture
+def query(broker):
+    with Publisher(broker.endpoint, routing_key="q") as filling:
+        for number in range(6):
+            filling.publish(b"body %d" % number).result(SOON_S)
+    query = Query(broker.endpoint)
+    query.write()
+    return query
+
+
+def restore(broker, *, changed):
+    """The directory comes back from a copy that was made before `changed`."""
+    copy = broker.data_dir.with_name("copy")
+    broker.kill()
+    shutil.copytree(broker.data_dir, copy)
+    broker.restart()
+    changed()
+    broker.kill()
+    shutil.rmtree(broker.data_dir)
+    shutil.copytree(copy, broker.data_dir)
+    broker.restart()
+
+
+def test_restored_from_a_copy(broker, query):
+    """Q8: what is older is refused until an operator accepts, what is new is served at once."""
+    publisher = Publisher(broker.endpoint, routing_key="q")
+    publisher.publish(b"before").result(SOON_S)
+    history = query.admin.info().history_id
+
+    restore(broker, changed=query.read)
+
+    info = query.admin.info()
+    assert (info.history_cause, info.held_back) == ("copied", 4)
+    assert info.history_id != history
+    for use in (query.read, query.write):
+        with pytest.raises(HistoryChangedError, match="ackq broker accept-history") as told:
+            use()
+        assert told.value.fields["history"] == history
+    with pytest.raises(HistoryChangedError):
+        publisher.publish(b"after").result(SOON_S)
+    with pytest.raises(HistoryChangedError):
+        publisher.close(SOON_S)
+    with Publisher(broker.endpoint, routing_key="q") as new:
+        new.publish(b"new").result(SOON_S)
+    with Channel(broker.endpoint) as channel:
+        assert [each.body for each in channel.get("q", 2)] == [b"body 2", b"body 3"]
+
+    done = CliRunner().invoke(ackq, ["--endpoint", broker.endpoint, "broker", "accept-history"])
+    assert done.output == (
+        f"history {info.history_id} accepted: publishers=2 sessions=1 writers=1 may go on\n"
+    )
+    query.write()
+    assert query.admin.info().held_back == 0
+
+
+def test_a_live_publisher_goes_on_in_an_accepted_history(broker):
+    """Q8, P10: its stream was cut; the journal was accepted before it came back."""
+    with Publisher(broker.endpoint, routing_key="q") as publisher:
+        publisher.publish(b"before").result(SOON_S)
+        broker.kill()
+        assert run("ackq_broker", "new-history", "--data", broker.data_dir)[0] == 0
+        status, out, _ = run("ackq_broker", "accept-history", "--data", broker.data_dir)
+        assert (status, out.partition(" accepted: ")[2]) == (
+            0,
+            "publishers=1 sessions=0 writers=0 may go on\n",
+        )
+        broker.restart()
+        publisher.publish(b"after").result(SOON_S)
+    info = Admin(broker.endpoint).info()
+    assert (info.history_cause, info.held_back) == ("declared", 0)
+
+
+def test_operators_of_a_directory_in_use_or_of_none(broker, tmp_path):
+    """Q8: a broker has its directory to itself, and a wrong path is not written to."""
+    for command in ("new-history", "accept-history"):
+        status, _, err = run("ackq_broker", command, "--data", broker.data_dir)
+        assert (status, f"in use by process {broker.pid}" in err) == (2, True)
+        status, _, err = run("ackq_broker", command, "--data", tmp_path / "none")
+        assert (status, "there is no data directory" in err) == (2, True)
+    assert not (tmp_path / "none").exists()
+
+
+def damage(directory, *bodies):
+    """Flips a bit of these bodies in the journal."""
+    (segment,) = directory.glob("journal-*.seg")
+    with segment.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        for body in bodies:
+            content[content.find(body)] ^= 1
+
+
+@pytest.mark.parametrize("ends", ["killed", "stopped"])
+def test_the_rest_of_a_repaired_queue_is_delivered(broker, query, ends):
+    """Q7, Q8: lost messages leave their queue and are counted, before a snapshot and behind it."""
+    publisher = Publisher(broker.endpoint, routing_key="q")
+    publisher.publish(b"last").result(SOON_S)
+    if ends == "killed":
+        broker.kill()
+    else:
+        broker.stop()
+    damage(broker.data_dir, b"body 1", b"body 4")
+    if ends == "killed":
+        with pytest.raises(BrokerUnavailableError, match="ackq-broker repair --keep-damaged"):
+            broker.restart()
+    status, out, _ = run("ackq_broker", "repair", "--keep-damaged", broker.data_dir)
+    assert status == 0
+    assert "2 blocks are lost" in out
+    assert "dropped: 2 messages of queue 'q'\n" in out
+    assert "refused from now on: publishers=2 sessions=1 writers=1, until 'ackq-broker acc" in out
+    assert run("ackq_broker", "repair", "--keep-damaged", broker.data_dir)[:2] == (
+        0,
+        "The journal is sound; nothing was changed.\n",
+    )
+    assert run("ackq_broker", "verify", broker.data_dir)[0] == 0
+
+    broker.restart()
+
+    with pytest.raises(HistoryChangedError, match="it was damaged and repaired"):
+        query.read()
+    found = query.admin.queue("q")
+    assert (found.ready, found.unacked, found.dropped) == (4, 1, 2)
+    with pytest.raises((HistoryChangedError, OutcomeUnknownError)):
+        publisher.publish(b"more").result(SOON_S)
+    with pytest.raises((HistoryChangedError, OutcomeUnknownError)):
+        publisher.close(SOON_S)
+    bodies = [body for batch in query.admin.browse("q") for body in batch["body"].to_pylist()]
+    assert bodies == [b"body 0", b"body 2", b"body 3", b"body 5", b"last"]
+    query.admin.accept_history()
+    query.read()
+    with Channel(broker.endpoint) as channel:
+        assert [each.body for each in channel.get("q", 9)] == [b"body 5", b"last"]
+
+
+def test_a_stage_with_a_lost_block_has_to_be_written_again(broker, query):
+    """K3, Q8: a batch is never committed without some of its rows."""
+    batch = {"writer": "v", "batch_id": 0, "run_id": "r"}
+    with StageWriter(broker.endpoint, **batch) as writer:
+        writer.write(pa.record_batch({"body": [b"staged row"]}), routing_key="out")
+        stage = writer.seal()
+    query.write()  # a damaged last group would be a torn tail
+    broker.kill()
+    damage(broker.data_dir, b"staged row")
+    _, out, _ = run("ackq_broker", "repair", "--delete-damaged", broker.data_dir)
+    assert "dropped: 1 stages, whose batches have to run again" in out
+    run("ackq_broker", "accept-history", "--data", broker.data_dir)
+    broker.restart()
+    with pytest.raises(StageMismatchError, match="is not there"):
+        commit_batch(broker.endpoint, **batch, stages=[stage])
+
+
+def test_lost_messages_go_at_the_next_start_too(broker, query):
+    """Q8: when the process died between the repair and what it leads to."""
+    from ackq_broker.journal import repair
+
+    broker.kill()
+    damage(broker.data_dir, b"body 3")
+    repair(broker.data_dir)
+    assert len(json.loads((broker.data_dir / "FORMAT").read_text())["lost_blocks"]) == 1
+    broker.restart()
+    assert query.admin.queue("q").dropped == 1
+    assert "1 messages of queue 'q' were in damaged blocks" in broker.log_file.read_text()
+    assert json.loads((broker.data_dir / "FORMAT").read_text())["lost_blocks"] == []
