@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +37,13 @@ JSON_SCHEMA: Final = (
     "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, "
     "sched_arr_time INT, arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, "
     "dest STRING, air_time INT, distance INT, hour INT, minute INT, time_hour TIMESTAMP"
+)
+
+
+# SQL over the text of a body: mends what `messages` breaks, and leaves the rest as it is.
+REPAIR: Final = (
+    "CASE WHEN body LIKE '%}' THEN replace(body, '\"distance\":\"far\"', '\"distance\":null')"
+    " ELSE body || '}' END"
 )
 
 
@@ -66,21 +74,31 @@ def load(limit: int | None = None) -> pd.DataFrame:
     return pd.read_csv(file, nrows=limit, dtype_backend="numpy_nullable")
 
 
-def declare(admin: Admin, flights: pd.DataFrame) -> int:
+def declare(admin: Admin, flights: pd.DataFrame, **properties: Any) -> int:
     """A topic exchange with a binding per carrier to one durable queue; returns how many carriers.
 
     A flight whose carrier had no binding would come back as unroutable (P7).
+
+    Args:
+        admin: The broker's.
+        flights: Their carriers are bound.
+        **properties: The queue's, as of `Admin.declare_queue`.
     """
     carriers = sorted(flights["carrier"].unique())
     admin.declare_exchange(EXCHANGE, kind="topic")
-    admin.declare_queue(QUEUE)
+    admin.declare_queue(QUEUE, **properties)
     for carrier in carriers:
         admin.bind(EXCHANGE, QUEUE, f"flights.{carrier}")
     return len(carriers)
 
 
-def publish(endpoint: str, flights: pd.DataFrame) -> Published:
+def publish(endpoint: str, flights: pd.DataFrame, spoil_every: int = 0) -> Published:
     """Publish the flights and wait for every confirm, with a line per second.
+
+    Args:
+        endpoint: The broker's.
+        flights: What to publish.
+        spoil_every: As of `messages`.
 
     Raises:
         AckqError: A message was nacked (P8) or returned (P7).
@@ -88,7 +106,7 @@ def publish(endpoint: str, flights: pd.DataFrame) -> Published:
     published, answers = 0, list[Future[int]]()
     started = reported = time.monotonic()
     with Publisher(endpoint, exchange=EXCHANGE, mandatory=True) as publisher:
-        for batch in messages(flights):
+        for batch in messages(flights, spoil_every):
             answers.append(publisher.publish_batch(batch))
             published += batch.num_rows
             if time.monotonic() - reported >= REPORT_EVERY_S:
@@ -111,10 +129,30 @@ def table(spark: SparkSession, flights: pd.DataFrame) -> DataFrame:
     )
 
 
-def messages(flights: pd.DataFrame) -> Iterator[pa.RecordBatch]:
-    """The flights as messages: body, routing_key, message_id; `ROWS_PER_PUBLISH` rows a batch."""
+def messages(flights: pd.DataFrame, spoil_every: int = 0) -> Iterator[pa.RecordBatch]:
+    """The flights as messages: body, routing_key, message_id; `ROWS_PER_PUBLISH` rows a batch.
+
+    Args:
+        flights: Some flights.
+        spoil_every: Break so many-th body on purpose, in turn by cutting off its end and by a text
+            where a number belongs; `REPAIR` mends both. 0: none.
+    """
     for first in range(0, len(flights), ROWS_PER_PUBLISH):
-        yield _messages(flights.iloc[first : first + ROWS_PER_PUBLISH])
+        batch = _messages(flights.iloc[first : first + ROWS_PER_PUBLISH])
+        yield _spoiled(batch, first, spoil_every) if spoil_every else batch
+
+
+def _spoiled(batch: pa.RecordBatch, first: int, every: int) -> pa.RecordBatch:
+    """Messages, of which the row number `first` is the first, with some bodies broken."""
+    number = pa.array(np.arange(first + 1, first + batch.num_rows + 1))
+    body = batch["body"].cast(pa.string())
+    wrong = pc.replace_substring_regex(body, '"distance":[0-9]+', '"distance":"far"')
+    kinds = {1: pc.utf8_slice_codeunits(body, 0, -1), 0: wrong}
+    for odd, broken in kinds.items():
+        chosen = pa.array(number.to_numpy() % (2 * every) == odd * every)
+        body = pc.if_else(chosen, broken, body)
+    place = batch.schema.get_field_index("body")
+    return batch.set_column(place, "body", body.cast(pa.binary()))
 
 
 def _messages(flights: pd.DataFrame) -> pa.RecordBatch:

@@ -49,10 +49,12 @@ TRIGGER_HELP: Final = (
     "interval such as 5s: run until Ctrl-C"
 )
 
-_ALWAYS: Final = {
+_ALWAYS: Final = {"spark.log.level": "WARN"}
+_DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.log.level": "WARN",
+    # A small table's state fits one partition; the default makes 50 tasks of every commit.
+    "spark.databricks.delta.snapshotPartitions": "1",
 }
 # For a Spark that the job starts itself, on this machine.
 _OWN_SPARK: Final = {
@@ -60,12 +62,9 @@ _OWN_SPARK: Final = {
     "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.jars.packages": DELTA_PACKAGE,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",
-    # A small table's state fits one partition; the default makes 50 tasks of every commit.
-    "spark.databricks.delta.snapshotPartitions": "1",
 }
 
 
@@ -88,7 +87,9 @@ class Workspace(NamedTuple):
     log: Path | None
 
 
-def run(name: str, job: Callable[[Workspace], int], *, verbose: bool) -> int:
+def run(
+    name: str, job: Callable[[Workspace], int], *, verbose: bool, with_spark: bool = True
+) -> int:
     """Run a job in a temporary folder and turn how it ends into an exit status.
 
     The folder goes when the job succeeds or is interrupted; after a failure it stays, with Spark's
@@ -98,6 +99,7 @@ def run(name: str, job: Callable[[Workspace], int], *, verbose: bool) -> int:
         name: The job's name, for the folder.
         job: Returns the exit status; 0 is success.
         verbose: Leave Spark's log on the screen.
+        with_spark: Whether the job starts Spark, which needs Java.
 
     Returns:
         The job's status; 1 after an error; 130 after Ctrl-C or SIGTERM.
@@ -107,7 +109,8 @@ def run(name: str, job: Callable[[Workspace], int], *, verbose: bool) -> int:
     work = Workspace(folder, None if verbose else folder / "spark.log")
     status = 1
     try:
-        require_java()
+        if with_spark:
+            require_java()
         status = job(work)
     except KeyboardInterrupt:
         status = INTERRUPTED
@@ -222,9 +225,9 @@ def _starts_with(java: str, module: str) -> bool:
 
 @contextlib.contextmanager
 def spark_session(
-    name: str, log: Path | None, max_message_bytes: int | None = None
+    name: str, log: Path | None, max_message_bytes: int | None = None, *, delta: bool = True
 ) -> Iterator[SparkSession]:
-    """A Spark session with ackq and Delta, stopped at the end.
+    """A Spark session with ackq, stopped at the end.
 
     What spark-submit was given wins over the defaults here. Enter this before a gRPC channel is
     open: Spark's launcher runs Python between fork and exec, and of 600 such forks in a process
@@ -234,14 +237,15 @@ def spark_session(
         name: The application's name.
         log: Where a JVM that is started here logs, to keep the screen readable; None: there.
         max_message_bytes: As of `ackq.spark.configure`.
+        delta: Whether the job uses Delta tables.
 
     Raises:
         JobError: The JVM ended before it was up; with its last error.
     """
-    say(
-        f"Starting Spark with {DELTA_PACKAGE} "
-        "(the first run on a machine downloads about 33 jars, 174 MB) ..."
+    with_delta = (
+        f" with {DELTA_PACKAGE} (the first run on a machine downloads about 33 jars, 174 MB)"
     )
+    say(f"Starting Spark{with_delta if delta else ''} ...")
     started = time.monotonic()
     # A launch that is cut in the middle leaves a JVM behind.
     _handle_interrupts(_note)
@@ -249,7 +253,7 @@ def spark_session(
         # It would write every analysis error a second time, as a JSON line with all Java frames.
         PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     with _stderr_to(None if under_spark_submit() else log):
-        builder = SparkSession.builder.appName(name).config(conf=_settings())
+        builder = SparkSession.builder.appName(name).config(conf=_settings(delta=delta))
         configure(builder, max_message_bytes=max_message_bytes)
         try:
             spark = builder.getOrCreate()
@@ -287,14 +291,18 @@ def has_table(spark: SparkSession, path: str) -> bool:
     return found
 
 
-def _settings() -> SparkConf:
+def _settings(*, delta: bool) -> SparkConf:
     if under_spark_submit():
         SparkContext._ensure_initialized()  # noqa: SLF001  # makes the user's settings visible to SparkConf
     conf = SparkConf()
     defaults = _ALWAYS if under_spark_submit() else _ALWAYS | _OWN_SPARK
+    if delta:
+        defaults = defaults | _DELTA
+        if not under_spark_submit():
+            defaults = defaults | {"spark.jars.packages": DELTA_PACKAGE}
     for key, value in defaults.items():
         conf.setIfMissing(key, value)
-    if under_spark_submit() and not _has_delta():
+    if delta and under_spark_submit() and not _has_delta():
         conf.set("spark.jars", ",".join(filter(None, (conf.get("spark.jars", ""), _load_delta()))))
     return conf
 
@@ -417,20 +425,25 @@ def trigger(text: str) -> dict[str, Any]:
 
 def option_argument(owner: str) -> dict[str, Any]:
     """What `add_argument` takes for a repeatable `--option NAME=VALUE`, handed to `owner`."""
+    return pair_argument("NAME=VALUE", f"an option of {owner}, repeatable")
+
+
+def pair_argument(metavar: str, described: str) -> dict[str, Any]:
+    """What `add_argument` takes for a repeatable option whose value is a name, "=", and a text."""
+
+    def pair(text: str) -> tuple[str, str]:
+        name, separator, value = text.partition("=")
+        if not name or not separator:
+            raise argparse.ArgumentTypeError(f"{text!r}: use {metavar}")
+        return name, value
+
     return {
-        "metavar": "NAME=VALUE",
-        "type": _option,
+        "metavar": metavar,
+        "type": pair,
         "action": "append",
         "default": [],
-        "help": f"an option of {owner}, repeatable",
+        "help": described,
     }
-
-
-def _option(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not name or not separator:
-        raise argparse.ArgumentTypeError(f"{text!r}: use NAME=VALUE")
-    return name, value
 
 
 def positive(text: str) -> int:

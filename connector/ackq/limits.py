@@ -55,6 +55,13 @@ MAX_LEASE_CHUNKS: Final = 4_096
 LEASE_CHUNK_TARGET_BYTES: Final = 1 * MIB
 DEFAULT_MAX_MESSAGES_PER_TRIGGER: Final = 1_000_000
 DEFAULT_MAX_BYTES_PER_TRIGGER: Final = 256 * MIB
+# What one task may say of its messages (S6). A group is those of one outcome, reason and delay: the
+# broker keeps about 1 KB for each.
+MAX_OUTCOME_STAGE_TAGS: Final = 4_000_000
+MAX_OUTCOME_STAGE_GROUPS: Final = 65_536
+MAX_OUTCOME_STAGE_BYTES: Final = 48 * MIB
+# Ranges of tags in one settlement by an operator (S8).
+MAX_SETTLE_RANGES: Final = 100_000
 
 # --- channels ---
 # Deliveries without a transport ack, at most (C11).
@@ -116,3 +123,4 @@ assert CONSUMER_PREFETCH_MESSAGES <= CHANNEL_WINDOW_MESSAGES <= MAX_CHANNEL_WIND
 assert ADVANCE_WAIT_MS <= MAX_ADVANCE_WAIT_MS < REQUEST_TIMEOUT_MS
 assert PUBLISH_LINGER_MS < PUBLISH_ACK_TIMEOUT_MS
 assert DEFAULT_MAX_BYTES_PER_TRIGGER >= FRAME_TARGET_BYTES
+assert 8 * MAX_OUTCOME_STAGE_TAGS < MAX_OUTCOME_STAGE_BYTES < MAX_FRAME_BYTES

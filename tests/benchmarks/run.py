@@ -1,4 +1,4 @@
-"""Runs a benchmark: `python tests/benchmarks/run.py source|sink|publish|confirms|unacked`.
+"""Runs a benchmark: `python tests/benchmarks/run.py source|sink|micro|publish|confirms|unacked`.
 
 Invariant: exit status 0 means that every comparison reached its floor. A benchmark is a module with
 HELP, add_arguments(parser) and run(args, endpoint), listed in `BENCHMARKS`.
@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import bench_confirms
+import bench_micro
 import bench_publish
 import bench_sink
 import bench_source
@@ -25,6 +26,7 @@ from ackq.client import Admin
 BENCHMARKS = {
     "source": bench_source,
     "sink": bench_sink,
+    "micro": bench_micro,
     "publish": bench_publish,
     "confirms": bench_confirms,
     "unacked": bench_unacked,

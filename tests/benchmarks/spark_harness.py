@@ -91,6 +91,27 @@ def measure(
         RuntimeError: There were too few micro-batches, or unequal ones.
         StreamingQueryException: The query failed.
     """
+    timed = follow(rows, sink=sink, options=options, trigger=trigger, batches=batches, skip=1)
+    seconds = {
+        clock: sum(progress["durationMs"][name] for progress in timed) / 1000
+        for clock, name in CLOCKS.items()
+    }
+    return Measurement(sum(progress["numInputRows"] for progress in timed), seconds)
+
+
+def follow(
+    rows: DataFrame,
+    *,
+    sink: str,
+    options: Mapping[str, str],
+    trigger: dict[str, Any],
+    batches: int,
+    skip: int,
+) -> list[Any]:
+    """Run a query; Spark's progress of `batches` micro-batches with rows after the first `skip`.
+
+    Arguments and errors as of `measure`.
+    """
     with tempfile.TemporaryDirectory(prefix="ackq-benchmark-") as checkpoint:
         writer = rows.writeStream.format(sink).options(**options).trigger(**trigger)
         query = writer.option("checkpointLocation", checkpoint).start()
@@ -98,15 +119,12 @@ def measure(
         ended, timed = False, list[Any]()
         while not ended and time.monotonic() < deadline:
             ended = query.awaitTermination(POLL_S) or False  # type: ignore[arg-type]
-            timed = [p for p in query.recentProgress if p["numInputRows"] > 0][1 : batches + 1]
+            full = [progress for progress in query.recentProgress if progress["numInputRows"] > 0]
+            timed = full[skip : skip + batches]
             if len(timed) == batches and "availableNow" not in trigger:
                 break
         query.stop()
     counts = [progress["numInputRows"] for progress in timed]
     if len(counts) < batches or len(set(counts)) != 1:
         raise RuntimeError(f"Expected {batches} equal micro-batches, timed these rows: {counts}.")
-    seconds = {
-        clock: sum(progress["durationMs"][name] for progress in timed) / 1000
-        for clock, name in CLOCKS.items()
-    }
-    return Measurement(sum(counts), seconds)
+    return timed

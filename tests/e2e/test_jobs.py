@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import enrich_queue
 import flights
 import pyarrow as pa
 import pytest
 
 import ackq_broker
-from ackq.client import Admin
+from ackq.client import Admin, Publisher
 
 pytestmark = [pytest.mark.spark, pytest.mark.delta]
 
@@ -51,6 +52,76 @@ def test_a_table_of_flights_becomes_messages(last_line: LastLine, scratch: Path)
         " duplicates=0 OK"
     )
     assert list(scratch.iterdir()) == []
+
+
+def test_broken_flights_are_dead_letters(last_line: LastLine, scratch: Path):
+    """K8, S6: each flight is enriched once, or rejected once with the reason; none is both."""
+    line = last_line("enrich_queue.py", "--limit", 2_500, "--option", "maxMessagesPerTrigger=1000")
+    assert line == (
+        "published=2500 confirmed=2500 accepted=2475 rejected=25 enriched=2475 dead=25 unacked=0"
+        " duplicates=0 unexplained=0 OK"
+    )
+    assert list(scratch.iterdir()) == []
+
+
+def test_rejected_flights_come_back_repaired(last_line: LastLine, scratch: Path):
+    """K3, Q6: what was rejected is repaired, comes back once, and goes through."""
+    assert last_line("redrive.py", "--limit", 2_500) == (
+        "rejected=25 repaired=25 published=2500 accepted=2500 enriched=2500 dead=0 ready=0"
+        " unacked=0 duplicates=0 OK"
+    )
+    assert list(scratch.iterdir()) == []
+
+
+def test_load_is_confirmed(last_line: LastLine):
+    """P3: every message of a load is confirmed and in the queue once."""
+    line = last_line("load_generator.py", "--rate", 5_000, "--seconds", 1)
+    assert line == "published=5000 confirmed=5000 ready=5000 duplicates=0 OK"
+
+
+def test_queues_of_a_running_broker_are_sorted_and_redriven(last_line: LastLine, tmp_path: Path):
+    """K8, Q6: bad messages die; one comes back as it is and dies again, one is repaired."""
+    with ackq_broker.embedded(data=tmp_path / "broker") as broker, Admin(broker.endpoint) as admin:
+        admin.declare_queue("dead")
+        admin.declare_queue("in", dead_letter_queue="dead")
+        admin.declare_queue("out")
+        bodies = [b'{"id": 1}', b'{"id": 2', b'{"id": "x"}', b'{"name": "n"}']
+        with Publisher(broker.endpoint, routing_key="in") as publisher:
+            for body in bodies:
+                publisher.publish(body)
+        at = ("--endpoint", broker.endpoint)
+        enrich = (
+            *("enrich_queue.py", *at, "--queue", "in", "--target", "out", "--require", "id"),
+            *("--checkpoint", tmp_path / "enrich", "--json-schema", "id INT, name STRING"),
+            *("--add", "twice=id * 2"),
+        )
+        assert last_line(*enrich) == (
+            "read=4 replayed=0 good=1 bad=3 written=1 rejected=3 ready=0 unacked=0 OK"
+        )
+        reasons = {
+            dict(row["headers"])[enrich_queue.REASON_HEADER]
+            for batch in admin.browse("dead", columns=["headers"])
+            for row in batch.to_pylist()
+        }
+        assert reasons == {
+            "no JSON: Expecting ',' delimiter: line 1 column 9 (char 8)",
+            "field 'id' is x, not int",
+            "field 'id' is missing",
+        }
+        assert last_line("redrive.py", *at, "--queue", "dead", "--max-messages", 1) == (
+            "before=3 redriven=1 left=2 after=2 OK"
+        )
+        repair = "CASE WHEN body LIKE '%x%' THEN replace(body, '\"x\"', '3') END"
+        line = last_line(
+            *("redrive.py", *at, "--queue", "dead", "--repair", repair),
+            *("--checkpoint", tmp_path / "redrive"),
+        )
+        assert line == "read=2 replayed=0 repaired=1 left=1 ready=1 unacked=0 OK"
+        assert last_line(*enrich) == (
+            "read=2 replayed=0 good=1 bad=1 written=1 rejected=1 ready=0 unacked=0 OK"
+        )
+        found = [row for batch in admin.browse("out") for row in batch["body"].to_pylist()]
+    assert found == [b'{"id":1,"twice":2}', b'{"id":3,"twice":6}']
 
 
 class Broker(NamedTuple):

@@ -8,11 +8,14 @@ import subprocess
 from pathlib import Path
 
 import delta_to_queue
+import enrich_queue
 import flights
 import jobkit
+import load_generator
 import pyarrow.compute as pc
 import pytest
 import queue_to_delta
+import redrive
 from jobkit import JobError, Streamed, Workspace
 
 
@@ -224,6 +227,18 @@ LIVE = ["--endpoint", "h:1", "--table", "t"]
             [*LIVE, "--queue", "q", "--batch", "--routing-key-column", "k"],
             "--exchange",
         ),
+        (enrich_queue, ["--queue", "q"], "--endpoint"),
+        (enrich_queue, ["--trigger", "5s"], "--endpoint"),
+        (enrich_queue, ["--limit", "99"], "100"),
+        (enrich_queue, ["--endpoint", "h:1", "--queue", "q"], "--json-schema"),
+        (enrich_queue, ["--endpoint", "h:1", "--add", "x"], "NAME=SQL"),
+        (redrive, ["--repair", "body"], "--endpoint"),
+        (redrive, ["--limit", "99"], "100"),
+        (redrive, ["--endpoint", "h:1"], "--queue"),
+        (redrive, ["--endpoint", "h:1", "--queue", "q", "--repair", "body"], "--checkpoint"),
+        (redrive, ["--endpoint", "h:1", "--queue", "q", "--to", "t"], "--repair"),
+        (load_generator, ["--queue", "q"], "--endpoint"),
+        (load_generator, ["--rate", "0"], "--rate"),
     ],
 )
 def test_wrong_usage_names_the_option(
@@ -235,7 +250,9 @@ def test_wrong_usage_names_the_option(
     assert named in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("job", [queue_to_delta, delta_to_queue])
+@pytest.mark.parametrize(
+    "job", [queue_to_delta, delta_to_queue, enrich_queue, redrive, load_generator]
+)
 def test_help_tells_the_exit_statuses(capsys: pytest.CaptureFixture[str], job):
     with pytest.raises(SystemExit) as ended:
         job.parse(["--help"])
@@ -324,6 +341,31 @@ def test_every_flight_is_one_message_with_an_id_of_its_own():
     assert first["message_id"] == "2013-01-01T10:00:00Z/UA/1545"
     assert first["body"].startswith(b'{"year":2013,"month":1,"day":1,"dep_time":517,')
     assert pc.all(pc.ends_with(batches[2]["body"].cast("string"), "}")).as_py()
+
+
+def test_one_flight_in_so_many_is_broken_in_one_of_two_ways():
+    data = flights.load(12_000)
+    bodies = [b for batch in flights.messages(data, 1_000) for b in batch["body"].to_pylist()]
+    whole = [b for batch in flights.messages(data) for b in batch["body"].to_pylist()]
+    broken = [at for at, body in enumerate(bodies) if body != whole[at]]
+    assert broken == list(range(999, 12_000, 1_000))
+    assert bodies[999] == whole[999][:-1]
+    assert b'"distance":"far"' in bodies[1_999]
+    assert bodies[10_999] == whole[10_999][:-1]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"a": ', "no JSON: Expecting value: line 1 column 7 (char 6)"),
+        (b"[1]", "no JSON object, but a list"),
+        (b"\xff", "no JSON: 'utf-8' codec can't decode byte 0xff"),
+    ],
+)
+def test_why_a_body_is_rejected(body: bytes, reason: str):
+    explain = enrich_queue.explainer()
+    assert explain(body, "").startswith(reason)
+    assert explain(body, "field 'a' is missing") == "field 'a' is missing"
 
 
 def test_a_missing_data_package_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch):

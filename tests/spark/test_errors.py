@@ -269,3 +269,90 @@ def test_async_progress_tracking(kit, fails):
     assert "asyncProgressTrackingEnabled" in text
     ready, unacked, _ = kit.depth("in")
     assert ready + unacked == 10
+
+
+@pytest.mark.parametrize(
+    ("trigger", "part"),
+    [
+        ({"continuous": "1 second"}, "continuous processing"),
+        ({"realTime": "5 minutes"}, "REAL_TIME"),
+    ],
+)
+def test_triggers_without_a_replay(kit, trigger, part):
+    """K5: continuous and real-time mode, which cannot run a batch again, are refused at start."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    writer = kit.source("in").writeStream.format("noop").trigger(**trigger)
+    with pytest.raises(PySparkException, match=part):
+        kit.run(writer.option("checkpointLocation", str(kit.folder / "cp")))
+    assert kit.depth("in") == (10, 0, 0)
+
+
+@pytest.fixture
+def crashed(kit, fails):
+    """A query on the session `job` that crashed with ten messages leased; its function."""
+    kit.declare("in")
+    kit.publish("in", *N)
+
+    def crash(_rows, batch_id):
+        if batch_id:
+            raise RuntimeError("crash")
+
+    fails(kit.each(kit.source("in", session="job"), "cp", crash))
+
+
+@pytest.mark.usefixtures("crashed")
+def test_checkpoint_deleted_while_a_lease_is_open(kit, kept, fails):
+    """S9: a new checkpoint is told what is held, and how to go on: release, or takeover."""
+    query = kit.each(kit.source("in", session="job"), "new", kept)
+    text = fails(query)
+    assert "ackq.errors.LeaseHeldError" in text
+    assert "10 messages" in text
+    assert "ackq session release job" in text
+    assert "takeover" in text
+    assert kit.depth("in") == (0, 10, 0)
+    kit.run(kit.each(kit.source("in", session="job", takeover="true"), "newer", kept))
+    assert kept.bodies == N
+    assert kit.depth("in") == (0, 0, 0)
+
+
+@pytest.mark.usefixtures("crashed")
+def test_released_lease_after_a_deleted_checkpoint(kit, kept):
+    """S9: once an operator released the lease, a new checkpoint starts as if nothing had been."""
+    assert kit.admin.release_session("job", fence=True) == 10
+    kit.run(kit.each(kit.source("in", session="job"), "new", kept))
+    assert kept.bodies == N
+
+
+def test_two_brokers_behind_one_checkpoint(kit, kept, fails, tmp_path):
+    """S10: a checkpoint that another broker wrote is refused, and nothing is read with it."""
+    import ackq_broker
+    from ackq.client import Admin, Publisher
+
+    kit.declare("in")
+    kit.publish("in", *N)
+    kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
+    with ackq_broker.embedded(data=tmp_path / "other") as other, Admin(other.endpoint) as admin:
+        admin.declare_queue("in")
+        with Publisher(other.endpoint) as publisher:
+            publisher.publish(b"theirs", routing_key="in").result()
+        reader = kit.spark.readStream.format("ackq").options(queue="in", session="job")
+        query = kit.each(reader.option("endpoint", other.endpoint).load(), "cp", kept)
+        text = fails(query)
+        assert "ackq.errors.SessionNotFoundError" in text
+        assert "'job'" in text
+        # Also where a session of this name is there, with a life of its own.
+        own = kit.each(reader.option("endpoint", other.endpoint).load(), "own", kept)
+        kit.run(own)
+        assert kept.bodies == [*N, b"theirs"]
+        text = fails(query)
+    assert "'job'" in text
+    assert kept.bodies == [*N, b"theirs"]
+
+
+def test_async_progress_of_a_query_that_settles(kit):
+    """K8, K11: settling needs foreachBatch, which Spark itself keeps from asynchronous progress."""
+    kit.declare("in")
+    writer = kit.each(kit.source("in"), "cp", lambda *_: None, processingTime="0 seconds")
+    with pytest.raises(PySparkException, match="does not support async progress tracking"):
+        kit.run(writer.option("asyncProgressTrackingEnabled", "true"))

@@ -103,6 +103,19 @@ def test_unroutable_row_fails_the_batch(kit, guarantee):
         kit.run(kit.sink(rows, "cp", queue="nowhere", guarantee=guarantee))
 
 
+def test_unroutable_rows_go_to_their_queue(kit):
+    """P7: with `unroutableQueue` they are kept there, with the others' batch, and nothing fails."""
+    kit.declare("in", "out", "lost")
+    kit.publish("in", *N)
+    rows = kit.source("in", "body binary").selectExpr(
+        "body", "if(body < binary('3'), 'nowhere', 'out') as queue"
+    )
+    kit.run(kit.sink(rows, "cp", unroutableQueue="lost"))
+    assert (kit.bodies("out"), kit.bodies("lost")) == (N[3:], N[:3])
+    found = kit.browse("lost", "routing_key string").distinct().collect()
+    assert [row.routing_key for row in found] == ["nowhere"]
+
+
 def test_unroutable_rows_may_be_dropped(kit):
     """P7: without mandatory, rows that no queue wants go nowhere."""
     kit.declare("in")

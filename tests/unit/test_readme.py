@@ -20,6 +20,9 @@ TABLE = [
 USES = {
     "all": set(Use),
     "read": {Use.SOURCE, Use.BROWSE},
+    "read and write": set(Use) - {Use.SETTLE},
+    "settle": {Use.SETTLE},
+    "streaming read, settle": {Use.SOURCE, Use.SETTLE},
     "streaming read": {Use.SOURCE},
     "batch read": {Use.BROWSE},
     "write": {Use.SINK, Use.BATCH},

@@ -14,12 +14,16 @@ from pyroaring import BitMap64
 from ackq_broker.core import (
     commands,
     consuming,
+    detaching,
     histories,
     holding,
     housekeeping,
+    operating,
+    outcomes,
     publishers,
     publishing,
     queries,
+    readers,
     records,
     redriving,
     sessions,
@@ -34,7 +38,6 @@ from ackq_broker.core.commands import (
     Command,
     Decision,
     ExchangeInfo,
-    FetchLabel,
     Piece,
     QueueInfo,
     SessionInfo,
@@ -65,7 +68,13 @@ _DECIDE: Final[dict[type, Callable[[State, Any, int], Decision]]] = {
     commands.AbortBatch: staging.abort_batch,
     commands.Advance: sessions.advance,
     commands.Attach: sessions.attach,
-    commands.ReleaseSession: sessions.release,
+    commands.ReleaseSession: operating.release,
+    commands.DetachSession: detaching.detach,
+    commands.NoteFetch: readers.note,
+    commands.StageOutcomes: outcomes.stage,
+    commands.CommitOutcomes: outcomes.commit,
+    commands.AbortOutcomes: outcomes.abort,
+    commands.SettleLease: operating.settle,
     commands.Deliver: consuming.deliver,
     commands.Settle: consuming.settle,
     commands.CloseChannel: consuming.close_channel,
@@ -98,6 +107,12 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], None]]] = {
     records.SessionOpened: sessions.apply_session_opened,
     records.SessionAdvanced: sessions.apply_session_advanced,
     records.SessionReleased: sessions.apply_session_released,
+    records.SessionDetached: detaching.apply_detached,
+    records.FetchNoted: readers.apply_noted,
+    records.OutcomesStaged: outcomes.apply_staged,
+    records.OutcomesCommitted: outcomes.apply_committed,
+    records.OutcomesDropped: outcomes.apply_dropped,
+    records.SessionSettled: operating.apply_settled,
     records.Delivered: consuming.apply_delivered,
     records.Settled: consuming.apply_settled,
     records.ChannelClosed: consuming.apply_channel_closed,
@@ -210,10 +225,17 @@ class Core:
         """
         return queries.fetch(self._state, session, incarnation, epoch, after_tag, last_tag)
 
-    def note_fetch(self, session: str, label: FetchLabel) -> None:
-        """Remembers, for operators and until the process ends, which query reads a session."""
-        if session in self._state.sessions:
-            self._state.fetches[session] = label
+    def lease_pieces(
+        self, session: str, first_tag: int = 0, last_tag: int = 0, max_messages: int = 0
+    ) -> list[Piece]:
+        """S8: the rows of the outstanding lease behind the tags first..last, holes left out.
+
+        0 means the lease's first tag, its last, no bound. None when nothing is leased.
+
+        Raises:
+            SessionNotFoundError: No such session.
+        """
+        return queries.lease_pieces(self._state, session, first_tag, last_tag, max_messages)
 
     def check_holder(self, session: str, incarnation: str, epoch: int, token: bytes) -> None:
         """S3: refuses a caller that does not hold the session in this epoch.

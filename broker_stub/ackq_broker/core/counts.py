@@ -33,12 +33,23 @@ class Counts:
         if carry:
             self._planes.append(carry.copy())
 
+    def subtract(self, positions: BitMap64) -> None:
+        """It happened once less to these positions, to each of which it happened at all."""
+        borrow = positions
+        for plane in self._planes:
+            under = borrow - plane
+            plane.symmetric_difference_update(borrow)
+            borrow = under
+            if not borrow:
+                break
+        assert not borrow
+        self._trim()
+
     def forget(self, positions: BitMap64) -> None:
         """These positions are gone."""
         for plane in self._planes:
             plane.difference_update(positions)
-        while self._planes and not self._planes[-1]:
-            self._planes.pop()
+        self._trim()
 
     def at(self, positions: BitMap64) -> Int64s:
         """The count of each position, in order."""
@@ -79,3 +90,7 @@ class Counts:
                 if count >> bit & 1:
                     self._planes[bit] |= positions
         return self
+
+    def _trim(self) -> None:
+        while self._planes and not self._planes[-1]:
+            self._planes.pop()

@@ -19,7 +19,7 @@ from ackq_broker.core.commands import QueueProperties
 from ackq_broker.core.names import BUILT_IN_DEAD
 from ackq_broker.core.origins import Death
 from ackq_broker.core.placements import Moved, Placement
-from ackq_broker.core.queues import Queue
+from ackq_broker.core.queues import Gone, Queue
 from ackq_broker.core.records import Drop, Move, Taken
 from ackq_broker.core.state import State
 from ackq_broker.core.topology import forget_if_drained
@@ -36,6 +36,10 @@ class Cause(Enum):
     REDRIVEN = "redriven"
 
 
+# Records that let messages die.
+_Departed = records.Settled | records.Ticked | records.SessionAdvanced | records.SessionSettled
+
+
 class Arrival(NamedTuple):
     """When messages come to stand in their new queue."""
 
@@ -46,14 +50,20 @@ class Arrival(NamedTuple):
 class Departures:
     """The messages that a record takes out of queues: decided one queue after the other.
 
+    Args:
+        state: The state.
+        session: The session that they are settled by, and its batch (C13); of none otherwise.
+        batch_id: See `session`.
+
     Attributes:
         moves: To dead-letter queues.
         discarded: Messages that are dropped instead.
         declared: The record that makes the built-in queue, when it is needed and not there.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, session: str = "", batch_id: int = -1) -> None:
         self._state = state
+        self._by = session, batch_id
         self.moves: list[Move] = []
         self.discarded: list[Taken] = []
         self.declared: tuple[records.QueueDeclared, ...] = ()
@@ -86,7 +96,9 @@ class Departures:
                 positions = positions - circling
         if positions:
             reason = reason or cause.value
-            self.moves.append(Move(queue.queue_id, positions, target_id, cause.value, reason))
+            self.moves.append(
+                Move(queue.queue_id, positions, target_id, cause.value, reason, *self._by)
+            )
 
     def move(self, queue: Queue, positions: BitMap64, target_id: int, cause: Cause) -> None:
         """Messages of a queue go to another one."""
@@ -135,7 +147,7 @@ class Departures:
 def apply_departures(
     state: State,
     sequence: int,
-    record: records.Settled | records.Ticked,
+    record: _Departed,
     rest: dict[int, BitMap64],
 ) -> None:
     """Moves and drops what a record lets die, and takes it out of `rest`, by queue id."""
@@ -147,10 +159,8 @@ def apply_departures(
     for entry in record.discarded:
         queue = state.queues[entry.queue_id]
         queue.dropped += len(entry.positions)
-        held = entry.positions.issubset(queue.unacked)
-        leave = queue.discard if held else queue.drop
-        state.blocks.release(leave(entry.positions))
-        forget_if_drained(state, queue)
+        reason = Gone.EXPIRED if isinstance(record, records.Ticked) else Gone.TAKEN
+        _leave(state, queue, entry.positions, reason)
 
 
 def apply_moves(state: State, sequence: int, moves: tuple[Move, ...], at_us: int) -> None:
@@ -162,9 +172,14 @@ def apply_moves(state: State, sequence: int, moves: tuple[Move, ...], at_us: int
             _put(state, source, target, move, Arrival(at_us, sequence))
         else:
             _bury(state, source, target, move, Arrival(at_us, sequence), held=held)
-        leave = source.discard if held else source.drop
-        state.blocks.release(leave(move.positions))
-        forget_if_drained(state, source)
+        reason = Gone.EXPIRED if move.cause == Cause.EXPIRED.value else Gone.TAKEN
+        _leave(state, source, move.positions, reason)
+
+
+def _leave(state: State, queue: Queue, positions: BitMap64, reason: Gone) -> None:
+    held = positions.issubset(queue.unacked)
+    state.blocks.release(queue.discard(positions) if held else queue.drop(positions, reason))
+    forget_if_drained(state, queue)
 
 
 def _put(state: State, source: Queue, target: Queue, move: Move, arrival: Arrival) -> None:
@@ -195,7 +210,7 @@ def _bury(
         first = target.next_position
         _put_run(state, source, target, run, arrival)
         position = int(breaks[np.searchsorted(breaks, run.positions[0], "right") - 1])
-        died = _died(deaths[position], source, Cause(move.cause), move.reason)
+        died = _died(deaths[position], source, move)
         ranks = np.searchsorted(values, run.positions)
         target.origins.add(first, run.positions, counts[ranks], died, arrival.at_us)
     source.dead_lettered += len(move.positions)
@@ -220,18 +235,20 @@ def _circling(queue: Queue, positions: BitMap64, target_id: int) -> BitMap64:
     return found
 
 
-def _died(before: Death | None, queue: Queue, cause: Cause, reason: str) -> Death:
+def _died(before: Death | None, queue: Queue, move: Move) -> Death:
     """The death of messages in a queue; a rejection, failing too often included, ends a circle."""
     expired_from: tuple[int, ...] = ()
-    if cause is Cause.EXPIRED:
+    if move.cause == Cause.EXPIRED.value:
         expired_from = (*(before.expired_from if before is not None else ()), queue.queue_id)
     return Death(
         queue_id=queue.queue_id,
         queue=queue.name,
-        reason=reason,
+        reason=move.reason,
         first_queue=before.first_queue if before is not None else queue.name,
         deaths=(before.deaths if before is not None else 0) + 1,
         expired_from=expired_from,
+        session=move.session,
+        batch_id=move.batch_id,
     )
 
 

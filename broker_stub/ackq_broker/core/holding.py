@@ -57,7 +57,18 @@ def find(state: State, name: str, incarnation: str) -> Session:
 
 
 def check_free(session: Session, token: bytes, *, incumbent_live: bool) -> None:
-    """S3, K10: refuses a newcomer while the present holder is live: AlreadyHeldError."""
+    """S3, S8, K10: refuses a newcomer while the present holder is live: AlreadyHeldError.
+
+    And a holder that an operator ended: FencedError.
+    """
+    if token in session.fenced:
+        raise FencedError(
+            f"An operator settled messages of session '{session.name}', and ended the epoch of "
+            "this reader: what it read has changed. Let its query end and start it again; its "
+            "checkpoint is safe.",
+            session=session.name,
+            current_epoch=session.epoch,
+        )
     if incumbent_live and token != session.holder.token:
         raise already_held(
             session,
@@ -91,9 +102,9 @@ def check_epoch(session: Session, epoch: int) -> None:
     """S3: refuses a call of an older epoch: FencedError, naming who holds the session now."""
     if epoch < session.epoch:
         raise FencedError(
-            f"The session '{session.name}' is held by {holder_text(session.holder)} in epoch "
-            f"{session.epoch}; this reader has epoch {epoch} and was replaced. Let its query end; "
-            "its checkpoint is safe.",
+            f"The session '{session.name}' {_standing(session)} in epoch {session.epoch}; this "
+            f"reader has epoch {epoch} and was replaced. Let its query end; its checkpoint is "
+            "safe.",
             session=session.name,
             epoch=epoch,
             current_epoch=session.epoch,
@@ -114,12 +125,41 @@ def check_token(session: Session, token: bytes) -> None:
     """S3: refuses a caller that is not the present holder: FencedError."""
     if token != session.holder.token:
         raise FencedError(
-            f"The session '{session.name}' is held by {holder_text(session.holder)}, and not by "
-            "this reader. Let its query end; its checkpoint is safe.",
+            f"The session '{session.name}' {_standing(session)}, and not by this reader. Let its "
+            "query end; its checkpoint is safe.",
             session=session.name,
             current_epoch=session.epoch,
             **holder_fields(session.holder),
         )
+
+
+def _standing(session: Session) -> str:
+    """By whom a session is held."""
+    if session.holder.token:
+        return f"is held by {holder_text(session.holder)}"
+    how = "its reader was away for too long" if session.detached else "an operator ended its reader"
+    return f"is held by nobody ({how})"
+
+
+def end_epoch(state: State, session: Session) -> None:
+    """S5, S8: the session goes on without a holder; every call of the old epoch is refused."""
+    old = session.holder
+    begin_epoch(state, session, Holder(b"", old.host, old.pid, old.application, old.since_us))
+
+
+def begin_epoch(state: State, session: Session, holder: Holder) -> None:
+    """S3: another holder; what the one before had staged and not committed goes (S6)."""
+    drop_stages(state, session)
+    session.epoch += 1
+    session.holder = holder
+
+
+def drop_stages(state: State, session: Session) -> None:
+    """S6: what was staged and not committed for the outstanding lease is gone."""
+    if session.lease is not None:
+        for stage_id in session.lease.stages:
+            del state.outcome_stages[stage_id]
+        session.lease.stages = {}
 
 
 def _not_found(state: State, name: str, incarnation: str) -> SessionNotFoundError:

@@ -8,6 +8,7 @@ from pyroaring import BitMap64
 
 from ackq import limits
 from ackq_broker.core import (
+    accepting,
     commands,
     consuming,
     histories,
@@ -17,7 +18,7 @@ from ackq_broker.core import (
     staging,
 )
 from ackq_broker.core.commands import Decision
-from ackq_broker.core.queues import Queue
+from ackq_broker.core.queues import Gone, Queue
 from ackq_broker.core.state import State
 from ackq_broker.core.topology import detach_queue, drop_exchange, forget_if_drained
 
@@ -119,7 +120,7 @@ def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
         del state.publishers[publisher_id]
     staging.drop_stages(state, record.stages)
     for name in record.replays:
-        sessions.let_go(state, state.sessions[name])
+        accepting.let_go(state, state.sessions[name])
     for name in record.sessions:
         how = "forgotten, because no checkpoint came back with it in time,"
         sessions.end(state, state.sessions[name], sequence, how, record.at_us)
@@ -154,7 +155,7 @@ def _torn(state: State, blocks: BitMap64) -> set[bytes]:
 def _make_holes(state: State, vanished: dict[int, BitMap64]) -> None:
     """S5: the tags of messages that are gone become holes for ever."""
     for session in state.sessions.values():
-        for lease in filter(None, (session.lease, session.kept)):
+        for lease in session.leases():
             for segment in lease.segments:
                 if vanished.get(segment.queue_id):
-                    lease.holes |= segment.tags(vanished[segment.queue_id])
+                    lease.dig(segment.tags(vanished[segment.queue_id]), Gone.VANISHED)

@@ -13,11 +13,13 @@ from pyroaring import BitMap64
 
 from ackq import limits
 from ackq_broker.core import bitmaps
+from ackq_broker.core.bitmaps import Int64s
 from ackq_broker.core.commands import Advance, Backlog, Chunk
+from ackq_broker.core.counts import Counts
 from ackq_broker.core.placements import merge
 from ackq_broker.core.queues import Queue
 from ackq_broker.core.records import Taken
-from ackq_broker.core.state import Segment, State
+from ackq_broker.core.state import Delivered, Lease, Segment, State
 
 _UNBOUNDED: Final = 1 << 62
 
@@ -26,20 +28,30 @@ Positions = dict[int, BitMap64]
 
 
 def choose(
-    state: State, queue_ids: tuple[int, ...], turn: int, wish: Advance, now_us: int, back: Positions
+    state: State,
+    queue_ids: tuple[int, ...],
+    turn: int,
+    wish: Advance,
+    now_us: int,
+    *,
+    back: Positions | None = None,
+    without: Positions | None = None,
 ) -> tuple[Taken, ...]:
     """The messages for a new lease, lowest positions first; none when too few are eligible (K6).
 
     Each queue gets an equal share of the limits, then what the others leave; the queue that comes
-    first changes with every `turn`. `back` is what the same record puts back before it leases.
+    first changes with every `turn`. `back` is what the same record puts back before it leases, and
+    `without` what it takes for the lease before.
     """
     pool = []
-    first = turn % len(queue_ids)
+    first = turn % len(queue_ids) if queue_ids else 0
     for queue_id in queue_ids[first:] + queue_ids[:first]:
         queue = state.queues[queue_id]
         eligible = queue.available(now_us, wish.horizon)
-        if queue_id in back:
+        if back and queue_id in back:
             eligible = eligible | queue.timely(back[queue_id], now_us)
+        if without and queue_id in without:
+            eligible = eligible - without[queue_id]
         if eligible:
             pool.append((queue, eligible))
     if not pool or _too_few(pool, wish, now_us):
@@ -117,16 +129,30 @@ def chunks(state: State, parts: tuple[Segment, ...]) -> tuple[Chunk, ...]:
     return tuple(Chunk(*row) for row in zip(ends.tolist(), weights.tolist(), strict=True))
 
 
-class Change(NamedTuple):
-    """What a record does to leases: messages settled, put back, then leased.
+def count(held: Positions) -> int:
+    """How many messages these are."""
+    return sum(map(len, held.values()))
 
-    `held` is the lease after it.
+
+class Change(NamedTuple):
+    """What a record does to the messages of a session's queues.
+
+    Attributes:
+        gone: Of the unacked ones, those that are messages no more.
+        back: Those that become ready; `delayed`: those that will.
+        taken: Ready ones that become unacked.
+        came: How many more each queue has, by id: dead letters, less what goes for them.
+        held: The outstanding lease then, and its holes.
+        holes: See `held`.
     """
 
-    settled: Positions
+    gone: Positions
     back: Positions
-    leased: tuple[Taken, ...]
+    delayed: Positions
+    taken: tuple[Taken, ...]
+    came: dict[int, int]
     held: tuple[Segment, ...]
+    holes: BitMap64
 
 
 def backlog(state: State, queue_ids: tuple[int, ...], change: Change) -> Backlog:
@@ -135,14 +161,41 @@ def backlog(state: State, queue_ids: tuple[int, ...], change: Change) -> Backlog
     oldest = []
     for queue_id in queue_ids:
         queue = state.queues[queue_id]
-        settled, back = (len(part.get(queue_id, ())) for part in (change.settled, change.back))
-        leased = sum(len(entry.positions) for entry in change.leased if entry.queue_id == queue_id)
-        ready += len(queue.ready) + back - leased
-        unacked += len(queue.unacked) - settled - back + leased
-        oldest.append(queue.oldest_us(without=change.settled.get(queue_id)))
+        gone, back, delayed = (
+            len(part.get(queue_id, ())) for part in (change.gone, change.back, change.delayed)
+        )
+        taken = sum(len(entry.positions) for entry in change.taken if entry.queue_id == queue_id)
+        ready += len(queue.ready) + back + change.came.get(queue_id, 0) - taken
+        unacked += len(queue.unacked) - gone - back - delayed + taken
+        oldest.append(queue.oldest_us(without=change.gone.get(queue_id)))
     redelivered = sum(
-        state.queues[s.queue_id].delivered_before(s.positions, also=change.back.get(s.queue_id))
+        state.queues[s.queue_id].delivered_before(
+            s.present(change.holes), also=change.back.get(s.queue_id)
+        )
         for s in change.held
         if s.queue_id in state.queues
     )
     return Backlog(ready, unacked, min(filter(None, oldest), default=0), redelivered)
+
+
+def remember(lease: Lease, queue: Queue, positions: BitMap64) -> None:
+    """S1: keeps how often messages of a lease had been delivered: they go back to their queue."""
+    segment = next(part for part in lease.segments if part.queue_id == queue.queue_id)
+    tags = segment.tags(positions)
+    new = tags - lease.delivered.tags
+    if not new:
+        return
+    counts, values = queue.deliveries.at(segment.at(new)), bitmaps.array(new)
+    added = ((c, bitmaps.of(values[counts == c])) for c in np.unique(counts).tolist())
+    known = Counts.load((*lease.delivered.counts, *added))
+    lease.delivered = Delivered(lease.delivered.tags | new, known.dump())
+
+
+def delivery_counts(lease: Lease, tags: Int64s, positions: BitMap64, queue: Queue) -> Int64s:
+    """S1: the number of each delivery as it was first, for consecutive tags of a lease."""
+    counts = queue.delivery_counts(positions)
+    if lease.delivered.tags and len(tags):
+        known = bitmaps.between(lease.delivered.tags, int(tags[0]), int(tags[-1]))
+        at = bitmaps.array(known) - int(tags[0])
+        counts[at] = Counts.load(lease.delivered.counts).at(known) + 1
+    return counts

@@ -13,7 +13,7 @@ from ackq_broker.core.admission import NO_LOAD, BlockSize, Load, head_drops
 from ackq_broker.core.commands import Expiry
 from ackq_broker.core.deadlines import rounded
 from ackq_broker.core.placements import Placement
-from ackq_broker.core.queues import Queue
+from ackq_broker.core.queues import Gone, Queue
 from ackq_broker.core.records import Drop, Part
 from ackq_broker.core.state import State
 
@@ -134,4 +134,4 @@ def drop_heads(state: State, given_up: Iterable[Drop]) -> None:
         queue = state.queues[drop.queue_id]
         given = bitmaps.lowest(queue.ready, drop.messages)
         queue.dropped += len(given)
-        state.blocks.release(queue.drop(given))
+        state.blocks.release(queue.drop(given, Gone.PURGED))

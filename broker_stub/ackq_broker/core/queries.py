@@ -6,7 +6,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ackq import limits
-from ackq_broker.core import bitmaps, checkpoints, holding
+from ackq_broker.core import bitmaps, checkpoints, holding, leases, readers
 from ackq_broker.core.commands import (
     BrowseChunk,
     ExchangeInfo,
@@ -19,9 +19,7 @@ from ackq_broker.core.commands import (
 from ackq_broker.core.names import queue_named
 from ackq_broker.core.placements import Rows
 from ackq_broker.core.queues import Queue
-from ackq_broker.core.state import Segment, Session, State
-
-_NO_FETCH = FetchLabel()
+from ackq_broker.core.state import Lease, Session, State
 
 
 def fetch(
@@ -38,30 +36,57 @@ def fetch(
     session = holding.find(state, name, incarnation)
     holding.check_epoch(session, epoch)
     lease = checkpoints.fetched(session, after_tag, last_tag)
-    found: list[Piece] = []
-    if lease is not None:
-        for segment in lease.segments:
-            found += _fetch_segment(state, segment, lease.holes, after_tag, last_tag)
-    return found
+    return _rows_of(state, lease, lease.holes, after_tag, last_tag) if lease is not None else []
 
 
-def _fetch_segment(
-    state: State, segment: Segment, holes: BitMap64, after_tag: int, last_tag: int
+def lease_pieces(
+    state: State, name: str, first_tag: int, last_tag: int, max_messages: int
 ) -> list[Piece]:
-    """The part of one segment that a fetch wants."""
-    after = max(after_tag + 1 - segment.first_tag, 0)
-    last = min(last_tag + 1 - segment.first_tag, len(segment.positions))
-    queue = state.queues.get(segment.queue_id)
-    if after >= last or queue is None:
+    """S8: rows of the outstanding lease for an operator; raises SessionNotFoundError.
+
+    Of a detached one, what a re-attach could lease again, overdue or not.
+    """
+    session = holding.named(state, name)
+    lease = session.lease
+    if lease is None:
         return []
-    positions = bitmaps.ranked(segment.positions, after, last)
-    tags = np.arange(segment.first_tag + after, segment.first_tag + last)
-    first, end = segment.first_tag + after, segment.first_tag + last - 1
-    gone = bitmaps.array(bitmaps.between(holes, first, end)) - first
-    present = np.delete(bitmaps.array(positions), gone)
-    counts = np.delete(queue.delivery_counts(positions), gone)
-    rows = Rows(present, np.delete(tags, gone), counts, np.ones(len(present), np.bool_))
-    return list(queue.pieces(rows))
+    holes = lease.holes
+    if session.detached:
+        for segment in lease.segments:
+            queue = state.queues.get(segment.queue_id)
+            ready = queue.ready if queue is not None else BitMap64()
+            holes = holes | segment.tags(segment.positions - ready)
+    first = max(first_tag, lease.floor + 1)
+    last = min(last_tag or session.end, session.end)
+    if max_messages and first <= last:
+        there = bitmaps.lowest(bitmaps.span(first, last) - holes, max_messages)
+        last = there.max() if there else first - 1
+    return _rows_of(state, lease, holes, first - 1, last)
+
+
+def _rows_of(
+    state: State, lease: Lease, holes: BitMap64, after_tag: int, last_tag: int
+) -> list[Piece]:
+    """The rows behind the tags (after_tag, last_tag] of a lease, holes left out."""
+    found: list[Piece] = []
+    for segment in lease.segments:
+        after = max(after_tag + 1, segment.first_tag)
+        last = min(last_tag, segment.last_tag)
+        queue = state.queues.get(segment.queue_id)
+        if after > last or queue is None:
+            continue
+        positions = bitmaps.ranked(
+            segment.positions, after - segment.first_tag, last + 1 - segment.first_tag
+        )
+        tags = np.arange(after, last + 1)
+        counts = leases.delivery_counts(lease, tags, positions, queue)
+        gone = bitmaps.array(bitmaps.between(holes, after, last)) - after
+        present = np.delete(bitmaps.array(positions), gone)
+        rows = Rows(
+            present, np.delete(tags, gone), np.delete(counts, gone), np.ones(len(present), np.bool_)
+        )
+        found += queue.pieces(rows)
+    return found
 
 
 def plan_browse(state: State, name: str) -> tuple[BrowseChunk, ...]:
@@ -147,7 +172,9 @@ def sessions(state: State, name: str) -> list[SessionInfo]:
 
 def _session_info(state: State, session: Session) -> SessionInfo:
     lease, holder = session.lease, session.holder
-    holes = len(lease.holes) if lease is not None else 0
+    holes = lease.holes if lease is not None else BitMap64()
+    outcomes = lease.outcomes if lease is not None else None
+    reader = readers.latest(session)
     return SessionInfo(
         session=session.name,
         incarnation=session.incarnation,
@@ -155,12 +182,22 @@ def _session_info(state: State, session: Session) -> SessionInfo:
         epoch=session.epoch,
         floor_tag=session.floor,
         end_tag=session.end,
-        leased=session.end - session.floor - holes,
-        holes=holes,
-        holder=HolderInfo(holder.token, holder.host, holder.pid, holder.application),
+        leased=leases.count(session.held()),
+        holes=len(holes),
+        holder=HolderInfo(holder.token, holder.host, holder.pid, holder.application)
+        if holder.token
+        else None,
         since_us=holder.since_us,
         proven=session.proven,
         leased_at_us=lease.leased_us if lease is not None else 0,
-        fetch=state.fetches.get(session.name, _NO_FETCH),
+        fetch=FetchLabel(reader.query_id, reader.batch_id, state.labels.get(session.name, ""))
+        if reader is not None
+        else FetchLabel(),
         attaches=lease.attaches if lease is not None else 0,
+        run_id=reader.run_id if reader is not None else "",
+        session_timeout_ms=session.timeout_ms,
+        detached=session.detached,
+        holes_by_reason=tuple(sorted(lease.reasons.items())) if lease is not None else (),
+        settled=len(outcomes.tags() - holes) if outcomes is not None else 0,
+        queue_pattern=session.queue_pattern,
     )

@@ -6,6 +6,8 @@ Invariant: every placed position is exactly one of the four until it is gone (I4
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
 
 from pyroaring import BitMap64
 
@@ -20,7 +22,17 @@ from ackq_broker.core.requeued import Requeued
 from ackq_broker.core.signals import Signals
 
 # An instant that has come, whatever the time is.
-_LONG_AGO = 1
+_LONG_AGO: Final = 1
+
+
+class Gone(StrEnum):
+    """Why a tag of a lease is a hole (S5)."""
+
+    TAKEN = "taken"  # another reader has the message, or had it
+    SETTLED = "settled"  # an operator settled it (S8)
+    EXPIRED = "expired"
+    PURGED = "purged"  # with its queue, too, or because a queue was over its bounds
+    VANISHED = "vanished"  # it was transient, and the broker started anew
 
 
 class Queue:
@@ -29,8 +41,13 @@ class Queue:
     Attributes:
         deleted: Its name is gone, and it stays only for the bodies that are still leased (Q4).
         delayed: Put back, and ready only when their delay is over (C14).
-        kept: Accepted and gone for everyone but the session that may replay them (K2); no count of
-            messages or bytes has them.
+        kept: Gone for everyone but the sessions that may replay them (K2); no count of messages or
+            bytes has them.
+        replays: By how many kept leases each position is held that is, or was, among the messages
+            at the same time: an accept that put it back, or rejected it, leaves it readable (S6).
+            What a session accepted and nobody else has held is not in here.
+        watched: What a detached session had leased (S5). `departed` are those of them that are gone
+            since, by reason.
         deliveries: How often each position was delivered and put back (C7).
         failures: How often each position was settled as FAILED (C13).
         expiries: When messages expire (Q3); `late`: those whose time came and was dealt with, which
@@ -59,6 +76,7 @@ class Queue:
         "delays",
         "deleted",
         "deliveries",
+        "departed",
         "dropped",
         "expired",
         "expiries",
@@ -74,6 +92,7 @@ class Queue:
         "published",
         "queue_id",
         "ready",
+        "replays",
         "requeued",
         "sessions",
         "signals",
@@ -82,6 +101,7 @@ class Queue:
         "staged_bytes",
         "unacked",
         "used_us",
+        "watched",
     )
 
     def __init__(
@@ -96,6 +116,9 @@ class Queue:
         self.delayed = BitMap64()
         self.unacked = BitMap64()
         self.kept = BitMap64()
+        self.replays = Counts()
+        self.watched = BitMap64()
+        self.departed: dict[str, BitMap64] = {}
         self.placements = Placements()
         self.deliveries = Counts()
         self.failures = Counts()
@@ -183,8 +206,11 @@ class Queue:
 
     def oldest_us(self, *, without: BitMap64 | None = None) -> int:
         """When the oldest message, those `without` left out, became visible; 0 for none."""
-        unacked = self.unacked - without if without else self.unacked
-        heads = [found.min() for found in (self.ready, self.delayed, unacked) if found]
+        ready, unacked = self.ready, self.unacked
+        if without:
+            unacked = unacked - without
+            ready = ready if ready.isdisjoint(without) else ready - without
+        heads = [found.min() for found in (ready, self.delayed, unacked) if found]
         return self.placements.published_us(min(heads)) if heads else 0
 
     def pieces(self, rows: Rows) -> Iterable[Piece]:
@@ -239,14 +265,25 @@ class Queue:
     def accept(self, positions: BitMap64) -> None:
         """Unacked messages are done with; they stay for a replay until they are let go."""
         assert positions.issubset(self.unacked)
+        self.replays.add(self.replays.some(positions))
         self.unacked -= positions
-        self.late -= positions
-        self.kept |= positions
+        self._keep(positions)
         self.accepted += len(positions)
+        self._note_gone(positions, Gone.TAKEN)
         self._check()
 
+    def keep_readable(self, positions: BitMap64) -> None:
+        """Unacked messages stay for a replay, whatever becomes of them now (S6)."""
+        assert positions.issubset(self.unacked)
+        self.replays.add(positions)
+
     def let_go(self, positions: BitMap64) -> list[int]:
-        """No replay can come any more; gives the blocks that lost a run."""
+        """One session can not replay these any more; gives the blocks that lost a run."""
+        shared = self.replays.some(positions)
+        if shared:
+            self.replays.subtract(shared)
+            # The others still are messages, or another session may replay them.
+            positions = positions - shared | (shared & self.kept) - self.replays.some(shared)
         assert positions.issubset(self.kept)
         self.kept -= positions
         return self._remove(positions)
@@ -260,21 +297,38 @@ class Queue:
         """Unacked messages go; gives the blocks that lost a run."""
         assert positions.issubset(self.unacked)
         self.unacked -= positions
-        return self._remove(positions)
+        return self._leave(positions, Gone.TAKEN)
 
-    def drop(self, positions: BitMap64) -> list[int]:
-        """Messages that nobody holds go (purge, expiry ...); gives the blocks that lost a run."""
+    def drop(self, positions: BitMap64, reason: Gone) -> list[int]:
+        """Messages that nobody holds go; gives the blocks that lost a run."""
         assert positions.isdisjoint(self.unacked)
         assert positions.isdisjoint(self.kept)
         self.ready -= positions
         self.delayed -= positions
-        return self._remove(positions)
+        return self._leave(positions, reason)
 
     def vanish(self, positions: BitMap64) -> list[int]:
         """A restart takes messages of any state (Q7); gives the blocks that lost a run."""
+        self.ready -= positions
+        self.delayed -= positions
         self.unacked -= positions
         self.kept -= positions
-        return self.drop(positions)
+        self.replays.forget(positions)
+        return self._remove(positions)
+
+    # --- detached leases ---
+
+    def watch(self, positions: BitMap64) -> None:
+        """S5: a session has these under tags that it does not hold any more."""
+        self.watched |= positions
+
+    def unwatch(self, positions: BitMap64) -> None:
+        """S5: no session has these under tags that it does not hold."""
+        self.watched -= positions
+        for reason in tuple(self.departed):
+            self.departed[reason] -= positions
+            if not self.departed[reason]:
+                del self.departed[reason]
 
     # --- time ---
 
@@ -347,8 +401,11 @@ class Queue:
         states = (self.ready, self.delayed, self.unacked, self.kept)
         everything = BitMap64.union(*states)
         assert len(everything) == sum(map(len, states)) == self.placements.live
-        for known in (self.deliveries, self.failures, self.origins):
+        for known in (self.deliveries, self.failures, self.origins, self.replays):
             assert known.positions().issubset(everything)
+        for departed in self.departed.values():
+            assert departed.issubset(self.watched)
+            assert departed.isdisjoint(self.present)
         assert self.late.issubset(self.present)
         assert self.passing.issubset(everything)
 
@@ -364,6 +421,24 @@ class Queue:
         self.requeued.add(sequence, positions, self.ready)
         self.signals.woken.add(self.name)
         self._check()
+
+    def _leave(self, positions: BitMap64, reason: Gone) -> list[int]:
+        """Messages are none any more, though a kept lease may still have them."""
+        self._note_gone(positions, reason)
+        stay = self.replays.some(positions)
+        if stay:
+            self._keep(stay)
+            positions = positions - stay
+        return self._remove(positions)
+
+    def _keep(self, positions: BitMap64) -> None:
+        self.late -= positions
+        self.kept |= positions
+
+    def _note_gone(self, positions: BitMap64, reason: Gone) -> None:
+        if not self.watched.isdisjoint(positions):
+            gone = self.departed.setdefault(reason.value, BitMap64())
+            gone |= self.watched & positions
 
     def _remove(self, positions: BitMap64) -> list[int]:
         self.deliveries.forget(positions)

@@ -52,7 +52,8 @@ class Drop(msgspec.Struct, frozen=True, array_like=True):
 class Move(msgspec.Struct, frozen=True, array_like=True):
     """Positions of one queue become new ones at the tail of another; the blocks stay (C13, Q6).
 
-    `cause` is a value of `dead_letters.Cause`; `reason` is what consumers are told.
+    `cause` is a value of `dead_letters.Cause`; `reason` is what consumers are told, with the
+    session that settled them and its batch when one did.
     """
 
     queue_id: int
@@ -60,6 +61,8 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
     target_id: int
     cause: str
     reason: str = ""
+    session: str = ""
+    batch_id: int = -1
 
 
 class Delay(msgspec.Struct, frozen=True, array_like=True):
@@ -93,6 +96,25 @@ class Taken(msgspec.Struct, frozen=True, array_like=True):
 
     queue_id: int
     positions: BitMap64
+
+
+class Hole(msgspec.Struct, frozen=True, array_like=True):
+    """Tags of a lease that have no message any more, and why: one of `queues.Gone` (S5)."""
+
+    reason: str
+    tags: BitMap64
+
+
+class Fate(msgspec.Struct, frozen=True, array_like=True):
+    """Tags of a lease that share what becomes of them at its accept (S6).
+
+    `outcome` is a value of `commands.Outcome`; `delay_ms` 0 is what C14 says.
+    """
+
+    outcome: str
+    tags: BitMap64
+    reason: str = ""
+    delay_ms: int = 0
 
 
 # --- topology ---
@@ -285,10 +307,17 @@ class SessionOpened(Record, frozen=True, tag="session_opened"):
     queue_ids: tuple[int, ...]
     at_us: int
     leased: tuple[Taken, ...] = ()
+    queue_pattern: str = ""
+    timeout_ms: int = 0
 
 
 class SessionAdvanced(Record, frozen=True, tag="session_advanced"):
-    """Attach, accept and lease in one: a new lease is made of `leased` after the accept."""
+    """Attach, accept and lease in one: a new lease is made of `leased` after the accept.
+
+    A detached lease takes what is `resumed` first, and its other tags are `holes` (S5). With an
+    accept the committed outcomes take effect (S6): of what they name, `moves` become dead letters,
+    `discarded` goes, and the rest is put back. The drops come last.
+    """
 
     session: str
     epoch: int
@@ -297,6 +326,69 @@ class SessionAdvanced(Record, frozen=True, tag="session_advanced"):
     at_us: int
     accepted: bool = False
     leased: tuple[Taken, ...] = ()
+    discarded: tuple[Taken, ...] = ()
+    moves: tuple[Move, ...] = ()
+    delays: tuple[Delay, ...] = ()
+    drops: tuple[Drop, ...] = ()
+    resumed: tuple[Taken, ...] = ()
+    holes: tuple[Hole, ...] = ()
+    queue_pattern: str = ""
+    timeout_ms: int = 0
+
+
+class SessionDetached(Record, frozen=True, tag="session_detached"):
+    """The owner was away for too long: its lease went back, and its epoch is over (S5)."""
+
+    session: str
+    at_us: int
+
+
+class FetchNoted(Record, frozen=True, tag="fetch_noted"):
+    """A run of a query reads a batch from the outstanding lease, or the `kept` one (S6)."""
+
+    session: str
+    query_id: str
+    run_id: str
+    batch_id: int
+    epoch: int
+    kept: bool = False
+
+
+class OutcomesStaged(Record, frozen=True, tag="outcomes_staged"):
+    """A task said what becomes of messages of the outstanding lease (S6)."""
+
+    session: str
+    stage_id: bytes
+    label: str
+    fates: tuple[Fate, ...]
+
+
+class OutcomesCommitted(Record, frozen=True, tag="outcomes_committed"):
+    """Stages count, in this order: at the accept of the lease what they say is done (S6)."""
+
+    session: str
+    stage_ids: tuple[bytes, ...]
+    batch_id: int
+
+
+class OutcomesDropped(Record, frozen=True, tag="outcomes_dropped"):
+    """Stages of outcomes are gone."""
+
+    stage_ids: tuple[bytes, ...]
+
+
+class SessionSettled(Record, frozen=True, tag="session_settled"):
+    """An operator settled tags of a lease; they are holes, and the epoch is over (S8).
+
+    What is neither moved nor discarded is put back. The drops come last.
+    """
+
+    session: str
+    tags: BitMap64
+    at_us: int
+    discarded: tuple[Taken, ...] = ()
+    moves: tuple[Move, ...] = ()
+    drops: tuple[Drop, ...] = ()
 
 
 class SessionReleased(Record, frozen=True, tag="session_released"):
@@ -425,6 +517,12 @@ _AnyRecord = (
     | SessionOpened
     | SessionAdvanced
     | SessionReleased
+    | SessionDetached
+    | FetchNoted
+    | OutcomesStaged
+    | OutcomesCommitted
+    | OutcomesDropped
+    | SessionSettled
     | Delivered
     | Settled
     | ChannelClosed

@@ -1,4 +1,4 @@
-"""Sessions (S): opened, advanced, attached, released; each change is one record.
+"""Sessions (S): opened, advanced, attached, ended; each change is one record.
 
 Invariant (I3): a session has at most one outstanding lease, whose mapping from tag to message never
 changes, and a tag is accepted only by an advance whose start proves that a checkpoint covers it.
@@ -8,20 +8,31 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyroaring import BitMap64
+
 from ackq import limits
-from ackq.errors import (
-    CheckpointMismatchError,
-    InvalidArgumentError,
-    LimitError,
-    UnsupportedError,
+from ackq.errors import InvalidArgumentError, LimitError
+from ackq_broker.core import (
+    accepting,
+    checkpoints,
+    commands,
+    detaching,
+    holding,
+    leases,
+    placing,
+    readers,
+    records,
+    session_queues,
 )
-from ackq_broker.core import checkpoints, commands, holding, leases, records
+from ackq_broker.core.accepting import Disposed, let_go
 from ackq_broker.core.commands import Advanced, Attached, Decision
-from ackq_broker.core.leases import Change
-from ackq_broker.core.names import check_new, counted, queue_named
+from ackq_broker.core.dead_letters import Departures
+from ackq_broker.core.detaching import Resumed
+from ackq_broker.core.leases import Change, Positions
+from ackq_broker.core.names import check_duration, check_new
 from ackq_broker.core.records import Taken
 from ackq_broker.core.state import Ended, Lease, Session, State
-from ackq_broker.core.topology import forget_if_drained, give_back
+from ackq_broker.core.topology import give_back
 
 # Ended incarnations whose fate is remembered, for the message; older ones are merely unknown.
 MAX_ENDED: Final = 10_000
@@ -29,26 +40,41 @@ MAX_ENDED: Final = 10_000
 
 def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
     """S4: accepts what the start proves, then leases anew, or gives the outstanding lease again."""
-    if command.session_timeout_ms:
-        raise UnsupportedError(
-            "This broker does not support a session timeout yet: a lease waits for its query for "
-            "ever. Leave out sessionTimeout, and release an abandoned session with `ackq session "
-            "release NAME`."
-        )
+    check_duration("The session timeout cannot be", command.session_timeout_ms)
     if not command.incarnation:
         return _open(state, command, now_us)
     session = holding.find(state, command.session, command.incarnation)
     holding.check_free(session, command.holder.token, incumbent_live=command.incumbent_live)
     holder, epoch = holding.claim(session, command.holder, now_us)
     accepted = checkpoints.accepts(session, command.start_tag)
-    queue_ids = _queue_ids(state, command.queues)
+    queue_ids = session_queues.find(state, command)
+    resumed = detaching.resume(state, session, now_us)
+    again = resumed.positions()
     taken: tuple[Taken, ...] = ()
     if session.lease is not None and not accepted:
-        _check_queues(state, session, queue_ids)
+        held = again if session.detached else session.held()
+        session_queues.check_held(state, session, held, queue_ids)
     else:
-        taken = leases.choose(state, queue_ids, session.turn, command, now_us, {})
+        taken = leases.choose(state, queue_ids, session.turn, command, now_us, without=again)
+    disposed = _dispose(state, session, resumed, now_us) if accepted else _nothing(state)
+    for entry in taken:
+        disposed.plan.leave(state.queues[entry.queue_id], entry.positions)
     record = records.SessionAdvanced(
-        session.name, epoch, holder, queue_ids, now_us, accepted, taken
+        session=session.name,
+        epoch=epoch,
+        holder=holder,
+        queue_ids=queue_ids,
+        at_us=now_us,
+        accepted=accepted,
+        leased=taken,
+        discarded=tuple(disposed.plan.discarded),
+        moves=tuple(disposed.plan.moves),
+        delays=disposed.delays,
+        drops=disposed.plan.drops(),
+        resumed=resumed.taken,
+        holes=resumed.holes,
+        queue_pattern=command.queue_pattern,
+        timeout_ms=command.session_timeout_ms,
     )
     changes = (
         taken
@@ -56,44 +82,105 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
         or epoch != session.epoch
         or queue_ids != session.queue_ids
         or not session.proven
+        or command.queue_pattern != session.queue_pattern
+        or command.session_timeout_ms != session.timeout_ms
     )
-    return Decision((record,) if changes else (), _advanced(state, session, record))
+    reply = _advanced(state, session, record, disposed)
+    return Decision((*disposed.plan.declared, record) if changes else (), reply)
 
 
-def _advanced(state: State, session: Session, record: records.SessionAdvanced) -> Advanced:
+def _dispose(state: State, session: Session, resumed: Resumed, now_us: int) -> Disposed:
+    """S6: what the accept of a lease comes to, which may have to be leased again first (S5)."""
+    assert session.lease is not None
+    holes = session.lease.holes | resumed.tags()
+    disposed = accepting.dispose(state, session, holes, now_us)
+    for queue_id, positions in resumed.positions().items():
+        other = disposed.positions.get(queue_id, BitMap64())
+        disposed.plan.leave(state.queues[queue_id], positions - other)
+    return disposed
+
+
+def _nothing(state: State) -> Disposed:
+    return Disposed(Departures(state), {}, ())
+
+
+def _advanced(
+    state: State, session: Session, record: records.SessionAdvanced, disposed: Disposed
+) -> Advanced:
     """The answer, as things are once the record is applied."""
     floor = session.end if record.accepted else session.floor
-    parts = leases.segments(record.leased, floor)
+    parts, holes = leases.segments(record.leased, floor), BitMap64()
     if session.lease is not None and not record.accepted:
         parts = session.lease.segments
-    settled = session.held() if record.accepted else {}
+        holes = BitMap64.union(session.lease.holes, *(hole.tags for hole in record.holes))
+    change = Change(
+        gone=_gone(session, record, disposed) if record.accepted else {},
+        back={},
+        delayed=_delayed(record),
+        taken=(*record.resumed, *record.leased),
+        came=_came(record),
+        held=parts,
+        holes=holes,
+    )
     return Advanced(
         session=session.name,
         incarnation=session.incarnation,
         epoch=record.epoch,
         end_tag=parts[-1].last_tag if parts else floor,
         chunks=leases.chunks(state, parts),
-        backlog=leases.backlog(state, record.queue_ids, Change(settled, {}, record.leased, parts)),
-        other_sessions=_others(state, record.queue_ids, session.name),
+        backlog=leases.backlog(state, record.queue_ids, change),
+        other_sessions=session_queues.others(state, record.queue_ids, session.name),
         attaches=_attaches(session, record),
     )
 
 
-def apply_session_advanced(state: State, _sequence: int, record: records.SessionAdvanced) -> None:
+def _gone(session: Session, record: records.SessionAdvanced, disposed: Disposed) -> Positions:
+    """What an accept takes away: all of the lease but what it puts back."""
+    held = session.held() or {entry.queue_id: entry.positions for entry in record.resumed}
+    delayed = _delayed(record)
+    assert set(disposed.positions) <= set(held)
+    return {
+        queue_id: positions - delayed.get(queue_id, BitMap64())
+        for queue_id, positions in held.items()
+    }
+
+
+def _delayed(record: records.SessionAdvanced) -> Positions:
+    """What an accept puts back: nothing of it is ready at once (C14)."""
+    found: Positions = {}
+    for delay in record.delays:
+        found.setdefault(delay.queue_id, BitMap64()).update(delay.positions)
+    return found
+
+
+def _came(record: records.SessionAdvanced) -> dict[int, int]:
+    """By how many ready messages queues grow by dead letters."""
+    found: dict[int, int] = {}
+    for move in record.moves:
+        found[move.target_id] = found.get(move.target_id, 0) + len(move.positions)
+    for drop in record.drops:
+        found[drop.queue_id] = found.get(drop.queue_id, 0) - drop.messages
+    return found
+
+
+def apply_session_advanced(state: State, sequence: int, record: records.SessionAdvanced) -> None:
     """Attaches, accepts and leases."""
     session = state.sessions[record.session]
     session.proven = True
     attaches = _attaches(session, record)
-    if record.accepted:
-        _accept(state, session, record.at_us)
+    if session.detached:
+        detaching.apply_resumed(state, session, record)
     if record.epoch != session.epoch:
         assert record.epoch == session.epoch + 1
-        session.epoch = record.epoch
-        session.holder = record.holder
-    _set_queues(state, session, record.queue_ids)
+        holding.begin_epoch(state, session, record.holder)
+    if record.accepted:
+        holding.drop_stages(state, session)
+        accepting.apply_accept(state, sequence, session, record)
+    _read(state, session, record)
     _lease(state, session, record.leased, record.at_us)
     if session.lease is not None:
         session.lease.attaches = attaches
+    placing.drop_heads(state, record.drops)
 
 
 def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
@@ -102,7 +189,18 @@ def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
     holding.check_free(session, command.holder.token, incumbent_live=command.incumbent_live)
     lease = checkpoints.replayed(session, command.start_tag, command.end_tag)
     holder, epoch = holding.claim(session, command.holder, now_us)
-    record = records.SessionAdvanced(session.name, epoch, holder, session.queue_ids, now_us)
+    resumed = detaching.resume(state, session, now_us)
+    record = records.SessionAdvanced(
+        session=session.name,
+        epoch=epoch,
+        holder=holder,
+        queue_ids=session.queue_ids,
+        at_us=now_us,
+        resumed=resumed.taken,
+        holes=resumed.holes,
+        queue_pattern=session.queue_pattern,
+        timeout_ms=session.timeout_ms,
+    )
     parts = lease.segments if lease is not None else ()
     reply = Attached(epoch, leases.chunks(state, parts), _attaches(session, record))
     changes = epoch != session.epoch or not session.proven
@@ -119,7 +217,7 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
         )
     name = command.session or f"anonymous-{command.new_incarnation[:8]}"
     check_new("session", name)
-    queue_ids = _queue_ids(state, command.queues)
+    queue_ids = session_queues.find(state, command)
     old = state.sessions.get(name)
     if old is None and len(state.sessions) >= limits.MAX_SESSIONS:
         raise LimitError(
@@ -131,10 +229,10 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
     warnings: tuple[str, ...] = ()
     if old is not None:
         holding.check_free(old, command.holder.token, incumbent_live=command.incumbent_live)
-        warnings = checkpoints.replace(old, _count(back), takeover=command.takeover)
+        warnings = checkpoints.replace(old, leases.count(back), takeover=command.takeover)
     taken: tuple[Taken, ...] = ()
     if command.open_and_lease:
-        taken = leases.choose(state, queue_ids, 0, command, now_us, back)
+        taken = leases.choose(state, queue_ids, 0, command, now_us, back=back)
     record = records.SessionOpened(
         session=name,
         incarnation=command.new_incarnation,
@@ -143,6 +241,8 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
         queue_ids=queue_ids,
         at_us=now_us,
         leased=taken,
+        queue_pattern=command.queue_pattern,
+        timeout_ms=command.session_timeout_ms,
     )
     parts = leases.segments(taken, 0)
     reply = Advanced(
@@ -151,8 +251,10 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
         epoch=1,
         end_tag=parts[-1].last_tag if parts else 0,
         chunks=leases.chunks(state, parts),
-        backlog=leases.backlog(state, queue_ids, Change({}, back, taken, parts)),
-        other_sessions=_others(state, queue_ids, name),
+        backlog=leases.backlog(
+            state, queue_ids, Change({}, back, {}, taken, {}, parts, BitMap64())
+        ),
+        other_sessions=session_queues.others(state, queue_ids, name),
         attaches=1 if parts else 0,
         warnings=warnings,
     )
@@ -177,19 +279,8 @@ def apply_session_opened(state: State, sequence: int, record: records.SessionOpe
     )
     state.sessions[session.name] = session
     state.incarnations[session.incarnation] = session.name
-    _set_queues(state, session, record.queue_ids)
+    _read(state, session, record)
     _lease(state, session, record.leased, record.at_us)
-
-
-def release(state: State, command: commands.ReleaseSession, now_us: int) -> Decision:
-    """S5, S9: an operator puts an absent owner's lease back and ends the incarnation."""
-    session = holding.named(state, command.session)
-    if command.incumbent_live and not command.fence:
-        raise holding.already_held(session, "Stop its query first, or add --fence to end it.")
-    for queue_id in session.queue_ids:
-        state.queues[queue_id].use()
-    record = records.SessionReleased(session.name, now_us)
-    return Decision((record,), _count(session.held()))
 
 
 def apply_session_released(state: State, sequence: int, record: records.SessionReleased) -> None:
@@ -201,50 +292,28 @@ def apply_session_released(state: State, sequence: int, record: records.SessionR
 def end(state: State, session: Session, sequence: int, how: str, at_us: int) -> None:
     """Puts a session's lease back and refuses its incarnation from then on."""
     let_go(state, session)
+    holding.drop_stages(state, session)
+    readers.unindex(state, session)
+    if session.detached:
+        detaching.unwatch(state, session)
     for queue_id, positions in session.held().items():
         give_back(state, queue_id, positions, sequence)
-    _set_queues(state, session, ())
+    session_queues.enter(state, session, ())
     del state.sessions[session.name]
     del state.incarnations[session.incarnation]
-    state.fetches.pop(session.name, None)
+    state.labels.pop(session.name, None)
     state.ended[session.incarnation] = Ended(session.name, how, at_us)
     if len(state.ended) > MAX_ENDED:
         del state.ended[next(iter(state.ended))]
 
 
-def _queue_ids(state: State, names: tuple[str, ...]) -> tuple[int, ...]:
-    """S10: the queues to read, each once, in the order given."""
-    if not names:
-        raise InvalidArgumentError("The call names no queue to read; give at least one.")
-    return tuple(dict.fromkeys(queue_named(state, name).queue_id for name in names))
-
-
-def _check_queues(state: State, session: Session, queue_ids: tuple[int, ...]) -> None:
-    """S10: refuses to leave out a queue whose messages the lease holds, unless it was deleted."""
-    for queue_id, positions in session.held().items():
-        queue = state.queues[queue_id]
-        if queue_id not in queue_ids and not queue.deleted:
-            raise CheckpointMismatchError(
-                f"The session '{session.name}' holds {counted(len(positions), 'message')} of queue "
-                f"'{queue.name}', which this query does not name any more. Name that queue until "
-                "the batch is done, then leave it out.",
-                session=session.name,
-                queue=queue.name,
-            )
-
-
-def _set_queues(state: State, session: Session, queue_ids: tuple[int, ...]) -> None:
-    for queue_id in session.queue_ids:
-        state.queues[queue_id].sessions.discard(session.name)
-    session.queue_ids = queue_ids
-    for queue_id in queue_ids:
-        state.queues[queue_id].sessions.add(session.name)
-
-
-def _others(state: State, queue_ids: tuple[int, ...], name: str) -> tuple[str, ...]:
-    """S10: the other sessions on these queues; which of them are live, the service knows."""
-    names = {other for queue_id in queue_ids for other in state.queues[queue_id].sessions}
-    return tuple(sorted(names - {name}))
+def _read(
+    state: State, session: Session, record: records.SessionOpened | records.SessionAdvanced
+) -> None:
+    """S5, S10: what the session reads, and how long its owner may be away, from now on."""
+    session_queues.enter(state, session, record.queue_ids)
+    session.queue_pattern = record.queue_pattern
+    session.timeout_ms = record.timeout_ms
 
 
 def _lease(state: State, session: Session, taken: tuple[Taken, ...], at_us: int) -> None:
@@ -261,28 +330,6 @@ def _lease(state: State, session: Session, taken: tuple[Taken, ...], at_us: int)
     assert session.end > session.floor
 
 
-def _accept(state: State, session: Session, at_us: int) -> None:
-    """The whole lease is accepted and kept; holes have nothing to accept."""
-    assert session.lease is not None
-    let_go(state, session)
-    for queue_id, positions in session.held().items():
-        state.queues[queue_id].accept(positions)
-    session.kept, session.lease = session.lease, None
-    session.kept.accepted_us = at_us
-    session.floor = session.end
-
-
-def let_go(state: State, session: Session) -> None:
-    """The kept lease can not be replayed any more: its messages are gone for good."""
-    if session.kept is None:
-        return
-    for queue_id, positions in session.kept.held().items():
-        queue = state.queues[queue_id]
-        state.blocks.release(queue.let_go(positions))
-        forget_if_drained(state, queue)
-    session.kept = None
-
-
 def _attaches(session: Session, record: records.SessionAdvanced) -> int:
     """S8: how many holders the lease that is outstanding after the record has had."""
     if record.leased:
@@ -290,7 +337,3 @@ def _attaches(session: Session, record: records.SessionAdvanced) -> int:
     if session.lease is None or record.accepted:
         return 0
     return session.lease.attaches + (record.epoch != session.epoch)
-
-
-def _count(held: leases.Positions) -> int:
-    return sum(map(len, held.values()))

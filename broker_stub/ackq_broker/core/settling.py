@@ -19,6 +19,8 @@ from ackq_broker.core.topology import give_back
 
 # How long a redelivery waits at most where a queue gives a first delay and no longest one.
 DEFAULT_DELAY_MAX_MS: Final = 300_000
+# How long the first one waits for what a query put back, where its queue says nothing.
+_DEFAULT_DELAY_MS: Final = 1_000
 # Doubling any more than that exceeds every longest delay.
 _MOST_DOUBLINGS: Final = 42
 
@@ -41,18 +43,30 @@ def dispose(
 
 
 def delays(
-    queue: Queue, positions: BitMap64, outcome: Outcome, delay_ms: int, now_us: int
+    queue: Queue,
+    positions: BitMap64,
+    outcome: Outcome,
+    delay_ms: int,
+    now_us: int,
+    *,
+    from_query: bool = False,
 ) -> tuple[Delay, ...]:
-    """C14: how long what is put back waits: as the call says, else failures double the delay."""
-    first_ms = queue.properties.redelivery_delay_ms
+    """C14: how long what is put back waits: as the call says, else each time doubles the delay.
+
+    A channel's FAILED waits where the queue gives a delay, and its RELEASED never does. Both wait
+    `from_query`, or it would be given the same message by the next batch, and so on. What counts is
+    how often a message FAILED, and for RELEASED how often it was put back.
+    """
+    first_ms = queue.properties.redelivery_delay_ms or (_DEFAULT_DELAY_MS if from_query else 0)
     if not positions or queue.deleted:
         return ()
     if delay_ms:
         waits_ms = np.array([delay_ms])
         groups = [positions]
-    elif outcome is Outcome.FAILED and first_ms:
+    elif first_ms and (from_query or outcome is Outcome.FAILED):
         longest_ms = max(queue.properties.redelivery_delay_max_ms or DEFAULT_DELAY_MAX_MS, first_ms)
-        before = queue.failures.at(positions)
+        times = queue.failures if outcome is Outcome.FAILED else queue.deliveries
+        before = times.at(positions)
         counts = np.unique(before)
         doubled = first_ms * 2.0 ** np.minimum(counts, _MOST_DOUBLINGS)
         waits_ms = np.minimum(doubled, longest_ms).astype(np.int64)

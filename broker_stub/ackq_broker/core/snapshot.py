@@ -15,7 +15,7 @@ import msgspec
 from pyroaring import BitMap, BitMap64
 
 from ackq.errors import UnsupportedError
-from ackq_broker.core import staging, topology
+from ackq_broker.core import readers, staging, topology
 from ackq_broker.core.bitmaps import canonical_hook, decode_hook
 from ackq_broker.core.channels import Channel, Hold
 from ackq_broker.core.commands import QueueProperties
@@ -76,6 +76,9 @@ class _QueueImage(msgspec.Struct, frozen=True):
     dead_lettered: int = 0
     dropped: int = 0
     passing: BitMap64 = msgspec.field(default_factory=BitMap64)
+    replays: tuple[tuple[int, BitMap64], ...] = ()
+    watched: BitMap64 = msgspec.field(default_factory=BitMap64)
+    departed: tuple[tuple[str, BitMap64], ...] = ()
 
 
 class _HoldImage(msgspec.Struct, frozen=True):
@@ -213,6 +216,9 @@ def _queue_image(queue: Queue) -> _QueueImage:
         expired=queue.expired,
         dead_lettered=queue.dead_lettered,
         dropped=queue.dropped,
+        replays=queue.replays.dump(),
+        watched=queue.watched,
+        departed=tuple(sorted(queue.departed.items())),
     )
 
 
@@ -236,6 +242,9 @@ def _queue(image: _QueueImage, signals: Signals) -> Queue:
     queue.expired = image.expired
     queue.dead_lettered = image.dead_lettered
     queue.dropped = image.dropped
+    queue.replays = Counts.load(image.replays)
+    queue.watched = image.watched
+    queue.departed = dict(image.departed)
     queue.published = image.published
     queue.accepted = image.accepted
     return queue
@@ -297,6 +306,9 @@ def _index(state: State) -> None:
         state.incarnations[session.incarnation] = session.name
         for queue_id in session.queue_ids:
             state.queues[queue_id].sessions.add(session.name)
+        readers.index(state, session)
+        if session.lease is not None:
+            state.outcome_stages.update(dict.fromkeys(session.lease.stages, session.name))
     for stage in state.stages.values():
         state.stages_of.setdefault(stage.writer, set()).add(stage.stage_id)
         _index_staged(state, stage.blocks)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyroaring import BitMap
+
 from ackq import limits
 from ackq.errors import (
     BatchOrderError,
@@ -20,7 +22,7 @@ from ackq.errors import (
 from ackq_broker.core import bitmaps, commands, histories, placing, records
 from ackq_broker.core.admission import BlockSize, overflowing, queue_full
 from ackq_broker.core.commands import CommittedBatch, Decision, StagedBlock
-from ackq_broker.core.names import counted
+from ackq_broker.core.names import counted, queue_named
 from ackq_broker.core.routing import route, targets_of
 from ackq_broker.core.state import Stage, StagedRows, State, Writer
 from ackq_broker.core.topology import exchange_not_found
@@ -89,7 +91,12 @@ def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Deci
     if targets is None:
         raise exchange_not_found(command.exchange)
     routed = route(state, targets, command.routes, bitmaps.row_range(0, command.rows - 1))
-    if stage.mandatory and routed.unroutable:
+    rows_of = routed.rows
+    if routed.unroutable and command.unroutable_queue:
+        instead = queue_named(state, command.unroutable_queue).queue_id
+        rows = rows_of.get(instead, BitMap()) | routed.unroutable
+        rows_of = dict(sorted({**rows_of, instead: rows}.items()))
+    elif stage.mandatory and routed.unroutable:
         raise UnroutableError(
             f"{counted(len(routed.unroutable), 'row')} of the batch would go to no queue: the "
             f"exchange '{command.exchange}' has no queue for routing key "
@@ -98,10 +105,10 @@ def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Deci
             routing_key=routed.unroutable_key,
         )
     size = BlockSize(command.rows, command.payload_bytes)
-    for queue_id, rows in routed.rows.items():
+    for queue_id, rows in rows_of.items():
         if overflowing(state.queues[queue_id], rows, size):
             raise queue_full(state.queues[queue_id], rows, size)
-    parts = tuple(placing.make_parts(routed.rows, size, command.expiries).values())
+    parts = tuple(placing.make_parts(rows_of, size, command.expiries).values())
     block_id = state.next_block_id if parts else 0
     record = records.BlockStaged(
         command.stage_id, block_id, command.rows, command.payload_bytes, now_us, parts

@@ -6,6 +6,7 @@ clock or from chance.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,9 +16,8 @@ from pyroaring import BitMap64
 from ackq_broker.core import bitmaps
 from ackq_broker.core.blocks import BlockReferences
 from ackq_broker.core.channels import Channel
-from ackq_broker.core.commands import FetchLabel
 from ackq_broker.core.queues import Queue
-from ackq_broker.core.records import Holder, Part
+from ackq_broker.core.records import Fate, Holder, Part
 from ackq_broker.core.routing import Exchange
 from ackq_broker.core.signals import Signals
 
@@ -109,7 +109,10 @@ class Writer(msgspec.Struct):
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Consecutive tags of a lease: the i-th position (from 0) has tag `first_tag + i`."""
+    """Consecutive tags of a lease: the i-th position (from 0) has tag `first_tag + i`.
+
+    A lease has one at most of each queue.
+    """
 
     first_tag: int
     queue_id: int
@@ -125,24 +128,82 @@ class Segment(msgspec.Struct, frozen=True):
         gone = bitmaps.array(bitmaps.between(holes, self.first_tag, self.last_tag))
         if not len(gone):
             return self.positions
-        return self.positions - BitMap64(
-            bitmaps.array(self.positions)[gone - self.first_tag].tolist()
-        )
+        return self.positions - bitmaps.of(bitmaps.array(self.positions)[gone - self.first_tag])
 
     def tags(self, positions: BitMap64) -> BitMap64:
         """The tags of some positions; those that are not in the segment have none."""
         found = bitmaps.array(self.positions & positions)
         ranks = np.searchsorted(bitmaps.array(self.positions), found)
-        return BitMap64((ranks + self.first_tag).tolist())
+        return bitmaps.of(ranks.astype(np.int64) + self.first_tag)
+
+    def at(self, tags: BitMap64) -> BitMap64:
+        """The positions of some tags; those that are not in the segment have none."""
+        inside = bitmaps.array(bitmaps.between(tags, self.first_tag, self.last_tag))
+        if len(inside) == len(self.positions):
+            return self.positions
+        return bitmaps.of(bitmaps.array(self.positions)[inside - self.first_tag])
+
+
+class Reader(msgspec.Struct, frozen=True):
+    """A run of a query that fetched from a lease in an epoch, for one of its batches (S6)."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+    epoch: int
+
+
+class OutcomeStage(msgspec.Struct, frozen=True):
+    """What one task says of its messages: sealed, and of no effect before a commit names it (S6).
+
+    The fates have no tag in common.
+    """
+
+    label: str
+    tags: int
+    fates: tuple[Fate, ...]
+
+
+class Outcomes(msgspec.Struct):
+    """What becomes of a lease's messages at its accept, by the newest epoch that said so (S6).
+
+    Attributes:
+        batch_id: The query's batch; -1 for none.
+        fates: Without a tag in common; what is in none is accepted.
+        stages: The stages that said so, with their tags.
+    """
+
+    epoch: int
+    batch_id: int
+    fates: tuple[Fate, ...] = ()
+    stages: dict[bytes, int] = msgspec.field(default_factory=dict)
+
+    def tags(self) -> BitMap64:
+        """The tags that are not accepted."""
+        return BitMap64.union(BitMap64(), *(fate.tags for fate in self.fates))
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """How often messages had been delivered when a lease first had them, by tag (S1).
+
+    Kept for `tags` that went back to their queue, whose own count goes on.
+    """
+
+    tags: BitMap64 = msgspec.field(default_factory=BitMap64)
+    counts: tuple[tuple[int, BitMap64], ...] = ()
 
 
 class Lease(msgspec.Struct):
     """Tags given to a session, and the messages behind them, which never change (S1).
 
     Attributes:
-        holes: Tags without a message; they only grow.
+        holes: Tags without a message; they only grow. `reasons` counts them.
         attaches: How many holders it has had.
         accepted_us: When it was accepted; 0 while it is outstanding.
+        readers: Who fetched from it, latest last (S6).
+        stages: Stages of outcomes that nothing has committed, by id; all of the present epoch.
+        outcomes: What was committed.
+        delivered: Delivery counts that are not the queue's any more.
     """
 
     segments: tuple[Segment, ...]
@@ -150,6 +211,11 @@ class Lease(msgspec.Struct):
     holes: BitMap64 = msgspec.field(default_factory=BitMap64)
     attaches: int = 1
     accepted_us: int = 0
+    reasons: dict[str, int] = msgspec.field(default_factory=dict)
+    readers: tuple[Reader, ...] = ()
+    stages: dict[bytes, OutcomeStage] = msgspec.field(default_factory=dict)
+    outcomes: Outcomes | None = None
+    delivered: Delivered = msgspec.field(default_factory=Delivered)
 
     @property
     def floor(self) -> int:
@@ -161,6 +227,13 @@ class Lease(msgspec.Struct):
         found = ((part.queue_id, part.present(self.holes)) for part in self.segments)
         return {queue_id: positions for queue_id, positions in found if positions}
 
+    def dig(self, tags: BitMap64, reason: str) -> None:
+        """S5: these tags are holes from now on; `reason` says why."""
+        new = tags - self.holes
+        if new:
+            self.holes = self.holes | new
+            self.reasons[reason] = self.reasons.get(reason, 0) + len(new)
+
 
 class Session(msgspec.Struct):
     """A durable consumer: tags up to `floor` are accepted, (floor, end] is its lease (S1).
@@ -170,6 +243,11 @@ class Session(msgspec.Struct):
             be lost with the machine that wrote it, and then that batch is run again (K2).
         turn: How many leases were made: which queue comes first changes with it.
         proven: A start that names the incarnation has come back (S9).
+        holder: Who attached last; without a token when its epoch was ended for it (S5, S8).
+        queue_pattern: Finds its queues; empty when they are named (S10).
+        timeout_ms: How long its owner may be away before the lease goes back; 0 for ever (S5).
+        detached: The owner was away for longer: the messages of the lease are back in their queues.
+        fenced: Tokens of the holders that an operator ended last: they can not attach again (S8).
         history: The number of the history in which it was opened (Q8).
     """
 
@@ -185,11 +263,19 @@ class Session(msgspec.Struct):
     lease: Lease | None = None
     turn: int = 0
     kept: Lease | None = None
+    queue_pattern: str = ""
+    timeout_ms: int = 0
+    detached: bool = False
+    fenced: tuple[bytes, ...] = ()
     history: int = 0
 
     def held(self) -> dict[int, BitMap64]:
         """The messages of the outstanding lease by queue id, holes left out."""
-        return self.lease.held() if self.lease is not None else {}
+        return self.lease.held() if self.lease is not None and not self.detached else {}
+
+    def leases(self) -> Iterator[Lease]:
+        """The leases that can be read: the outstanding one, the kept one."""
+        yield from filter(None, (self.lease, self.kept))
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -207,9 +293,10 @@ class State:
     `histories` are those of the journal, the present one last, numbered from 0; what began before
     number `admitted_history` is refused (Q8).
     `queue_ids`, `dead_letters_to` (ids of queues by the name of their dead-letter queue),
-    `incarnations` (to session names) and `stages_of` (by writer) are indexes.
-    Volatile, and no part of a snapshot: `fetches`, `signals`, the dead blocks not yet drained, and
-    the routes that exchanges remember.
+    `incarnations` (to session names), `stages_of` (by writer), `runs` (names of the sessions that a
+    run of a query reads) and `outcome_stages` (to session names) are indexes.
+    Volatile, and no part of a snapshot: `labels` (of the fetch that came last, by session),
+    `signals`, the dead blocks not yet drained, and the routes that exchanges remember.
     """
 
     sequence: int = 0
@@ -232,7 +319,9 @@ class State:
     ended: dict[str, Ended] = field(default_factory=dict)
     channels: dict[bytes, Channel] = field(default_factory=dict)
     blocks: BlockReferences = field(default_factory=BlockReferences)
-    fetches: dict[str, FetchLabel] = field(default_factory=dict)
+    runs: dict[str, set[str]] = field(default_factory=dict)
+    outcome_stages: dict[bytes, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
     signals: Signals = field(default_factory=Signals)
 
     @property

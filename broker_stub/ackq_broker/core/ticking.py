@@ -7,6 +7,7 @@ from typing import Final
 from ackq_broker.core import bitmaps, commands, dead_letters, placing, records
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.dead_letters import Cause, Departures
+from ackq_broker.core.queues import Gone
 from ackq_broker.core.records import Due
 from ackq_broker.core.state import State
 
@@ -75,7 +76,7 @@ def apply_ticked(state: State, sequence: int, record: records.Ticked) -> None:
     for queue_id, positions in expired.items():
         queue = state.queues[queue_id]
         queue.dropped += len(positions)
-        state.blocks.release(queue.drop(positions))
+        state.blocks.release(queue.drop(positions, Gone.EXPIRED))
     placing.drop_heads(state, record.drops)
 
 

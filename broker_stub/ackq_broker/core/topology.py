@@ -21,7 +21,7 @@ from ackq.errors import (
 from ackq_broker.core import commands, records
 from ackq_broker.core.commands import Decision, DeclaredQueue, DeletedQueue, QueueProperties
 from ackq_broker.core.names import check_duration, check_length, check_new, counted, queue_named
-from ackq_broker.core.queues import Queue
+from ackq_broker.core.queues import Gone, Queue
 from ackq_broker.core.routing import KINDS, Exchange
 from ackq_broker.core.state import State
 
@@ -104,7 +104,7 @@ def apply_queue_deleted(state: State, sequence: int, record: records.QueueDelete
     """Takes the name, the bindings and the messages that wait away."""
     queue = state.queues[record.queue_id]
     detach_queue(state, queue)
-    state.blocks.release(queue.drop(queue.ready | queue.delayed))
+    state.blocks.release(queue.drop(queue.ready | queue.delayed, Gone.PURGED))
     forget_if_drained(state, queue)
     state.topology_sequence = sequence
 
@@ -157,7 +157,7 @@ def purge_queue(state: State, command: commands.PurgeQueue, _now_us: int) -> Dec
 def apply_queue_purged(state: State, _sequence: int, record: records.QueuePurged) -> None:
     """Drops what is ready."""
     queue = state.queues[record.queue_id]
-    state.blocks.release(queue.drop(queue.ready.copy()))
+    state.blocks.release(queue.drop(queue.ready.copy(), Gone.PURGED))
 
 
 def declare_exchange(state: State, command: commands.DeclareExchange, _now_us: int) -> Decision:

@@ -1,7 +1,7 @@
 """The liveness streams of session holders: signs of life in, an end for who was replaced (S3).
 
 Invariant: the stream of a replaced holder ends with the error that names the new one, once that is
-on disk (I1).
+on disk (I1); the absence of an owner is counted from a moment at which this broker ran (S5).
 """
 
 from __future__ import annotations
@@ -41,9 +41,16 @@ class Holds:
         self._engine = engine
         self._liveness = liveness
         self._streams: dict[str, set[_Stream]] = {}
+        # The sessions whose owner may not be away for ever, with milliseconds, by incarnation.
+        self._timeouts: dict[str, tuple[str, int]] = {}
+        # Those of them that were told to be overdue, and have not come back.
+        self._told: set[str] = set()
         for session in engine.core.sessions():
-            if session.holder is not None:
+            if session.holder is not None and session.holder.token:
                 liveness.attached(session.incarnation, session.holder.token)
+            else:
+                liveness.fenced(session.incarnation)
+            self.watch(session.session, session.incarnation, session.session_timeout_ms)
 
     def incumbent(self, session: str, incarnation: str) -> str:
         """The incarnation whose holder a caller with these names meets; empty for none."""
@@ -60,18 +67,44 @@ class Holds:
         The streams of holders that were replaced end.
         """
         if before != after:
-            self._liveness.forget(before)
+            self._forget(before)
         if after:
             self._liveness.attached(after, token)
-        for stream in self._streams.get(before, ()):
-            try:
-                self._check(stream.holder)
-            except AckqError as error:
-                stream.inbox.fail(error)
+            self._told.discard(after)
+        self._end_replaced(before)
+
+    def fenced(self, incarnation: str) -> None:
+        """A command ended the holder of an incarnation that goes on without one (S5, S8)."""
+        self._liveness.fenced(incarnation)
+        self._end_replaced(incarnation)
+
+    def watch(self, session: str, incarnation: str, timeout_ms: int) -> None:
+        """From now on the owner of a session may be away for so long; 0: for ever (S5)."""
+        if timeout_ms:
+            self._timeouts[incarnation] = session, timeout_ms
+        else:
+            self._timeouts.pop(incarnation, None)
+
+    def overdue(self) -> list[tuple[str, str]]:
+        """Sessions, with incarnations, whose owner is away for longer than it may.
+
+        Each is told once, until its owner attaches again.
+        """
+        found = [
+            (session, incarnation)
+            for incarnation, (session, timeout_ms) in self._timeouts.items()
+            if incarnation not in self._told
+            and self._liveness.away_s(incarnation) * 1000 > timeout_ms
+        ]
+        self._told.update(incarnation for _, incarnation in found)
+        return found
 
     def housekeep(self) -> None:
         """Forget the holders of sessions that ended by themselves."""
-        self._liveness.keep({session.incarnation for session in self._engine.core.sessions()})
+        present = {session.incarnation for session in self._engine.core.sessions()}
+        self._liveness.keep(present)
+        for incarnation in [each for each in self._timeouts if each not in present]:
+            self._forget(incarnation)
 
     async def hold(self, read: Read[pb.HoldRequest], write: Write[pb.HoldResponse]) -> None:
         """Serve one holder's stream until it half-closes.
@@ -114,6 +147,19 @@ class Holds:
             streams.remove(stream)
             if not streams:
                 del self._streams[first.incarnation]
+
+    def _forget(self, incarnation: str) -> None:
+        self._liveness.forget(incarnation)
+        self._timeouts.pop(incarnation, None)
+        self._told.discard(incarnation)
+
+    def _end_replaced(self, incarnation: str) -> None:
+        """Ends the streams of an incarnation whose holders do not hold it any more."""
+        for stream in self._streams.get(incarnation, ()):
+            try:
+                self._check(stream.holder)
+            except AckqError as error:
+                stream.inbox.fail(error)
 
     def _check(self, holder: pb.HoldRequest) -> None:
         """Refuses who does not hold the session (any more)."""

@@ -1,16 +1,44 @@
-"""Which session holders count as live (S3): pure bookkeeping over an injected monotonic clock.
+"""Which session holders count as live (S3), and how long the others have been away (S5).
 
-A holder is live while its liveness stream is open and was heard within `HEARTBEAT_MS`, for
-`HOLDER_CUT_GRACE_MS` after that stream was cut, and for `HEARTBEAT_MS` after it attached (or this
-broker started) as long as no stream came.
+Pure bookkeeping over an injected monotonic clock. A holder is live while its liveness stream is
+open and was heard within `HEARTBEAT_MS`, for `HOLDER_CUT_GRACE_MS` after that stream was cut, and
+for `HEARTBEAT_MS` after it attached (or this broker started) as long as no stream came.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from typing import Final
 
 from ackq import limits
+
+# More than this between two looks at the clock is time in which the process did not run.
+_STALL_S: Final = 5.0
+
+
+class Uptime:
+    """Monotonic seconds without those in which this process did not run (S5).
+
+    A broker that was stopped or starved for a minute has not heard its clients for a minute, which
+    is not theirs. It must be looked at every second or so.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen_s = clock()
+        self._lost_s = 0.0
+
+    def __call__(self) -> float:
+        """The seconds."""
+        now_s = self._clock()
+        self._lost_s += max(0.0, now_s - self._seen_s - _STALL_S)
+        self._seen_s = now_s
+        return now_s - self._lost_s
 
 
 @dataclass(eq=False, slots=True)
@@ -70,12 +98,24 @@ class Liveness:
 
     def live(self, incarnation: str) -> bool:
         """Whether the session's holder counts as live now."""
-        holder = self._holders.get(incarnation)
-        if holder is None:
-            return False
+        return incarnation in self._holders and self.away_s(incarnation) < 0
+
+    def away_s(self, incarnation: str) -> float:
+        """For how long the session's holder has not counted as live; negative while it does.
+
+        The incarnation must be known: attached to since the broker started, and not forgotten.
+        """
+        holder = self._holders[incarnation]
         if holder.cut_s is not None:
-            return self._clock() - holder.cut_s < limits.HOLDER_CUT_GRACE_MS / 1000
-        return self._clock() - holder.heard_s < limits.HEARTBEAT_MS / 1000
+            return self._clock() - holder.cut_s - limits.HOLDER_CUT_GRACE_MS / 1000
+        return self._clock() - holder.heard_s - limits.HEARTBEAT_MS / 1000
+
+    def fenced(self, incarnation: str) -> None:
+        """The incarnation goes on without a holder, who is away from now on (S8)."""
+        now_s = self._clock()
+        self._holders[incarnation] = _Holder(
+            b"", now_s, cut_s=now_s - limits.HOLDER_CUT_GRACE_MS / 1000
+        )
 
     def forget(self, incarnation: str) -> None:
         """The incarnation ended."""

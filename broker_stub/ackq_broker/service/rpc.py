@@ -50,8 +50,9 @@ def service_handler(
     """Registers `servicer.<method_name>` for every method of a service.
 
     The coroutine's shape follows from the method's: unary `(request) -> response`, server stream
-    `(request, write)`, both streams `(read, write)`. Data frames (a `header` and a `block`) arrive
-    and leave as `frame.Frame`, without a copy through protobuf.
+    `(request, write)`, client stream `(read) -> response`, both streams `(read, write)`. Data
+    frames (a `header` and a `block`) arrive and leave as `frame.Frame`, without a copy through
+    protobuf.
 
     Args:
         service: As generated from the protocol.
@@ -64,6 +65,7 @@ def service_handler(
         make = {
             (False, False): (grpc.unary_unary_rpc_method_handler, bridge.unary),
             (False, True): (grpc.unary_stream_rpc_method_handler, bridge.server_stream),
+            (True, False): (grpc.stream_unary_rpc_method_handler, bridge.client_stream),
             (True, True): (grpc.stream_stream_rpc_method_handler, bridge.both_streams),
         }
         handler, behaviour = make[method.client_streaming, method.server_streaming]
@@ -89,13 +91,19 @@ class _Bridge:
     async def server_stream(self, data: bytes, context: _Context) -> None:
         await self._guard(context, lambda: self._call(self._parse(data), context.write))
 
+    async def client_stream(self, _: object, context: _Context) -> Any:
+        return await self._guard(context, lambda: self._call(self._reader(context)))
+
     async def both_streams(self, _: object, context: _Context) -> None:
+        await self._guard(context, lambda: self._call(self._reader(context), context.write))
+
+    def _reader(self, context: _Context) -> Callable[[], Awaitable[Any]]:
         async def read() -> Any:
             data = await context.read()
             ended = data is aio.EOF  # type: ignore[attr-defined] # the stubs lack it
             return None if ended else self._parse(data)
 
-        await self._guard(context, lambda: self._call(read, context.write))
+        return read
 
     async def _guard(self, context: _Context, run: Callable[[], Awaitable[Any]]) -> Any:
         try:

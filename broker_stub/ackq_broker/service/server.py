@@ -27,7 +27,7 @@ from ackq_broker.service.admin import AdminService
 from ackq_broker.service.consuming import ConsumingService
 from ackq_broker.service.dispatcher import Dispatcher
 from ackq_broker.service.engine import Engine
-from ackq_broker.service.liveness import Liveness
+from ackq_broker.service.liveness import Liveness, Uptime
 from ackq_broker.service.publishing import PublishingService
 from ackq_broker.service.recovery import recover, settle
 from ackq_broker.service.rpc import service_handler
@@ -98,7 +98,8 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
     recovered = recover(options.data, sync=options.sync, failpoint=options.failpoint)
     engine = recovered.engine
     server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=limits.MAX_STREAMS)
-    sessions = SessionsService(engine, Liveness(time.monotonic))
+    uptime = Uptime()
+    sessions = SessionsService(engine, Liveness(uptime))
     dispatcher, ticker = Dispatcher(engine), Ticker(engine)
     ticker.look_soon()
     health_servicer = await _add_services(
@@ -118,6 +119,8 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
     await server.start()
     timers = [
         asyncio.create_task(_every(_WATCH_S, engine.watch_disk)),
+        asyncio.create_task(_every(_WATCH_S, uptime)),
+        asyncio.create_task(_every(_WATCH_S, sessions.detach_absent)),
         asyncio.create_task(_every(_RECLAIM_S, engine.reclaim)),
         asyncio.create_task(_every(_HOUSEKEEP_S, lambda: engine.decide(commands.Housekeep()))),
         asyncio.create_task(_every(_HOUSEKEEP_S, sessions.housekeep)),

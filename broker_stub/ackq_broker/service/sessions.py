@@ -1,9 +1,11 @@
-"""`SessionsService`: horizon, advance, attach, hold, fetch, and what operators do (S1-S10)."""
+"""`SessionsService`: what a replaying reader asks for, and what operators do (S1-S10)."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
+from dataclasses import replace
 from typing import Final
 
 from ackq import limits
@@ -16,9 +18,13 @@ from ackq_broker.service.clock import age_ms
 from ackq_broker.service.engine import Engine, Ticket
 from ackq_broker.service.holds import Holds
 from ackq_broker.service.liveness import Liveness
+from ackq_broker.service.outcomes import owner_of, read_stage, settlement_of
 from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.sending import send_pieces
+from ackq_broker.service.session_info import session_info
 from ackq_broker.service.texts import shorten
+
+_log = logging.getLogger(__name__)
 
 _TOKEN_BYTES: Final = 16
 
@@ -95,12 +101,7 @@ class SessionsService:
 
         found = pieces()
         # After the check: a reader that was replaced is not taken for the one that holds the lease.
-        core.note_fetch(
-            request.session,
-            commands.FetchLabel(
-                shorten(request.query_id), request.batch_id, shorten(request.label)
-            ),
-        )
+        self._note(request)
         try:
             await send_pieces(self._engine, found, request.columns, write)
         except BlockNotFoundError:
@@ -115,7 +116,10 @@ class SessionsService:
         found = await self._engine.query(lambda: self._engine.core.sessions(request.session))
         now_us = self._engine.clock.now_us()
         return pb.ListSessionsResponse(
-            sessions=[self._session_info(session, now_us) for session in found]
+            sessions=[
+                session_info(session, now_us, live=self._holds.live(session.incarnation))
+                for session in found
+            ]
         )
 
     async def release_session(self, request: pb.ReleaseSessionRequest) -> pb.ReleaseSessionResponse:
@@ -132,11 +136,99 @@ class SessionsService:
         await self._engine.gate.wait(sequence)
         return pb.ReleaseSessionResponse(released=reply)
 
+    async def browse_lease(
+        self,
+        request: pb.BrowseLeaseRequest,
+        write: Write[frame.Frame[messages_pb2.DeliveryRuns]],
+    ) -> None:
+        """Reads the outstanding lease without being its holder (S8)."""
+        pieces = self._engine.core.lease_pieces(
+            request.session, request.first_tag, request.last_tag, request.max_messages
+        )
+        await send_pieces(self._engine, pieces, request.columns, write, browse=True)
+
+    async def settle_session(self, request: pb.SettleSessionRequest) -> pb.SettleSessionResponse:
+        """Rejects or releases tags of the outstanding lease, between two epochs (S8)."""
+        command = settlement_of(request)
+        incumbent = self._holds.incumbent(request.session, "")
+        reply, sequence = self._engine.decide(
+            replace(command, incumbent_live=self._holds.live(incumbent))
+        )
+        self._holds.fenced(incumbent)
+        await self._engine.gate.wait(sequence)
+        return pb.SettleSessionResponse(
+            settled=reply.settled, dead_lettered=reply.dead_lettered, epoch=reply.epoch
+        )
+
+    # --- outcomes ---
+
+    async def stage_outcomes(self, read: Read[pb.StageOutcomesRequest]) -> pb.StageOutcomesResponse:
+        """Stages what a task decided for messages of the outstanding lease (S6)."""
+        command = await read_stage(self._engine, read)
+        await self._engine.writable()
+        return pb.StageOutcomesResponse(tags=await self._engine.call(command))
+
+    async def commit_outcomes(self, request: pb.CommitOutcomesRequest) -> pb.CommitOutcomesResponse:
+        """Makes a whole settle call effective with the accept of its lease (S6)."""
+        reply: commands.CommittedOutcomes = await self._engine.call(
+            commands.CommitOutcomes(
+                owner_of(request.owner),
+                tuple((stage.stage_id, stage.tags) for stage in request.stages),
+            )
+        )
+        return pb.CommitOutcomesResponse(tags=reply.tags, accepted_before=reply.accepted_before)
+
+    async def abort_outcomes(self, request: pb.AbortOutcomesRequest) -> pb.AbortOutcomesResponse:
+        """Drops stages of outcomes that no commit will name."""
+        dropped: int = await self._engine.call(commands.AbortOutcomes(tuple(request.stage_ids)))
+        return pb.AbortOutcomesResponse(dropped=dropped)
+
+    # --- time ---
+
+    def detach_absent(self) -> None:
+        """Gives back the leases of owners who are away for longer than they said (S5)."""
+        for name, incarnation in self._holds.overdue():
+            if incarnation != self._holds.incumbent(name, ""):
+                continue  # it ended by itself
+            (session,) = self._engine.core.sessions(name)
+            if session.detached or not session.leased:
+                continue  # and nothing will be, until its owner is back
+            command = commands.DetachSession(name, incarnation, session.epoch)
+            released = self._engine.decide(command).reply
+            self._holds.fenced(incarnation)
+            _log.info(
+                "session '%s': its owner was away for more than %d ms; the %d messages of its lease"
+                " are ready again",
+                name,
+                session.session_timeout_ms,
+                released,
+            )
+
     def housekeep(self) -> None:
         """Forgets what it knows of holders whose sessions ended by themselves."""
         self._holds.housekeep()
 
     # --- parts ---
+
+    def _note(self, request: pb.FetchRequest) -> None:
+        """Notes who reads, for a settle call to come (S6).
+
+        The rows wait for the disk with it, once a batch: a reader that the broker forgot could not
+        be told from one that was replaced.
+        """
+        if request.query_id:
+            self._engine.decide(
+                commands.NoteFetch(
+                    session=request.session,
+                    incarnation=request.incarnation,
+                    epoch=request.epoch,
+                    query_id=shorten(request.query_id),
+                    run_id=shorten(request.run_id),
+                    batch_id=request.batch_id,
+                    label=shorten(request.label),
+                    last_tag=request.last_tag,
+                )
+            )
 
     def _advance(self, request: pb.AdvanceRequest) -> Ticket:
         """One decision; the holder it makes is taken note of at once."""
@@ -156,11 +248,14 @@ class SessionsService:
                 open_and_lease=request.open_and_lease,
                 takeover=request.takeover,
                 session_timeout_ms=request.session_timeout_ms,
+                queue_pattern=request.queue_pattern,
                 incumbent_live=self._holds.live(incumbent),
                 new_incarnation="" if request.incarnation else secrets.token_hex(16),
             )
         )
-        self._holds.changed(incumbent, ticket.reply.incarnation, request.holder.token)
+        reply: commands.Advanced = ticket.reply
+        self._holds.changed(incumbent, reply.incarnation, request.holder.token)
+        self._holds.watch(reply.session, reply.incarnation, request.session_timeout_ms)
         return ticket
 
     async def _until_worth(
@@ -205,33 +300,6 @@ class SessionsService:
             ],
             attaches=reply.attaches,
             warnings=reply.warnings,
-        )
-
-    def _session_info(self, session: commands.SessionInfo, now_us: int) -> pb.SessionInfo:
-        holder = session.holder
-        return pb.SessionInfo(
-            session=session.session,
-            incarnation=session.incarnation,
-            queues=session.queues,
-            epoch=session.epoch,
-            floor_tag=session.floor_tag,
-            end_tag=session.end_tag,
-            leased=session.leased,
-            holes=session.holes,
-            holder=None
-            if holder is None
-            else pb.Holder(
-                host=holder.host,
-                pid=holder.pid,
-                since_us=session.since_us,
-                application=holder.application,
-            ),
-            live=self._holds.live(session.incarnation),
-            proven=session.proven,
-            lease_age_ms=age_ms(session.leased_at_us, now_us),
-            query_id=session.fetch.query_id,
-            batch_id=session.fetch.batch_id,
-            attaches=session.attaches,
         )
 
 

@@ -117,6 +117,7 @@ class StageStream:
             part.row_count,
             part.payload_bytes,
             part.expiries,
+            request.header.data.unroutable_queue,
         )
         await self._engine.writable()
         _, sequence = self._engine.decide(command, part.block)

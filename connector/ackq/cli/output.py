@@ -122,6 +122,8 @@ def _text(body: bytes | None) -> tuple[str | None, str]:
 
 def _field(message: Message, field: Any) -> Any:
     value = getattr(message, field.name)
+    if isinstance(value, Mapping):  # of plain values: no message of the protocol has others
+        return dict(sorted(value.items()))
     if field.is_repeated:
         return [_value(each, field) for each in value]
     return _value(value, field)
@@ -140,8 +142,10 @@ def _value(value: Any, field: Any) -> Any:
 def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        value = [f"{name}={each}" for name, each in value.items()]
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value))
+        return _printable(", ".join(map(str, value)))
     return _printable(str(value))
 
 

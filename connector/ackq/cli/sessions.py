@@ -1,16 +1,56 @@
-"""`ackq session`: shows the sessions of readers and releases what they hold (S5, S8, S9)."""
+"""`ackq session`: shows the sessions of readers, and frees what they hold (S5, S8, S9)."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
 
 import click
 
 from ackq.cli.context import Group, Target, connected
-from ackq.cli.output import age, as_dict, print_fields, print_json, print_table
+from ackq.cli.output import age, as_dict, plain_row, preview, print_fields, print_json, print_table
+from ackq.client import Admin, Outcome
+from ackq.v1 import sessions_pb2 as pb
+
+_RANGE: Final = re.compile(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?")
+_MAX_TAG: Final = 2**63 - 1
+_FENCE: Final = "Also when a live reader holds it: that one is ended."
+
+Tags = tuple[tuple[int, int], ...]
+
+
+def _tags(_: click.Context, __: click.Parameter, value: str | None) -> Tags | None:
+    """Delivery tags as `5,7-9`: ascending ranges, both ends included, without overlap."""
+    if value is None:
+        return None
+    ranges = []
+    for part in value.split(","):
+        found = _RANGE.fullmatch(part)
+        if found is None:
+            raise click.BadParameter(f"'{part}' is no tag and no range of tags; write 5,7-9.")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if not 1 <= first <= last <= _MAX_TAG:
+            raise click.BadParameter(f"there are no tags '{part.strip()}'; tags begin at 1.")
+        ranges.append((first, last))
+    return tuple(_joined(sorted(ranges)))
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Ascending ranges without overlap."""
+    first, last = ranges[0]
+    for begin, end in ranges[1:]:
+        if begin > last + 1:
+            yield first, last
+            first, last = begin, end
+        last = max(last, end)
+    yield first, last
 
 
 @click.group(cls=Group)
 def session() -> None:
-    """Show and release the sessions of readers such as Spark queries."""
+    """Show the sessions of readers such as Spark queries, and free what they hold."""
 
 
 @session.command("list")
@@ -23,16 +63,31 @@ def list_sessions(target: Target) -> None:
         print_json([as_dict(each) for each in found])
         return
     print_table(
-        ("SESSION", "QUEUES", "LEASED", "TAGS", "LEASE AGE", "LIVE", "HOLDER", "ATTACHES"),
+        (
+            "SESSION",
+            "QUEUES",
+            "LEASED",
+            "TAGS",
+            "HOLES",
+            "SETTLED",
+            "LEASE AGE",
+            "STATE",
+            "HOLDER",
+            "BATCH",
+            "ATTACHES",
+        ),
         (
             (
                 each.session,
-                list(each.queues),
+                each.queue_pattern or list(each.queues),
                 each.leased,
                 f"({each.floor_tag}, {each.end_tag}]",
+                each.holes,
+                each.settled,
                 age(each.lease_age_ms),
-                each.live,
+                _state(each),
                 f"{each.holder.host}:{each.holder.pid}" if each.holder.host else "-",
+                each.batch_id if each.query_id else "-",
                 each.attaches,
             )
             for each in found
@@ -56,16 +111,115 @@ def show(target: Target, *, name: str) -> None:
 
 @session.command()
 @click.argument("name")
-@click.option("--fence", is_flag=True, help="Also when a live reader holds it: that one is ended.")
+@click.option("--tags", metavar="TAGS", callback=_tags, help="Only these, for instance 5,7-9.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="At most so many messages.",
+)
 @connected
-def release(target: Target, *, name: str, fence: bool) -> None:
-    """Put the lease of the session NAME back into its queues and end the session.
+def lease(target: Target, *, name: str, tags: Tags | None, limit: int) -> None:
+    """Show the messages that the session NAME has leased, without touching them.
 
-    Its messages are delivered again, to whoever reads next: release only what no query will resume.
+    Tags that are missing are holes: settled, or gone while the session had no reader.
     """
     with target.admin() as admin:
+        rows = list(islice(_leased(admin, name, tags or ((0, 0),), limit), limit))
+    if target.as_json:
+        print_json([plain_row(row) for row in rows])
+        return
+    print_table(
+        ("TAG", "QUEUE", "DELIVERIES", "ROUTING KEY", "MESSAGE ID", "BODY"),
+        (
+            (
+                row["delivery_tag"],
+                row["queue"],
+                row["delivery_count"],
+                row["routing_key"],
+                row["message_id"] or "",
+                preview(row["body"]),
+            )
+            for row in rows
+        ),
+    )
+
+
+@session.command()
+@click.argument("name")
+@click.option(
+    "--tags", metavar="TAGS", callback=_tags, required=True, help="Which, for instance 5,7-9."
+)
+@click.option("--reason", default="", help="Why: the dead letters tell it.")
+@click.option("--fence", is_flag=True, help=_FENCE)
+@click.option("--discard", is_flag=True, help="Drop messages of a queue with no dead-letter queue.")
+@connected
+def reject(
+    target: Target, *, name: str, tags: Tags, reason: str, fence: bool, discard: bool
+) -> None:
+    """Move messages that the session NAME has leased to their dead-letter queue.
+
+    The query that reads the session stays as it is: its next start runs the same batch again
+    without these messages. `ackq session lease NAME` shows them with their tags.
+    """
+    with target.admin() as admin:
+        done = admin.settle_session(
+            name, Outcome.REJECTED, tags, reason=reason, fence=fence, discard=discard
+        )
+    _print_settled(target, name, Outcome.REJECTED, done)
+
+
+@session.command()
+@click.argument("name")
+@click.option(
+    "--tags",
+    metavar="TAGS",
+    callback=_tags,
+    help="Only these, for instance 5,7-9: the session and its query go on.",
+)
+@click.option("--fence", is_flag=True, help=_FENCE)
+@connected
+def release(target: Target, *, name: str, tags: Tags | None, fence: bool) -> None:
+    """Put what the session NAME has leased back into its queues; without --tags, end the session.
+
+    The messages are delivered again, to whoever reads next: without --tags, release only what no
+    query will resume.
+    """
+    with target.admin() as admin:
+        if tags is not None:
+            done = admin.settle_session(name, Outcome.RELEASED, tags, fence=fence)
+            _print_settled(target, name, Outcome.RELEASED, done)
+            return
         released = admin.release_session(name, fence=fence)
     if target.as_json:
         print_json({"session": name, "released": released})
     else:
         click.echo(f"session '{name}' released: {released} messages put back")
+
+
+def _leased(admin: Admin, name: str, tags: Tags, limit: int) -> Iterator[dict[str, Any]]:
+    """The rows behind ranges of tags."""
+    for first, last in tags:
+        batches = admin.browse_lease(name, first_tag=first, last_tag=last, max_messages=limit)
+        for batch in batches:
+            yield from batch.to_pylist()
+
+
+def _state(each: pb.SessionInfo) -> str:
+    """Whether somebody reads it: what a timeout took back waits for its reader, or for nobody."""
+    if each.detached:
+        return "detached"
+    return "live" if each.live else "absent"
+
+
+def _print_settled(
+    target: Target, name: str, outcome: Outcome, done: pb.SettleSessionResponse
+) -> None:
+    if target.as_json:
+        print_json({"session": name, "outcome": outcome.value, **as_dict(done)})
+        return
+    messages = "1 message" if done.settled == 1 else f"{done.settled} messages"
+    dead = f", {done.dead_lettered} to a dead-letter queue" if done.dead_lettered else ""
+    click.echo(f"session '{name}': {messages} {outcome.value}{dead}")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ackq.client.message import Message as Message
     from ackq.client.modes import AcknowledgeMode as AcknowledgeMode
     from ackq.client.modes import Outcome as Outcome
+    from ackq.client.outcomes import OutcomeStage as OutcomeStage
+    from ackq.client.outcomes import outcome_group as outcome_group
     from ackq.client.publisher import Publisher as Publisher
     from ackq.client.receipts import Confirmation as Confirmation
     from ackq.client.receipts import Returned as Returned
@@ -51,6 +53,7 @@ _HOME = {
     "Hold": "hold",
     "Message": "message",
     "Outcome": "modes",
+    "OutcomeStage": "outcomes",
     "Publisher": "publisher",
     "Returned": "receipts",
     "Security": "security",
@@ -64,6 +67,7 @@ _HOME = {
     "close_channels": "channels",
     "commit_batch": "stage",
     "holder": "hold",
+    "outcome_group": "outcomes",
     "wait_ready": "health",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -10,8 +10,9 @@ import grpc
 import pyarrow as pa
 from google.protobuf.message import Message
 
-from ackq.client import batches, calls, rpc_errors
+from ackq.client import batches, calls, modes, rpc_errors
 from ackq.client.channels import channel
+from ackq.client.modes import Outcome
 from ackq.client.security import Security
 from ackq.errors import InvalidArgumentError, QueueNotFoundError, SessionNotFoundError
 from ackq.v1 import admin_pb2 as pb
@@ -305,6 +306,84 @@ class Admin:
             "SessionsService/ReleaseSession", request, sessions_pb2.ReleaseSessionResponse
         ).released
 
+    def settle_session(
+        self,
+        name: str,
+        outcome: Outcome | str,
+        ranges: Iterable[tuple[int, int]],
+        *,
+        reason: str = "",
+        fence: bool = False,
+        discard: bool = False,
+    ) -> sessions_pb2.SettleSessionResponse:
+        """Rejects or releases tags of a session's outstanding lease, between two epochs (S8).
+
+        The next attach of its query runs the batch again without them.
+
+        Args:
+            name: The session's.
+            outcome: REJECTED or RELEASED, or its name.
+            ranges: First and last tag of each, both included.
+            reason: Why, for REJECTED.
+            fence: Also when a live holder is attached: that holder is ended first.
+            discard: REJECTED may lose messages of a queue without a dead-letter queue.
+
+        Raises:
+            SessionNotFoundError: No such session.
+            AlreadyHeldError: A live holder is attached, and `fence` is off.
+            UnknownDeliveryTagError: A tag is outside the outstanding lease.
+            PreconditionFailedError: REJECTED on a queue without dead-letter queue, no `discard`.
+            InvalidArgumentError: Another outcome, no tags, or a reason that is too long.
+        """
+        how = modes.how(modes.outcome_of(outcome), reason)
+        pairs = [(_uint64("first tag", a), _uint64("last tag", b)) for a, b in ranges]
+        request = sessions_pb2.SettleSessionRequest(
+            session=name,
+            outcome=modes.TO_WIRE[how.outcome],
+            first_tag=[first for first, _ in pairs],
+            last_tag=[last for _, last in pairs],
+            reason=how.reason,
+            fence=fence,
+            discard=discard,
+        )
+        return self._call(
+            "SessionsService/SettleSession", request, sessions_pb2.SettleSessionResponse
+        )
+
+    def browse_lease(
+        self,
+        name: str,
+        *,
+        first_tag: int = 0,
+        last_tag: int = 0,
+        max_messages: int = 0,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Reads a session's outstanding lease without being its holder (S8), in tag order.
+
+        Args:
+            name: The session's.
+            first_tag: 0: the lease's first.
+            last_tag: 0: the lease's last.
+            max_messages: 0: no limit.
+            columns: Names of `ackq.wire.columns.DELIVERED`, in the order wanted; None: all.
+
+        Raises:
+            SessionNotFoundError: No such session.
+            UnknownDeliveryTagError: A tag is outside the outstanding lease.
+            SchemaError: A column does not exist.
+        """
+        names = tuple(wire_columns.DELIVERED) if columns is None else tuple(columns)
+        batches.schema(names)
+        request = sessions_pb2.BrowseLeaseRequest(
+            session=name,
+            first_tag=_uint64("first_tag", first_tag),
+            last_tag=_uint64("last_tag", last_tag),
+            max_messages=_uint64("max_messages", max_messages),
+            columns=wire_columns.bits(names),
+        )
+        return self._rows(lambda to: calls.browse_lease(to, request), batches.delivered, names)
+
     # --- browse ---
 
     def plan_browse(self, queue: str) -> list[pb.BrowseChunk]:
@@ -346,15 +425,18 @@ class Admin:
             max_messages=max_messages,
             columns=wire_columns.bits(names),
         )
-        return self._browse(request, names)
+        return self._rows(lambda to: calls.browse(to, request), batches.browsed, names)
 
-    def _browse(
-        self, request: pb.BrowseRequest, names: tuple[str, ...]
+    def _rows(
+        self,
+        start: Callable[[grpc.Channel], calls.Answers[calls.Deliveries]],
+        assemble: Callable[..., pa.RecordBatch],
+        names: tuple[str, ...],
     ) -> Iterator[pa.RecordBatch]:
-        call = calls.browse(channel(self._endpoint, self._security), request)
+        call = start(channel(self._endpoint, self._security))
         try:
             for runs, content in call:
-                yield batches.browsed(runs, content, names)
+                yield assemble(runs, content, names)
         except grpc.RpcError as rpc:
             raise rpc_errors.from_rpc(rpc, self._endpoint) from rpc
         finally:

@@ -6,7 +6,7 @@ answers come as `Frame(header, view of the block)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeVar, cast
 
 import grpc
@@ -107,9 +107,30 @@ def hold(
     return cast("Answers[sessions_pb2.HoldResponse]", call(requests))
 
 
+def stage_outcomes(
+    channel: grpc.Channel, requests: Iterable[sessions_pb2.StageOutcomesRequest]
+) -> sessions_pb2.StageOutcomesResponse:
+    """SessionsService.StageOutcomes; raises grpc.RpcError."""
+    call: Any = channel.stream_unary(
+        "/ackq.v1.SessionsService/StageOutcomes",
+        request_serializer=sessions_pb2.StageOutcomesRequest.SerializeToString,
+        response_deserializer=sessions_pb2.StageOutcomesResponse.FromString,
+    )
+    return cast(
+        "sessions_pb2.StageOutcomesResponse", call(iter(requests), timeout=REQUEST_TIMEOUT_S)
+    )
+
+
 def fetch(channel: grpc.Channel, request: sessions_pb2.FetchRequest) -> Answers[Deliveries]:
     """SessionsService.Fetch."""
     return _deliveries(channel, "SessionsService/Fetch", request)
+
+
+def browse_lease(
+    channel: grpc.Channel, request: sessions_pb2.BrowseLeaseRequest
+) -> Answers[Deliveries]:
+    """SessionsService.BrowseLease."""
+    return _deliveries(channel, "SessionsService/BrowseLease", request)
 
 
 def browse(channel: grpc.Channel, request: admin_pb2.BrowseRequest) -> Answers[Deliveries]:

@@ -1,6 +1,6 @@
 """Calls of a session's reader: typed, with transient failures retried within a bound.
 
-Rules S1-S4, S9.
+Rules S1-S4, S6, S9.
 
 Nothing is remembered between calls: what is leased and accepted is the broker's to know and the
 checkpoint's to prove.
@@ -8,16 +8,17 @@ checkpoint's to prove.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import grpc
 import pyarrow as pa
 from google.protobuf.message import Message
 
 from ackq import limits
-from ackq.client import batches, calls, retry, rpc_errors
+from ackq.client import batches, calls, outcomes, retry, rpc_errors
 from ackq.client.channels import channel
 from ackq.client.hold import Hold
+from ackq.client.outcomes import OutcomeStage
 from ackq.client.security import Security
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire import columns as wire_columns
@@ -101,6 +102,68 @@ class Session:
         request = pb.HoldRequest(session=session, incarnation=incarnation, epoch=epoch, token=token)
         return Hold(self._endpoint, request, self._security)
 
+    def stage_outcomes(
+        self,
+        owner: pb.LeaseOwner,
+        stage_id: bytes,
+        label: str,
+        groups: Iterable[Iterable[pb.OutcomeGroup]],
+        *,
+        discard: bool = False,
+    ) -> OutcomeStage:
+        """Stages what a task decided for messages of the outstanding lease (S6).
+
+        On the broker's disk when it returns, and without effect until `commit_outcomes` names it.
+        Sent again under the same id while no broker answers: it is idempotent.
+
+        Args:
+            owner: Whose lease: a session, or the query, run and batch that read it.
+            stage_id: 16 random bytes for each attempt of a task.
+            label: Partition and attempt, for operators.
+            groups: One request for each inner iterable, of about 1 MiB; see
+                `ackq.client.outcome_group`. Of a tag that comes twice the last counts.
+            discard: REJECTED may lose messages of a queue without a dead-letter queue.
+
+        Raises:
+            SessionNotFoundError: No such session, or none is read by this query, run and batch.
+            FencedError: Another holder has taken over.
+            UnknownDeliveryTagError: A tag is outside the outstanding lease.
+            PreconditionFailedError: REJECTED on a queue without dead-letter queue, no `discard`.
+            InvalidArgumentError: An outcome, a delay or the owner is not what the call takes.
+            LimitError: More than one stage takes.
+            BrokerUnavailableError: No broker answered within the bound.
+        """
+        requests = outcomes.requests(owner, stage_id, label, groups, discard=discard)
+        response = self._retried(
+            lambda: calls.stage_outcomes(channel(self._endpoint, self._security), requests)
+        )
+        return OutcomeStage(stage_id, response.tags)
+
+    def commit_outcomes(
+        self, owner: pb.LeaseOwner, stages: Iterable[OutcomeStage]
+    ) -> pb.CommitOutcomesResponse:
+        """Makes the outcomes of a whole settle call effective with the lease's accept (S6).
+
+        Repeating it is safe.
+
+        Args:
+            owner: As in `stage_outcomes`.
+            stages: In the order in which they count; of a tag in two of them the last counts.
+
+        Raises:
+            StageMismatchError: A stage is missing or has another count; nothing is effective.
+            AckqError: As `stage_outcomes`.
+        """
+        request = pb.CommitOutcomesRequest(
+            owner=owner, stages=[pb.OutcomeStage(**stage._asdict()) for stage in stages]
+        )
+        return self._call("CommitOutcomes", request, pb.CommitOutcomesResponse)
+
+    def abort_outcomes(self, stage_ids: Iterable[bytes]) -> int:
+        """Drops stages that no commit will name; unknown ones are ignored. The number dropped."""
+        request = pb.AbortOutcomesRequest(stage_ids=stage_ids)
+        return self._call("AbortOutcomes", request, pb.AbortOutcomesResponse).dropped
+
     def _fetch(self, rest: pb.FetchRequest, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         patience = self._patience()
         while True:
@@ -130,17 +193,18 @@ class Session:
         response: type[calls.Response],
         timeout_s: float = calls.REQUEST_TIMEOUT_S,
     ) -> calls.Response:
-        return retry.call(
+        return self._retried(
             lambda: calls.unary(
                 channel(self._endpoint, self._security),
                 f"SessionsService/{method}",
                 request,
                 response,
                 timeout_s,
-            ),
-            self._endpoint,
-            self._patience(),
+            )
         )
+
+    def _retried(self, attempt: Callable[[], calls.Response]) -> calls.Response:
+        return retry.call(attempt, self._endpoint, self._patience())
 
     def _patience(self) -> retry.Patience:
         return retry.Patience(self._endpoint, self._retry_total_ms, on_wait=self._on_wait)

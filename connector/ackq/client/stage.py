@@ -53,6 +53,7 @@ class StageWriter:
         run_id: One run of the writer.
         label: Partition and attempt, for operators.
         mandatory: Refuse rows that no queue wants, instead of dropping them.
+        unroutable_queue: Put them there instead, with the routing key they have.
         security: Transport security.
     """
 
@@ -65,6 +66,7 @@ class StageWriter:
         run_id: str,
         label: str = "",
         mandatory: bool = True,
+        unroutable_queue: str = "",
         security: Security | None = None,
     ) -> None:
         self._endpoint = endpoint
@@ -74,6 +76,7 @@ class StageWriter:
         self._waiting: list[pa.RecordBatch] = []  # small batches on their way to one frame
         self._waiting_bytes = 0
         self._destination = ("", "")
+        self._unroutable_queue = unroutable_queue
         self._window: deque[tuple[int, int]] = deque()  # (rows up to and with it, bytes) per frame
         self._window_bytes = 0
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -193,7 +196,14 @@ class StageWriter:
         self._window.append((self._rows, len(content)))
         self._window_bytes += len(content)
         self._put(
-            pb.StageHeader(data=pb.StageData(rows=batch.num_rows, exchange=exchange)), content
+            pb.StageHeader(
+                data=pb.StageData(
+                    rows=batch.num_rows,
+                    exchange=exchange,
+                    unroutable_queue=self._unroutable_queue,
+                )
+            ),
+            content,
         )
 
     def _receive(self) -> pb.StageResponse:

@@ -1,4 +1,7 @@
-"""The Spark data source `ackq` and the helper `configure` for the session that runs it.
+"""The Spark data source `ackq` and its helpers.
+
+`configure` prepares the session that runs it, `settle` says from a query what becomes of messages,
+`BatchLogger` logs a line per micro-batch.
 
 Importing this package costs nothing: Spark imports it in every application when it looks data
 sources up.
@@ -6,17 +9,25 @@ sources up.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ackq.spark.configuration import configure
+    from ackq.spark.batch_logger import BatchLogger as BatchLogger
+    from ackq.spark.configuration import configure as configure
+    from ackq.spark.settling import settle as settle
 
-__all__ = ["configure"]
+_HOME: Final = {
+    "BatchLogger": "batch_logger",
+    "configure": "configuration",
+    "settle": "settling",
+}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605 - the one table above names them
 
 
 def __getattr__(name: str) -> object:
-    if name == "configure":
-        from ackq.spark.configuration import configure  # noqa: PLC0415 - lazy on purpose
-
-        return configure
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -38,7 +38,8 @@ def fetch(
         session: The client.
         part: What to read.
         names: Columns of `columns.DELIVERED`, in the order wanted.
-        task: Who reads; the broker shows it to operators.
+        task: Who reads; the broker shows it to operators and finds the lease of a settle call by
+            it (S6).
 
     Raises:
         FencedError: The session is another holder's by now; the message says whose (S3).
@@ -52,6 +53,7 @@ def fetch(
         last_tag=part.last_tag,
         columns=columns.bits(names),
         query_id=task.query_id,
+        run_id=task.run_id,
         batch_id=task.batch_id,
         label=task.label,
     )

@@ -8,6 +8,7 @@ for once and remembered.
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -74,6 +75,11 @@ class Lessee:
         session: The client; it retries a broker that is away, and a session still held after a host
             was lost.
         find: Gives a session by name as the broker records it.
+
+    Attributes:
+        backlog: What waits, as the last advance saw it.
+        attaches: How often readers have attached to the outstanding lease.
+        warning: What to tell of a lease that its query seems unable to get through (S8), or "".
     """
 
     def __init__(
@@ -88,6 +94,8 @@ class Lessee:
         self._lease: Lease | None = None
         self._told_others = False
         self.backlog: pb.Backlog | None = None
+        self.attaches = 0
+        self.warning = ""
 
     def advance(self, start: Offset, admission: Admission) -> Offset:
         """Accepts everything up to `start` and leases what comes next (S4); opens a session (S9).
@@ -189,6 +197,8 @@ class Lessee:
             incarnation=start.incarnation,
             holder=self._holder,
             queues=self._options.queues,
+            queue_pattern=self._options.queue_pattern,
+            session_timeout_ms=self._options.session_timeout_ms,
             start_tag=start.tag,
             max_messages=admission.max_messages,
             max_bytes=admission.max_bytes,
@@ -229,29 +239,34 @@ class Lessee:
         except _LOST:
             return  # for the next call to find out
         known = found.queues if found.incarnation == start.incarnation else ()
-        if known and not set(known) & set(self._options.queues):
+        if known and not any(self._reads(queue) for queue in known):
             raise CheckpointMismatchError(
                 f"The checkpoint belongs to a query of {_quoted(known)} (session"
-                f" '{start.session}'); this one reads {_quoted(self._options.queues)}. Give this"
+                f" '{start.session}'); this one reads {self._wanted()}. Give this"
                 " query a checkpoint location of its own; to change a query's queues, name old and"
                 " new together first.",
                 session=start.session,
                 queue=known[0],
             )
 
+    def _reads(self, queue: str) -> bool:
+        """Whether the options name a queue."""
+        pattern = self._options.queue_pattern
+        return _matches(pattern, queue) if pattern else queue in self._options.queues
+
+    def _wanted(self) -> str:
+        """What the options name, in words."""
+        pattern = self._options.queue_pattern
+        return f"queues like '{pattern}'" if pattern else _quoted(self._options.queues)
+
     def _keep(self, lease: Lease, attaches: int) -> None:
         """Remembers the lease and holds its session under its epoch."""
-        self._lease = lease
-        if attaches >= _ATTACHES_TO_REPORT and lease.end_tag > lease.start_tag:
-            _log.warning(
-                "The lease of tags %d to %d of session '%s' has been attached %d times and never"
-                " finished. If a message in it breaks the query, look: ackq session show %s",
-                lease.start_tag + 1,
-                lease.end_tag,
-                lease.session,
-                attaches,
-                lease.session,
-            )
+        self._lease, self.attaches = lease, attaches
+        stuck = attaches >= _ATTACHES_TO_REPORT and lease.end_tag > lease.start_tag
+        warning = _stuck(lease, attaches) if stuck else ""
+        if warning and warning != self.warning:
+            _log.warning("%s", warning)
+        self.warning = warning
         held = (lease.incarnation, lease.epoch)
         if held != self._held:
             self.close()
@@ -267,9 +282,27 @@ class Lessee:
             self._told_others = True
             _log.warning(
                 "Other sessions read from %s too: %s. Queries on one queue share its messages.",
-                ", ".join(self._options.queues),
+                self._wanted(),
                 ", ".join(answer.other_sessions),
             )
+
+
+def _stuck(lease: Lease, attaches: int) -> str:
+    """What to do about a lease that was attached again and again."""
+    first, last, name = lease.start_tag + 1, lease.end_tag, lease.session
+    return (
+        f"The lease of tags {first} to {last} of session '{name}' has been attached {attaches}"
+        " times and never finished. If a message in it breaks the query, find it with `ackq session"
+        f" lease {name} --tags {first}-{last}`, end the query, and take it out of the batch with"
+        f" `ackq session reject {name} --tags N --reason WHY`; the checkpoint stays as it is."
+    )
+
+
+def _matches(pattern: str, queue: str) -> bool:
+    """Whether a queue's name fits a pattern of `*` and `?`, as the broker sees it."""
+    parts = {"*": ".*", "?": "."}
+    regex = "".join(parts.get(character, re.escape(character)) for character in pattern)
+    return re.fullmatch(regex, queue, re.DOTALL) is not None
 
 
 def _quoted(queues: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ class Use(Enum):
     BROWSE = "the batch reader"
     SINK = "the streaming sink"
     BATCH = "the batch writer"
+    SETTLE = "a settling write (option 'settle')"
 
 
 class _Option(NamedTuple):
@@ -38,6 +39,7 @@ _READ: Final = frozenset({Use.SOURCE, Use.BROWSE})
 _WRITE: Final = frozenset({Use.SINK, Use.BATCH})
 _BROWSE: Final = frozenset({Use.BROWSE})
 _BATCH: Final = frozenset({Use.BATCH})
+_SETTLE: Final = frozenset({Use.SETTLE})
 
 OPTIONS: Final = {
     option.name.lower(): option
@@ -49,10 +51,10 @@ OPTIONS: Final = {
         _Option("tlsKey", values.text, _ALL),
         _Option("tlsServerName", values.text, _ALL),
         _Option("retryTimeout", values.duration, _ALL),
-        _Option("queue", values.text, _ALL),
+        _Option("queue", values.text, _ALL - _SETTLE),
         _Option("queues", values.names, _STREAM),
         _Option("queuePattern", values.text, _STREAM),
-        _Option("session", values.text, _STREAM),
+        _Option("session", values.text, _STREAM | _SETTLE),
         _Option("takeover", values.flag, _STREAM),
         _Option("maxMessagesPerTrigger", values.count, _STREAM),
         _Option("maxBytesPerTrigger", values.size, _STREAM),
@@ -70,9 +72,12 @@ OPTIONS: Final = {
         _Option("persistent", values.flag, _WRITE),
         _Option("guarantee", values.guarantee, _WRITE),
         _Option("unroutableQueue", values.text, _WRITE),
-        _Option("settle", values.text, _BATCH),
         _Option("txnAppId", values.text, _BATCH),
         _Option("txnVersion", values.whole, _BATCH),
+        _Option("settle", values.outcome, _SETTLE),
+        _Option("reason", values.text, _SETTLE),
+        _Option("delay", values.delay, _SETTLE),
+        _Option("discard", values.flag, _SETTLE),
     )
 }
 

@@ -9,6 +9,7 @@ import re
 from enum import Enum
 from typing import Final
 
+from ackq import limits
 from ackq.errors import InvalidArgumentError
 
 
@@ -18,6 +19,11 @@ class Guarantee(Enum):
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
 
+
+# What becomes of a settled message (C4), as options and columns say it.
+OUTCOMES: Final = ("accepted", "failed", "rejected", "released")
+# Instead of an outcome: each row has its own, in the column `outcome`.
+BY_COLUMN: Final = "column"
 
 # What a 64-bit field of the protocol holds.
 _MOST: Final = (1 << 63) - 1
@@ -96,16 +102,43 @@ def size(name: str, value: str) -> int:
 
 def duration(name: str, value: str) -> int:
     """Milliseconds; a number without a unit is refused: readers would guess different ones."""
-    found = re.fullmatch(r"([0-9]{1,12})\s*(ms|s|m|min|h|d)", value.strip().lower())
-    found_ms = int(found[1]) * _UNITS_MS[found[2]] if found else -1
+    found_ms = _milliseconds(value.strip().lower())
     if not 0 <= found_ms <= _MOST:
         raise reject(name, value, "a time with its unit, for instance 500ms, 30s, 15m or 2h")
     return found_ms
 
 
 def duration_or_never(name: str, value: str) -> int:
-    """Milliseconds, or 0 for "never"."""
-    return 0 if value.strip().lower() == "never" else duration(name, value)
+    """Milliseconds, or 0 for "never"; a time of 0 is refused, as it could mean either."""
+    if value.strip().lower() == "never":
+        return 0
+    found_ms = duration(name, value)
+    if not found_ms:
+        raise reject(name, value, "never, or a time above 0 with its unit, for instance 10m")
+    return found_ms
+
+
+def delay(name: str, value: str) -> int:
+    """Milliseconds: a number, or a time with its unit."""
+    text = value.strip().lower()
+    found_ms = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else _milliseconds(text)
+    if not 0 <= found_ms <= limits.MAX_TTL_MS:
+        raise reject(
+            name,
+            value,
+            "milliseconds, or a time with its unit, for instance 30s; 100 years at most",
+        )
+    return found_ms
+
+
+def outcome(name: str, value: str) -> str | None:
+    """An outcome; None where the column `outcome` has it."""
+    text = value.strip().lower()
+    if text not in (*OUTCOMES, BY_COLUMN):
+        raise reject(
+            name, value, f"{', '.join(OUTCOMES)}, or {BY_COLUMN}: each row's is in column 'outcome'"
+        )
+    return None if text == BY_COLUMN else text
 
 
 def guarantee(name: str, value: str) -> Guarantee:
@@ -114,3 +147,9 @@ def guarantee(name: str, value: str) -> Guarantee:
         return Guarantee(value.strip().lower())
     except ValueError:
         raise reject(name, value, "exactly-once or at-least-once") from None
+
+
+def _milliseconds(text: str) -> int:
+    """A time with its unit; -1 for what is none."""
+    found = re.fullmatch(r"([0-9]{1,12})\s*(ms|s|m|min|h|d)", text)
+    return int(found[1]) * _UNITS_MS[found[2]] if found else -1

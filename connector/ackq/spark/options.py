@@ -13,11 +13,17 @@ from typing import Final
 
 from ackq import limits
 from ackq.client.security import Security
-from ackq.errors import InvalidArgumentError, UnsupportedError
+from ackq.errors import InvalidArgumentError
 from ackq.spark.option_table import OPTIONS, Use, Values, check
 from ackq.spark.option_values import Guarantee
 
 _PLAIN: Final = Security()
+# The outcomes for which the other settings of a settlement mean something (C4).
+MEANS_SOMETHING_FOR: Final = {
+    "reason": ("failed", "rejected"),
+    "delay": ("failed", "released"),
+    "discard": ("rejected",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,11 @@ class SourceOptions:
     """A streaming read. Sizes are payload bytes; a 0 among the limits means none.
 
     Attributes:
+        queues: What to read, by name; empty with a pattern.
+        queue_pattern: Instead: the queues whose names match, also those that come later; `*` stands
+            for any characters, `?` for one (S10).
         session: The session's name; empty: the broker makes one, which lives in the checkpoint.
+        session_timeout_ms: Put the lease back when the query is away so long; 0: never (S5).
         takeover: Open although another incarnation holds a lease under this name (S9).
         max_messages: Rows of a micro-batch at most (K6).
         max_bytes: Payload bytes of a micro-batch at most, about; one message always passes (S4).
@@ -65,7 +75,9 @@ class SourceOptions:
 
     connection: Connection
     queues: tuple[str, ...]
+    queue_pattern: str = ""
     session: str = ""
+    session_timeout_ms: int = 0
     takeover: bool = False
     max_messages: int = limits.DEFAULT_MAX_MESSAGES_PER_TRIGGER
     max_bytes: int = limits.DEFAULT_MAX_BYTES_PER_TRIGGER
@@ -95,6 +107,7 @@ class SinkOptions:
         exchange: The exchange of every row.
         routing_key: The routing key of every row.
         mandatory: Whether a row that no queue wants fails its task (P7).
+        unroutable_queue: Where such a row goes instead.
         persistent: The delivery mode of every row (P12).
         txn_app_id: With `txn_version`, makes a batch write idempotent (K12).
     """
@@ -104,10 +117,33 @@ class SinkOptions:
     exchange: str | None = None
     routing_key: str | None = None
     mandatory: bool = True
+    unroutable_queue: str | None = None
     persistent: bool | None = None
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     txn_app_id: str | None = None
     txn_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SettleOptions:
+    """A write that settles messages of a session's lease (S6, K8).
+
+    An option set here beats the column of the same name; None: the column decides, if there is one.
+
+    Attributes:
+        session: The session whose messages they are; empty: the one that the query reads.
+        outcome: Of every row.
+        reason: Of every row.
+        delay_ms: Of every row.
+        discard: Whether REJECTED may lose messages of a queue without a dead-letter queue.
+    """
+
+    connection: Connection
+    session: str = ""
+    outcome: str | None = None
+    reason: str | None = None
+    delay_ms: int | None = None
+    discard: bool = False
 
 
 def source(options: Mapping[str, str]) -> SourceOptions:
@@ -115,10 +151,8 @@ def source(options: Mapping[str, str]) -> SourceOptions:
 
     Raises:
         InvalidArgumentError: As `check`, and for options that contradict each other.
-        UnsupportedError: An option that no broker serves yet.
     """
     values = _for(Use.SOURCE, options)
-    _refuse_unsupported(values)
     most = values.get("maxMessagesPerTrigger", limits.DEFAULT_MAX_MESSAGES_PER_TRIGGER)
     least = values.get("minMessagesPerTrigger", 0)
     if least > most:
@@ -134,7 +168,9 @@ def source(options: Mapping[str, str]) -> SourceOptions:
     return SourceOptions(
         connection=_connection(values),
         queues=_queues(values),
+        queue_pattern=values.get("queuePattern", ""),
         session=values.get("session", ""),
+        session_timeout_ms=values.get("sessionTimeout", 0),
         takeover=values.get("takeover", False),
         max_messages=most,
         max_bytes=values.get("maxBytesPerTrigger", limits.DEFAULT_MAX_BYTES_PER_TRIGGER),
@@ -165,12 +201,6 @@ def browse(options: Mapping[str, str]) -> BrowseOptions:
 def sink(options: Mapping[str, str], use: Use) -> SinkOptions:
     """The options of a write, streaming (`Use.SINK`) or batch (`Use.BATCH`); errors as `check`."""
     values = _for(use, options)
-    for name, instead in (
-        ("unroutableQueue", "bind a catch-all queue to the exchange, or set mandatory=false"),
-        ("settle", "settle with the client library"),
-    ):
-        if name in values:
-            raise _unsupported(name, instead)
     for other in ("exchange", "routingKey"):
         if "queue" in values and other in values:
             raise _contradiction(
@@ -178,6 +208,11 @@ def sink(options: Mapping[str, str], use: Use) -> SinkOptions:
                 "queue means the default exchange with the queue's name as routing key; set one of"
                 " the two",
             )
+    if "unroutableQueue" in values and not values.get("mandatory", True):
+        raise _contradiction(
+            "unroutableQueue is set with mandatory=false",
+            "a row that no queue wants would be kept and be dropped; remove one of them",
+        )
     if ("txnAppId" in values) != ("txnVersion" in values):
         raise _contradiction(
             "only one of txnAppId and txnVersion is set", "a write is idempotent by both together"
@@ -188,16 +223,48 @@ def sink(options: Mapping[str, str], use: Use) -> SinkOptions:
             "txnAppId is set with guarantee=at-least-once",
             "only an exactly-once write is recognised when it is repeated; drop one of them",
         )
+    if "unroutableQueue" in values and guarantee is Guarantee.AT_LEAST_ONCE:
+        raise _contradiction(
+            "unroutableQueue is set with guarantee=at-least-once",
+            "only a staged row has a second choice; drop one of them",
+        )
     return SinkOptions(
         connection=_connection(values),
         queue=values.get("queue"),
         exchange=values.get("exchange"),
         routing_key=values.get("routingKey"),
         mandatory=values.get("mandatory", True),
+        unroutable_queue=values.get("unroutableQueue"),
         persistent=values.get("persistent"),
         guarantee=guarantee,
         txn_app_id=values.get("txnAppId"),
         txn_version=values.get("txnVersion"),
+    )
+
+
+def settles(options: Mapping[str, str]) -> bool:
+    """Whether a batch write settles messages instead of publishing them."""
+    return any(name.lower() == "settle" for name in options)
+
+
+def settle(options: Mapping[str, str]) -> SettleOptions:
+    """The options of a settling write; errors as `check`, and for what means nothing together."""
+    values = _for(Use.SETTLE, options)
+    outcome = values["settle"]
+    if outcome is not None:
+        for name in ("reason", "delay", "discard"):
+            if values.get(name) and outcome not in MEANS_SOMETHING_FOR[name]:
+                raise _contradiction(
+                    f"{name} is set with settle={outcome}",
+                    f"it is for {' and '.join(MEANS_SOMETHING_FOR[name])}; remove it",
+                )
+    return SettleOptions(
+        connection=_connection(values),
+        session=values.get("session", ""),
+        outcome=outcome,
+        reason=values.get("reason"),
+        delay_ms=values.get("delay"),
+        discard=values.get("discard", False),
     )
 
 
@@ -243,9 +310,15 @@ def _split(values: Values) -> SplitOptions:
 
 
 def _queues(values: Values) -> tuple[str, ...]:
-    if "queue" in values and "queues" in values:
-        raise _contradiction("queue and queues are both set", "name all queues in one of them")
-    if "queues" in values:
+    given = [name for name in ("queue", "queues", "queuePattern") if name in values]
+    if len(given) > 1:
+        raise _contradiction(
+            f"{' and '.join(given)} are both set",
+            "name all queues, or their pattern, in one of them",
+        )
+    if given == ["queuePattern"]:
+        return ()
+    if given == ["queues"]:
         names: tuple[str, ...] = values["queues"]
         return names
     return (_required_queue(values),)
@@ -259,22 +332,6 @@ def _required_queue(values: Values) -> str:
         )
     queue: str = values["queue"]
     return queue
-
-
-def _refuse_unsupported(values: Values) -> None:
-    """Options that no broker serves yet: ignoring one would change what the query reads."""
-    if "queuePattern" in values:
-        raise _unsupported("queuePattern", "name the queues: .option('queues', 'a,b')")
-    if values.get("sessionTimeout"):
-        raise _unsupported(
-            "sessionTimeout", "leave it at 'never' and release by hand: ackq session release"
-        )
-
-
-def _unsupported(name: str, instead: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"Option '{name}' is not supported yet. Instead: {instead}.", option=name
-    )
 
 
 def _contradiction(what: str, remedy: str) -> InvalidArgumentError:

@@ -95,6 +95,9 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._proof.check(begin)
         end = self._driver().advance(begin, self._admission(limit))
         self._proof.answered(begin, end)
+        if self._horizon is not None and begin.is_opening and self._options.takeover:
+            # What the opening took from its predecessor became ready after the run began.
+            self.prepareForTriggerAvailableNow()
         return end.to_dict()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
@@ -102,13 +105,17 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._lessee is None or self._lessee.backlog is None:
             return None
         backlog = self._lessee.backlog
-        return {
+        report: dict[str, object] = {
             "v": VERSION,
             "ready": backlog.ready,
             "unacked": backlog.unacked,
             "oldest_age_ms": backlog.oldest_age_ms,
             "redelivered": backlog.redelivered,
+            "attaches": self._lessee.attaches,
         }
+        if self._lessee.warning:
+            report["warning"] = self._lessee.warning
+        return report
 
     def partitions(
         self, start: dict[str, object], end: dict[str, object]

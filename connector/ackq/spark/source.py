@@ -81,13 +81,19 @@ class AckqDataSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: FBT001 - Spark's signature
     ) -> DataSourceWriter:
-        """A batch write (K12)."""
-        from ackq.spark import sink  # noqa: PLC0415 - pyarrow
-
+        """A batch write (K12), or with the option `settle` the settling of messages (K8)."""
         if overwrite:
             raise UnsupportedError(
                 "A batch write does not take mode 'overwrite': what is in a queue cannot be"
                 " replaced. Use .mode('append').",
                 mode="overwrite",
             )
+        if parse.settles(self.options):
+            from ackq.spark.outcome_writer import (  # noqa: PLC0415 - pyarrow
+                AckqSettlementWriter,
+            )
+
+            return AckqSettlementWriter(parse.settle(self.options), schema)
+        from ackq.spark import sink  # noqa: PLC0415 - pyarrow
+
         return sink.batch_writer(parse.sink(self.options, Use.BATCH), schema)

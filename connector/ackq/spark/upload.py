@@ -52,7 +52,8 @@ def stage(
         The stage, on the broker's disk; None when there were no rows.
 
     Raises:
-        UnroutableError: No queue wants a row, and `mandatory` is on.
+        UnroutableError: No queue wants a row, `mandatory` is on, and there is no `unroutableQueue`.
+        QueueNotFoundError: A row should go to the `unroutableQueue`, and there is none.
         NackError: The broker cannot take the rows, for the reason it gives.
         BrokerUnavailableError: It is gone; the task may be tried again.
     """
@@ -73,6 +74,7 @@ def stage(
         run_id=batch.run_id,
         label=label,
         mandatory=options.mandatory,
+        unroutable_queue=options.unroutable_queue or "",
         security=options.connection.security,
     )
     with writer:  # an upload that is left without a seal is dropped

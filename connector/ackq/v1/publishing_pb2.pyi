@@ -212,12 +212,14 @@ class StageOpen(_message.Message):
     def __init__(self, stage_id: _Optional[bytes] = ..., writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., label: _Optional[str] = ..., mandatory: bool = ...) -> None: ...
 
 class StageData(_message.Message):
-    __slots__ = ("rows", "exchange")
+    __slots__ = ("rows", "exchange", "unroutable_queue")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    UNROUTABLE_QUEUE_FIELD_NUMBER: _ClassVar[int]
     rows: int
     exchange: str
-    def __init__(self, rows: _Optional[int] = ..., exchange: _Optional[str] = ...) -> None: ...
+    unroutable_queue: str
+    def __init__(self, rows: _Optional[int] = ..., exchange: _Optional[str] = ..., unroutable_queue: _Optional[str] = ...) -> None: ...
 
 class StageSeal(_message.Message):
     __slots__ = ("rows", "payload_bytes")

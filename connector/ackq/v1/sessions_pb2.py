@@ -22,52 +22,83 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from ackq.v1 import consuming_pb2 as ackq_dot_v1_dot_consuming__pb2
 from ackq.v1 import messages_pb2 as ackq_dot_v1_dot_messages__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x61\x63kq/v1/sessions.proto\x12\x07\x61\x63kq.v1\x1a\x16\x61\x63kq/v1/messages.proto\"Y\n\x06Holder\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x10\n\x08since_us\x18\x04 \x01(\x03\x12\x13\n\x0b\x61pplication\x18\x05 \x01(\t\"\x10\n\x0eHorizonRequest\"#\n\x0fHorizonResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x04\"\xb7\x02\n\x0e\x41\x64vanceRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x1f\n\x06holder\x18\x03 \x01(\x0b\x32\x0f.ackq.v1.Holder\x12\x0e\n\x06queues\x18\x04 \x03(\t\x12\x11\n\tstart_tag\x18\x05 \x01(\x04\x12\x14\n\x0cmax_messages\x18\x06 \x01(\x04\x12\x11\n\tmax_bytes\x18\x07 \x01(\x04\x12\x14\n\x0cmin_messages\x18\x08 \x01(\x04\x12\x14\n\x0cmax_delay_ms\x18\t \x01(\x04\x12\x0f\n\x07wait_ms\x18\n \x01(\r\x12\x0f\n\x07horizon\x18\x0b \x01(\x04\x12\x16\n\x0eopen_and_lease\x18\x0c \x01(\x08\x12\x10\n\x08takeover\x18\r \x01(\x08\x12\x1a\n\x12session_timeout_ms\x18\x0e \x01(\x04\"\xdb\x01\n\x0f\x41\x64vanceResponse\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0f\n\x07\x65nd_tag\x18\x04 \x01(\x04\x12#\n\x06\x63hunks\x18\x05 \x03(\x0b\x32\x13.ackq.v1.LeaseChunk\x12!\n\x07\x62\x61\x63klog\x18\x06 \x01(\x0b\x32\x10.ackq.v1.Backlog\x12\x16\n\x0eother_sessions\x18\x07 \x03(\t\x12\x10\n\x08\x61ttaches\x18\x08 \x01(\r\x12\x10\n\x08warnings\x18\t \x03(\t\"5\n\nLeaseChunk\x12\x10\n\x08last_tag\x18\x01 \x01(\x04\x12\x15\n\rpayload_bytes\x18\x02 \x01(\x04\"U\n\x07\x42\x61\x63klog\x12\r\n\x05ready\x18\x01 \x01(\x04\x12\x0f\n\x07unacked\x18\x02 \x01(\x04\x12\x15\n\roldest_age_ms\x18\x03 \x01(\x04\x12\x13\n\x0bredelivered\x18\x04 \x01(\x04\"z\n\rAttachRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x1f\n\x06holder\x18\x03 \x01(\x0b\x32\x0f.ackq.v1.Holder\x12\x11\n\tstart_tag\x18\x04 \x01(\x04\x12\x0f\n\x07\x65nd_tag\x18\x05 \x01(\x04\"V\n\x0e\x41ttachResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12#\n\x06\x63hunks\x18\x02 \x03(\x0b\x32\x13.ackq.v1.LeaseChunk\x12\x10\n\x08\x61ttaches\x18\x03 \x01(\r\"Q\n\x0bHoldRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\r\n\x05token\x18\x04 \x01(\x0c\"$\n\x0cHoldResponse\x12\x14\n\x0cheartbeat_ms\x18\x01 \x01(\r\"\xac\x01\n\x0c\x46\x65tchRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x11\n\tafter_tag\x18\x04 \x01(\x04\x12\x10\n\x08last_tag\x18\x05 \x01(\x04\x12\x0f\n\x07\x63olumns\x18\x06 \x01(\r\x12\x10\n\x08query_id\x18\x07 \x01(\t\x12\x10\n\x08\x62\x61tch_id\x18\x08 \x01(\x04\x12\r\n\x05label\x18\t \x01(\t\"E\n\rFetchResponse\x12%\n\x06header\x18\x01 \x01(\x0b\x32\x15.ackq.v1.DeliveryRuns\x12\r\n\x05\x62lock\x18\x0f \x01(\x0c\"&\n\x13ListSessionsRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\">\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.ackq.v1.SessionInfo\"\xa0\x02\n\x0bSessionInfo\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0e\n\x06queues\x18\x03 \x03(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x11\n\tfloor_tag\x18\x05 \x01(\x04\x12\x0f\n\x07\x65nd_tag\x18\x06 \x01(\x04\x12\x0e\n\x06leased\x18\x07 \x01(\x04\x12\r\n\x05holes\x18\x08 \x01(\x04\x12\x1f\n\x06holder\x18\t \x01(\x0b\x32\x0f.ackq.v1.Holder\x12\x0c\n\x04live\x18\n \x01(\x08\x12\x0e\n\x06proven\x18\x0b \x01(\x08\x12\x14\n\x0clease_age_ms\x18\x0c \x01(\x04\x12\x10\n\x08query_id\x18\r \x01(\t\x12\x10\n\x08\x62\x61tch_id\x18\x0e \x01(\x04\x12\x10\n\x08\x61ttaches\x18\x0f \x01(\r\"7\n\x15ReleaseSessionRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x08\"*\n\x16ReleaseSessionResponse\x12\x10\n\x08released\x18\x01 \x01(\x04\x32\xdb\x03\n\x0fSessionsService\x12<\n\x07Horizon\x12\x17.ackq.v1.HorizonRequest\x1a\x18.ackq.v1.HorizonResponse\x12<\n\x07\x41\x64vance\x12\x17.ackq.v1.AdvanceRequest\x1a\x18.ackq.v1.AdvanceResponse\x12\x39\n\x06\x41ttach\x12\x16.ackq.v1.AttachRequest\x1a\x17.ackq.v1.AttachResponse\x12\x37\n\x04Hold\x12\x14.ackq.v1.HoldRequest\x1a\x15.ackq.v1.HoldResponse(\x01\x30\x01\x12\x38\n\x05\x46\x65tch\x12\x15.ackq.v1.FetchRequest\x1a\x16.ackq.v1.FetchResponse0\x01\x12K\n\x0cListSessions\x12\x1c.ackq.v1.ListSessionsRequest\x1a\x1d.ackq.v1.ListSessionsResponse\x12Q\n\x0eReleaseSession\x12\x1e.ackq.v1.ReleaseSessionRequest\x1a\x1f.ackq.v1.ReleaseSessionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x61\x63kq/v1/sessions.proto\x12\x07\x61\x63kq.v1\x1a\x17\x61\x63kq/v1/consuming.proto\x1a\x16\x61\x63kq/v1/messages.proto\"Y\n\x06Holder\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x10\n\x08since_us\x18\x04 \x01(\x03\x12\x13\n\x0b\x61pplication\x18\x05 \x01(\t\"\x10\n\x0eHorizonRequest\"#\n\x0fHorizonResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x04\"\xce\x02\n\x0e\x41\x64vanceRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x1f\n\x06holder\x18\x03 \x01(\x0b\x32\x0f.ackq.v1.Holder\x12\x0e\n\x06queues\x18\x04 \x03(\t\x12\x11\n\tstart_tag\x18\x05 \x01(\x04\x12\x14\n\x0cmax_messages\x18\x06 \x01(\x04\x12\x11\n\tmax_bytes\x18\x07 \x01(\x04\x12\x14\n\x0cmin_messages\x18\x08 \x01(\x04\x12\x14\n\x0cmax_delay_ms\x18\t \x01(\x04\x12\x0f\n\x07wait_ms\x18\n \x01(\r\x12\x0f\n\x07horizon\x18\x0b \x01(\x04\x12\x16\n\x0eopen_and_lease\x18\x0c \x01(\x08\x12\x10\n\x08takeover\x18\r \x01(\x08\x12\x1a\n\x12session_timeout_ms\x18\x0e \x01(\x04\x12\x15\n\rqueue_pattern\x18\x0f \x01(\t\"\xdb\x01\n\x0f\x41\x64vanceResponse\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0f\n\x07\x65nd_tag\x18\x04 \x01(\x04\x12#\n\x06\x63hunks\x18\x05 \x03(\x0b\x32\x13.ackq.v1.LeaseChunk\x12!\n\x07\x62\x61\x63klog\x18\x06 \x01(\x0b\x32\x10.ackq.v1.Backlog\x12\x16\n\x0eother_sessions\x18\x07 \x03(\t\x12\x10\n\x08\x61ttaches\x18\x08 \x01(\r\x12\x10\n\x08warnings\x18\t \x03(\t\"5\n\nLeaseChunk\x12\x10\n\x08last_tag\x18\x01 \x01(\x04\x12\x15\n\rpayload_bytes\x18\x02 \x01(\x04\"U\n\x07\x42\x61\x63klog\x12\r\n\x05ready\x18\x01 \x01(\x04\x12\x0f\n\x07unacked\x18\x02 \x01(\x04\x12\x15\n\roldest_age_ms\x18\x03 \x01(\x04\x12\x13\n\x0bredelivered\x18\x04 \x01(\x04\"z\n\rAttachRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x1f\n\x06holder\x18\x03 \x01(\x0b\x32\x0f.ackq.v1.Holder\x12\x11\n\tstart_tag\x18\x04 \x01(\x04\x12\x0f\n\x07\x65nd_tag\x18\x05 \x01(\x04\"V\n\x0e\x41ttachResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12#\n\x06\x63hunks\x18\x02 \x03(\x0b\x32\x13.ackq.v1.LeaseChunk\x12\x10\n\x08\x61ttaches\x18\x03 \x01(\r\"Q\n\x0bHoldRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\r\n\x05token\x18\x04 \x01(\x0c\"$\n\x0cHoldResponse\x12\x14\n\x0cheartbeat_ms\x18\x01 \x01(\r\"\xbc\x01\n\x0c\x46\x65tchRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x11\n\tafter_tag\x18\x04 \x01(\x04\x12\x10\n\x08last_tag\x18\x05 \x01(\x04\x12\x0f\n\x07\x63olumns\x18\x06 \x01(\r\x12\x10\n\x08query_id\x18\x07 \x01(\t\x12\x10\n\x08\x62\x61tch_id\x18\x08 \x01(\x04\x12\r\n\x05label\x18\t \x01(\t\x12\x0e\n\x06run_id\x18\n \x01(\t\"E\n\rFetchResponse\x12%\n\x06header\x18\x01 \x01(\x0b\x32\x15.ackq.v1.DeliveryRuns\x12\r\n\x05\x62lock\x18\x0f \x01(\x0c\"&\n\x13ListSessionsRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\">\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.ackq.v1.SessionInfo\"\xfe\x03\n\x0bSessionInfo\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0e\n\x06queues\x18\x03 \x03(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x11\n\tfloor_tag\x18\x05 \x01(\x04\x12\x0f\n\x07\x65nd_tag\x18\x06 \x01(\x04\x12\x0e\n\x06leased\x18\x07 \x01(\x04\x12\r\n\x05holes\x18\x08 \x01(\x04\x12\x1f\n\x06holder\x18\t \x01(\x0b\x32\x0f.ackq.v1.Holder\x12\x0c\n\x04live\x18\n \x01(\x08\x12\x0e\n\x06proven\x18\x0b \x01(\x08\x12\x14\n\x0clease_age_ms\x18\x0c \x01(\x04\x12\x10\n\x08query_id\x18\r \x01(\t\x12\x10\n\x08\x62\x61tch_id\x18\x0e \x01(\x04\x12\x10\n\x08\x61ttaches\x18\x0f \x01(\r\x12\x0e\n\x06run_id\x18\x10 \x01(\t\x12\x1a\n\x12session_timeout_ms\x18\x11 \x01(\x04\x12\x10\n\x08\x64\x65tached\x18\x12 \x01(\x08\x12@\n\x0fholes_by_reason\x18\x13 \x03(\x0b\x32\'.ackq.v1.SessionInfo.HolesByReasonEntry\x12\x0f\n\x07settled\x18\x14 \x01(\x04\x12\x15\n\rqueue_pattern\x18\x15 \x01(\t\x1a\x34\n\x12HolesByReasonEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"7\n\x15ReleaseSessionRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x08\"*\n\x16ReleaseSessionResponse\x12\x10\n\x08released\x18\x01 \x01(\x04\"Q\n\nLeaseOwner\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x10\n\x08query_id\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x10\n\x08\x62\x61tch_id\x18\x04 \x01(\x04\"\xa1\x01\n\x14StageOutcomesRequest\x12\"\n\x05owner\x18\x01 \x01(\x0b\x32\x13.ackq.v1.LeaseOwner\x12\x10\n\x08stage_id\x18\x02 \x01(\x0c\x12\r\n\x05label\x18\x03 \x01(\t\x12\x0f\n\x07\x64iscard\x18\x04 \x01(\x08\x12%\n\x06groups\x18\x05 \x03(\x0b\x32\x15.ackq.v1.OutcomeGroup\x12\x0c\n\x04seal\x18\x06 \x01(\x08\"a\n\x0cOutcomeGroup\x12!\n\x07outcome\x18\x01 \x01(\x0e\x32\x10.ackq.v1.Outcome\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x10\n\x08\x64\x65lay_ms\x18\x03 \x01(\x04\x12\x0c\n\x04tags\x18\x04 \x03(\x06\"%\n\x15StageOutcomesResponse\x12\x0c\n\x04tags\x18\x01 \x01(\x04\".\n\x0cOutcomeStage\x12\x10\n\x08stage_id\x18\x01 \x01(\x0c\x12\x0c\n\x04tags\x18\x02 \x01(\x04\"b\n\x15\x43ommitOutcomesRequest\x12\"\n\x05owner\x18\x01 \x01(\x0b\x32\x13.ackq.v1.LeaseOwner\x12%\n\x06stages\x18\x02 \x03(\x0b\x32\x15.ackq.v1.OutcomeStage\"?\n\x16\x43ommitOutcomesResponse\x12\x0c\n\x04tags\x18\x01 \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pted_before\x18\x02 \x01(\x08\")\n\x14\x41\x62ortOutcomesRequest\x12\x11\n\tstage_ids\x18\x01 \x03(\x0c\"(\n\x15\x41\x62ortOutcomesResponse\x12\x0f\n\x07\x64ropped\x18\x01 \x01(\x04\"q\n\x12\x42rowseLeaseRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x11\n\tfirst_tag\x18\x02 \x01(\x04\x12\x10\n\x08last_tag\x18\x03 \x01(\x04\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x04\x12\x0f\n\x07\x63olumns\x18\x05 \x01(\r\"K\n\x13\x42rowseLeaseResponse\x12%\n\x06header\x18\x01 \x01(\x0b\x32\x15.ackq.v1.DeliveryRuns\x12\r\n\x05\x62lock\x18\x0f \x01(\x0c\"\x9f\x01\n\x14SettleSessionRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12!\n\x07outcome\x18\x02 \x01(\x0e\x32\x10.ackq.v1.Outcome\x12\x11\n\tfirst_tag\x18\x03 \x03(\x04\x12\x10\n\x08last_tag\x18\x04 \x03(\x04\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x06 \x01(\x08\x12\x0f\n\x07\x64iscard\x18\x07 \x01(\x08\"N\n\x15SettleSessionResponse\x12\x0f\n\x07settled\x18\x01 \x01(\x04\x12\x15\n\rdead_lettered\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x32\xec\x06\n\x0fSessionsService\x12<\n\x07Horizon\x12\x17.ackq.v1.HorizonRequest\x1a\x18.ackq.v1.HorizonResponse\x12<\n\x07\x41\x64vance\x12\x17.ackq.v1.AdvanceRequest\x1a\x18.ackq.v1.AdvanceResponse\x12\x39\n\x06\x41ttach\x12\x16.ackq.v1.AttachRequest\x1a\x17.ackq.v1.AttachResponse\x12\x37\n\x04Hold\x12\x14.ackq.v1.HoldRequest\x1a\x15.ackq.v1.HoldResponse(\x01\x30\x01\x12\x38\n\x05\x46\x65tch\x12\x15.ackq.v1.FetchRequest\x1a\x16.ackq.v1.FetchResponse0\x01\x12K\n\x0cListSessions\x12\x1c.ackq.v1.ListSessionsRequest\x1a\x1d.ackq.v1.ListSessionsResponse\x12Q\n\x0eReleaseSession\x12\x1e.ackq.v1.ReleaseSessionRequest\x1a\x1f.ackq.v1.ReleaseSessionResponse\x12P\n\rStageOutcomes\x12\x1d.ackq.v1.StageOutcomesRequest\x1a\x1e.ackq.v1.StageOutcomesResponse(\x01\x12Q\n\x0e\x43ommitOutcomes\x12\x1e.ackq.v1.CommitOutcomesRequest\x1a\x1f.ackq.v1.CommitOutcomesResponse\x12N\n\rAbortOutcomes\x12\x1d.ackq.v1.AbortOutcomesRequest\x1a\x1e.ackq.v1.AbortOutcomesResponse\x12J\n\x0b\x42rowseLease\x12\x1b.ackq.v1.BrowseLeaseRequest\x1a\x1c.ackq.v1.BrowseLeaseResponse0\x01\x12N\n\rSettleSession\x12\x1d.ackq.v1.SettleSessionRequest\x1a\x1e.ackq.v1.SettleSessionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ackq.v1.sessions_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HOLDER']._serialized_start=59
-  _globals['_HOLDER']._serialized_end=148
-  _globals['_HORIZONREQUEST']._serialized_start=150
-  _globals['_HORIZONREQUEST']._serialized_end=166
-  _globals['_HORIZONRESPONSE']._serialized_start=168
-  _globals['_HORIZONRESPONSE']._serialized_end=203
-  _globals['_ADVANCEREQUEST']._serialized_start=206
-  _globals['_ADVANCEREQUEST']._serialized_end=517
-  _globals['_ADVANCERESPONSE']._serialized_start=520
-  _globals['_ADVANCERESPONSE']._serialized_end=739
-  _globals['_LEASECHUNK']._serialized_start=741
-  _globals['_LEASECHUNK']._serialized_end=794
-  _globals['_BACKLOG']._serialized_start=796
-  _globals['_BACKLOG']._serialized_end=881
-  _globals['_ATTACHREQUEST']._serialized_start=883
-  _globals['_ATTACHREQUEST']._serialized_end=1005
-  _globals['_ATTACHRESPONSE']._serialized_start=1007
-  _globals['_ATTACHRESPONSE']._serialized_end=1093
-  _globals['_HOLDREQUEST']._serialized_start=1095
-  _globals['_HOLDREQUEST']._serialized_end=1176
-  _globals['_HOLDRESPONSE']._serialized_start=1178
-  _globals['_HOLDRESPONSE']._serialized_end=1214
-  _globals['_FETCHREQUEST']._serialized_start=1217
-  _globals['_FETCHREQUEST']._serialized_end=1389
-  _globals['_FETCHRESPONSE']._serialized_start=1391
-  _globals['_FETCHRESPONSE']._serialized_end=1460
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1462
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1500
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1502
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1564
-  _globals['_SESSIONINFO']._serialized_start=1567
-  _globals['_SESSIONINFO']._serialized_end=1855
-  _globals['_RELEASESESSIONREQUEST']._serialized_start=1857
-  _globals['_RELEASESESSIONREQUEST']._serialized_end=1912
-  _globals['_RELEASESESSIONRESPONSE']._serialized_start=1914
-  _globals['_RELEASESESSIONRESPONSE']._serialized_end=1956
-  _globals['_SESSIONSSERVICE']._serialized_start=1959
-  _globals['_SESSIONSSERVICE']._serialized_end=2434
+  _globals['_SESSIONINFO_HOLESBYREASONENTRY']._loaded_options = None
+  _globals['_SESSIONINFO_HOLESBYREASONENTRY']._serialized_options = b'8\001'
+  _globals['_HOLDER']._serialized_start=84
+  _globals['_HOLDER']._serialized_end=173
+  _globals['_HORIZONREQUEST']._serialized_start=175
+  _globals['_HORIZONREQUEST']._serialized_end=191
+  _globals['_HORIZONRESPONSE']._serialized_start=193
+  _globals['_HORIZONRESPONSE']._serialized_end=228
+  _globals['_ADVANCEREQUEST']._serialized_start=231
+  _globals['_ADVANCEREQUEST']._serialized_end=565
+  _globals['_ADVANCERESPONSE']._serialized_start=568
+  _globals['_ADVANCERESPONSE']._serialized_end=787
+  _globals['_LEASECHUNK']._serialized_start=789
+  _globals['_LEASECHUNK']._serialized_end=842
+  _globals['_BACKLOG']._serialized_start=844
+  _globals['_BACKLOG']._serialized_end=929
+  _globals['_ATTACHREQUEST']._serialized_start=931
+  _globals['_ATTACHREQUEST']._serialized_end=1053
+  _globals['_ATTACHRESPONSE']._serialized_start=1055
+  _globals['_ATTACHRESPONSE']._serialized_end=1141
+  _globals['_HOLDREQUEST']._serialized_start=1143
+  _globals['_HOLDREQUEST']._serialized_end=1224
+  _globals['_HOLDRESPONSE']._serialized_start=1226
+  _globals['_HOLDRESPONSE']._serialized_end=1262
+  _globals['_FETCHREQUEST']._serialized_start=1265
+  _globals['_FETCHREQUEST']._serialized_end=1453
+  _globals['_FETCHRESPONSE']._serialized_start=1455
+  _globals['_FETCHRESPONSE']._serialized_end=1524
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=1526
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=1564
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1566
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1628
+  _globals['_SESSIONINFO']._serialized_start=1631
+  _globals['_SESSIONINFO']._serialized_end=2141
+  _globals['_SESSIONINFO_HOLESBYREASONENTRY']._serialized_start=2089
+  _globals['_SESSIONINFO_HOLESBYREASONENTRY']._serialized_end=2141
+  _globals['_RELEASESESSIONREQUEST']._serialized_start=2143
+  _globals['_RELEASESESSIONREQUEST']._serialized_end=2198
+  _globals['_RELEASESESSIONRESPONSE']._serialized_start=2200
+  _globals['_RELEASESESSIONRESPONSE']._serialized_end=2242
+  _globals['_LEASEOWNER']._serialized_start=2244
+  _globals['_LEASEOWNER']._serialized_end=2325
+  _globals['_STAGEOUTCOMESREQUEST']._serialized_start=2328
+  _globals['_STAGEOUTCOMESREQUEST']._serialized_end=2489
+  _globals['_OUTCOMEGROUP']._serialized_start=2491
+  _globals['_OUTCOMEGROUP']._serialized_end=2588
+  _globals['_STAGEOUTCOMESRESPONSE']._serialized_start=2590
+  _globals['_STAGEOUTCOMESRESPONSE']._serialized_end=2627
+  _globals['_OUTCOMESTAGE']._serialized_start=2629
+  _globals['_OUTCOMESTAGE']._serialized_end=2675
+  _globals['_COMMITOUTCOMESREQUEST']._serialized_start=2677
+  _globals['_COMMITOUTCOMESREQUEST']._serialized_end=2775
+  _globals['_COMMITOUTCOMESRESPONSE']._serialized_start=2777
+  _globals['_COMMITOUTCOMESRESPONSE']._serialized_end=2840
+  _globals['_ABORTOUTCOMESREQUEST']._serialized_start=2842
+  _globals['_ABORTOUTCOMESREQUEST']._serialized_end=2883
+  _globals['_ABORTOUTCOMESRESPONSE']._serialized_start=2885
+  _globals['_ABORTOUTCOMESRESPONSE']._serialized_end=2925
+  _globals['_BROWSELEASEREQUEST']._serialized_start=2927
+  _globals['_BROWSELEASEREQUEST']._serialized_end=3040
+  _globals['_BROWSELEASERESPONSE']._serialized_start=3042
+  _globals['_BROWSELEASERESPONSE']._serialized_end=3117
+  _globals['_SETTLESESSIONREQUEST']._serialized_start=3120
+  _globals['_SETTLESESSIONREQUEST']._serialized_end=3279
+  _globals['_SETTLESESSIONRESPONSE']._serialized_start=3281
+  _globals['_SETTLESESSIONRESPONSE']._serialized_end=3359
+  _globals['_SESSIONSSERVICE']._serialized_start=3362
+  _globals['_SESSIONSSERVICE']._serialized_end=4238
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from ackq.v1 import consuming_pb2 as _consuming_pb2
 from ackq.v1 import messages_pb2 as _messages_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -32,7 +33,7 @@ class HorizonResponse(_message.Message):
     def __init__(self, sequence: _Optional[int] = ...) -> None: ...
 
 class AdvanceRequest(_message.Message):
-    __slots__ = ("session", "incarnation", "holder", "queues", "start_tag", "max_messages", "max_bytes", "min_messages", "max_delay_ms", "wait_ms", "horizon", "open_and_lease", "takeover", "session_timeout_ms")
+    __slots__ = ("session", "incarnation", "holder", "queues", "start_tag", "max_messages", "max_bytes", "min_messages", "max_delay_ms", "wait_ms", "horizon", "open_and_lease", "takeover", "session_timeout_ms", "queue_pattern")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +48,7 @@ class AdvanceRequest(_message.Message):
     OPEN_AND_LEASE_FIELD_NUMBER: _ClassVar[int]
     TAKEOVER_FIELD_NUMBER: _ClassVar[int]
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_PATTERN_FIELD_NUMBER: _ClassVar[int]
     session: str
     incarnation: str
     holder: Holder
@@ -61,7 +63,8 @@ class AdvanceRequest(_message.Message):
     open_and_lease: bool
     takeover: bool
     session_timeout_ms: int
-    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., queues: _Optional[_Iterable[str]] = ..., start_tag: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., min_messages: _Optional[int] = ..., max_delay_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., horizon: _Optional[int] = ..., open_and_lease: bool = ..., takeover: bool = ..., session_timeout_ms: _Optional[int] = ...) -> None: ...
+    queue_pattern: str
+    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., queues: _Optional[_Iterable[str]] = ..., start_tag: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., min_messages: _Optional[int] = ..., max_delay_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., horizon: _Optional[int] = ..., open_and_lease: bool = ..., takeover: bool = ..., session_timeout_ms: _Optional[int] = ..., queue_pattern: _Optional[str] = ...) -> None: ...
 
 class AdvanceResponse(_message.Message):
     __slots__ = ("session", "incarnation", "epoch", "end_tag", "chunks", "backlog", "other_sessions", "attaches", "warnings")
@@ -148,7 +151,7 @@ class HoldResponse(_message.Message):
     def __init__(self, heartbeat_ms: _Optional[int] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("session", "incarnation", "epoch", "after_tag", "last_tag", "columns", "query_id", "batch_id", "label")
+    __slots__ = ("session", "incarnation", "epoch", "after_tag", "last_tag", "columns", "query_id", "batch_id", "label", "run_id")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +161,7 @@ class FetchRequest(_message.Message):
     QUERY_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
     session: str
     incarnation: str
     epoch: int
@@ -167,7 +171,8 @@ class FetchRequest(_message.Message):
     query_id: str
     batch_id: int
     label: str
-    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., epoch: _Optional[int] = ..., after_tag: _Optional[int] = ..., last_tag: _Optional[int] = ..., columns: _Optional[int] = ..., query_id: _Optional[str] = ..., batch_id: _Optional[int] = ..., label: _Optional[str] = ...) -> None: ...
+    run_id: str
+    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., epoch: _Optional[int] = ..., after_tag: _Optional[int] = ..., last_tag: _Optional[int] = ..., columns: _Optional[int] = ..., query_id: _Optional[str] = ..., batch_id: _Optional[int] = ..., label: _Optional[str] = ..., run_id: _Optional[str] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("header", "block")
@@ -190,7 +195,14 @@ class ListSessionsResponse(_message.Message):
     def __init__(self, sessions: _Optional[_Iterable[_Union[SessionInfo, _Mapping]]] = ...) -> None: ...
 
 class SessionInfo(_message.Message):
-    __slots__ = ("session", "incarnation", "queues", "epoch", "floor_tag", "end_tag", "leased", "holes", "holder", "live", "proven", "lease_age_ms", "query_id", "batch_id", "attaches")
+    __slots__ = ("session", "incarnation", "queues", "epoch", "floor_tag", "end_tag", "leased", "holes", "holder", "live", "proven", "lease_age_ms", "query_id", "batch_id", "attaches", "run_id", "session_timeout_ms", "detached", "holes_by_reason", "settled", "queue_pattern")
+    class HolesByReasonEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     SESSION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
@@ -206,6 +218,12 @@ class SessionInfo(_message.Message):
     QUERY_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     ATTACHES_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    DETACHED_FIELD_NUMBER: _ClassVar[int]
+    HOLES_BY_REASON_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_PATTERN_FIELD_NUMBER: _ClassVar[int]
     session: str
     incarnation: str
     queues: _containers.RepeatedScalarFieldContainer[str]
@@ -221,7 +239,13 @@ class SessionInfo(_message.Message):
     query_id: str
     batch_id: int
     attaches: int
-    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., floor_tag: _Optional[int] = ..., end_tag: _Optional[int] = ..., leased: _Optional[int] = ..., holes: _Optional[int] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., live: bool = ..., proven: bool = ..., lease_age_ms: _Optional[int] = ..., query_id: _Optional[str] = ..., batch_id: _Optional[int] = ..., attaches: _Optional[int] = ...) -> None: ...
+    run_id: str
+    session_timeout_ms: int
+    detached: bool
+    holes_by_reason: _containers.ScalarMap[str, int]
+    settled: int
+    queue_pattern: str
+    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., floor_tag: _Optional[int] = ..., end_tag: _Optional[int] = ..., leased: _Optional[int] = ..., holes: _Optional[int] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., live: bool = ..., proven: bool = ..., lease_age_ms: _Optional[int] = ..., query_id: _Optional[str] = ..., batch_id: _Optional[int] = ..., attaches: _Optional[int] = ..., run_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., detached: bool = ..., holes_by_reason: _Optional[_Mapping[str, int]] = ..., settled: _Optional[int] = ..., queue_pattern: _Optional[str] = ...) -> None: ...
 
 class ReleaseSessionRequest(_message.Message):
     __slots__ = ("session", "fence")
@@ -236,3 +260,135 @@ class ReleaseSessionResponse(_message.Message):
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     released: int
     def __init__(self, released: _Optional[int] = ...) -> None: ...
+
+class LeaseOwner(_message.Message):
+    __slots__ = ("session", "query_id", "run_id", "batch_id")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    query_id: str
+    run_id: str
+    batch_id: int
+    def __init__(self, session: _Optional[str] = ..., query_id: _Optional[str] = ..., run_id: _Optional[str] = ..., batch_id: _Optional[int] = ...) -> None: ...
+
+class StageOutcomesRequest(_message.Message):
+    __slots__ = ("owner", "stage_id", "label", "discard", "groups", "seal")
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    STAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    DISCARD_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    owner: LeaseOwner
+    stage_id: bytes
+    label: str
+    discard: bool
+    groups: _containers.RepeatedCompositeFieldContainer[OutcomeGroup]
+    seal: bool
+    def __init__(self, owner: _Optional[_Union[LeaseOwner, _Mapping]] = ..., stage_id: _Optional[bytes] = ..., label: _Optional[str] = ..., discard: bool = ..., groups: _Optional[_Iterable[_Union[OutcomeGroup, _Mapping]]] = ..., seal: bool = ...) -> None: ...
+
+class OutcomeGroup(_message.Message):
+    __slots__ = ("outcome", "reason", "delay_ms", "tags")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    outcome: _consuming_pb2.Outcome
+    reason: str
+    delay_ms: int
+    tags: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, outcome: _Optional[_Union[_consuming_pb2.Outcome, str]] = ..., reason: _Optional[str] = ..., delay_ms: _Optional[int] = ..., tags: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class StageOutcomesResponse(_message.Message):
+    __slots__ = ("tags",)
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    tags: int
+    def __init__(self, tags: _Optional[int] = ...) -> None: ...
+
+class OutcomeStage(_message.Message):
+    __slots__ = ("stage_id", "tags")
+    STAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    stage_id: bytes
+    tags: int
+    def __init__(self, stage_id: _Optional[bytes] = ..., tags: _Optional[int] = ...) -> None: ...
+
+class CommitOutcomesRequest(_message.Message):
+    __slots__ = ("owner", "stages")
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    owner: LeaseOwner
+    stages: _containers.RepeatedCompositeFieldContainer[OutcomeStage]
+    def __init__(self, owner: _Optional[_Union[LeaseOwner, _Mapping]] = ..., stages: _Optional[_Iterable[_Union[OutcomeStage, _Mapping]]] = ...) -> None: ...
+
+class CommitOutcomesResponse(_message.Message):
+    __slots__ = ("tags", "accepted_before")
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    tags: int
+    accepted_before: bool
+    def __init__(self, tags: _Optional[int] = ..., accepted_before: bool = ...) -> None: ...
+
+class AbortOutcomesRequest(_message.Message):
+    __slots__ = ("stage_ids",)
+    STAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    stage_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, stage_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class AbortOutcomesResponse(_message.Message):
+    __slots__ = ("dropped",)
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    dropped: int
+    def __init__(self, dropped: _Optional[int] = ...) -> None: ...
+
+class BrowseLeaseRequest(_message.Message):
+    __slots__ = ("session", "first_tag", "last_tag", "max_messages", "columns")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TAG_FIELD_NUMBER: _ClassVar[int]
+    LAST_TAG_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    first_tag: int
+    last_tag: int
+    max_messages: int
+    columns: int
+    def __init__(self, session: _Optional[str] = ..., first_tag: _Optional[int] = ..., last_tag: _Optional[int] = ..., max_messages: _Optional[int] = ..., columns: _Optional[int] = ...) -> None: ...
+
+class BrowseLeaseResponse(_message.Message):
+    __slots__ = ("header", "block")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    header: _messages_pb2.DeliveryRuns
+    block: bytes
+    def __init__(self, header: _Optional[_Union[_messages_pb2.DeliveryRuns, _Mapping]] = ..., block: _Optional[bytes] = ...) -> None: ...
+
+class SettleSessionRequest(_message.Message):
+    __slots__ = ("session", "outcome", "first_tag", "last_tag", "reason", "fence", "discard")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TAG_FIELD_NUMBER: _ClassVar[int]
+    LAST_TAG_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    DISCARD_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    outcome: _consuming_pb2.Outcome
+    first_tag: _containers.RepeatedScalarFieldContainer[int]
+    last_tag: _containers.RepeatedScalarFieldContainer[int]
+    reason: str
+    fence: bool
+    discard: bool
+    def __init__(self, session: _Optional[str] = ..., outcome: _Optional[_Union[_consuming_pb2.Outcome, str]] = ..., first_tag: _Optional[_Iterable[int]] = ..., last_tag: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., fence: bool = ..., discard: bool = ...) -> None: ...
+
+class SettleSessionResponse(_message.Message):
+    __slots__ = ("settled", "dead_lettered", "epoch")
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    settled: int
+    dead_lettered: int
+    epoch: int
+    def __init__(self, settled: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...

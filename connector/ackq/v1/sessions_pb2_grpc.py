@@ -70,6 +70,31 @@ class SessionsServiceStub(object):
                 request_serializer=ackq_dot_v1_dot_sessions__pb2.ReleaseSessionRequest.SerializeToString,
                 response_deserializer=ackq_dot_v1_dot_sessions__pb2.ReleaseSessionResponse.FromString,
                 _registered_method=True)
+        self.StageOutcomes = channel.stream_unary(
+                '/ackq.v1.SessionsService/StageOutcomes',
+                request_serializer=ackq_dot_v1_dot_sessions__pb2.StageOutcomesRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_sessions__pb2.StageOutcomesResponse.FromString,
+                _registered_method=True)
+        self.CommitOutcomes = channel.unary_unary(
+                '/ackq.v1.SessionsService/CommitOutcomes',
+                request_serializer=ackq_dot_v1_dot_sessions__pb2.CommitOutcomesRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_sessions__pb2.CommitOutcomesResponse.FromString,
+                _registered_method=True)
+        self.AbortOutcomes = channel.unary_unary(
+                '/ackq.v1.SessionsService/AbortOutcomes',
+                request_serializer=ackq_dot_v1_dot_sessions__pb2.AbortOutcomesRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_sessions__pb2.AbortOutcomesResponse.FromString,
+                _registered_method=True)
+        self.BrowseLease = channel.unary_stream(
+                '/ackq.v1.SessionsService/BrowseLease',
+                request_serializer=ackq_dot_v1_dot_sessions__pb2.BrowseLeaseRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_sessions__pb2.BrowseLeaseResponse.FromString,
+                _registered_method=True)
+        self.SettleSession = channel.unary_unary(
+                '/ackq.v1.SessionsService/SettleSession',
+                request_serializer=ackq_dot_v1_dot_sessions__pb2.SettleSessionRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_sessions__pb2.SettleSessionResponse.FromString,
+                _registered_method=True)
 
 
 class SessionsServiceServicer(object):
@@ -126,6 +151,42 @@ class SessionsServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StageOutcomes(self, request_iterator, context):
+        """One task stages outcomes for tags of the outstanding lease (S6). The stage is sealed, and on disk, when this is
+        answered; a stream that is cut stages nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CommitOutcomes(self, request, context):
+        """Makes the outcomes of a whole settle call effective: they apply in the record that accepts the lease (S6).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AbortOutcomes(self, request, context):
+        """Drops stages of outcomes that no commit will name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BrowseLease(self, request, context):
+        """An operator reads the messages of the outstanding lease (S8).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SettleSession(self, request, context):
+        """An operator rejects or releases tags of the outstanding lease, between two epochs (S8).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +224,31 @@ def add_SessionsServiceServicer_to_server(servicer, server):
                     servicer.ReleaseSession,
                     request_deserializer=ackq_dot_v1_dot_sessions__pb2.ReleaseSessionRequest.FromString,
                     response_serializer=ackq_dot_v1_dot_sessions__pb2.ReleaseSessionResponse.SerializeToString,
+            ),
+            'StageOutcomes': grpc.stream_unary_rpc_method_handler(
+                    servicer.StageOutcomes,
+                    request_deserializer=ackq_dot_v1_dot_sessions__pb2.StageOutcomesRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_sessions__pb2.StageOutcomesResponse.SerializeToString,
+            ),
+            'CommitOutcomes': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitOutcomes,
+                    request_deserializer=ackq_dot_v1_dot_sessions__pb2.CommitOutcomesRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_sessions__pb2.CommitOutcomesResponse.SerializeToString,
+            ),
+            'AbortOutcomes': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortOutcomes,
+                    request_deserializer=ackq_dot_v1_dot_sessions__pb2.AbortOutcomesRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_sessions__pb2.AbortOutcomesResponse.SerializeToString,
+            ),
+            'BrowseLease': grpc.unary_stream_rpc_method_handler(
+                    servicer.BrowseLease,
+                    request_deserializer=ackq_dot_v1_dot_sessions__pb2.BrowseLeaseRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_sessions__pb2.BrowseLeaseResponse.SerializeToString,
+            ),
+            'SettleSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.SettleSession,
+                    request_deserializer=ackq_dot_v1_dot_sessions__pb2.SettleSessionRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_sessions__pb2.SettleSessionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -355,6 +441,141 @@ class SessionsService(object):
             '/ackq.v1.SessionsService/ReleaseSession',
             ackq_dot_v1_dot_sessions__pb2.ReleaseSessionRequest.SerializeToString,
             ackq_dot_v1_dot_sessions__pb2.ReleaseSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StageOutcomes(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/ackq.v1.SessionsService/StageOutcomes',
+            ackq_dot_v1_dot_sessions__pb2.StageOutcomesRequest.SerializeToString,
+            ackq_dot_v1_dot_sessions__pb2.StageOutcomesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommitOutcomes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.SessionsService/CommitOutcomes',
+            ackq_dot_v1_dot_sessions__pb2.CommitOutcomesRequest.SerializeToString,
+            ackq_dot_v1_dot_sessions__pb2.CommitOutcomesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortOutcomes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.SessionsService/AbortOutcomes',
+            ackq_dot_v1_dot_sessions__pb2.AbortOutcomesRequest.SerializeToString,
+            ackq_dot_v1_dot_sessions__pb2.AbortOutcomesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BrowseLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/ackq.v1.SessionsService/BrowseLease',
+            ackq_dot_v1_dot_sessions__pb2.BrowseLeaseRequest.SerializeToString,
+            ackq_dot_v1_dot_sessions__pb2.BrowseLeaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SettleSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.SessionsService/SettleSession',
+            ackq_dot_v1_dot_sessions__pb2.SettleSessionRequest.SerializeToString,
+            ackq_dot_v1_dot_sessions__pb2.SettleSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

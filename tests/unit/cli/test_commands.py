@@ -338,6 +338,7 @@ def test_sessions_show_their_lease(run, lease):
     assert lease in [each["session"] for each in read(run("session", "list", "--json"))]
     row = next(line for line in run("session", "list").stdout.splitlines() if lease in line)
     assert "(0, 2]" in row
+    assert "live" in row.split()
     assert "holder_application" in run("session", "show", lease).stdout
 
 

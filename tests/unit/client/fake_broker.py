@@ -194,6 +194,27 @@ class Sessions(sessions_pb2_grpc.SessionsServiceServicer):
         self.fetch_requests: list[sessions_pb2.FetchRequest] = []
         self.holds: deque[Callable[[Iterator[object]], Iterator[object]]] = deque()
         self.hold_requests: list[sessions_pb2.HoldRequest] = []
+        self.outcome_stages: deque[object] = deque()
+        self.outcome_streams: list[list[sessions_pb2.StageOutcomesRequest]] = []
+        self.operations: deque[object] = deque()
+        self.operation_requests: list[object] = []
+        self.lease_frames: list[sessions_pb2.BrowseLeaseResponse] = []
+
+    def StageOutcomes(self, request_iterator, context):
+        received: list[sessions_pb2.StageOutcomesRequest] = []
+        self.outcome_streams.append(received)
+        received.extend(request_iterator)
+        return _next(self.outcome_stages, context)
+
+    def CommitOutcomes(self, request, context):
+        self.operation_requests.append(request)
+        return _next(self.operations, context)
+
+    AbortOutcomes = SettleSession = CommitOutcomes
+
+    def BrowseLease(self, request, context):
+        self.operation_requests.append(request)
+        yield from self.lease_frames
 
     def Horizon(self, request, context):
         return _next(self.horizons, context)

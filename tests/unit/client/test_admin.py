@@ -9,7 +9,7 @@ import pytest
 
 from ackq import errors
 from ackq.client import Admin, Security, channel, close_channels, retry, wait_ready
-from ackq.v1 import admin_pb2
+from ackq.v1 import admin_pb2, consuming_pb2, sessions_pb2
 from ackq.wire import columns
 from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.test_batches import content, runs
@@ -91,6 +91,43 @@ def test_browse_gives_positions(broker, admin):
     assert (request.queue, request.first_position, request.max_messages) == ("q", 3, 2)
     (batch,) = admin.browse("q", columns=["leased", "body"])
     assert batch.schema.names == ["leased", "body"]
+
+
+def test_settle_session_sends_ranges(broker, admin):
+    """S8: an operator rejects or releases tags of a lease."""
+    answer = sessions_pb2.SettleSessionResponse(settled=3, dead_lettered=3, epoch=4)
+    broker.sessions.operations.append(answer)
+    done = admin.settle_session("s", "rejected", [(5, 5), (7, 8)], reason="bad", fence=True)
+    assert done == answer
+    assert broker.sessions.operation_requests == [
+        sessions_pb2.SettleSessionRequest(
+            session="s",
+            outcome=consuming_pb2.OUTCOME_REJECTED,
+            first_tag=[5, 7],
+            last_tag=[5, 8],
+            reason="bad",
+            fence=True,
+        )
+    ]
+    with pytest.raises(errors.InvalidArgumentError, match="first tag"):
+        admin.settle_session("s", "released", [(-1, 1)])
+    with pytest.raises(errors.InvalidArgumentError, match="accepted, failed"):
+        admin.settle_session("s", "nacked", [(1, 1)])
+
+
+def test_browse_lease_gives_delivery_tags(broker, admin):
+    """S8: all columns when none are named; the range and the limit go to the broker."""
+    broker.sessions.lease_frames = [
+        sessions_pb2.BrowseLeaseResponse(header=runs((3, 2)), block=content([b"a", b"b"]))
+    ]
+    (batch,) = admin.browse_lease("s", first_tag=3, last_tag=9, max_messages=2)
+    assert batch.schema.names == list(columns.DELIVERED)
+    assert batch.column("delivery_tag").to_pylist() == [3, 4]
+    (request,) = broker.sessions.operation_requests
+    assert (request.session, request.first_tag, request.last_tag) == ("s", 3, 9)
+    assert request.max_messages == 2
+    with pytest.raises(errors.SchemaError, match="colour"):
+        admin.browse_lease("s", columns=["colour"])
 
 
 def test_channel_is_shared_by_the_process(broker):

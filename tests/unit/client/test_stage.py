@@ -50,6 +50,15 @@ def test_sealed_stage_counts_what_was_written(broker):
     assert (seal.header.seal.rows, seal.header.seal.payload_bytes) == (2, stage.payload_bytes)
 
 
+def test_unroutable_queue_goes_with_every_frame(broker):
+    """P7: the broker is told where rows go that no queue wants."""
+    with writer(broker, unroutable_queue="lost") as out:
+        out.write(rows(b"a"), routing_key="x")
+        out.write(rows(b"b"), routing_key="y")
+        out.seal()
+    assert [each.header.data.unroutable_queue for each in data_frames(broker)] == ["lost"] * 2
+
+
 def test_small_batches_share_frames(broker):
     """Spark's batches of a few hundred rows become frames of up to 10,000."""
     with writer(broker) as out:

@@ -287,9 +287,67 @@ class Reader:
         """The labels of a fetch."""
         return self.harness.read(self.pieces(after, last))
 
+    # --- outcomes ---
+
+    def owner(self, *, batch_id: int = 7, run_id: str = "run") -> c.Owner:
+        """Its query in a run, without the session's name."""
+        return c.Owner("", "query", run_id, batch_id)
+
+    def note(self, last_tag: int | None = None, *, batch_id: int = 7, run_id: str = "run") -> None:
+        """What the service says with each fetch."""
+        self.harness.do(
+            c.NoteFetch(
+                self.command.session,
+                self.command.incarnation,
+                self.reply.epoch,
+                "query",
+                run_id,
+                batch_id,
+                "label",
+                self.info().end_tag if last_tag is None else last_tag,
+            )
+        )
+
+    def stage(
+        self,
+        name: str,
+        *groups: c.OutcomeGroup,
+        owner: c.Owner | None = None,
+        discard: bool = False,
+    ) -> tuple[bytes, int]:
+        """Stages outcomes; gives what a commit names."""
+        stage_id = name.encode().ljust(16)
+        command = c.StageOutcomes(stage_id, owner or self.owner(), "task", discard, groups)
+        return stage_id, self.harness.do(command)
+
+    def commit(
+        self, *stages: tuple[bytes, int], owner: c.Owner | None = None
+    ) -> c.CommittedOutcomes:
+        """Commits a settle call."""
+        reply: c.CommittedOutcomes = self.harness.do(
+            c.CommitOutcomes(owner or self.owner(), stages)
+        )
+        return reply
+
+    def say(self, *groups: c.OutcomeGroup, name: str = "said", **options: Any) -> None:
+        """Stages and commits."""
+        self.commit(self.stage(name, *groups, **options), owner=options.get("owner"))
+
+    def detach(self) -> int:
+        """S5: the service says that the owner was away for too long."""
+        released: int = self.harness.do(
+            c.DetachSession(self.command.session, self.command.incarnation, self.info().epoch)
+        )
+        return released
+
     def info(self) -> c.SessionInfo:
         """As an operator sees it."""
         return self.harness.core.sessions(self.command.session)[0]
+
+
+def group(outcome: c.Outcome, *tags: int, reason: str = "", delay_ms: int = 0) -> c.OutcomeGroup:
+    """Tags that share their fate."""
+    return c.OutcomeGroup(outcome, BitMap64(tags), reason, delay_ms)
 
 
 def routes(keys: list[str]) -> tuple[c.Route, ...]:

@@ -222,6 +222,13 @@ class Model:
 
     def _bury(self, dying: list[tuple[Queue, Message, str]], now_us: int) -> tuple[int, int]:
         """C13: gives how many became dead letters, and how many were dropped."""
+        moved = self._move(dying, now_us)
+        for target in moved:
+            target.overflow()
+        return len(moved), len(dying) - len(moved)
+
+    def _move(self, dying: list[tuple[Queue, Message, str]], now_us: int) -> list[Queue]:
+        """C13: the queue of each dead letter; what is over their bounds is still there."""
         moved: list[tuple[Queue, Message]] = []
         for queue, message, reason in dying:
             held = bool(message.owner)
@@ -248,9 +255,7 @@ class Model:
             moved.append((target, Message(message.label, message.persistent, died=died)))
         for target, message in moved:
             target.put(message, now_us)
-        for target, _ in moved:
-            target.overflow()
-        return len(moved), len(dying) - len(moved)
+        return [target for target, _ in moved]
 
     def redrive(self, queue: Queue, count: int, now_us: int) -> c.Redriven:
         """Q6."""

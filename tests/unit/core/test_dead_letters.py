@@ -169,6 +169,20 @@ def test_a_full_dead_letter_queue_drops_its_head(harness: Harness) -> None:
     assert harness.info("q").dead_lettered == 3
 
 
+def test_what_matures_with_the_arrival_counts(harness: Harness) -> None:
+    """C14, Q3: a delay that ends drops nothing by itself, but is ready when dead letters come."""
+    harness.declare("d", max_length=3, overflow="drop-head")
+    harness.declare("q", dead_letter_queue="d", message_ttl_ms=2000)
+    harness.publish(["d", "d", "d"])
+    harness.deliver("x", "d", 1)
+    harness.settle("x", Outcome.RELEASED, 1, delay_ms=2000)
+    harness.publish(["q", "q"])
+    harness.wait(1)
+    assert harness.wait(2) == c.Ticked(expired=2, dead_lettered=2, matured=1, deleted=())
+    assert harness.browse("d") == ["m3", "m4", "m5"]
+    assert harness.info("d").dropped == 2
+
+
 def test_a_queue_may_be_its_own_dead_letter_queue(harness: Harness) -> None:
     """C13: what is rejected goes to its tail, as a new message; bounds see it leave and come."""
     harness.declare("q", dead_letter_queue="q", max_length=2, overflow="drop-head")

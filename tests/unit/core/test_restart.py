@@ -7,7 +7,7 @@ from pyroaring import BitMap64
 from ackq.errors import QueueNotFoundError, StageMismatchError, UnsupportedError
 from ackq_broker.core import Core, bitmaps, records
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import BOB, PUBLISHER, Harness, labels, routes
+from tests.unit.core.harness import BOB, PUBLISHER, Harness, group, labels, routes
 
 
 def busy(harness: Harness) -> None:
@@ -35,6 +35,7 @@ def busy(harness: Harness) -> None:
     harness.stage("w", 3, ["b"], name="v")
     consume(harness)
     bury(harness)
+    settle(harness)
     transact(harness)
     harness.do(c.Unbind("x", "b", "k.*"))
     harness.do(c.PurgeQueue("ring"))
@@ -80,6 +81,30 @@ def bury(harness: Harness) -> None:
     harness.settle("four", c.Outcome.RELEASED, up_to=7, delay_ms=9000)
     harness.do(c.Redrive("dead", max_messages=2))
     harness.wait(1)
+
+
+def settle(harness: Harness) -> None:
+    """Queries that settle what they read; some stages are left, and a lease that is detached."""
+    harness.declare("raw", dead_letter_queue="dead")
+    harness.publish_to("raw", 12)
+    reader = harness.open("raw", session="settling")
+    reader.advance(0, max_messages=6)
+    reader.note()
+    outcomes = group(c.Outcome.REJECTED, 2, 5, reason="bad"), group(c.Outcome.FAILED, 3)
+    reader.say(*outcomes, group(c.Outcome.RELEASED, 4))
+    stage_id, _ = reader.stage("none", group(c.Outcome.FAILED, 6))
+    harness.do(c.AbortOutcomes((stage_id,)))
+    reader.advance(6, max_messages=4)
+    reader.note()
+    harness.do(c.SettleLease("settling", c.Outcome.REJECTED, ((8, 9),), "poison"))
+    reader.advance(6, holder=BOB)
+    reader.note()
+    reader.stage("left", group(c.Outcome.RELEASED, 7))
+    away = harness.open("raw", session="away", session_timeout_ms=1000)
+    away.advance(0, session_timeout_ms=1000)
+    away.detach()
+    harness.deliver("thief", "raw", 1)
+    harness.settle("thief", c.Outcome.ACCEPTED, 1)
 
 
 def transact(harness: Harness) -> None:

@@ -13,7 +13,6 @@ from ackq.errors import (
     LimitError,
     QueueNotFoundError,
     SessionNotFoundError,
-    UnsupportedError,
 )
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import ALICE, BOB, DAY_US, Harness, Reader, labels
@@ -78,14 +77,13 @@ def test_a_fetch_outside_the_lease_is_refused(reader: Reader, after: int, last: 
 
 
 def test_a_fetch_is_a_pure_read(harness: Harness, reader: Reader) -> None:
-    """I3: it changes nothing; the label of the query is kept for operators only."""
+    """I3: it changes nothing; that it came is noted beside it, for operators and settle calls."""
     reader.advance(0)
     before = harness.core.snapshot()
     reader.fetch(0, 10)
-    harness.core.note_fetch("s", c.FetchLabel("query", 7))
-    harness.core.note_fetch("unknown", c.FetchLabel("query", 7))
-    assert reader.info().fetch == c.FetchLabel("query", 7)
     assert harness.core.snapshot() == before
+    reader.note()
+    assert (reader.info().fetch, reader.info().run_id) == (c.FetchLabel("query", 7, "label"), "run")
 
 
 def test_a_leased_message_is_not_leased_again(harness: Harness, reader: Reader) -> None:
@@ -456,12 +454,6 @@ def test_kept_transient_messages_become_holes(harness: Harness) -> None:
     assert reader.fetch(0, 4) == labels(1, 2)
 
 
-def test_a_session_timeout_is_not_supported_yet(reader: Reader) -> None:
-    """S5: refused by name, never ignored."""
-    with pytest.raises(UnsupportedError, match="sessionTimeout"):
-        reader.advance(0, session_timeout_ms=1)
-
-
 # --- S7: what is leased stays; C7: counts ---
 
 
@@ -590,6 +582,16 @@ def test_a_proven_lease_is_not_abandoned(harness: Harness, reader: Reader) -> No
     assert "these rows may already have been processed" in str(caught.value)
     assert "`ackq session release s`" in str(caught.value)
     assert "takeover=true" in str(caught.value)
+
+
+def test_a_lease_that_was_read_is_proven(harness: Harness) -> None:
+    """S9: Trigger.Once calls once; its sink may have the rows when its checkpoint is deleted."""
+    harness.declare("q")
+    harness.publish_to("q", 3)
+    reader = harness.open("q", open_and_lease=True)
+    reader.note()
+    with pytest.raises(LeaseHeldError, match="3 messages"):
+        harness.open("q", holder=BOB)
 
 
 def test_takeover_puts_a_proven_lease_back(harness: Harness, reader: Reader) -> None:

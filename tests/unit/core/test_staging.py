@@ -9,6 +9,7 @@ from ackq.errors import (
     InvalidArgumentError,
     LimitError,
     QueueFullError,
+    QueueNotFoundError,
     StageMismatchError,
     UnroutableError,
 )
@@ -237,6 +238,19 @@ def test_unroutable_rows_of_an_optional_stage_are_dropped(harness: Harness) -> N
     harness.do(c.SealStage(ID, 3, 30))
     assert harness.commit("w", 1, c.StageRef(ID, 3, 30)) == c.CommittedBatch(3, False)
     assert harness.ready("q") == 1
+
+
+def test_unroutable_rows_go_to_their_queue(harness: Harness) -> None:
+    """P7: with a queue for them nothing is refused; a row is there once, also when it is q."""
+    harness.declare("lost")
+    harness.do(c.OpenStage(ID, "w", 1, "run"))
+    block = c.StageBlock(ID, "", routes(["q", "nowhere", "lost"]), 3, 30, unroutable_queue="lost")
+    assert harness.do(block).rows == 3
+    with pytest.raises(QueueNotFoundError, match="'gone'"):
+        harness.do(c.StageBlock(ID, "", routes(["no"]), 1, 10, unroutable_queue="gone"))
+    harness.do(c.SealStage(ID, 3, 30))
+    harness.commit("w", 1, c.StageRef(ID, 3, 30))
+    assert (harness.ready("q"), harness.ready("lost")) == (1, 2)
 
 
 def test_room_is_reserved_at_staging(harness: Harness) -> None:

@@ -1,6 +1,7 @@
 """Paged columns against plain dicts: steps, counts, the requeue log, deadlines, holds."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
@@ -234,3 +235,22 @@ def test_runs_of_a_bitmap(chosen: set[int]) -> None:
     assert set(bitmaps.of_runs(firsts, counts)) == chosen
     long = bitmaps.of_runs(firsts * 100, counts * 100)
     assert len(long) >= 100 * len(firsts)
+
+
+def test_counts_go_down_as_they_went_up() -> None:
+    """I3: a position is forgotten with its last count; one that has none cannot lose it."""
+    counts, every = Counts(), BitMap64(range(1, 200))
+    times = {position: position % 7 for position in every}
+    for most in range(7):
+        counts.add(BitMap64(p for p, n in times.items() if n > most))
+    for _ in range(3):
+        some = counts.some(every)
+        assert list(some) == [p for p, n in times.items() if n]
+        counts.subtract(some)
+        times = {p: max(n - 1, 0) for p, n in times.items()}
+        assert counts.at(every).tolist() == list(times.values())
+    for _ in range(3):
+        counts.subtract(counts.positions())
+    assert counts.dump() == ()
+    with pytest.raises(AssertionError):
+        counts.subtract(BitMap64((1,)))

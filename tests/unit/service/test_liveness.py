@@ -3,7 +3,7 @@
 import pytest
 
 from ackq import limits
-from ackq_broker.service.liveness import Liveness
+from ackq_broker.service.liveness import Liveness, Uptime
 
 HEARTBEAT_S = limits.HEARTBEAT_MS / 1000
 GRACE_S = limits.HOLDER_CUT_GRACE_MS / 1000
@@ -113,3 +113,48 @@ def test_forget(liveness):
     liveness.forget("i")
     liveness.keep({"i", "k"})
     assert [liveness.live(name) for name in ("i", "j", "k")] == [False, False, True]
+
+
+def test_away_counts_from_when_the_holder_stopped_to_count_as_live(liveness, clock):
+    """S5: the absence of a cut holder begins after the grace, of a silent one after a heartbeat."""
+    cut = liveness.opened("cut", b"a")
+    liveness.opened("silent", b"a")
+    liveness.cut(cut)
+    clock.now += HEARTBEAT_S + 1
+    assert liveness.away_s("silent") == pytest.approx(1)
+    assert liveness.away_s("cut") == pytest.approx(HEARTBEAT_S + 1 - GRACE_S)
+    liveness.attached("silent", b"a")
+    assert liveness.away_s("silent") < 0
+
+
+def test_a_fenced_holder_is_away_at_once(liveness, clock):
+    """S8: after an operator's fence anybody may attach, and beats of the old stream are nothing."""
+    stream = liveness.opened("i", b"a")
+    liveness.fenced("i")
+    assert (liveness.live("i"), liveness.away_s("i")) == (False, 0)
+    liveness.heard(stream)
+    clock.now += 3
+    assert liveness.away_s("i") == 3
+    liveness.attached("i", b"a")
+    assert liveness.live("i") is True
+
+
+def test_uptime_leaves_out_what_the_process_did_not_run(clock):
+    """S5: a broker that was stopped for an hour has not heard its clients; that is not theirs."""
+    uptime = Uptime(clock)
+    began = uptime()
+    for _ in range(3):
+        clock.now += 1
+        uptime()
+    clock.now += 3600
+    assert uptime() - began < 10
+    clock.now += 1
+    assert uptime() - began < 11
+
+
+def test_a_stopped_broker_keeps_its_holders(clock):
+    """S3, S5: beats that came while the process was stopped are read after its clock is."""
+    liveness = Liveness(Uptime(clock))
+    liveness.opened("i", b"a")
+    clock.now += 3600
+    assert liveness.live("i") is True

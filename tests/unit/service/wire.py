@@ -175,6 +175,44 @@ class Client:
         (info,) = self.sessions.ListSessions(request, timeout=TIMEOUT_S).sessions
         return info
 
+    def stage_outcomes(self, stage_id, *groups, owner=None, seal=True, **fields):
+        """Stages (outcome, tags, fields) groups, a request each; the tags that were staged."""
+        owner = owner or sessions_pb2.LeaseOwner(session="s")
+        requests = [
+            sessions_pb2.StageOutcomesRequest(owner=owner, stage_id=stage_id, **fields),
+            *(
+                sessions_pb2.StageOutcomesRequest(
+                    groups=[sessions_pb2.OutcomeGroup(outcome=outcome, tags=tags, **how)]
+                )
+                for outcome, tags, how in groups
+            ),
+        ]
+        requests[-1].seal = seal
+        return self.sessions.StageOutcomes(iter(requests), timeout=TIMEOUT_S).tags
+
+    def commit_outcomes(self, *stages, owner=None):
+        request = sessions_pb2.CommitOutcomesRequest(
+            owner=owner or sessions_pb2.LeaseOwner(session="s"),
+            stages=[sessions_pb2.OutcomeStage(stage_id=i, tags=tags) for i, tags in stages],
+        )
+        return self.sessions.CommitOutcomes(request, timeout=TIMEOUT_S)
+
+    def settle_session(self, outcome, *ranges, **fields):
+        request = sessions_pb2.SettleSessionRequest(
+            session="s",
+            outcome=outcome,
+            first_tag=[first for first, _ in ranges],
+            last_tag=[last for _, last in ranges],
+            **fields,
+        )
+        return self.sessions.SettleSession(request, timeout=TIMEOUT_S)
+
+    def browse_lease(self, **fields):
+        """The bodies of an outstanding lease, and the frames' headers."""
+        request = sessions_pb2.BrowseLeaseRequest(**{"session": "s", **fields})
+        frames = list(self.sessions.BrowseLease(request, timeout=TIMEOUT_S))
+        return bodies(frames), [frame.header for frame in frames]
+
     # --- writer batches ---
 
     def stage(self, *frames, stage_id, writer="w", batch_id=0, run_id="r", seal=None, **opening):

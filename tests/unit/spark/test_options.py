@@ -6,13 +6,20 @@ import pytest
 
 from ackq import limits
 from ackq.client.security import Security
-from ackq.errors import InvalidArgumentError, UnknownOptionError, UnsupportedError
+from ackq.errors import InvalidArgumentError, UnknownOptionError
 from ackq.spark import options
 from ackq.spark.option_table import Use, check
 from ackq.spark.option_values import Guarantee
-from ackq.spark.options import Connection, SinkOptions, SourceOptions, SplitOptions
+from ackq.spark.options import (
+    Connection,
+    SettleOptions,
+    SinkOptions,
+    SourceOptions,
+    SplitOptions,
+)
 
 BASE = {"endpoint": "broker:7070", "queue": "orders"}
+BROKER = Connection("broker:7070")
 
 
 def test_source_defaults():
@@ -158,6 +165,7 @@ def test_sparks_own_keys_are_passed_over(key):
         ("maxTriggerDelay", "30", "unit"),
         ("maxTriggerDelay", "999999999999d", "unit"),
         ("retryTimeout", "1 fortnight", "unit"),
+        ("sessionTimeout", "0s", "never, or a time above 0"),
         ("guarantee", "at-most-once", "at-least-once"),
         ("txnVersion", "1.5", "whole number"),
     ],
@@ -200,6 +208,7 @@ def test_durations(text, expected):
     ("given", "part"),
     [
         ({"queues": "a,b"}, "queue and queues"),
+        ({"queuePattern": "a*"}, "queue and queuePattern"),
         ({"minMessagesPerTrigger": "10", "maxMessagesPerTrigger": "5"}, "above"),
         ({"maxTriggerDelay": "1s"}, "without minMessagesPerTrigger"),
         ({"tls": "false", "tlsCa": "/ca.pem"}, "tls is false"),
@@ -217,6 +226,8 @@ def test_source_contradictions(given, part):
     [
         ({"exchange": "e"}, "queue and exchange"),
         ({"routingKey": "k"}, "queue and routingKey"),
+        ({"unroutableQueue": "u", "mandatory": "false"}, "unroutableQueue"),
+        ({"unroutableQueue": "u", "guarantee": "at-least-once"}, "second choice"),
         ({"txnAppId": "a"}, "only one of txnAppId and txnVersion"),
         ({"txnAppId": "a", "txnVersion": "1", "guarantee": "at-least-once"}, "recognised"),
     ],
@@ -240,6 +251,8 @@ def test_empty_browse_range():
         (Use.SOURCE, "firstPosition", "1"),
         (Use.SOURCE, "exchange", "e"),
         (Use.SINK, "session", "s"),
+        (Use.SINK, "settle", "rejected"),
+        (Use.BATCH, "reason", "r"),
         (Use.SINK, "txnVersion", "1"),
         (Use.BATCH, "minPartitions", "1"),
     ],
@@ -265,19 +278,67 @@ def test_missing_option_says_how_to_set_it(missing):
         options.source(given)
 
 
-@pytest.mark.parametrize(("key", "value"), [("queuePattern", "a.*"), ("sessionTimeout", "5m")])
-def test_reserved_source_options_are_refused(key, value):
-    """What no broker serves yet is refused, with what to use instead."""
-    given = {"endpoint": "b:1", "queue": "q", key: value}
-    with pytest.raises(UnsupportedError, match=key):
-        options.source(given)
+def test_pattern_and_timeout():
+    """S5, S10: a pattern stands in place of names; without a timeout a lease waits for ever."""
+    parsed = options.source({"endpoint": "b:1", "queuePattern": "a.*", "sessionTimeout": "5m"})
+    assert (parsed.queues, parsed.queue_pattern) == ((), "a.*")
+    assert parsed.session_timeout_ms == 300_000
+    assert options.source({**BASE, "sessionTimeout": "Never"}).session_timeout_ms == 0
 
 
-@pytest.mark.parametrize("key", ["unroutableQueue", "settle"])
-def test_reserved_sink_options_are_refused(key):
-    """What no broker serves yet is refused, with what to use instead."""
-    with pytest.raises(UnsupportedError, match=key):
-        options.sink({**BASE, key: "x"}, Use.BATCH)
+def test_unroutable_queue():
+    """P7: where rows go that no queue wants."""
+    assert options.sink({**BASE, "unroutableQueue": "u"}, Use.SINK).unroutable_queue == "u"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"settle": "column"}, SettleOptions(BROKER)),
+        ({"settle": "Accepted"}, SettleOptions(BROKER, outcome="accepted")),
+        (
+            {"SETTLE": "rejected", "reason": "no such customer", "discard": "true"},
+            SettleOptions(BROKER, outcome="rejected", reason="no such customer", discard=True),
+        ),
+        (
+            {"settle": "failed", "delay": "30s", "session": "s", "reason": "r"},
+            SettleOptions(BROKER, session="s", outcome="failed", reason="r", delay_ms=30_000),
+        ),
+        ({"settle": "released", "delay": "0"}, SettleOptions(BROKER, "", "released", None, 0)),
+        ({"settle": "column", "delay": "1500"}, SettleOptions(BROKER, delay_ms=1500)),
+    ],
+)
+def test_settle_options(given, expected):
+    """S6: an outcome for all rows, or a column; a delay is a time or a number of milliseconds."""
+    given = {"endpoint": "broker:7070", **given}
+    assert options.settles(given)
+    assert options.settle(given) == expected
+
+
+def test_other_writes_do_not_settle():
+    """K8: only the option says so."""
+    assert not options.settles({**BASE, "session": "s"})
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"settle": "accepted", "reason": "r"}, "reason is set with settle=accepted"),
+        ({"settle": "released", "reason": "r"}, "it is for failed and rejected"),
+        ({"settle": "rejected", "delay": "1s"}, "it is for failed and released"),
+        ({"settle": "failed", "discard": "true"}, "it is for rejected"),
+        ({"settle": "reject"}, "'reject'; it takes accepted, failed, rejected, released"),
+        ({"settle": "failed", "delay": "-5"}, "'-5'; it takes milliseconds"),
+        ({"settle": "failed", "delay": "soon"}, "'soon'; it takes milliseconds"),
+        ({"settle": "failed", "delay": "99999999999999999"}, "100 years"),
+        ({"settle": "failed", "queue": "q"}, "Option 'queue' belongs to"),
+        ({"settle": "failed", "txnAppId": "a"}, "a settling write .* has no use for it"),
+    ],
+)
+def test_what_a_settling_write_does_not_take(given, part):
+    """K8: what would change nothing, or something else, is refused."""
+    with pytest.raises(InvalidArgumentError, match=part):
+        options.settle({"endpoint": "broker:7070", **given})
 
 
 def test_options_pickle():

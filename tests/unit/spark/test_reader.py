@@ -36,9 +36,8 @@ def at(tag, incarnation="i1"):
 @pytest.fixture
 def make(session):
     def make_reader(**given):
-        parsed = options.source(
-            {"endpoint": "b:1", "queue": "q", "maxMessagesPerTrigger": "5", **given}
-        )
+        wanted = {"endpoint": "b:1", "queue": "q", "maxMessagesPerTrigger": "5", **given}
+        parsed = options.source({name: text for name, text in wanted.items() if text is not None})
         return AckqStreamReader(parsed, SCHEMA, lambda _connection: session, session.find)
 
     return make_reader
@@ -296,6 +295,17 @@ def test_takeover_only_opens(make, session, advanced):
     assert [asked.takeover for asked in session.asked] == [True, False]
 
 
+def test_takeover_under_available_now(make, session, advanced):
+    """K5, S9: what an opening takes over becomes ready behind the bound, which is drawn again."""
+    session.answers.extend([advanced(0), advanced(5, (5, 9))])
+    reader = make(takeover="true")
+    reader.prepareForTriggerAvailableNow()
+    reader.latestOffset(START, MAX)
+    reader.latestOffset(at(0), MAX)
+    calls = ["horizon" if asked == "horizon" else "advance" for asked in session.asked]
+    assert calls == ["horizon", "advance", "horizon", "advance"]
+
+
 def test_backlog_needs_no_call(make, session, advanced):
     """reportLatestOffset shows the last advance's backlog and asks nobody."""
     reader = make()
@@ -309,6 +319,7 @@ def test_backlog_needs_no_call(make, session, advanced):
         "unacked": 5,
         "oldest_age_ms": 120,
         "redelivered": 1,
+        "attaches": 0,
     }
     assert len(session.asked) == 1
 
@@ -324,10 +335,48 @@ def test_other_sessions_are_told_once(make, session, advanced, caplog):
 
 def test_third_attach_is_reported(make, session, advanced, caplog):
     """S8: a lease that no attempt finishes is named with its tags and the command."""
-    session.answers.append(advanced(5, (5, 9), attaches=3))
-    make().latestOffset(at(0), MAX)
+    session.answers.extend([advanced(5, (5, 9), attaches=3), advanced(9, (9, 9), attaches=1)])
+    reader = make()
+    reader.latestOffset(at(0), MAX)
     assert "tags 1 to 5 of session 's'" in caplog.text
-    assert "ackq session show s" in caplog.text
+    assert "`ackq session lease s --tags 1-5`" in caplog.text
+    assert "`ackq session reject s --tags N --reason WHY`" in caplog.text
+    report = reader.reportLatestOffset()
+    assert (report["attaches"], report["warning"]) == (3, caplog.messages[0])
+    reader.commit(at(0))
+    reader.latestOffset(at(5), MAX)
+    assert "warning" not in reader.reportLatestOffset()
+    assert len(caplog.messages) == 1
+
+
+def test_third_attach_of_a_replay_is_reported(make, session, caplog):
+    """S8: also where the batch is run again from the checkpoint, which asks for no offset."""
+    session.answers.append(pb.AttachResponse(epoch=3, attaches=4))
+    make().partitions(at(0), at(5))
+    assert "tags 1 to 5 of session 's' has been attached 4 times" in caplog.text
+
+
+def test_pattern_and_timeout_go_with_every_advance(make, session, advanced):
+    """S5, S10: the broker looks for new queues, and knows how long to wait for the owner."""
+    session.answers.extend([advanced(0), advanced(0)])
+    session.recorded = pb.SessionInfo(incarnation="i1", queues=["orders.eu", "old"])
+    reader = make(queue=None, queuePattern="orders.*", sessionTimeout="10m")
+    reader.latestOffset(START, MAX)
+    reader.latestOffset(at(0), MAX)
+    assert [
+        (list(asked.queues), asked.queue_pattern, asked.session_timeout_ms)
+        for asked in session.asked
+    ] == [([], "orders.*", 600_000)] * 2
+
+
+@pytest.mark.parametrize("pattern", ["orders.?", "orders", "orders.eu.*", "[o]rders.eu"])
+def test_checkpoint_of_queues_beside_the_pattern(make, session, pattern):
+    """S10: a checkpoint none of whose queues the pattern finds is refused with both."""
+    session.recorded = pb.SessionInfo(incarnation="i1", queues=["orders.eu"])
+    with pytest.raises(CheckpointMismatchError, match=r"of queue 'orders\.eu'") as caught:
+        make(queue=None, queuePattern=pattern).latestOffset(at(5), MAX)
+    assert f"this one reads queues like '{pattern}'" in str(caught.value)
+    assert session.asked == []
 
 
 def test_async_progress_is_refused(make, session, advanced):
@@ -378,6 +427,7 @@ def test_fetch_names_its_reader(session):
                 query_id="query",
                 batch_id=4,
                 label="partition 0 attempt 0 task 9",
+                run_id="run",
             ),
             ["body", "delivery_tag"],
         )

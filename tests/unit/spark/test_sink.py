@@ -107,6 +107,7 @@ def test_task_stages_and_seals(client, runs_as):
                 "run_id": "run",
                 "label": STREAMED.label,
                 "mandatory": True,
+                "unroutable_queue": "",
                 "security": options.Connection("b:1").security,
             },
         ),

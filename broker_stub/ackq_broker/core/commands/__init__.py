@@ -13,7 +13,6 @@ from ackq_broker.core.commands.consuming import (
     CloseChannel,
     Deliver,
     Delivery,
-    Outcome,
     Redrive,
     Redriven,
     Settle,
@@ -22,6 +21,7 @@ from ackq_broker.core.commands.consuming import (
 from ackq_broker.core.commands.decision import (
     Decision,
     Expiry,
+    Outcome,
     Route,
 )
 from ackq_broker.core.commands.housekeeping import (
@@ -46,14 +46,24 @@ from ackq_broker.core.commands.publishing import (
     TransactionBlock,
 )
 from ackq_broker.core.commands.sessions import (
+    AbortOutcomes,
     Advance,
     Advanced,
     Attach,
     Attached,
     Backlog,
     Chunk,
+    CommitOutcomes,
+    CommittedOutcomes,
+    DetachSession,
     HolderInfo,
+    NoteFetch,
+    OutcomeGroup,
+    Owner,
     ReleaseSession,
+    SettledLease,
+    SettleLease,
+    StageOutcomes,
 )
 from ackq_broker.core.commands.topology import (
     Bind,
@@ -112,6 +122,12 @@ Command = (
     | Advance
     | Attach
     | ReleaseSession
+    | DetachSession
+    | NoteFetch
+    | StageOutcomes
+    | CommitOutcomes
+    | AbortOutcomes
+    | SettleLease
     | Deliver
     | Settle
     | CloseChannel
@@ -124,6 +140,7 @@ Command = (
 
 __all__ = [
     "AbortBatch",
+    "AbortOutcomes",
     "AcceptHistory",
     "Advance",
     "Advanced",
@@ -137,8 +154,10 @@ __all__ = [
     "ClosePublisherStream",
     "Command",
     "CommitBatch",
+    "CommitOutcomes",
     "CommitTransaction",
     "CommittedBatch",
+    "CommittedOutcomes",
     "CommittedTransaction",
     "Decision",
     "DeclareExchange",
@@ -149,6 +168,7 @@ __all__ = [
     "DeletedQueue",
     "Deliver",
     "Delivery",
+    "DetachSession",
     "DropStage",
     "ExchangeInfo",
     "Expiry",
@@ -157,10 +177,13 @@ __all__ = [
     "HolderInfo",
     "Housekeep",
     "Nack",
+    "NoteFetch",
     "OpenPublisher",
     "OpenStage",
     "Origin",
     "Outcome",
+    "OutcomeGroup",
+    "Owner",
     "Piece",
     "Publish",
     "Published",
@@ -176,8 +199,11 @@ __all__ = [
     "SealStage",
     "SessionInfo",
     "Settle",
+    "SettleLease",
+    "SettledLease",
     "Settlement",
     "StageBlock",
+    "StageOutcomes",
     "StageRef",
     "StagedBlock",
     "Start",

@@ -6,21 +6,12 @@ Prefetch, consumers and windows are volatile and live in the service; here are c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from ackq_broker.core.commands.decision import Outcome
 from ackq_broker.core.commands.views import Piece
-
-
-class Outcome(Enum):
-    """What becomes of a delivered message (C4)."""
-
-    ACCEPTED = "accepted"
-    FAILED = "failed"
-    REJECTED = "rejected"
-    RELEASED = "released"
 
 
 @dataclass(frozen=True, slots=True)

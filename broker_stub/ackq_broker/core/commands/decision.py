@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyroaring import BitMap
 
 if TYPE_CHECKING:
     from ackq_broker.core.records import Record
+
+
+class Outcome(Enum):
+    """What becomes of a delivered message (C4)."""
+
+    ACCEPTED = "accepted"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    RELEASED = "released"
 
 
 class Decision(NamedTuple):

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pyroaring import BitMap64
+
+from ackq_broker.core.commands.decision import Outcome
+
 
 @dataclass(frozen=True, slots=True)
 class HolderInfo:
@@ -28,6 +32,9 @@ class Advance:
             know (S3).
         horizon: 0 for none; else only what became ready at or before this sequence is leased anew
             (K5).
+        queue_pattern: Instead of `queues`: a glob that finds them, anew with every call (S10).
+        session_timeout_ms: How long the owner may be away before the lease goes back; 0 for ever
+            (S5). The service measures it, and decides `DetachSession`.
     """
 
     session: str
@@ -45,6 +52,7 @@ class Advance:
     session_timeout_ms: int = 0
     incumbent_live: bool = False
     new_incarnation: str = ""  # randomness comes from outside: 32 hex digits for an opening
+    queue_pattern: str = ""
 
 
 class Chunk(NamedTuple):
@@ -115,3 +123,131 @@ class ReleaseSession:
     session: str
     fence: bool = False
     incumbent_live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DetachSession:
+    """S5: the owner was away for longer than its session timeout. Reply: int, messages put back.
+
+    The session stays, and a re-attach decides what of the lease it gets again. Nothing happens when
+    the session is another by now, or its epoch is.
+    """
+
+    session: str
+    incarnation: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoteFetch:
+    """Reply: None. Says which run of a query reads a session in an epoch, for which batch.
+
+    It is how a settle call finds its lease (S6), so it survives a restart. Nothing is refused: what
+    is wrong with a fetch, the fetch itself says.
+
+    Attributes:
+        last_tag: The last tag that is fetched: it tells a replay of the lease accepted last from a
+            fetch of the outstanding one. With 0 the batch id does, if the former was noted.
+    """
+
+    session: str
+    incarnation: str
+    epoch: int
+    query_id: str
+    run_id: str
+    batch_id: int
+    label: str = ""
+    last_tag: int = 0
+
+
+class Owner(NamedTuple):
+    """Whose lease is settled: a session's, else the one that this run reads for this batch (S6)."""
+
+    session: str = ""
+    query_id: str = ""
+    run_id: str = ""
+    batch_id: int = 0
+
+
+class OutcomeGroup(NamedTuple):
+    """Tags that share their fate.
+
+    `delay_ms` 0 is the queue's, and the default's where the queue has none (C14).
+    """
+
+    outcome: Outcome
+    tags: BitMap64
+    reason: str = ""
+    delay_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StageOutcomes:
+    """S6. Reply: int, tags staged. One whole stage; a later group wins over an earlier one.
+
+    Of the lease accepted last (K2) nothing is staged, and the reply is the same.
+
+    Errors: SessionNotFoundError, FencedError (the epoch of that run is over),
+    UnknownDeliveryTagError (a tag outside of the lease), PreconditionFailedError (REJECTED without
+    a dead-letter queue and not `discard`), InvalidArgumentError (one batch reads two sessions),
+    LimitError.
+    """
+
+    stage_id: bytes
+    owner: Owner
+    label: str
+    discard: bool
+    groups: tuple[OutcomeGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOutcomes:
+    """S6. Reply: `CommittedOutcomes`. Stages as (id, tags), in the order in which they count.
+
+    A call without stages is one that settles nothing: it takes the place of what an older epoch
+    said. When nothing was fetched by its owner, it is no error.
+
+    Errors: as `StageOutcomes`, and StageMismatchError (one is missing or short).
+    """
+
+    owner: Owner
+    stages: tuple[tuple[bytes, int], ...]
+
+
+class CommittedOutcomes(NamedTuple):
+    """Reply to `CommitOutcomes`: the tags it decides; whether the batch was accepted before."""
+
+    tags: int
+    accepted_before: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AbortOutcomes:
+    """Reply: int, the stages that were there. What was committed stays."""
+
+    stage_ids: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SettleLease:
+    """S8. Reply: `SettledLease`. An operator rejects or releases tags; ranges include both ends.
+
+    Errors: SessionNotFoundError, AlreadyHeldError (live and not `fence`), UnknownDeliveryTagError,
+    PreconditionFailedError (no dead-letter queue and not `discard`), InvalidArgumentError.
+    """
+
+    session: str
+    outcome: Outcome
+    ranges: tuple[tuple[int, int], ...]
+    reason: str = ""
+    fence: bool = False
+    discard: bool = False
+    incumbent_live: bool = False
+
+
+class SettledLease(NamedTuple):
+    """Reply to `SettleLease`; `epoch` is the session's from now on."""
+
+    settled: int
+    dead_lettered: int
+    epoch: int

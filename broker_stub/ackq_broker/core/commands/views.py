@@ -63,7 +63,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchLabel:
-    """Which query reads: kept for operators, not journalled."""
+    """Which query reads, for operators; `label` is that of the fetch last heard of."""
 
     query_id: str = ""
     batch_id: int = 0
@@ -115,7 +115,11 @@ class ExchangeInfo(NamedTuple):
 
 
 class SessionInfo(NamedTuple):
-    """A session as an operator sees it; `since_us` is when its holder attached first."""
+    """A session as an operator sees it; `since_us` is when its holder attached first.
+
+    `holder` is None after its epoch was ended for it (S5, S8). `holes_by_reason` counts the holes
+    of the lease (S5), and `settled` its tags with a committed outcome other than accept (S6).
+    """
 
     session: str
     incarnation: str
@@ -131,3 +135,9 @@ class SessionInfo(NamedTuple):
     leased_at_us: int
     fetch: FetchLabel
     attaches: int
+    run_id: str = ""
+    session_timeout_ms: int = 0
+    detached: bool = False
+    holes_by_reason: tuple[tuple[str, int], ...] = ()
+    settled: int = 0
+    queue_pattern: str = ""

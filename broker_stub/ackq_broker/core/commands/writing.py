@@ -29,8 +29,9 @@ class OpenStage:
 class StageBlock:
     """Adds a block. Reply: `StagedBlock`.
 
-    Errors: UnroutableError, QueueFullError, ExchangeNotFoundError, FencedError
-    (the stage was dropped meanwhile). On an error nothing of the block is kept.
+    Rows that no queue wants go to `unroutable_queue`, if one is named. Errors: UnroutableError,
+    QueueFullError, QueueNotFoundError (no such `unroutable_queue`), ExchangeNotFoundError,
+    FencedError (the stage was dropped meanwhile). On an error nothing of the block is kept.
     """
 
     stage_id: bytes
@@ -39,6 +40,7 @@ class StageBlock:
     rows: int
     payload_bytes: int
     expiries: tuple[Expiry, ...] = ()
+    unroutable_queue: str = ""
 
 
 class StagedBlock(NamedTuple):

@@ -1,0 +1,42 @@
+"""A session as operators are shown it; the token of its holder is left out (S3)."""
+
+from __future__ import annotations
+
+from ackq.v1 import sessions_pb2 as pb
+from ackq_broker.core import commands
+from ackq_broker.service.clock import age_ms
+
+
+def session_info(session: commands.SessionInfo, now_us: int, *, live: bool) -> pb.SessionInfo:
+    """The wire form; `live` is whether its holder counts as live."""
+    holder = session.holder
+    return pb.SessionInfo(
+        session=session.session,
+        incarnation=session.incarnation,
+        queues=session.queues,
+        epoch=session.epoch,
+        floor_tag=session.floor_tag,
+        end_tag=session.end_tag,
+        leased=session.leased,
+        holes=session.holes,
+        holder=None
+        if holder is None
+        else pb.Holder(
+            host=holder.host,
+            pid=holder.pid,
+            since_us=session.since_us,
+            application=holder.application,
+        ),
+        live=live,
+        proven=session.proven,
+        lease_age_ms=age_ms(session.leased_at_us, now_us),
+        query_id=session.fetch.query_id,
+        batch_id=session.fetch.batch_id,
+        attaches=session.attaches,
+        run_id=session.run_id,
+        session_timeout_ms=session.session_timeout_ms,
+        detached=session.detached,
+        holes_by_reason=dict(session.holes_by_reason),
+        settled=session.settled,
+        queue_pattern=session.queue_pattern,
+    )

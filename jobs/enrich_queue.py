@@ -1,0 +1,375 @@
+"""Validates a queue's JSON: good rows go to a second queue, bad ones to the dead-letter queue.
+
+Invariant: every message that was read is in exactly one of the two, once, however often the job is
+stopped and started again with the same checkpoint: the bad rows of a batch are settled first, then
+its good rows are written under the batch's id (K12), so a batch that comes again does both again
+and changes nothing (S6, K8).
+
+    python jobs/enrich_queue.py
+    python jobs/enrich_queue.py --endpoint HOST:PORT --queue Q --target T --checkpoint PATH ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import flights
+import jobkit
+import pandas as pd
+from jobkit import JobError, Workspace, say
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, StructType
+
+import ackq_broker
+from ackq.client import Admin
+from ackq.spark import settle
+
+TARGET: Final = "enriched"
+DEAD: Final = "flights.dead"
+# Of the flights that are published without --endpoint, one in so many is broken on purpose.
+SPOIL_EVERY: Final = 100
+BATCH_MESSAGES: Final = 100_000
+# What the job needs of a message; the broker sends nothing else.
+MESSAGE_COLUMNS: Final = "body BINARY, message_id STRING, delivery_tag BIGINT"
+REASON_HEADER: Final = "ackq-dead-reason"
+_UNPARSED: Final = "_unparsed"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What becomes of a queue's messages.
+
+    Attributes:
+        endpoint: The broker's.
+        queue: The queue to read.
+        target: The queue for good rows.
+        schema: The fields of a body, as DDL.
+        required: Fields that may not be missing.
+        added: New fields by name, each an SQL expression over the others.
+        options: Options of the source.
+    """
+
+    endpoint: str
+    queue: str
+    target: str
+    schema: str
+    required: tuple[str, ...] = ()
+    added: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Sorted:
+    """How many rows the batches of this run had."""
+
+    good: int = 0
+    bad: int = 0
+
+
+FLIGHTS: Final = {
+    "schema": flights.JSON_SCHEMA,
+    "required": ("carrier", "flight", "time_hour"),
+    "added": {"route": "origin || '-' || dest", "late": "coalesce(dep_delay > 15, false)"},
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job; returns the exit status."""
+    args = parse(arguments)
+    job = demonstrate if args.endpoint is None else drain
+    return jobkit.run("enrich-queue", lambda work: job(args, work), verbose=args.verbose)
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line, checked for options that do not go together."""
+    parser = argparse.ArgumentParser(
+        description="Parse and validate the JSON messages of a queue, add fields, and send them to "
+        "a second queue, each once; reject those that do not fit to the queue's dead-letter queue, "
+        "with the reason. Without --endpoint: start a broker, publish the 336,776 flights of 2013, "
+        f"one in {SPOIL_EVERY} of them broken, and check that each is where it belongs.",
+        epilog=jobkit.EXIT_STATUS,
+    )
+    add = parser.add_argument
+    add("--endpoint", metavar="HOST:PORT", help="a running broker; without it the job starts one")
+    add("--queue", help="the queue to read; it needs a dead-letter queue")
+    add("--target", metavar="QUEUE", help="the queue for the good rows")
+    add(
+        "--checkpoint",
+        metavar="PATH",
+        help="the checkpoint folder; it belongs to these queues for good",
+    )
+    add(
+        "--json-schema",
+        metavar="DDL",
+        help="the fields of a message, for example 'id BIGINT, name STRING'",
+    )
+    add(
+        "--require",
+        metavar="FIELD",
+        action="append",
+        default=[],
+        help="a message without this field is bad; repeatable",
+    )
+    add(
+        "--add",
+        **jobkit.pair_argument("NAME=SQL", "a field to add, over the others; repeatable"),
+    )
+    add("--trigger", type=jobkit.trigger, default="availableNow", help=jobkit.TRIGGER_HELP)
+    add("--option", **jobkit.option_argument("the ackq source"))
+    add("--limit", type=jobkit.positive, help="without --endpoint: only so many flights")
+    add("--verbose", action="store_true", help="leave Spark's log on the screen")
+    args = parser.parse_args(arguments)
+    if args.endpoint is None:
+        given = {name for name, value in vars(args).items() if value != parser.get_default(name)}
+        if given - {"trigger", "option", "limit", "verbose"} or args.trigger != jobkit.trigger(
+            "availableNow"
+        ):
+            parser.error("without --endpoint only --limit, --option and --verbose have a meaning")
+        if args.limit and args.limit < SPOIL_EVERY:
+            parser.error(f"--limit is at least {SPOIL_EVERY}: one flight in so many is broken")
+    elif not (args.queue and args.target and args.checkpoint and args.json_schema):
+        parser.error("--endpoint needs --queue, --target, --checkpoint and --json-schema")
+    elif args.limit:
+        parser.error("--limit is for the flights, which are published without --endpoint only")
+    return args
+
+
+# --- the two ways to run ---
+
+
+def demonstrate(args: argparse.Namespace, work: Workspace) -> int:
+    """Publish flights, some of them broken, sort them, and look where each one is."""
+    data = flights.load(args.limit)
+    with (
+        jobkit.spark_session(
+            "enrich_queue", work.log, flights.MAX_MESSAGE_BYTES, delta=False
+        ) as spark,
+        ackq_broker.embedded(data=work.folder / "broker") as broker,
+        Admin(broker.endpoint) as admin,
+    ):
+        say(f"A broker is up at {broker.endpoint}.")
+        sent = publish(broker.endpoint, admin, data)
+        plan = flights_plan(broker.endpoint, args.option)
+        run(spark, plan, str(work.folder / "checkpoint"), args.trigger)
+        show_reasons(spark, broker.endpoint)
+        found, duplicates = jobkit.count_rows(browse(spark, broker.endpoint, TARGET))
+        dead = browse(spark, broker.endpoint, DEAD)
+        unexplained = dead.filter(F.coalesce(dead.headers[REASON_HEADER], F.lit("")) == "").count()
+        queue, grave = admin.queue(flights.QUEUE), admin.queue(DEAD)
+    broken = len(data) // SPOIL_EVERY
+    agree = (
+        sent.published == sent.confirmed == queue.accepted + queue.dead_lettered
+        and found == queue.accepted == len(data) - broken
+        and grave.ready == queue.dead_lettered == broken
+        and not (queue.ready or queue.unacked or queue.delayed or duplicates or unexplained)
+    )
+    counts = {
+        "published": sent.published,
+        "confirmed": sent.confirmed,
+        "accepted": queue.accepted,
+        "rejected": queue.dead_lettered,
+        "enriched": found,
+        "dead": grave.ready,
+        "unacked": queue.unacked,
+        "duplicates": duplicates,
+        "unexplained": unexplained,
+    }
+    say(jobkit.line(counts, agree=agree))
+    return 0 if agree else 1
+
+
+def drain(args: argparse.Namespace, work: Workspace) -> int:
+    """Sort the queue of a running broker; a row that is not confirmed fails the query and the job.
+
+    Raises:
+        JobError: The queue has no dead-letter queue.
+    """
+    plan = Plan(
+        endpoint=args.endpoint,
+        queue=args.queue,
+        target=args.target,
+        schema=args.json_schema,
+        required=tuple(args.require),
+        added=dict(args.add),
+        options=dict(args.option),
+    )
+    with (
+        jobkit.spark_session("enrich_queue", work.log, delta=False) as spark,
+        Admin(args.endpoint) as admin,
+    ):
+        before, target = admin.queue(args.queue), admin.queue(args.target)
+        if not before.properties.dead_letter_queue:
+            raise JobError(
+                f"Queue '{args.queue}' has no dead-letter queue for the bad messages. Declare it"
+                " with one: ackq queue declare --help."
+            )
+        done, sort = run(spark, plan, args.checkpoint, args.trigger)
+        after, filled = admin.queue(args.queue), admin.queue(args.target)
+    if "once" in args.trigger and after.unacked:
+        say(f"{after.unacked:,} messages wait for the next start, which accepts a single batch.")
+    # Others may use the queues meanwhile, so the broker's counts are only shown.
+    agree = done.rows == sort.good + sort.bad
+    counts = {
+        "read": done.rows,
+        "replayed": done.replayed,
+        "good": sort.good,
+        "bad": sort.bad,
+        "written": filled.published - target.published,
+        "rejected": after.dead_lettered - before.dead_lettered,
+        "ready": after.ready,
+        "unacked": after.unacked,
+    }
+    say(jobkit.line(counts, agree=agree))
+    return 0 if agree else 1
+
+
+# --- the steps ---
+
+
+def publish(endpoint: str, admin: Admin, data: pd.DataFrame) -> flights.Published:
+    """Declare the queues and publish the flights, one in `SPOIL_EVERY` of them broken."""
+    admin.declare_queue(DEAD)
+    admin.declare_queue(TARGET)
+    flights.declare(admin, data, dead_letter_queue=DEAD)
+    say(f"Publishing {len(data):,} flights, one in {SPOIL_EVERY} of them broken ...")
+    return flights.publish(endpoint, data, SPOIL_EVERY)
+
+
+def flights_plan(endpoint: str, options: list[tuple[str, str]]) -> Plan:
+    """What becomes of the flights."""
+    given = {"maxMessagesPerTrigger": str(BATCH_MESSAGES), **dict(options)}
+    return Plan(endpoint=endpoint, queue=flights.QUEUE, target=TARGET, options=given, **FLIGHTS)
+
+
+def run(
+    spark: SparkSession, plan: Plan, checkpoint: str, trigger: dict[str, Any]
+) -> tuple[jobkit.Streamed, Sorted]:
+    """Sort what the queue holds and gets, until the trigger ends."""
+    reader = spark.readStream.format("ackq").options(endpoint=plan.endpoint, queue=plan.queue)
+    messages = reader.options(**plan.options).schema(MESSAGE_COLUMNS).load()
+    done = Sorted()
+    writer = judged(messages, plan).writeStream.foreachBatch(sorter(plan, done))
+    query = writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
+    return jobkit.follow(query), done
+
+
+def sorter(plan: Plan, done: Sorted) -> Callable[[DataFrame, int], None]:
+    """What is done with each batch of judged messages."""
+    reason = F.udf(explainer(), StringType(), useArrow=False)
+
+    def sort(rows: DataFrame, batch_id: int) -> None:
+        rows.persist()
+        try:
+            good, bad = rows.filter("problem IS NULL"), rows.filter("problem IS NOT NULL")
+            explained = bad.select("delivery_tag", reason("body", "problem").alias("reason"))
+            settle(explained, "rejected", endpoint=plan.endpoint)
+            # Names this query's batch: when it comes again, nothing is written.
+            query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+            once = {"txnAppId": f"enrich/{query_id}", "txnVersion": str(batch_id)}
+            enriched(good, plan).write.format("ackq").mode("append").options(
+                endpoint=plan.endpoint, queue=plan.target, **once
+            ).save()
+            count = rows.agg(F.count("*"), F.count("problem")).first()
+            assert count is not None
+            done.good += count[0] - count[1]
+            done.bad += count[1]
+        finally:
+            rows.unpersist()
+
+    return sort
+
+
+def judged(messages: DataFrame, plan: Plan) -> DataFrame:
+    """The messages with their parsed body `json`, and `problem`, which is null for a good one."""
+    text = F.col("body").cast("string")
+    parsed = F.from_json(
+        text,
+        f"{plan.schema}, {_UNPARSED} STRING",
+        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _UNPARSED},
+    )
+    rows = messages.withColumn("json", parsed).withColumn(
+        "raw", F.from_json(text, "MAP<STRING, STRING>")
+    )
+    unfit = [
+        F.when(
+            F.col("json")[name].isNull() & F.col("raw")[name].isNotNull(),
+            F.concat(F.lit(f"field '{name}' is "), F.col("raw")[name], F.lit(f", not {kind}")),
+        )
+        for name, kind in fields(plan.schema).items()
+    ]
+    lacking = [
+        F.when(F.col("raw")[name].isNull(), F.lit(f"field '{name}' is missing"))
+        for name in plan.required
+    ]
+    wrong = F.concat_ws("; ", *unfit, *lacking)
+    problem = (
+        F.when(F.col("raw").isNull(), F.lit(""))  # `explainer` asks a JSON parser
+        .when(wrong != "", wrong)
+        .when(F.col("json")[_UNPARSED].isNotNull(), F.lit("the body does not fit the fields"))
+    )
+    return rows.withColumn("problem", problem).drop("raw")
+
+
+def explainer() -> Callable[[bytes, str], str]:
+    """Says why a message is bad: the problem, or what a JSON parser finds; for bad rows only.
+
+    A function within a function travels to Spark's workers as it is: they cannot import this file
+    when another job has imported it.
+    """
+
+    def explain(body: bytes, problem: str) -> str:
+        if problem:
+            return problem
+        try:
+            found = json.loads(body)
+        except ValueError as error:
+            return f"no JSON: {error}"
+        return f"no JSON object, but a {type(found).__name__}"
+
+    return explain
+
+
+def enriched(good: DataFrame, plan: Plan) -> DataFrame:
+    """Good rows as messages: the fields of their body, and those that are added."""
+    names = [f"json.`{name}`" for name in fields(plan.schema)]
+    rows = good.select("message_id", *names)
+    for name, expression in plan.added.items():
+        rows = rows.withColumn(name, F.expr(expression))
+    body = F.to_json(F.struct(*[name for name in rows.columns if name != "message_id"]))
+    return rows.select(body.alias("body"), "message_id")
+
+
+def fields(ddl: str) -> dict[str, str]:
+    """The names of fields and their types, of a schema in DDL."""
+    return {each.name: each.dataType.simpleString() for each in StructType.fromDDL(ddl)}
+
+
+def browse(spark: SparkSession, endpoint: str, queue: str) -> DataFrame:
+    """The messages of a queue, without consuming them."""
+    return spark.read.format("ackq").options(endpoint=endpoint, queue=queue).load()
+
+
+def show_reasons(spark: SparkSession, endpoint: str) -> None:
+    """Print why messages were rejected, the most frequent reasons first."""
+    reason: Column = F.regexp_replace(F.col("headers")[REASON_HEADER], r"[0-9]+", "N")
+    found = (
+        browse(spark, endpoint, DEAD)
+        .groupBy(reason.alias("reason"))
+        .agg(F.count("*").alias("messages"))
+        .orderBy(F.desc("messages"), "reason")
+        .limit(5)
+        .collect()
+    )
+    say("Why messages were rejected:")
+    for row in found:
+        say(f"  {row.messages:>7,}  {row.reason}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+r"""Brings dead letters back to the queues they came from, as they are or after a repair.
+
+Invariant: a dead letter is in the dead-letter queue or in its old one, never in both and never in
+neither: as it is, the broker moves it in one record (Q6); repaired, it is a new message, written
+once under its batch's id (K12), and the dead letter goes with the checkpoint. What the repair
+leaves out is released first and stays dead (S6).
+
+    python jobs/redrive.py
+    python jobs/redrive.py --endpoint HOST:PORT --queue DEAD
+    python jobs/redrive.py --endpoint HOST:PORT --queue DEAD --checkpoint PATH \
+        --repair "CASE WHEN body LIKE '{%' THEN body || '}' END"
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import enrich_queue
+import flights
+import jobkit
+from jobkit import Workspace, say
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import ackq_broker
+from ackq.client import Admin
+from ackq.spark import settle
+
+QUEUE_HEADER: Final = "ackq-dead-queue"
+HEADERS_OF_DEATH: Final = "ackq-dead-"
+# What a repaired message keeps of the dead letter.
+KEPT: Final = ("message_id", "correlation_id", "reply_to", "content_type")
+
+
+@dataclass
+class Moved:
+    """How many dead letters the batches of this run brought back, and left where they were."""
+
+    repaired: int = 0
+    left: int = 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job; returns the exit status."""
+    args = parse(arguments)
+    job = demonstrate
+    if args.endpoint is not None:
+        job = repair if args.repair else move
+    return jobkit.run(
+        "redrive", lambda work: job(args, work), verbose=args.verbose, with_spark=job is not move
+    )
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line, checked for options that do not go together."""
+    parser = argparse.ArgumentParser(
+        description="Bring dead letters back to the queues they came from. Without --endpoint: "
+        "start a broker, run the enrichment of flights of which some are broken, repair those that "
+        "it rejected, run it again, and check that every flight has come through.",
+        epilog=jobkit.EXIT_STATUS,
+    )
+    add = parser.add_argument
+    add("--endpoint", metavar="HOST:PORT", help="a running broker; without it the job starts one")
+    add("--queue", help="the dead-letter queue")
+    add("--max-messages", type=jobkit.positive, help="at most so many; not with --repair")
+    add(
+        "--repair",
+        metavar="SQL",
+        help="the new body, over the columns 'body' (as text), 'reason', 'routing_key', "
+        "'message_id' and 'headers'; null leaves the message where it is. Default: as they are, "
+        "without Spark",
+    )
+    add("--to", metavar="QUEUE", help="with --repair: there instead of where they came from")
+    add("--checkpoint", metavar="PATH", help="with --repair: the checkpoint folder")
+    add("--trigger", type=jobkit.trigger, default="availableNow", help=jobkit.TRIGGER_HELP)
+    add("--option", **jobkit.option_argument("the ackq source, with --repair"))
+    add("--limit", type=jobkit.positive, help="without --endpoint: only so many flights")
+    add("--verbose", action="store_true", help="leave Spark's log on the screen")
+    args = parser.parse_args(arguments)
+    given = {name for name, value in vars(args).items() if value != parser.get_default(name)}
+    given -= {"trigger"} if args.trigger == jobkit.trigger("availableNow") else set()
+    if args.endpoint is None:
+        if given - {"limit", "verbose"}:
+            parser.error("without --endpoint only --limit and --verbose have a meaning")
+        if args.limit and args.limit < enrich_queue.SPOIL_EVERY:
+            parser.error(f"--limit is at least {enrich_queue.SPOIL_EVERY}")
+    elif not args.queue or args.limit:
+        parser.error("--endpoint needs --queue, and has no use for --limit")
+    elif args.repair and (not args.checkpoint or args.max_messages):
+        parser.error("--repair needs --checkpoint, and has no use for --max-messages")
+    elif not args.repair and given & {"to", "checkpoint", "trigger", "option"}:
+        parser.error("--to, --checkpoint, --trigger and --option need --repair")
+    return args
+
+
+# --- the three ways to run ---
+
+
+def demonstrate(args: argparse.Namespace, work: Workspace) -> int:
+    """Enrich flights, bring back repaired what was rejected, and enrich those too."""
+    data = flights.load(args.limit)
+    now = jobkit.trigger("availableNow")
+    with (
+        jobkit.spark_session("redrive", work.log, flights.MAX_MESSAGE_BYTES, delta=False) as spark,
+        ackq_broker.embedded(data=work.folder / "broker") as broker,
+        Admin(broker.endpoint) as admin,
+    ):
+        say(f"A broker is up at {broker.endpoint}.")
+        sent = enrich_queue.publish(broker.endpoint, admin, data)
+        plan = enrich_queue.flights_plan(broker.endpoint, [])
+        checkpoint = str(work.folder / "enrich")
+        enrich_queue.run(spark, plan, checkpoint, now)
+        enrich_queue.show_reasons(spark, broker.endpoint)
+        say("Bringing them back, repaired ...")
+        args.endpoint, args.queue = broker.endpoint, enrich_queue.DEAD
+        args.repair, args.checkpoint = flights.REPAIR, str(work.folder / "redrive")
+        moved = run(spark, args)[1]
+        say("Enriching those ...")
+        enrich_queue.run(spark, plan, checkpoint, now)
+        enriched = enrich_queue.browse(spark, broker.endpoint, enrich_queue.TARGET)
+        found, duplicates = jobkit.count_rows(enriched)
+        queue, grave = admin.queue(flights.QUEUE), admin.queue(enrich_queue.DEAD)
+    line, agree = jobkit.reconcile(
+        equal={
+            "published": sent.published,
+            "accepted": queue.accepted,
+            "enriched": found,
+        },
+        zero={
+            "dead": grave.ready + grave.unacked + grave.delayed,
+            "ready": queue.ready,
+            "unacked": queue.unacked,
+            "duplicates": duplicates,
+        },
+    )
+    agree &= moved.repaired == queue.dead_lettered == len(data) // enrich_queue.SPOIL_EVERY
+    rejected = f"rejected={queue.dead_lettered} repaired={moved.repaired}"
+    say(f"{rejected} {line if agree else line.replace(' OK', ' MISMATCH')}")
+    return 0 if agree else 1
+
+
+def move(args: argparse.Namespace, _work: Workspace) -> int:
+    """Let the broker move dead letters as they are, in one record."""
+    with Admin(args.endpoint) as admin:
+        before = admin.queue(args.queue).ready
+        answer = admin.redrive(args.queue, max_messages=args.max_messages or 0)
+        after = admin.queue(args.queue).ready
+    if answer.left and not args.max_messages:
+        say(
+            f"{answer.left:,} messages stay: the queue they came from is gone, or they never were"
+            " dead letters."
+        )
+    # Others may use the queue meanwhile, so its counts are only shown.
+    counts = {"before": before, "redriven": answer.messages, "left": answer.left, "after": after}
+    say(jobkit.line(counts, agree=True))
+    return 0
+
+
+def repair(args: argparse.Namespace, work: Workspace) -> int:
+    """Write dead letters anew, repaired, and reconcile what this run can know."""
+    with (
+        jobkit.spark_session("redrive", work.log, delta=False) as spark,
+        Admin(args.endpoint) as admin,
+    ):
+        if args.to:
+            admin.queue(args.to)  # that it is there
+        done, moved = run(spark, args)
+        after = admin.queue(args.queue)
+    agree = done.rows == moved.repaired + moved.left
+    counts = {
+        "read": done.rows,
+        "replayed": done.replayed,
+        "repaired": moved.repaired,
+        "left": moved.left,
+        "ready": after.ready + after.delayed,
+        "unacked": after.unacked,
+    }
+    say(jobkit.line(counts, agree=agree))
+    return 0 if agree else 1
+
+
+# --- the steps ---
+
+
+def run(spark: SparkSession, args: argparse.Namespace) -> tuple[jobkit.Streamed, Moved]:
+    """Repair what the dead-letter queue holds and gets, until the trigger ends."""
+    reader = spark.readStream.format("ackq").options(endpoint=args.endpoint, queue=args.queue)
+    letters = reader.options(**dict(args.option)).load()
+    done = Moved()
+    writer = repaired(letters, args).writeStream.foreachBatch(mover(args.endpoint, done))
+    query = writer.option("checkpointLocation", args.checkpoint).trigger(**args.trigger).start()
+    return jobkit.follow(query), done
+
+
+def mover(endpoint: str, done: Moved) -> Callable[[DataFrame, int], None]:
+    """What is done with each batch of repaired dead letters."""
+
+    def bring_back(rows: DataFrame, batch_id: int) -> None:
+        rows.persist()
+        try:
+            left = rows.filter("body IS NULL OR queue IS NULL")
+            settle(left, "released", endpoint=endpoint)
+            query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+            once = {"txnAppId": f"redrive/{query_id}", "txnVersion": str(batch_id)}
+            whole = rows.filter("body IS NOT NULL AND queue IS NOT NULL").drop("delivery_tag")
+            whole.write.format("ackq").mode("append").options(endpoint=endpoint, **once).save()
+            count = rows.agg(F.count("*"), F.count(F.when(F.expr("body || queue IS NOT NULL"), 1)))
+            total, moved = count.first() or (0, 0)
+            done.repaired += moved
+            done.left += total - moved
+        finally:
+            rows.unpersist()
+
+    return bring_back
+
+
+def repaired(letters: DataFrame, args: argparse.Namespace) -> DataFrame:
+    """Dead letters as the messages they become; `body` is null for one that is left."""
+    headers = F.col("headers")
+    own: Column = F.map_filter(headers, lambda name, _: ~name.startswith(HEADERS_OF_DEATH))
+    rows = letters.select(
+        "delivery_tag",
+        *KEPT,
+        "routing_key",
+        F.col("body").cast("string").alias("body"),
+        headers[enrich_queue.REASON_HEADER].alias("reason"),
+        (F.lit(args.to) if args.to else headers[QUEUE_HEADER]).alias("queue"),
+        own.alias("headers"),
+    )
+    return rows.select("delivery_tag", *KEPT, "headers", "queue", F.expr(args.repair).alias("body"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

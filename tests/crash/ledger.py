@@ -1,0 +1,419 @@
+"""The ledger under fire: every confirmed message arrives once, whoever is killed, whenever.
+
+A publisher with confirms fills a queue; one Spark moves it into a second queue and that one into a
+Delta table, exactly once each, while broker, driver, executors, the source's reader and Python
+workers die by SIGKILL, at random and at named points of the journal and of the micro-batch. Then
+everything is drained and counted. The seed decides who dies, how and after how long; the processes
+run as they like.
+
+    python -m tests.crash.ledger --minutes 30 --seed 7
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pyarrow as pa
+
+from ackq.client import Admin, Publisher
+from ackq_broker import embedded
+from tests.crash import fire, points
+from tests.crash.harness import in_queue, messages
+
+ROOT = Path(__file__).parents[2]
+DRIVER = "tests.crash.ledger_driver"
+DRAIN_TIMEOUT_S = 1800
+# How long a driver may be about its first batch before it counts as stuck.
+STUCK_S = 420
+FRAME = 20
+JOURNAL_POINTS = ("before_write", "after_write", "after_sync")
+# Who dies how often, of a hundred.
+WEIGHTS = {
+    "broker": 30,
+    "task": 24,
+    "driver at": 22,
+    "executor": 8,
+    "driver": 6,
+    "jvm": 5,
+    "reader": 5,
+}
+FATES = ("accepted",) * 16 + ("rejected", "rejected", "failed", "released")
+
+
+class Publishing(threading.Thread):
+    """Publishes a few messages at a time until told to stop, each with a fate in its body."""
+
+    def __init__(self, endpoint, rate, settle):
+        super().__init__(daemon=True)
+        self.endpoint = endpoint
+        self.pause_s = FRAME / rate
+        self.settle = settle
+        self.ended = threading.Event()
+        self.fates = {}
+        self.confirmed = 0
+        self.failure = None
+
+    def run(self):
+        try:
+            self._run()
+        except BaseException as error:  # noqa: BLE001 - told by the main thread
+            self.failure = error
+
+    def _run(self):
+        answers = []
+        with Publisher(self.endpoint, routing_key="in", mandatory=True) as publisher:
+            while not self.ended.wait(self.pause_s):
+                first = len(self.fates) + 1
+                names = [f"m-{number:07d}" for number in range(first, first + FRAME)]
+                told = [
+                    FATES[int(name[2:]) % len(FATES)] if self.settle else "accepted"
+                    for name in names
+                ]
+                self.fates.update(zip(names, told, strict=True))
+                bodies = [
+                    f"{name} {fate} ".encode() for name, fate in zip(names, told, strict=True)
+                ]
+                batch = messages(names).set_column(0, "body", pa.array(bodies, pa.binary()))
+                answers.append(publisher.publish_batch(batch))
+            publisher.flush(120)
+            self.confirmed = sum(answer.result(0) for answer in answers)
+
+
+class Run:
+    """One run: the processes, the schedule, the figures."""
+
+    def __init__(
+        self, folder, seed, *, rate=200, settle=False, master=None, weights=None, say=print
+    ):
+        self.folder = folder
+        self.random = random.Random(seed)
+        self.settle = settle
+        self.rate = rate
+        self.flags = ["--settle"] if settle else []
+        self.flags += ["--master", master] if master else []
+        local = bool(master) and not master.startswith("local-cluster")
+        self.weights = dict(weights or WEIGHTS)
+        if local:
+            self.weights.pop("executor", None)
+        self.say = say
+        self.began = time.monotonic()
+        self.kills = Counter()
+        self.driver = None
+        self.drivers = 0
+        self.armed = None
+        self.failpoint = None
+        self.arm = folder / "arm"
+
+    def note(self, text):
+        """A line of the log."""
+        self.say(f"{time.monotonic() - self.began:8.1f} s  {text}")
+
+    # --- the driver ---
+
+    def start_driver(self, *more):
+        """Starts it, in a process group of its own."""
+        self.drivers += 1
+        points.disarm(self.arm)
+        self.armed = None
+        self.log = self.folder / f"driver-{self.drivers:03d}.log"
+        command = [sys.executable, "-m", DRIVER, "--endpoint", self.broker.endpoint]
+        command += ["--folder", str(self.folder), *self.flags, *more]
+        path = os.pathsep.join(entry for entry in [str(ROOT), *sys.path] if entry)
+        with self.log.open("wb") as out:
+            self.driver = subprocess.Popen(
+                command,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": path,
+                    "SPARK_LOCAL_DIRS": str(self.folder / "spark"),
+                    "SPARK_WORKER_DIR": str(self.folder / "work"),
+                    points.ARM: str(self.arm),
+                },
+            )
+        self.started = time.monotonic()
+        self.batches_before = self.batches()
+        self.broker_died_at_start = False
+
+    def batches(self):
+        """Batches in the commit logs."""
+        return tuple(
+            max(
+                (int(file.name) for file in self.folder.glob(f"checkpoint-{name}/commits/[0-9]*")),
+                default=-1,
+            )
+            for name in ("in", "mid")
+        )
+
+    def working(self):
+        """Whether this driver has finished a batch of each query."""
+        now = self.batches()
+        return all(after > before for after, before in zip(now, self.batches_before, strict=True))
+
+    def end_driver(self):
+        """What is left of it goes."""
+        fire.kill_group(self.driver.pid)
+        self.driver.wait()
+
+    def look_after_driver(self):
+        """Starts it again when it is dead; counts a death at a named point."""
+        if self.driver.poll() is None:
+            if not self.working() and time.monotonic() - self.started > STUCK_S:
+                raise AssertionError(f"the driver does not get to work: {self.log}")
+            return
+        if self.armed and not self.arm.exists():
+            self.count(f"driver at {self.armed}")
+        elif self.driver.returncode != -9:
+            self.note(f"the driver ended with {self.driver.returncode}: {last_error(self.log)}")
+        self.end_driver()
+        self.start_driver()
+
+    # --- the broker ---
+
+    def look_after_broker(self):
+        """Starts it again when it died at a failpoint."""
+        if not self.broker.alive():
+            assert self.failpoint, "the broker died by itself"
+            self.count(f"broker at {self.failpoint}")
+            self.restart_broker()
+
+    def restart_broker(self):
+        """Starts it again after a moment, every other time with a failpoint armed."""
+        time.sleep(self.random.choice((0, 0, 0.3, 1.5)))
+        self.failpoint = self.random.choice((None, *JOURNAL_POINTS)) if self.working() else None
+        hit = self.random.randint(2, 150)
+        self.broker.restart(
+            env={"ACKQ_FAILPOINT": f"{self.failpoint}:{hit}"} if self.failpoint else {}
+        )
+
+    # --- the schedule ---
+
+    def count(self, kind):
+        """One more is dead."""
+        self.kills[kind] += 1
+        self.note(f"kill {sum(self.kills.values())}: {kind}")
+
+    def strike(self):
+        """Kills whom the dice choose, unless nobody of the kind is at work yet."""
+        kind = self.random.choices(list(self.weights), list(self.weights.values()))[0]
+        if kind == "broker":
+            # After each of its starts the broker waits a heartbeat for the holder it knows (S3): a
+            # new driver gets a session only when the broker lives that long.
+            if not self.working():
+                if self.broker_died_at_start:
+                    return
+                self.broker_died_at_start = True
+            self.broker.kill()
+            self.count("broker")
+            self.restart_broker()
+        elif kind in {"task", "executor"}:
+            self.kill_one(kind)
+        elif not self.working():
+            return
+        elif kind == "driver":
+            self.count("driver")
+            self.end_driver()
+            self.start_driver()
+        elif kind == "driver at":
+            if self.armed is None:
+                special = points.SETTLING if self.settle else points.SINK
+                self.armed = self.random.choice(points.SOURCE + special * 2 + points.TABLE)
+                points.arm(self.arm, self.armed, self.driver.pid)
+        else:
+            self.kill_one(kind)
+
+    def kill_one(self, kind):
+        """One of the driver's processes of a kind, if there is any."""
+        found = fire.targets(self.driver.pid, kind)
+        if found and fire.kill(self.random.choice(found)):
+            self.count(kind)
+
+    def burn(self, seconds, pause_s, kills):
+        """Publishes and, once the first driver works, kills for so long, so many at least."""
+        publishing = Publishing(self.broker.endpoint, self.rate, self.settle)
+        publishing.start()
+        self.start_driver()
+        end = strike_at = None
+        while end is None or time.monotonic() < end or sum(self.kills.values()) < kills:
+            time.sleep(0.05)
+            assert publishing.failure is None, publishing.failure
+            self.look_after_broker()
+            self.look_after_driver()
+            if end is None and self.working():
+                self.note("the first driver works")
+                end = time.monotonic() + seconds
+                strike_at = time.monotonic()
+            if end is not None and time.monotonic() >= strike_at:
+                self.strike()
+                strike_at = time.monotonic() + self.random.expovariate(1 / pause_s)
+        publishing.ended.set()
+        self.failpoint = None
+        self.broker.restart(env={})
+        publishing.join(150)
+        assert publishing.failure is None, publishing.failure
+        self.end_driver()
+        return publishing
+
+    def drain(self):
+        """Lets the queries finish in peace."""
+        self.start_driver("--drain", "--max-messages", "20000")
+        try:
+            status = self.driver.wait(DRAIN_TIMEOUT_S)
+        finally:
+            self.end_driver()
+        assert status == 0, f"the draining driver ended with {status}: {last_error(self.log)}"
+
+    def go(self, seconds, pause_s, kills=0):
+        """The whole run; gives the figures."""
+        with embedded(data=self.folder / "data") as self.broker:
+            with Admin(self.broker.endpoint) as admin:
+                admin.declare_queue("mid")
+                admin.declare_queue("in", **({"dead_letter_queue": "dead"} if self.settle else {}))
+                if self.settle:
+                    admin.declare_queue("dead")
+            try:
+                publishing = self.burn(seconds, pause_s, kills)
+                self.drain()
+                return self.figures(publishing)
+            finally:
+                if self.driver is not None:
+                    self.end_driver()
+
+    def figures(self, publishing):
+        """What was counted; every figure of `WRONG` must be 0."""
+        good = {name for name, fate in publishing.fates.items() if fate != "rejected"}
+        bad = set(publishing.fates) - good
+        table = Counter(json.loads((self.folder / "ledger.json").read_text()))
+        dead = in_queue(self.broker.endpoint, "dead") if self.settle else Counter()
+        with Admin(self.broker.endpoint) as admin:
+            infos = [admin.queue(name) for name in ("in", "mid")]
+        attempts = Attempts(self.folder / "trace.jsonl")
+        return {
+            "messages": len(publishing.fates),
+            "confirmed": publishing.confirmed,
+            "table_rows": table.total(),
+            "dead_letters": dead.total(),
+            "kills": sum(self.kills.values()),
+            "drivers": self.drivers,
+            "batches": self.batches(),
+            "attempts": attempts.attempts,
+            "attempts_again": attempts.again,
+            "unconfirmed": len(publishing.fates) - publishing.confirmed,
+            "lost": len(good - set(table)) + len(bad - set(dead)),
+            "duplicated": sum(n - 1 for n in table.values()) + sum(n - 1 for n in dead.values()),
+            "strayed": len(set(table) - good) + len(set(dead) - bad),
+            "unacked": sum(info.unacked for info in infos),
+            "ready": sum(info.ready + info.delayed for info in infos),
+            "batches_with_differing_rows": len(attempts.differing),
+            "rows_in_two_batches": 0 if self.settle else attempts.rows_in_two_batches(),
+        }
+
+
+WRONG = (
+    "unconfirmed",
+    "lost",
+    "duplicated",
+    "strayed",
+    "unacked",
+    "ready",
+    "batches_with_differing_rows",
+    "rows_in_two_batches",
+)
+
+
+class Attempts:
+    """What all attempts of all tasks read: equal rows for an equal batch (K2).
+
+    An attempt whose JVM died may see its input end early, at a frame: then its rows are the first
+    of the others'. Its row counts, tags and delivery counts are compared all the same.
+    """
+
+    def __init__(self, file):
+        self.attempts = self.again = 0
+        self.rows = {}
+        self.differing = []
+        for line in file.read_text().splitlines():
+            try:
+                seen = json.loads(line)
+            except ValueError:
+                continue  # its writer was killed
+            self._add((seen["query"], seen["batch"], seen["partition"]), seen["rows"])
+
+    def _add(self, task, rows):
+        self.attempts += 1
+        before = self.rows.setdefault(task, rows)
+        if before is rows:
+            return
+        self.again += 1
+        short, long = sorted((before, rows), key=len)
+        if digest(long[: len(short)]) != digest(short):
+            self.differing.append(task)
+        self.rows[task] = long
+
+    def rows_in_two_batches(self):
+        """Messages that one query had in two of its batches."""
+        where = defaultdict(set)
+        for (query, batch, _), rows in self.rows.items():
+            for name, *_ in rows:
+                where[query, name].add(batch)
+        return sum(len(batches) > 1 for batches in where.values())
+
+
+def digest(rows):
+    """A hash of rows."""
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def last_error(log):
+    """The line of a driver's log that says most."""
+    lines = [
+        line
+        for line in log.read_text(errors="replace").splitlines()
+        if "Error" in line or "Exception" in line
+    ]
+    return lines[-1][:300] if lines else f"see {log}"
+
+
+def main():
+    """The long form."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
+    parser.add_argument("--pause", type=float, default=6, help="seconds between kills, on average")
+    parser.add_argument("--rate", type=float, default=200, help="messages per second")
+    parser.add_argument("--settle", action="store_true", help="the query decides fates (S6, K8)")
+    parser.add_argument("--master", help="of Spark; a local-cluster of two executors by default")
+    args = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="ackq-ledger-"))
+    print(f"seed {args.seed}, files in {folder}", flush=True)
+
+    def say(text):
+        print(text, flush=True)
+
+    run = Run(folder, args.seed, rate=args.rate, settle=args.settle, master=args.master, say=say)
+    figures = run.go(args.minutes * 60, args.pause)
+    wrong = {name: figures[name] for name in WRONG if figures[name]}
+    print(json.dumps({"seed": args.seed, **figures, "kills_by_kind": run.kills}, indent=1))
+    print(f"WRONG {wrong}" if wrong else "OK", flush=True)
+    if not wrong:
+        shutil.rmtree(folder)
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""The driver program of the ledger: queue -> Spark -> queue -> Spark -> Delta, for ever or drained.
+
+Both queries run in one Spark. Every task notes what it read, row by row with its delivery tag and
+counts, so that the test can compare all attempts of a batch. With `--settle` the first query
+decides the fate of each message from `foreachBatch`.
+"""
+
+import argparse
+import json
+import threading
+import time
+from pathlib import Path
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from ackq.client import Admin
+from ackq.spark import configure
+from tests.crash import points
+from tests.crash.driver import DELTA
+
+COLUMNS = ["body", "message_id", "delivery_tag", "redelivered", "delivery_count"]
+QUEUES = ("in", "mid")
+
+
+def arguments():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--endpoint", required=True)
+    parser.add_argument("--folder", required=True, type=Path)
+    parser.add_argument("--master", default="local-cluster[2,1,600]")
+    parser.add_argument("--settle", action="store_true")
+    parser.add_argument("--drain", action="store_true", help="until nothing is left, then end")
+    parser.add_argument("--max-messages", default="1000")
+    return parser.parse_args()
+
+
+def start_spark(args):
+    """Spark whose tasks are tried often and whose executors are replaced without end."""
+    builder = SparkSession.builder.appName("ledger").master(args.master)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.task.maxFailures": "8",
+        "spark.deploy.maxExecutorRetries": "-1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.jars.packages": DELTA,
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = configure(builder, fast_workers=True).getOrCreate()
+    spark.dataSource.register(points.Source)
+    return spark
+
+
+def noting(trace, query):
+    """A pass-through over Arrow batches that notes what a task read, when it has read it all."""
+
+    def through(batches):
+        task = TaskContext.get()
+        rows = []
+        for batch in batches:
+            seen = zip(*(batch.column(name).to_pylist() for name in COLUMNS[1:]), strict=True)
+            rows += [list(row) for row in seen]
+            yield batch
+        line = {
+            "query": query,
+            "run": task.getLocalProperty("spark.jobGroup.id"),
+            "batch": int(task.getLocalProperty("streaming.sql.batchId")),
+            "partition": task.partitionId(),
+            "attempt": task.attemptNumber(),
+            "rows": rows,
+        }
+        with trace.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    return through
+
+
+class Hop:
+    """A query from a queue to somewhere."""
+
+    def __init__(self, spark, args, queue):
+        self.args = args
+        self.queue = queue
+        source = spark.readStream.format("ackq_with_points").options(
+            endpoint=args.endpoint,
+            queue=queue,
+            maxMessagesPerTrigger=args.max_messages,
+            minPartitions="2",
+        )
+        rows = source.load().select(*COLUMNS)
+        self.rows = rows.mapInArrow(noting(args.folder / "trace.jsonl", queue), rows.schema)
+
+    def start(self, **trigger):
+        """Starts it."""
+        writer = self.write().trigger(**trigger)
+        folder = self.args.folder / f"checkpoint-{self.queue}"
+        writer = writer.option("checkpointLocation", str(folder)).queryName(self.queue)
+        if self.queue == "mid":
+            return writer.start(str(self.args.folder / "table"))
+        return writer.start()
+
+    def write(self):
+        """Where the rows go."""
+        if self.queue == "mid":
+            return self.rows.select("message_id", "body").writeStream.format("delta")
+        if self.args.settle:
+            return self.rows.writeStream.foreachBatch(self.decide)
+        rows = self.rows.select("message_id", "body").writeStream.format("ackq_with_points")
+        return rows.options(endpoint=self.args.endpoint, queue="mid")
+
+    def decide(self, rows, batch_id):
+        """Bad rows are rejected, some fail once, the rest goes on exactly once.
+
+        The body says what is to become of a message; it comes back with a higher delivery count.
+        """
+        from ackq.spark import settle
+
+        points.passing("batch_begun")
+        fate = f.trim(f.split("body_text", " ")[1])
+        again = fate.isin("failed", "released") & (f.col("delivery_count") == 1)
+        decided = rows.withColumn("body_text", f.col("body").cast("string")).withColumn(
+            "outcome", f.when((fate == "rejected") | again, fate).otherwise("accepted")
+        )
+        other = decided.where("outcome != 'accepted'").select(
+            "delivery_tag",
+            "outcome",
+            f.lit("told to").alias("reason"),
+            f.lit("200ms").alias("delay"),
+        )
+        settle(other, endpoint=self.args.endpoint)
+        points.passing("settled")
+        good = decided.where("outcome = 'accepted'").select("message_id", "body").write
+        good = good.format("ackq").options(endpoint=self.args.endpoint, queue="mid")
+        good.options(txnAppId="ledger", txnVersion=batch_id).mode("append").save()
+        points.passing("written")
+
+
+def watch_table(folder):
+    """The driver passes a point as soon as the table has a new version."""
+    log = folder / "table" / "_delta_log"
+    seen = len(list(log.glob("*.json")))
+    while True:
+        time.sleep(0.003)
+        found = len(list(log.glob("*.json")))
+        if found > seen:
+            points.passing("table_committed")
+        seen = found
+
+
+def left(endpoint):
+    """Messages that wait, or are unacked, in the two queues."""
+    with Admin(endpoint) as admin:
+        infos = [admin.queue(name) for name in QUEUES]
+    return sum(info.ready + info.unacked + info.delayed for info in infos)
+
+
+def main():
+    """Runs the two queries."""
+    args = arguments()
+    spark = start_spark(args)
+    hops = [Hop(spark, args, queue) for queue in QUEUES]
+    if not args.drain:
+        threading.Thread(target=watch_table, args=(args.folder,), daemon=True).start()
+        for hop in hops:
+            hop.start(processingTime="200 milliseconds")
+        spark.streams.awaitAnyTermination()
+        return
+    while True:
+        for hop in hops:
+            hop.start(availableNow=True).awaitTermination()
+        if not left(args.endpoint):
+            break
+    rows = spark.read.format("delta").load(str(args.folder / "table")).select("message_id")
+    ids = [row[0] for row in rows.collect()]
+    (args.folder / "ledger.json").write_text(json.dumps(ids))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""The real core behind calls on snapshots.
+
+A state of the broker is a snapshot, so a model can go on from it in several ways. What was applied
+is on disk: a broker that dies before is one that did nothing.
+"""
+
+from typing import NamedTuple
+
+from msgspec import structs
+from pyroaring import BitMap64
+
+from ackq.errors import AckqError
+from ackq_broker.core import Core
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import Harness, block_rows
+
+NOW_US = 1_800_000_000_000_000
+# Records that lead to the same state have the same numbers, however many came before.
+HOUR_US = 3_600_000_000
+SEQUENCE = 1_000
+NOW_EPOCH = 10
+SESSION, QUEUE, DEAD, CHANNEL = "s", "q", "dead", b"channel"
+
+
+class Settle(NamedTuple):
+    """A consumer settles one tag; a command of the core that can be a key."""
+
+    outcome: c.Outcome
+    tag: int
+
+
+class Row(NamedTuple):
+    """A row as a task reads it: everything of it must be the same on a replay."""
+
+    tag: int
+    name: str
+    deliveries: int
+
+
+class Group(NamedTuple):
+    """The fate of one tag."""
+
+    outcome: c.Outcome
+    tag: int
+
+
+class Stage(NamedTuple):
+    """A task stages outcomes; a command of the core that can be a key."""
+
+    stage_id: bytes
+    owner: c.Owner
+    groups: tuple[Group, ...]
+
+
+class TimePasses(NamedTuple):
+    """What was put back with a delay is ready; a command of the core that can be a key."""
+
+
+class Broker:
+    """The rules as they are. Calls are remembered: most states of a world share their broker's."""
+
+    def __init__(self):
+        self._calls = {}
+        self._reads = {}
+        self.labels = {}
+
+    def fill(self, messages):
+        """The first snapshot: a queue of this many messages m1, m2, ..., each a block."""
+        harness = Harness()
+        harness.declare(DEAD)
+        harness.declare(QUEUE, dead_letter_queue=DEAD)
+        for _ in range(messages):
+            harness.publish_to(QUEUE, 1)
+        self.labels = harness.labels
+        return self._settled(harness.core)
+
+    def call(self, snapshot, command):
+        """(snapshot after the command, its reply or the error it met)."""
+        key = snapshot, repr(command)  # bitmaps, which some commands hold, have no hash
+        if key not in self._calls:
+            self._calls[key] = self._call(snapshot, command)
+        return self._calls[key]
+
+    def fetch(self, snapshot, incarnation, epoch, after, last):
+        """The rows of a range of tags, or the error."""
+        key = snapshot, incarnation, epoch, after, last
+        if key not in self._reads:
+            core = Core.restore(snapshot)
+            try:
+                pieces = self.pieces(core, incarnation, epoch, after, last)
+            except AckqError as error:
+                self._reads[key] = error
+            else:
+                self._reads[key] = self._rows(pieces)
+        return self._reads[key]
+
+    def lease(self, snapshot):
+        """(tags of the outstanding lease, the lowest first; their messages)."""
+        key = snapshot, "its lease"
+        if key not in self._reads:
+            core = Core.restore(snapshot)
+            session = core._state.sessions.get(SESSION)
+            rows = ()
+            if session is not None and session.lease is not None:
+                found = session.incarnation, session.epoch, session.floor, session.end
+                rows = self._rows(core.fetch(SESSION, *found))
+            self._reads[key] = rows
+        return self._reads[key]
+
+    def held(self, snapshot):
+        """(labels in the queue, ready or unacked; labels of dead letters)."""
+        if snapshot not in self._reads:
+            core = Core.restore(snapshot)
+            self._reads[snapshot] = tuple(self.names(core.browse(name)) for name in (QUEUE, DEAD))
+        return self._reads[snapshot]
+
+    def holder(self, snapshot, incarnation):
+        """The token of whoever holds the session of an incarnation; None for an opening."""
+        key = snapshot, incarnation
+        if key not in self._reads:
+            found = Core.restore(snapshot).incumbent(SESSION, incarnation)
+            self._reads[key] = found[1] if found is not None else None
+        return self._reads[key]
+
+    def restarted(self, snapshot):
+        """The broker died and came back."""
+        return self.call(snapshot, c.Start("history"))[0]
+
+    def renamed(self, snapshot, tokens):
+        """The snapshot with holders' tokens replaced: ((old, new), ...)."""
+        return self._changed(snapshot, "tokens", dict(tokens))
+
+    def plain(self, world):
+        """The world with its epochs as low as they may be.
+
+        An epoch matters by whether it is the session's or an older one; the incarnations that have
+        ended by being no session's.
+        """
+        epoch = self._epoch(world.broker)
+        broker = self._changed(world.broker, "epoch", {})
+        changes = {}
+        for role in ("driver", "zombie"):
+            driver = getattr(world, role)
+            if driver is not None and driver.epoch:
+                now = NOW_EPOCH if driver.epoch == epoch else NOW_EPOCH - 1
+                changes[role] = driver._replace(epoch=now)
+        return world._replace(broker=broker, **changes)
+
+    def _epoch(self, snapshot):
+        key = snapshot, "its epoch"
+        if key not in self._reads:
+            session = Core.restore(snapshot)._state.sessions.get(SESSION)
+            self._reads[key] = session.epoch if session is not None else 0
+        return self._reads[key]
+
+    def _changed(self, snapshot, what, names):
+        key = snapshot, what, tuple(names.items())
+        if key not in self._calls:
+            core = Core.restore(snapshot)
+            core._state.ended.clear()
+            for session in core._state.sessions.values():
+                _rename(session, names)
+                if what == "epoch":
+                    _lower(session)
+            self._calls[key] = core.snapshot()
+        return self._calls[key]
+
+    def _call(self, snapshot, command):
+        core = Core.restore(snapshot)
+        try:
+            reply = self.perform(core, command)
+        except AckqError as error:
+            return snapshot, error
+        return self._settled(core), reply
+
+    def _settled(self, core):
+        core._state.sequence = core._state.topology_sequence = SEQUENCE
+        for session in core._state.sessions.values():
+            if session.lease is not None:
+                session.lease.attaches = 1  # a figure for operators
+        return core.snapshot()
+
+    def _rows(self, pieces):
+        tags = [
+            (run.first_tag + row, run.delivery_count)
+            for piece in pieces
+            for run in piece.runs
+            for row in range(run.rows)
+        ]
+        names = self.names(pieces)
+        return tuple(Row(tag, name, n) for (tag, n), name in zip(tags, names, strict=True))
+
+    def names(self, pieces):
+        """The labels of the rows of pieces."""
+        return tuple(self.labels[p.block_id, row] for p in pieces for row in block_rows(p))
+
+    # --- what the rules change that are switched off in rules.py ---
+
+    def perform(self, core, command):
+        """Decides and applies."""
+        if isinstance(command, Settle):
+            command = c.Settle(CHANNEL, command.outcome, BitMap64([command.tag]))
+        now_us = NOW_US
+        if isinstance(command, Stage):
+            groups = tuple(c.OutcomeGroup(g.outcome, BitMap64([g.tag])) for g in command.groups)
+            command = c.StageOutcomes(command.stage_id, command.owner, "", False, groups)
+        if isinstance(command, TimePasses):
+            command, now_us = c.Tick(), NOW_US + HOUR_US
+        decision = core.decide(command, now_us)
+        for record in decision.records:
+            core.apply(core.sequence + 1, record)
+        return decision.reply
+
+    def pieces(self, core, incarnation, epoch, after, last):
+        """Reads."""
+        return core.fetch(SESSION, incarnation, epoch, after, last)
+
+
+def _rename(session, names):
+    """Tokens of holders; a run has its token as its id. Of dead runs nobody asks any more."""
+    holder = session.holder
+    session.holder = structs.replace(holder, token=names.get(holder.token, holder.token))
+    session.fenced = tuple(names.get(token, token) for token in session.fenced)
+    runs = {old.hex(): new.hex() for old, new in names.items()}
+    for lease in session.leases():
+        lease.readers = tuple(
+            structs.replace(reader, run_id=runs.get(reader.run_id, reader.run_id))
+            for reader in lease.readers
+            if any(runs.get(reader.run_id, reader.run_id).strip("0"))
+        )
+
+
+def _lower(session):
+    """Epochs, as low as they may be."""
+
+    def low(epoch):
+        return NOW_EPOCH if epoch == session.epoch else NOW_EPOCH - 1
+
+    for lease in session.leases():
+        lease.readers = tuple(structs.replace(r, epoch=low(r.epoch)) for r in lease.readers)
+        if lease.outcomes is not None:
+            lease.outcomes.epoch = low(lease.outcomes.epoch)
+    session.epoch = NOW_EPOCH

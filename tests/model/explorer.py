@@ -1,0 +1,76 @@
+"""Goes through every world that can come about, breadth first, and tells the first that is wrong.
+
+So the trace it tells is a shortest one.
+"""
+
+from collections import Counter, deque
+from typing import NamedTuple
+
+
+class Found(NamedTuple):
+    """What an exploration came to: how many worlds, and the trace to a wrong one, if there is."""
+
+    worlds: int
+    wrong: str = ""
+    trace: tuple[str, ...] = ()
+
+    def __str__(self):
+        lines = [f"{number:3d}. {event}" for number, event in enumerate(self.trace, 1)]
+        return "\n".join([f"{self.worlds} worlds. {self.wrong or 'Nothing is wrong.'}", *lines])
+
+
+def explore(spark, messages=3, bound=1_000_000):
+    """All worlds of some rules, at most `bound` of them."""
+    first = spark.first(messages)
+    names = tuple(f"m{number}" for number in range(1, messages + 1))
+    came = {first: None}
+    waiting = deque([first])
+    while waiting:
+        world = waiting.popleft()
+        for event, after in spark.events(world):
+            if after in came:
+                continue
+            came[after] = (world, event)
+            wrong = flaw(spark.broker, after, names)
+            if wrong:
+                return Found(len(came), wrong, trace(came, after))
+            if len(came) > bound:
+                raise AssertionError(f"more than {bound} worlds")
+            if not after.stuck:
+                waiting.append(after)
+    return Found(len(came))
+
+
+def trace(came, world):
+    """The events that led to a world."""
+    events = []
+    while came[world] is not None:
+        world, event = came[world]
+        events.append(event)
+    return tuple(reversed(events))
+
+
+def flaw(broker, world, names):
+    """What is wrong with a world, if anything."""
+    queued, dead = broker.held(world.broker)
+    taken = Counter(name for *_, rows in world.sink for name in rows)
+    for name in names:
+        ends = taken[name] + world.other.count(name) + dead.count(name)
+        if ends > 1 and name not in world.operated:
+            return f"{name} is doubled: {places(world, dead, name)}"
+        if not ends and name not in queued:
+            return f"{name} is lost"
+    batches = [entry[:2] for entry in world.read]
+    for entry in batches:
+        if batches.count(entry) > 1:
+            return f"batch {entry[1]} was read with other rows: {world.read}"
+    if world.stuck and not world.lost:
+        return f"the query can not go on: {world.stuck}"
+    return world.wrong
+
+
+def places(world, dead, name):
+    """Where a message ended."""
+    found = [f"batch {batch} of query {query}" for query, batch, rows in world.sink if name in rows]
+    found += ["the consumer's"] * world.other.count(name)
+    return ", ".join(found + ["a dead letter"] * dead.count(name))

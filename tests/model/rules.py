@@ -1,0 +1,99 @@
+"""The same world with one rule switched off at a time, around the real core: it must go wrong."""
+
+from dataclasses import replace
+
+from ackq_broker.core import commands as c
+from ackq_broker.core import sessions
+from tests.model.broker import QUEUE, SESSION, Broker
+from tests.model.world import DRIVER, Spark
+
+
+class NoKeptLease(Broker):
+    """K2 off: the lease accepted last can not be read again."""
+
+    def perform(self, core, command):
+        reply = super().perform(core, command)
+        for session in core._state.sessions.values():
+            sessions.let_go(core._state, session)
+        return reply
+
+
+class LeaseMadeAnew(Broker):
+    """S4 off: a start at the floor wishes some lease, not exactly the outstanding one."""
+
+    def perform(self, core, command):
+        session = core._state.sessions.get(SESSION)
+        if (
+            isinstance(command, c.Advance)
+            and command.incarnation
+            and session is not None
+            and session.lease is not None
+            and command.start_tag == session.floor
+        ):
+            for queue_id, positions in session.held().items():
+                core._state.queues[queue_id].requeue(positions, core.sequence)
+            session.lease, session.end = None, session.floor
+        return super().perform(core, command)
+
+
+class OpeningTakesOver(Broker):
+    """S9 off: an opening replaces whoever holds the session."""
+
+    def perform(self, core, command):
+        if isinstance(command, c.Advance) and not command.incarnation:
+            command = replace(command, takeover=True)
+        return super().perform(core, command)
+
+
+class NoFencing(Broker):
+    """S3 off: a call of an older epoch is as good as one of the present."""
+
+    def pieces(self, core, incarnation, epoch, after, last):
+        name = core._state.incarnations.get(incarnation)
+        if name is not None:
+            epoch = core._state.sessions[name].epoch
+        return super().pieces(core, incarnation, epoch, after, last)
+
+
+class AcceptsWhatIsPlanned(Spark):
+    """K1, S4 off: a batch is accepted when offsets/N is written, not when commits/N proves it."""
+
+    def _offsets(self, world, role, driver):
+        text, after = super()._offsets(world, role, driver)
+        if role == "driver" and after.driver.step == "fetch":
+            accept = c.Advance(
+                SESSION,
+                driver.incarnation,
+                c.HolderInfo(DRIVER),
+                (QUEUE,),
+                driver.end,
+                min_messages=1_000,
+            )
+            broker, _ = self.broker.call(after.broker, accept)
+            after = after._replace(broker=broker)
+            text = f"{text}, and accepts it"
+        return text, after
+
+
+class SinkWithoutBatchId(Spark):
+    """K3 off: the sink appends whatever comes."""
+
+    def _has(self, world, driver):
+        del world, driver
+        return False
+
+
+class OutcomesAtOnce(Broker):
+    """S6 off: outcomes take effect when they are committed, not when the lease is accepted."""
+
+    def perform(self, core, command):
+        reply = super().perform(core, command)
+        if isinstance(command, c.CommitOutcomes):
+            lease = core._state.sessions[SESSION].lease
+            for fate in lease.outcomes.fates if lease is not None and lease.outcomes else ():
+                outcome = c.Outcome(fate.outcome)
+                spans = tuple((tag, tag) for tag in fate.tags)
+                epoch = core._state.sessions[SESSION].epoch
+                super().perform(core, c.SettleLease(SESSION, outcome, spans, fence=True))
+                core._state.sessions[SESSION].epoch = epoch
+        return reply

@@ -1,0 +1,67 @@
+"""A session under every interleaving of crashes: nothing is lost or doubled, rule by rule."""
+
+import pytest
+
+from tests.model import rules
+from tests.model.broker import Broker
+from tests.model.explorer import explore
+from tests.model.settling import Settling
+from tests.model.world import Spark
+
+
+@pytest.mark.parametrize(
+    ("messages", "faults"),
+    [
+        (3, {"crashes": 3, "deliveries": 0, "deletions": 0}),
+        (3, {"crashes": 2, "deliveries": 1, "deletions": 0}),
+        (3, {"crashes": 1, "deliveries": 1, "deletions": 1}),
+    ],
+    ids=["three crashes", "another consumer", "a deleted checkpoint"],
+)
+def test_nothing_is_lost_or_doubled(messages, faults):
+    """S1-S4, S9, K1-K3: in no world is a row lost, doubled, or another one on a replay."""
+    found = explore(Spark(Broker(), **faults), messages)
+    assert not found.wrong, str(found)
+    assert found.worlds > 5_000
+
+
+@pytest.mark.parametrize(
+    ("messages", "faults"),
+    [
+        (3, {"crashes": 1, "deliveries": 0, "deletions": 0, "operations": 0}),
+        (2, {"crashes": 1, "deliveries": 0, "deletions": 0, "operations": 1}),
+    ],
+    ids=["outcomes", "an operator"],
+)
+def test_settlement_neither_loses_nor_doubles(messages, faults):
+    """S6, S8, K8: rows that a query settles end once, and a replay before and after reads them."""
+    found = explore(Settling(Broker(), **faults), messages)
+    assert not found.wrong, str(found)
+    assert found.worlds > 2_000
+
+
+def with_an_operator(broker, **faults):
+    """A query that settles, and an operator who settles tags of its lease."""
+    return Settling(broker, operations=1, **faults)
+
+
+SWITCHED_OFF = {
+    "accept before the proof": (rules.AcceptsWhatIsPlanned, Broker, (0, 0, 0), "is lost"),
+    "no kept lease": (Spark, rules.NoKeptLease, (1, 0, 0), "the query can not go on"),
+    "a lease made anew": (Spark, rules.LeaseMadeAnew, (1, 1, 0), "with other rows"),
+    "an opening takes over": (Spark, rules.OpeningTakesOver, (0, 1, 1), "is doubled"),
+    "no fencing": (with_an_operator, rules.NoFencing, (0, 0, 0), "in one run"),
+    "outcomes at once": (Settling, rules.OutcomesAtOnce, (1, 0, 0), "with other rows"),
+    "a sink without batch id": (rules.SinkWithoutBatchId, Broker, (1, 0, 0), "is doubled"),
+}
+
+
+@pytest.mark.parametrize("rule", SWITCHED_OFF)
+def test_without_a_rule_a_trace_is_found(rule):
+    """S3, S4, S6, S9, K1-K3: without a rule the explorer tells a shortest way to a flaw."""
+    spark, broker, faults, flaw = SWITCHED_OFF[rule]
+    crashes, deliveries, deletions = faults
+    found = explore(spark(broker(), crashes=crashes, deliveries=deliveries, deletions=deletions))
+    print(f"{rule}: {found}")
+    assert flaw in found.wrong
+    assert found.trace

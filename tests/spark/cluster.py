@@ -1,0 +1,255 @@
+"""Spark's cluster forms for tests: the README's commands, a standalone cluster, a Connect server.
+
+Invariant: every process that is started here is gone at the end of the `with` that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import ackq.spark
+
+ROOT = Path(__file__).parents[2]
+WORKER_PYTHON = Path(ackq.spark.__file__).with_name("worker_python")
+START_S = 90
+RUN_S = 360
+# Of a test: a program's run and what is started around it, on a machine that does much else.
+TEST_S = 540
+# Two host names on one machine: a speculative copy of a task only goes to another host.
+HOSTS = ("127.0.0.1", "127.0.0.2")
+MASTER_COMMAND = ("spark-class", "org.apache.spark.deploy.master.Master")
+WORKER_COMMAND = ("spark-class", "org.apache.spark.deploy.worker.Worker")
+
+
+# --- the README ---
+
+
+def readme_section(title: str) -> str:
+    """The text of one section of the README."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    return readme.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def readme_blocks(section: str, language: str) -> list[str]:
+    """The fenced blocks of one language in a section."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+
+
+# --- processes ---
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """That of a shell in which this Python and its Spark are on the path."""
+    # What `configure` has set for a Spark in this very process is not for others.
+    own = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK_")}
+    return {
+        **own,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        # Half the time to the first batch, as with `configure`; see that file.
+        "PYSPARK_PYTHON": str(WORKER_PYTHON),
+        "ACKQ_WORKER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": HOSTS[0],
+        **extra,
+    }
+
+
+def shell(script: str, folder: Path, env: Mapping[str, str]) -> str:
+    """What a script prints, run as a user runs it; it must succeed."""
+    process = subprocess.Popen(
+        ["bash", "-euc", script],
+        cwd=folder,
+        env=dict(env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=RUN_S)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    assert process.returncode == 0, f"{script}\n{out}\n{err[-20_000:]}"
+    return out
+
+
+@contextlib.contextmanager
+def daemon(command: list[str], folder: Path, env: Mapping[str, str], ready: str) -> Iterator[str]:
+    """A process that runs as long as the `with`; what the group in `ready` matched in its log."""
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=dict(env),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    log = _Log(process, re.compile(ready))
+    try:
+        yield log.found()
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            log.close()
+
+
+class _Log:
+    """Reads a process's log to its end, and looks for the line that says it is ready."""
+
+    def __init__(self, process: subprocess.Popen[str], ready: re.Pattern[str]) -> None:
+        assert process.stderr is not None
+        self._stream = process.stderr
+        self._ready = ready
+        self._lines: list[str] = []
+        self._match: re.Match[str] | None = None
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def found(self) -> str:
+        self._done.wait(START_S)
+        assert self._match is not None, "".join(self._lines)
+        return self._match.group(self._ready.groups)
+
+    def close(self) -> None:
+        self._thread.join()
+        self._stream.close()
+
+    def _read(self) -> None:
+        for line in self._stream:
+            self._lines.append(line)
+            if self._match is None:
+                self._match = self._ready.search(line)
+                if self._match is not None:
+                    self._done.set()
+        self._done.set()
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOSTS[0], 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+# --- a standalone cluster ---
+
+
+class Cluster(NamedTuple):
+    """A master and two workers of one core on two hosts; ackq is on neither.
+
+    Attributes:
+        master: Its address, `HOST:PORT`.
+        driver: The driver's folder, whose files no executor sees on its Python path.
+        python: The interpreter of all hosts.
+    """
+
+    master: str
+    driver: Path
+    python: Path
+
+
+@contextlib.contextmanager
+def standalone(folder: Path) -> Iterator[Cluster]:
+    """A standalone cluster on this machine whose workers are like other hosts."""
+    driver = folder / "driver"
+    driver.mkdir()
+    python = _python_of_hosts(folder, driver)
+    env = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+    with contextlib.ExitStack() as running:
+        url = running.enter_context(
+            daemon(
+                [*MASTER_COMMAND, "--host", HOSTS[0], "--port", "0", "--webui-port", "0"],
+                folder,
+                env,
+                r"Starting Spark master at spark://(\S+)",
+            )
+        )
+        for host in HOSTS:
+            work = ["--host", host, "--cores", "1", "--memory", "1g", "--work-dir"]
+            running.enter_context(
+                daemon(
+                    [
+                        *WORKER_COMMAND,
+                        *work,
+                        f"worker-{host}",
+                        "--webui-port",
+                        "0",
+                        f"spark://{url}",
+                    ],
+                    folder,
+                    {**env, "SPARK_LOCAL_IP": host},
+                    r"Successfully registered with (master)",
+                )
+            )
+        yield Cluster(url, driver, python)
+
+
+def _python_of_hosts(folder: Path, driver: Path) -> Path:
+    """This Python with all that is installed but ackq; in an executor, without the driver's files.
+
+    A development install is a path file in site-packages; a folder that a path file names is
+    searched, but its own path files are not read.
+    """
+    bare = folder / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = bare / "lib" / version / "site-packages"
+    (packages / "installed.pth").write_text(sysconfig.get_path("purelib"))
+    interpreter = bare / "bin" / "python"
+    without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    found = subprocess.run(
+        [interpreter, "-c", "import pyspark, importlib.util as u; print(u.find_spec('ackq'))"],
+        env=without,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout == "None\n", f"ackq is installed as files: {found.stdout}"
+    wrapper = folder / "hosts_python"
+    wrapper.write_text(
+        f"""#!/bin/sh
+case $PWD in
+  {folder}/worker-*)
+    PYTHONPATH=$(printf '%s' "$PYTHONPATH" | tr : '\\n' | grep -v '^{driver}/' | paste -sd: -) ;;
+esac
+export PYTHONPATH ACKQ_WORKER_PYTHON={interpreter}
+exec {WORKER_PYTHON} "$@"
+"""
+    )
+    wrapper.chmod(0o755)
+    return wrapper
+
+
+# --- Spark Connect ---
+
+
+@contextlib.contextmanager
+def connect_server(command: str, folder: Path, port: str) -> Iterator[None]:
+    """A Spark Connect server, started by a command, on a port."""
+    submit, *arguments = shlex.split(command)
+    settings = ["--conf", f"spark.connect.grpc.binding.port={port}"]
+    with daemon(
+        [submit, *settings, *arguments], folder, environment(), r"Spark Connect server (started)"
+    ):
+        yield

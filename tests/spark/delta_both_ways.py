@@ -1,0 +1,45 @@
+"""delta_both_ways.py ENDPOINT FOLDER: queue `in` -> Delta table -> queue `out`, every step twice.
+
+Invariant: before a step comes again, the last entry of its commit log is gone, as after a crash
+between the sink's commit and Spark's. The last line is the table's message ids as JSON.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+ROOT = Path(__file__).parents[2]
+sys.path += [str(ROOT), str(ROOT / "jobs")]
+
+import jobkit  # noqa: E402 - found by the line above
+
+from tests.spark import ledger  # noqa: E402 - likewise
+
+endpoint, folder = sys.argv[1], Path(sys.argv[2])
+table = str(folder / "table")
+
+
+def run(writer: DataStreamWriter, name: str) -> None:
+    """Run a step, take its last commit entry away, and run it again."""
+    checkpoint = folder / name
+    step = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    for attempt in range(2):
+        assert step.start().awaitTermination(120)
+        if not attempt:
+            last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+            for entry in (f"{last}", f".{last}.crc"):
+                (checkpoint / "commits" / entry).unlink()
+
+
+with jobkit.spark_session("delta both ways", folder / "spark.log") as spark:
+    queue = spark.readStream.format("ackq").options(
+        endpoint=endpoint, queue="in", maxMessagesPerTrigger=6
+    )
+    messages = queue.schema(ledger.CARRIED).load()
+    run(messages.writeStream.format("delta").option("path", table), "in")
+    rows = spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(table)
+    run(rows.writeStream.format("ackq").options(endpoint=endpoint, queue="out"), "out")
+    stored = spark.read.format("delta").load(table)
+    print(json.dumps([row.message_id for row in stored.collect()]))

@@ -1,0 +1,127 @@
+"""Where it runs (K9): the README's program and commands, to the letter but for names and paths.
+
+Each moves messages from queue to queue: source, sink, the sink's commit, and the last batch
+acknowledged.
+"""
+
+import pytest
+
+from tests.spark import cluster
+from tests.spark.ledger import counted, ids, once, publish
+
+pytestmark = pytest.mark.timeout(cluster.TEST_S)
+
+SECTION = cluster.readme_section("Where it runs")
+(RELAY,) = cluster.readme_blocks(SECTION, "python")
+COMMANDS = cluster.readme_blocks(SECTION, "bash")
+IDS = ids(0, 99)
+SPECULATING = cluster.ROOT / "tests/spark/speculating.py"
+SPECULATION = " ".join(
+    f"--conf spark.speculation{setting}"
+    for setting in ("=true", ".interval=100ms", ".quantile=0.4", ".minTaskRuntime=500ms")
+)
+
+
+def the(part):
+    """The one command of the README that has this part."""
+    (found,) = [command for command in COMMANDS if part in command]
+    return found
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory):
+    with cluster.standalone(tmp_path_factory.mktemp("standalone")) as running:
+        yield running
+
+
+class Bench:
+    """Two queues, and the README's program to go from one to the other."""
+
+    def __init__(self, broker, admin, folder):
+        self.broker = broker
+        self.admin = admin
+        self.folder = folder
+        for queue in ("orders", "invoices"):
+            admin.declare_queue(queue)
+        publish(broker.endpoint, "orders", IDS)
+
+    def run(self, command, **names):
+        """Runs a command of the README, with this test's names for the README's."""
+        self._run(command, self.folder, cluster.environment(), names)
+
+    def submit(self, command, standalone):
+        """The same on a standalone cluster, from its driver's folder."""
+        names = {"MASTER:7077": standalone.master, "connector/": f"{cluster.ROOT}/connector/"}
+        env = cluster.environment(PYSPARK_PYTHON=str(standalone.python), PYTHONPATH="")
+        self._run(command, standalone.driver, env, names)
+
+    def _run(self, command, folder, env, names):
+        (folder / "relay.py").write_text(RELAY)
+        names |= {"BROKER:5775": self.broker.endpoint, "/data/checkpoint": f"{self.folder}/cp"}
+        for name, here in names.items():
+            command = command.replace(name, here)
+        cluster.shell(command, folder, env)
+
+    def check(self):
+        """Nothing is lost or doubled, and nothing waits for an acknowledgement."""
+        assert counted(self.admin, "invoices") == once(IDS)
+        info = self.admin.queue("orders")
+        assert (info.ready, info.unacked, info.accepted) == (0, 0, len(IDS))
+        (session,) = self.admin.sessions()
+        assert (session.floor_tag, session.batch_id) == (len(IDS), 1)
+        assert session.query_id
+
+
+@pytest.fixture
+def bench(broker, admin, tmp_path):
+    return Bench(broker, admin, tmp_path)
+
+
+def test_local(bench):
+    """K9: all in one process."""
+    bench.run(the("'local[*]' relay.py"))
+    bench.check()
+
+
+def test_local_cluster(bench):
+    """K9: executors in processes of their own."""
+    bench.run(the("local-cluster["))
+    bench.check()
+
+
+def test_standalone(bench, standalone):
+    """K9: two hosts without ackq, which gets there as a zip."""
+    bench.submit(the("--py-files"), standalone)
+    bench.check()
+
+
+def test_the_commands_of_a_standalone_cluster(standalone):
+    """The README starts a cluster with the commands that these tests use."""
+    started = the("deploy.master").splitlines()
+    assert [line.split()[:2] for line in started] == [
+        list(cluster.MASTER_COMMAND),
+        list(cluster.WORKER_COMMAND),
+    ]
+    assert started[1].endswith("spark://MASTER:7077")
+    assert standalone.master
+
+
+def test_connect(bench):
+    """K9: ackq at the server, the unchanged program at the client."""
+    port = str(cluster.free_port())
+    with cluster.connect_server(the("SparkConnectServer"), bench.folder, port):
+        *_, client = the("SPARK_REMOTE").splitlines()
+        bench.run(client, **{"SERVER:15002": f"{cluster.HOSTS[0]}:{port}"})
+        bench.check()
+
+
+def test_speculation(bench, standalone):
+    """K3: of two attempts of a task that have both sent all rows, one counts."""
+    attempts = bench.folder / "attempts"
+    attempts.mkdir()
+    command = the("--py-files").replace("relay.py", f"{SPECULATION} {SPECULATING}")
+    bench.submit(f"{command.rstrip()} {attempts}", standalone)
+    assert sorted(path.name for path in attempts.iterdir()) == ["0-0", "0-1", "1-0"]
+    bench.check()
+    info = bench.admin.queue("invoices")
+    assert (info.ready, info.staged) == (len(IDS), 0)

@@ -1,0 +1,541 @@
+"""Settling from a query with a real Spark and a real broker: which message ends where, and when."""
+
+import json
+import time
+from collections import Counter
+from threading import Event
+from types import SimpleNamespace
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.errors.exceptions.base import PySparkException
+
+from ackq.spark import BatchLogger, settle
+
+TIMEOUT_S = 90
+N = [b"%d" % i for i in range(10)]
+ODD = "cast(cast(body as string) as int) % 2 = 1"
+# mapInArrow looks at pandas, which it does not use.
+WITHOUT_PANDAS = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
+
+
+@pytest.fixture
+def fails(kit):
+    """Runs a query that must fail; the text a user sees."""
+
+    def run(writer):
+        with pytest.raises(StreamingQueryException) as caught:
+            kit.run(writer)
+        return str(caught.value)
+
+    return run
+
+
+@pytest.fixture
+def settled(kit):
+    """A queue with a dead-letter queue and ten messages."""
+    kit.declare("dead")
+    kit.declare("in", dead_letter_queue="dead")
+    kit.publish("in", *N)
+    return kit
+
+
+def settling(kit, *given, where=ODD, **options):
+    """A foreachBatch function that settles some rows."""
+
+    def act(rows, _batch_id):
+        settle(rows.filter(where), *given, endpoint=kit.broker.endpoint, **options)
+
+    return act
+
+
+def write(kit, rows, queue, batch_id):
+    """A guarded write: skipped when its batch comes again."""
+    rows.select("body").write.format("ackq").mode("append").options(
+        endpoint=kit.broker.endpoint, queue=queue, txnAppId="app", txnVersion=batch_id
+    ).save()
+
+
+def dead(kit, queue="dead"):
+    """Bodies and reasons of the dead letters, in order."""
+    rows = kit.browse(queue, "body binary, headers map<string,string>").collect()
+    return [(bytes(row.body), row.headers["ackq-dead-reason"]) for row in rows]
+
+
+def total(kit, queue):
+    """Messages of a queue, whatever state they are in."""
+    info = kit.admin.queue(queue)
+    return info.ready + info.unacked + info.delayed
+
+
+def test_rejected_rows_are_dead_letters(settled):
+    """S6, K8: rejected rows go to the dead-letter queue with reason, session and batch."""
+    rows = settled.source("in", session="job")
+    settled.run(settled.each(rows, "cp", settling(settled, "rejected", reason="odd")))
+    assert dead(settled) == [(body, "odd") for body in N[1::2]]
+    assert settled.depth("in") == (0, 0, 0)
+    assert settled.admin.queue("in").accepted == 5
+    found = settled.browse("dead", "headers map<string,string>").collect()
+    assert {
+        (row.headers["ackq-dead-session"], row.headers["ackq-dead-batch"]) for row in found
+    } == {("job", "1")}
+
+
+def test_outcomes_by_column(settled):
+    """S6: each row has its own outcome and reason; what is not settled is accepted."""
+
+    def act(rows, _batch_id):
+        number = "cast(cast(body as string) as int)"
+        found = rows.selectExpr(
+            "delivery_tag",
+            f"case {number} % 3 when 0 then 'rejected' when 1 then 'released' end as outcome",
+            f"case when {number} % 3 = 0 then 'no ' || {number} end as reason",
+            "'10m' as delay",
+            "body",
+        )
+        settle(found.filter("outcome is not null"), endpoint=settled.broker.endpoint)
+
+    settled.run(settled.each(settled.source("in"), "cp", act))
+    assert dead(settled) == [(body, f"no {int(body)}") for body in N[::3]]
+    queue = settled.admin.queue("in")
+    assert (queue.accepted, queue.delayed, queue.ready, queue.unacked) == (3, 3, 0, 0)
+
+
+def test_plain_write(settled):
+    """K8: the format's own way to say the same."""
+
+    def act(rows, _batch_id):
+        rows.filter(ODD).select("delivery_tag").write.format("ackq").mode("append").options(
+            endpoint=settled.broker.endpoint, settle="rejected", reason="odd"
+        ).save()
+
+    settled.run(settled.each(settled.source("in"), "cp", act))
+    assert dead(settled) == [(body, "odd") for body in N[1::2]]
+
+
+def test_outcomes_take_effect_with_the_checkpoint(settled):
+    """S6: a batch that never gets into the checkpoint settles nothing."""
+
+    def act(rows, batch_id):
+        settling(settled, "rejected")(rows, batch_id)
+        if batch_id:
+            raise RuntimeError("crash after settling")
+
+    with pytest.raises(StreamingQueryException, match="crash after settling"):
+        settled.run(settled.each(settled.source("in"), "cp", act))
+    assert settled.depth("in") == (0, 10, 0)
+    assert dead(settled) == []
+
+
+def test_newest_run_counts(settled):
+    """S6: the outcomes of the last run that settled apply, not those of a run that crashed."""
+    runs = []
+
+    def act(rows, batch_id):
+        if batch_id:
+            runs.append(batch_id)
+            where = "body = binary('3')" if len(runs) == 1 else "body = binary('4')"
+            settling(settled, "rejected", where=where)(rows, batch_id)
+            if len(runs) == 1:
+                raise RuntimeError("crash after settling")
+
+    query = settled.each(settled.source("in"), "cp", act)
+    with pytest.raises(StreamingQueryException, match="crash after settling"):
+        settled.run(query)
+    settled.run(query)
+    assert [body for body, _ in dead(settled)] == [b"4"]
+    assert settled.admin.queue("in").accepted == 9
+
+
+def test_run_that_settles_nothing_takes_back(settled):
+    """S6: a run that finds no bad row has said so, and what an older one said is gone."""
+    runs = []
+
+    def act(rows, batch_id):
+        if batch_id:
+            runs.append(batch_id)
+            settling(settled, "rejected", where="true" if len(runs) == 1 else "body = binary('x')")(
+                rows, 1
+            )
+            if len(runs) == 1:
+                raise RuntimeError("crash after settling")
+
+    query = settled.each(settled.source("in"), "cp", act)
+    with pytest.raises(StreamingQueryException, match="crash after settling"):
+        settled.run(query)
+    settled.run(query)
+    assert dead(settled) == []
+    assert settled.admin.queue("in").accepted == 10
+
+
+@pytest.mark.parametrize("crash_at", ["settled", "written"])
+def test_settle_before_a_guarded_write(settled, crash_at):
+    """S6, K12: whatever crashes where, each row is written once or dead once, and never both."""
+    settled.declare("out")
+    runs = []
+
+    def act(rows, batch_id):
+        runs.append(batch_id)
+        first = batch_id == 1 and runs.count(1) == 1
+        settling(settled, "rejected")(rows, batch_id)
+        if first and crash_at == "settled":
+            raise RuntimeError("crash")
+        write(settled, rows.filter(f"not {ODD}"), "out", batch_id)
+        if first and crash_at == "written":
+            raise RuntimeError("crash")
+
+    query = settled.each(settled.source("in"), "cp", act)
+    with pytest.raises(StreamingQueryException, match="crash"):
+        settled.run(query)
+    settled.run(query)
+    assert settled.bodies("out") == N[::2]
+    assert settled.bodies("dead") == N[1::2]
+    assert settled.depth("in") == (0, 0, 0)
+
+
+def test_replay_after_a_lost_commit_entry(settled):
+    """K2, S6: an accepted batch that is run again has the same rows, and settles nothing again."""
+    seen = []
+
+    def act(rows, batch_id):
+        seen.append((batch_id, [bytes(row.body) for row in rows.collect()]))
+        settling(settled, "rejected")(rows, batch_id)
+
+    query = settled.each(settled.source("in"), "cp", act)
+    settled.run(query)
+    settled.forget("cp", "commits", 1)
+    settled.run(query)
+    assert seen == [(0, []), (1, N), (1, N)]
+    assert settled.bodies("dead") == N[1::2]
+    assert settled.admin.queue("in").accepted == 5
+
+
+def test_last_call_of_a_batch_wins(settled):
+    """S6: within a run the last outcome of a tag wins; accepted takes back what was said."""
+
+    def act(rows, batch_id):
+        settling(settled, "rejected")(rows, batch_id)
+        settling(settled, "accepted", where="body = binary('5')")(rows, batch_id)
+
+    settled.run(settled.each(settled.source("in"), "cp", act))
+    assert settled.bodies("dead") == [b"1", b"3", b"7", b"9"]
+
+
+@WITHOUT_PANDAS
+def test_retried_task_settles_once(settled):
+    """S6: the stage of an attempt that failed is never named, so what it said does not count."""
+
+    def first_attempt_fails(batches):
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        yield from batches
+        if context.partitionId() == 0 and context.attemptNumber() == 0:
+            raise RuntimeError("this attempt fails")
+
+    def act(rows, _batch_id):
+        odd = rows.filter(ODD).select("delivery_tag")
+        tried = odd.mapInArrow(first_attempt_fails, "delivery_tag long")
+        settle(tried, "rejected", endpoint=settled.broker.endpoint)
+
+    settled.run(settled.each(settled.source("in", minPartitions=2), "cp", act))
+    assert settled.bodies("dead") == N[1::2]
+
+
+def test_failed_rows_meet_the_delivery_limit(kit):
+    """C13, C4: a row that fails once too often is a dead letter; its count is the broker's."""
+    kit.declare("dead")
+    kit.declare("in", dead_letter_queue="dead", delivery_limit=1, redelivery_delay_ms=1)
+    kit.publish("in", *N[:2])
+    counts = Counter()
+
+    def act(rows, batch_id):
+        counts.update(int(row.delivery_count) for row in rows.filter(ODD).collect())
+        settling(kit, "failed", reason="not today")(rows, batch_id)
+
+    query = kit.each(kit.source("in"), "cp", act, processingTime="0 seconds").start()
+    try:
+        wait_for(kit, query, lambda: total(kit, "dead") == 1)
+    finally:
+        query.stop()
+    assert counts == {1: 1, 2: 1}
+    assert [body for body, _ in dead(kit)] == [b"1"]
+
+
+def wait_for(kit, query, done):
+    """Lets a query run until something is so; raises what it raises."""
+    until = time.monotonic() + TIMEOUT_S
+    while not done():
+        assert time.monotonic() < until, kit.admin.queues()
+        assert not query.awaitTermination(0.1), "the query ended"
+
+
+def test_available_now_ends_with_failed_rows(settled):
+    """K5: rows that the run itself puts back do not keep it alive."""
+    rows = settled.source("in", maxMessagesPerTrigger=3)
+    settled.run(settled.each(rows, "cp", settling(settled, "failed", where="true", delay=0)))
+    assert total(settled, "in") == 10
+    assert settled.admin.queue("in").accepted == 0
+
+
+def test_once_with_released_rows(settled):
+    """K5: Trigger.Once settles its batch at the next start, which ends although rows came back."""
+    query = settled.each(
+        settled.source("in"), "cp", settling(settled, "released", delay="10m"), once=True
+    )
+    settled.run(query)
+    assert settled.depth("in") == (0, 10, 0)
+    settled.run(query)
+    queue = settled.admin.queue("in")
+    assert (queue.accepted, queue.delayed) == (5, 5)
+
+
+def test_delay_is_kept(settled):
+    """C14: a released row is not ready before its delay is over."""
+    settled.run(
+        settled.each(settled.source("in"), "cp", settling(settled, "released", delay="10m"))
+    )
+    queue = settled.admin.queue("in")
+    assert (queue.ready, queue.delayed, queue.unacked) == (0, 5, 0)
+
+
+def test_minimum_is_waited_for(kit, kept):
+    """K6: a batch waits for its minimum, and takes everything then."""
+    kit.declare("in")
+    kit.publish("in", *N[:3])
+    rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1h")
+    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
+    try:
+        query.processAllAvailable()
+        assert kept.bodies == []
+        kit.publish("in", *N[3:])
+        query.processAllAvailable()
+        assert kept.bodies == N
+    finally:
+        query.stop()
+
+
+def test_minimum_is_not_waited_for_longer_than_its_delay(kit, kept):
+    """K6: when the oldest message has waited so long, a batch takes what there is."""
+    kit.declare("in")
+    kit.publish("in", *N[:3])
+    rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1ms")
+    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
+    try:
+        wait_for(kit, query, lambda: kept.bodies == N[:3])
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
+def test_minimum_does_not_hold_up_a_run_that_ends(kit, kept, trigger):
+    """K5: under availableNow and once, neither minimum nor delay applies."""
+    kit.declare("in")
+    kit.publish("in", *N[:3])
+    rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1h")
+    kit.run(kit.each(rows, "cp", kept, **trigger))
+    assert kept.bodies == N[:3]
+
+
+def test_released_lease_in_a_batch_job(settled):
+    """S6: a batch job names the session; its outcomes count when the query's batch is accepted."""
+    session = settled.source("in", session="job")
+    crash = {"now": True}
+
+    def act(_rows, batch_id):
+        if batch_id and crash["now"]:
+            raise RuntimeError("crash")
+
+    query = settled.each(session, "cp", act)
+    with pytest.raises(StreamingQueryException, match="crash"):
+        settled.run(query)
+    tags = settled.spark.createDataFrame([(2,), (3,)], "delivery_tag long")
+    settle(tags, "rejected", reason="by hand", endpoint=settled.broker.endpoint, session="job")
+    assert dead(settled) == []
+    crash["now"] = False
+    settled.run(query)
+    assert dead(settled) == [(b"1", "by hand"), (b"2", "by hand")]
+
+
+# --- what is refused ---
+
+
+def test_settle_without_a_session(settled):
+    """S6: outside of a query nothing says whose messages they are."""
+    tags = settled.spark.createDataFrame([(2,)], "delivery_tag long")
+    with pytest.raises(PySparkException, match=r"settle without a session.*'session', 'name'"):
+        settle(tags, "rejected", endpoint=settled.broker.endpoint)
+
+
+def test_tag_outside_of_the_batch(settled, fails):
+    """S6: a tag that is not in the lease is refused, and named."""
+
+    def act(rows, batch_id):
+        if batch_id:
+            wrong = rows.selectExpr("delivery_tag + 5 as delivery_tag")
+            settle(wrong, "rejected", endpoint=settled.broker.endpoint)
+
+    text = fails(settled.each(settled.source("in", session="job"), "cp", act))
+    assert "ackq.errors.UnknownDeliveryTagError" in text
+    assert "11" in text
+    assert "'job'" in text
+    assert settled.depth("in") == (0, 10, 0)
+
+
+def test_rejecting_without_a_dead_letter_queue(kit, fails):
+    """S6: REJECTED would lose messages, so it is refused unless `discard` says so."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    text = fails(kit.each(kit.source("in"), "cp", settling(kit, "rejected")))
+    assert "ackq.errors.PreconditionFailedError" in text
+    assert "'in'" in text
+    assert "discard" in text
+    kit.run(kit.each(kit.source("in"), "cp", settling(kit, "rejected", discard=True)))
+    queue = kit.admin.queue("in")
+    assert (queue.accepted, queue.dropped) == (5, 5)
+
+
+@pytest.mark.parametrize(
+    ("expression", "part"),
+    [
+        ("'reject' as outcome", "'outcome' is 'reject' for delivery tag 1; it takes accepted"),
+        ("cast(null as string) as outcome", "'outcome' is null for delivery tag 1"),
+        ("'failed' as outcome, -1 as delay", "'delay' is -1 for delivery tag 1"),
+        ("'failed' as outcome, 'soon' as delay", "'delay' is 'soon' for delivery tag 1"),
+        ("1 as outcome", "'outcome' is int; expected string"),
+    ],
+)
+def test_wrong_rows(settled, fails, expression, part):
+    """S6: a row that says something wrong fails the query with tag, column and remedy."""
+
+    def act(rows, batch_id):
+        if batch_id:
+            wrong = rows.selectExpr("delivery_tag", *expression.split(", "))
+            settle(wrong, endpoint=settled.broker.endpoint)
+
+    text = fails(settled.each(settled.source("in"), "cp", act))
+    assert part in text
+    assert settled.depth("in") == (0, 10, 0)
+
+
+def test_missing_column(settled, fails):
+    """S6: rows without their tag are refused before anything runs."""
+
+    def act(rows, _batch_id):
+        settle(rows.select("body"), "rejected", endpoint=settled.broker.endpoint)
+
+    text = fails(settled.each(settled.source("in"), "cp", act))
+    assert "SchemaError: The column 'delivery_tag' is missing; the rows have body. Keep" in text
+
+
+def test_two_sessions_in_one_query(settled, fails):
+    """S6: with two leases in one batch, the option says which is meant."""
+    settled.declare("other", dead_letter_queue="dead")
+    settled.publish("other", *N)
+    one = settled.source("in", session="one", maxMessagesPerTrigger=10)
+    two = settled.source("other", session="two")
+    both = one.union(two)
+
+    text = fails(settled.each(both, "cp", settling(settled, "rejected")))
+    assert "ackq.errors.InvalidArgumentError" in text
+    assert "reads several sessions (one, two)" in text
+    assert "option session" in text
+
+    named = settling(settled, "rejected", where=f"queue = 'other' and {ODD}", session="two")
+    settled.run(settled.each(both, "cp", named))
+    assert (settled.depth("in"), settled.depth("other")) == ((0, 0, 0), (0, 0, 0))
+    assert settled.admin.queue("other").dead_lettered == 5
+    assert settled.bodies("dead") == N[1::2]
+
+
+# --- queues that come and go, operators, what is seen ---
+
+
+def pattern_source(kit, pattern, **options):
+    reader = kit.spark.readStream.format("ackq").option("endpoint", kit.broker.endpoint)
+    return reader.options(queuePattern=pattern, **options).load()
+
+
+def test_new_queues_join_a_running_query(kit, kept):
+    """S10: a queue that is declared while the query runs is read, when its name fits."""
+    kit.declare("orders.eu")
+    kit.publish("orders.eu", b"1")
+    rows = pattern_source(kit, "orders.*", session="job")
+    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
+    try:
+        query.processAllAvailable()
+        kit.declare("orders.us", "invoices.us")
+        kit.publish("orders.us", b"2")
+        kit.publish("invoices.us", b"3")
+        wait_for(kit, query, lambda: kept.bodies == [b"1", b"2"])
+    finally:
+        query.stop()
+    assert sorted(kit.admin.session("job").queues) == ["orders.eu", "orders.us"]
+    assert kit.depth("invoices.us") == (1, 0, 0)
+
+
+def test_poisoned_batch_is_freed(settled, kept):
+    """S8: a message that breaks its batch is rejected by an operator; the checkpoint stays."""
+
+    def act(rows, batch_id):
+        if batch_id and rows.filter("body = binary('3')").count():
+            raise RuntimeError("poison")
+        kept(rows, batch_id)
+
+    query = settled.each(settled.source("in", session="job"), "cp", act)
+    with pytest.raises(StreamingQueryException, match="poison"):
+        settled.run(query)
+    settled.admin.settle_session("job", "rejected", [(4, 4)], reason="poison", fence=True)
+    settled.run(query)
+    assert kept.runs == [(0, []), (1, N[:3] + N[4:])]
+    assert dead(settled) == [(b"3", "poison")]
+    assert settled.depth("in") == (0, 0, 0)
+
+
+def test_progress_names_a_lease_that_is_attached_again_and_again(settled):
+    """S8: from the third attach the progress has the session, the tags and the command."""
+    runs = []
+
+    def act(rows, batch_id):
+        if batch_id:
+            runs.append(rows.count())
+            if len(runs) < 3:
+                raise RuntimeError("not yet")
+
+    query = settled.each(settled.source("in", session="job"), "cp", act)
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="not yet"):
+            settled.run(query)
+        settled.forget("cp", "offsets", 1)  # so that the next run asks for the offset anew
+    done = settled.run(query)
+    (shown,) = [p.sources[0].latestOffset for p in done.recentProgress if p.numInputRows]
+    report = json.loads(shown)
+    assert report["attaches"] == 3
+    assert "tags 1 to 10 of session 'job' has been attached 3 times" in report["warning"]
+    assert "ackq session reject job --tags" in report["warning"]
+
+
+def test_batch_logger(kit, kept):
+    """A line for each batch, with the backlog as the progress of a real query has it."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    lines, three = [], Event()
+
+    def log(_level, _format, line):
+        lines.append(line)
+        if len(lines) == 3:
+            three.set()
+
+    listener = BatchLogger(SimpleNamespace(log=log))
+    kit.spark.streams.addListener(listener)
+    try:
+        query = kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=6), "cp", kept))
+        assert three.wait(TIMEOUT_S)
+    finally:
+        kit.spark.streams.removeListener(listener)
+    assert [line.split(" in ")[0] for line in lines] == [
+        f"query {query.id} batch {batch}: {rows} rows" for batch, rows in enumerate((0, 6, 4))
+    ]
+    assert "; ready 4, unacked 6, oldest " in lines[1]
+    assert " redelivered 0; " in lines[1]
+    assert "addBatch " in lines[1]

@@ -1,0 +1,32 @@
+"""Delta as sink and as source, with replays; the jobs move more of it in tests/e2e."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.spark import cluster
+from tests.spark.ledger import counted, ids, once, publish
+
+pytestmark = [pytest.mark.delta, pytest.mark.timeout(cluster.TEST_S)]
+
+IDS = ids(0, 9)
+
+
+def test_queue_to_delta_to_queue(broker, admin, tmp_path):
+    """K1, K2, K3: with commit entries lost on the way, each message is in the table once, and in
+    the second queue once."""
+    for queue in ("in", "out"):
+        admin.declare_queue(queue)
+    publish(broker.endpoint, "in", IDS)
+    program = Path(__file__).with_name("delta_both_ways.py")
+    command = f"{sys.executable} {program} {broker.endpoint} {tmp_path}"
+    out = cluster.shell(command, tmp_path, cluster.environment())
+    assert Counter(json.loads(out.splitlines()[-1])) == once(IDS)
+    assert counted(admin, "out") == once(IDS)
+    for queue, ready, accepted in (("in", 0, 10), ("out", 10, 0)):
+        info = admin.queue(queue)
+        assert (info.ready, info.unacked, info.staged) == (ready, 0, 0)
+        assert info.accepted == accepted

@@ -1,0 +1,143 @@
+"""`ackq session` against a real broker: what a lease holds, and freeing parts of it."""
+
+import json
+
+import pytest
+
+from ackq.cli.output import as_dict, print_fields
+from ackq.client import Session, holder
+from ackq.v1 import sessions_pb2
+
+
+@pytest.fixture
+def lease(endpoint, admin, run, request):
+    """A session with five leased messages, named after its queue, which has a dead-letter queue."""
+    name = request.node.name.partition("[")[0]
+    admin.declare_queue(f"{name}-dead")
+    admin.declare_queue(name, dead_letter_queue=f"{name}-dead")
+    run("publish", name, input="a\nb\nc\nd\ne\n")
+    calls = Session(endpoint)
+    opening = {"session": name, "queues": [name], "holder": holder("test")}
+    incarnation = calls.advance(sessions_pb2.AdvanceRequest(**opening)).incarnation
+    calls.advance(sessions_pb2.AdvanceRequest(**opening, incarnation=incarnation))
+    yield name
+    run("session", "release", name, "--fence")
+    admin.delete_queue(name, force=True)
+    admin.delete_queue(f"{name}-dead", force=True)
+
+
+def read(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def leased(run, name, *options):
+    """The tags and bodies of a lease as the command shows them to programs."""
+    rows = read(run("session", "lease", name, *options, "--json"))
+    return [(row["delivery_tag"], row["body"]) for row in rows]
+
+
+def test_lease_shows_its_messages(run, lease):
+    """S8: tag, queue, deliveries and body; nothing is consumed."""
+    assert leased(run, lease) == [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]
+    lines = run("session", "lease", lease, "--tags", "2, 4-9,5", "--limit", "2").stdout.splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["2", lease, "1", lease, "b"],
+        ["4", lease, "1", lease, "d"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [("1", "a"), ("2-3", "bc"), ("3,1", "ac"), ("1-2,2-4", "abcd"), ("5 , 1 - 1", "ae")],
+)
+def test_tags_are_ranges(run, lease, tags, expected):
+    """S8: tags as `5,7-9`, in any order, each message once."""
+    assert "".join(body for _, body in leased(run, lease, "--tags", tags)) == expected
+
+
+@pytest.mark.parametrize("tags", ["", "x", "1,", "0", "3-2", "1-2-3", "-1", "9223372036854775808"])
+def test_bad_tags_are_a_usage_error(run, tags):
+    """S8: the message says which part, or how to write them."""
+    result = run("session", "reject", "s", "--tags", tags)
+    assert result.exit_code == 2
+    assert "--tags" in result.stderr
+    assert "write 5,7-9" in result.stderr or "tags begin at 1" in result.stderr
+
+
+def test_reject_needs_tags(run):
+    """S8: nobody rejects a whole lease by leaving something out."""
+    result = run("session", "reject", "s")
+    assert (result.exit_code, "--tags" in result.stderr) == (2, True)
+
+
+def test_reject_moves_messages_to_the_dead_letter_queue(run, lease):
+    """S8: with a live reader only by --fence; the reason is in the dead letter."""
+    refused = run("session", "reject", lease, "--tags", "2,4-5")
+    assert refused.exit_code == 1
+    assert "--fence" in refused.stderr
+    done = run("session", "reject", lease, "--tags", "2,4-5", "--reason", "no JSON", "--fence")
+    assert done.stdout == (f"session '{lease}': 3 messages rejected, 3 to a dead-letter queue\n")
+    assert leased(run, lease) == [(1, "a"), (3, "c")]
+    rows = read(run("queue", "peek", f"{lease}-dead", "--json"))
+    assert [(row["body"], row["headers"]["ackq-dead-reason"]) for row in rows] == [
+        ("b", "no JSON"),
+        ("d", "no JSON"),
+        ("e", "no JSON"),
+    ]
+    shown = read(run("session", "show", lease, "--json"))
+    assert (shown["leased"], shown["holes_by_reason"], shown["live"]) == (2, {"settled": 3}, False)
+    assert "settled=3" in run("session", "show", lease).stdout
+    row = next(line for line in run("session", "list").stdout.splitlines() if lease in line)
+    assert "absent" in row.split()
+
+
+def test_release_of_tags_keeps_the_session(run, lease, admin):
+    """S8: released tags are ready again; the session and the rest of its lease stay."""
+    done = read(run("session", "release", lease, "--tags", "1-2", "--fence", "--json"))
+    assert done == {
+        "session": lease,
+        "outcome": "released",
+        "settled": 2,
+        "dead_lettered": 0,
+        "epoch": 2,
+    }
+    queue = admin.queue(lease)
+    assert (queue.ready + queue.delayed, queue.unacked) == (2, 3)
+    assert run("session", "release", lease, "--tags", "3").stdout == (
+        f"session '{lease}': 1 message released\n"
+    )
+
+
+def test_tags_outside_the_lease_are_refused_in_one_line(run, lease):
+    """S8: the lowest such tag is named, and the lease stays as it was."""
+    result = run("session", "reject", lease, "--tags", "4-7", "--fence")
+    assert result.exit_code == 1
+    assert "6" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert len(leased(run, lease)) == 5
+
+
+def test_reject_without_a_dead_letter_queue_needs_discard(run, endpoint, admin, request):
+    """S6, S8: a rejection that would lose a message is refused, and says how to want it."""
+    name = request.node.name
+    admin.declare_queue(name)
+    run("publish", name, input="a\nb\n")
+    calls = Session(endpoint)
+    opening = {"session": name, "queues": [name], "holder": holder("test")}
+    incarnation = calls.advance(sessions_pb2.AdvanceRequest(**opening)).incarnation
+    calls.advance(sessions_pb2.AdvanceRequest(**opening, incarnation=incarnation))
+    refused = run("session", "reject", name, "--tags", "1", "--fence")
+    assert refused.exit_code == 1
+    assert name in refused.stderr
+    done = run("session", "reject", name, "--tags", "1", "--fence", "--discard")
+    assert done.stdout == f"session '{name}': 1 message rejected\n"
+    assert leased(run, name) == [(2, "b")]
+
+
+def test_a_map_is_a_json_object(capsys):
+    """A map of the protocol is printed as one, in a stable order."""
+    fields = as_dict(sessions_pb2.SessionInfo(holes_by_reason={"taken": 2, "expired": 1}))
+    assert list(fields["holes_by_reason"].items()) == [("expired", 1), ("taken", 2)]
+    print_fields({"holes_by_reason": fields["holes_by_reason"]})
+    assert capsys.readouterr().out == "holes_by_reason  expired=1, taken=2\n"

@@ -1,0 +1,134 @@
+"""Outcomes staged and committed against a scripted broker: what is sent, and what is sent again."""
+
+import pyarrow as pa
+import pytest
+
+from ackq import errors, limits
+from ackq.client import Outcome, OutcomeStage, Session, outcome_group
+from ackq.v1 import consuming_pb2
+from ackq.v1 import sessions_pb2 as pb
+
+GONE = errors.BrokerUnavailableError("The broker is shutting down.")
+OWNER = pb.LeaseOwner(query_id="query", run_id="run", batch_id=7)
+ID = bytes(range(16))
+
+
+@pytest.fixture
+def session(broker):
+    return Session(broker.endpoint)
+
+
+def tags(*values):
+    return pa.array(values, pa.int64())
+
+
+def test_a_group_has_the_bytes_of_its_tags():
+    """S6, K7: tags go from Arrow to the wire as they are; a slice has its own rows only."""
+    column = pa.array(range(1, 1001), pa.int64())
+    group = outcome_group("rejected", column[500:700], "not JSON")
+    assert group == pb.OutcomeGroup(
+        outcome=consuming_pb2.OUTCOME_REJECTED, reason="not JSON", tags=range(501, 701)
+    )
+    later = outcome_group(Outcome.RELEASED, column.cast(pa.uint64())[:1], delay_ms=30_000)
+    assert (list(later.tags), later.delay_ms) == ([1], 30_000)
+    assert list(outcome_group("accepted", tags()).tags) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        (pa.array([1, 2], pa.int32()), "int32"),
+        (pa.array([1, None], pa.int64()), "1 nulls"),
+    ],
+)
+def test_tags_are_bigint_without_nulls(column, problem):
+    """S6: a tag that is none is told before anything is sent."""
+    with pytest.raises(errors.InvalidArgumentError, match=problem):
+        outcome_group("failed", column)
+
+
+def test_unknown_outcome_names_the_known():
+    """S6: an outcome that does not exist."""
+    with pytest.raises(errors.InvalidArgumentError, match="accepted, failed, rejected, released"):
+        outcome_group("nacked", tags(1))
+
+
+def test_stage_is_one_sealed_stream(broker, session):
+    """S6: the opening is in the first request, the seal in the last, the count from the broker."""
+    broker.sessions.outcome_stages.append(pb.StageOutcomesResponse(tags=3))
+    first = outcome_group("rejected", tags(1, 2), "bad")
+    second = outcome_group("failed", tags(3))
+    staged = session.stage_outcomes(OWNER, ID, "0.1", [[first], [second]], discard=True)
+    assert staged == OutcomeStage(ID, 3)
+    (sent,) = broker.sessions.outcome_streams
+    assert sent == [
+        pb.StageOutcomesRequest(
+            owner=OWNER, stage_id=ID, label="0.1", discard=True, groups=[first]
+        ),
+        pb.StageOutcomesRequest(groups=[second], seal=True),
+    ]
+
+
+def test_stage_without_rows_is_a_stage(broker, session):
+    """S6: a task with no rows stages nothing, and its commit can name it."""
+    broker.sessions.outcome_stages.append(pb.StageOutcomesResponse())
+    assert session.stage_outcomes(OWNER, ID, "", []) == OutcomeStage(ID, 0)
+    assert [each.seal for each in broker.sessions.outcome_streams[0]] == [True]
+
+
+def test_stage_is_sent_again_whole_under_its_id(broker, session):
+    """S6: a broker that restarts gets the same stage again, from an iterator that is used up."""
+    broker.sessions.outcome_stages.extend([GONE, pb.StageOutcomesResponse(tags=2)])
+    parts = ([outcome_group("rejected", tags(tag))] for tag in (1, 2))
+    assert session.stage_outcomes(OWNER, ID, "", parts) == OutcomeStage(ID, 2)
+    first, second = broker.sessions.outcome_streams
+    assert first == second
+    assert len(first) == 2
+
+
+def test_refused_stage_is_not_sent_again(broker, session):
+    """S6: the broker's words arrive; a retry would say the same."""
+    broker.sessions.outcome_stages.append(errors.FencedError("Epoch 2 is held by b.", host="b"))
+    with pytest.raises(errors.FencedError, match="held by b"):
+        session.stage_outcomes(OWNER, ID, "", [])
+
+
+def test_stage_is_bounded(broker, session, monkeypatch):
+    """I6: more than a stage takes is refused with the remedy before anything is sent."""
+    monkeypatch.setattr(limits, "MAX_OUTCOME_STAGE_BYTES", 1000)
+    parts = ([outcome_group("rejected", tags(*range(1, 100)))] for _ in range(2))
+    with pytest.raises(errors.LimitError, match="more partitions"):
+        session.stage_outcomes(OWNER, ID, "0.1", parts)
+    with pytest.raises(errors.InvalidArgumentError, match="16 random bytes, not 2"):
+        session.stage_outcomes(OWNER, b"id", "", [])
+    assert broker.sessions.outcome_streams == []
+
+
+def test_an_error_of_the_rows_is_the_callers(broker, session):
+    """S6: what fails while rows are read fails in the task, and nothing was sent."""
+
+    def parts():
+        yield [outcome_group("rejected", tags(1))]
+        raise ValueError("row 2")
+
+    with pytest.raises(ValueError, match="row 2"):
+        session.stage_outcomes(OWNER, ID, "", parts())
+    assert broker.sessions.outcome_streams == []
+
+
+def test_commit_is_tried_again(broker, session):
+    """S6: a commit names its stages with their counts; it is idempotent."""
+    broker.sessions.operations.extend([GONE, pb.CommitOutcomesResponse(tags=3)])
+    stages = [OutcomeStage(ID, 2), OutcomeStage(ID[::-1], 1)]
+    assert session.commit_outcomes(OWNER, stages).tags == 3
+    first, second = broker.sessions.operation_requests
+    assert first == second
+    assert first.owner == OWNER
+    assert [(each.stage_id, each.tags) for each in first.stages] == [(ID, 2), (ID[::-1], 1)]
+
+
+def test_abort_names_stages(broker, session):
+    """S6: an abort says how many were there."""
+    broker.sessions.operations.append(pb.AbortOutcomesResponse(dropped=1))
+    assert session.abort_outcomes([ID]) == 1
+    assert list(broker.sessions.operation_requests[0].stage_ids) == [ID]

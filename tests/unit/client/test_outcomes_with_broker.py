@@ -1,0 +1,140 @@
+"""Settlement by the client against the reference broker, across kills: S6, S8, K8."""
+
+import secrets
+import threading
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+
+from ackq import errors
+from ackq.client import Admin, Publisher, Session, close_channels, holder, outcome_group
+from ackq.v1 import sessions_pb2 as pb
+from ackq_broker import embedded
+
+OWNER = pb.LeaseOwner(query_id="query", run_id="run", batch_id=7)
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with embedded(data=tmp_path / "data") as running:
+        yield running
+        close_channels()
+
+
+@pytest.fixture
+def admin(broker):
+    client = Admin(broker.endpoint)
+    client.declare_queue("dead")
+    client.declare_queue("orders", dead_letter_queue="dead")
+    return client
+
+
+@pytest.fixture
+def session(broker):
+    return Session(broker.endpoint)
+
+
+@pytest.fixture
+def advance(broker, admin, session):
+    """Advances the session `s`, opened on a queue that has the messages `0` to `9`."""
+    assert admin.queue("orders").ready == 0
+    with Publisher(broker.endpoint, routing_key="orders") as publisher:
+        for number in range(10):
+            publisher.publish(str(number))
+    fields = {"session": "s", "queues": ["orders"], "holder": holder()}
+    fields["incarnation"] = session.advance(pb.AdvanceRequest(**fields)).incarnation
+
+    def call(start=0, **other):
+        return session.advance(pb.AdvanceRequest(**{**fields, "start_tag": start, **other}))
+
+    return call
+
+
+@contextmanager
+def gone(broker):
+    """The broker is killed now, and comes back while calls are tried again."""
+    broker.kill()
+    back = threading.Timer(0.3, broker.restart)
+    back.start()
+    yield
+    back.join()
+
+
+def fetched(session, lease):
+    request = pb.FetchRequest(
+        session="s",
+        incarnation=lease.incarnation,
+        epoch=lease.epoch,
+        last_tag=lease.end_tag,
+        query_id=OWNER.query_id,
+        run_id=OWNER.run_id,
+        batch_id=OWNER.batch_id,
+    )
+    batches = session.fetch(request, ["delivery_tag", "body"])
+    return [(row["delivery_tag"], row["body"]) for each in batches for row in each.to_pylist()]
+
+
+def tags(*values):
+    return pa.array(values, pa.int64())
+
+
+def test_settlement_outlives_killed_brokers(broker, admin, session, advance):
+    """S6: stage, commit and accept are tried again over kills, and take effect once."""
+    lease = advance()
+    rows = fetched(session, lease)
+    first = [[outcome_group("rejected", tags(2, 3), "bad")], [outcome_group("failed", tags(4))]]
+    second = [[outcome_group("accepted", tags(3)), outcome_group("rejected", tags(9), "worse")]]
+    with gone(broker):
+        stages = [
+            session.stage_outcomes(OWNER, secrets.token_bytes(16), f"{at}", groups)
+            for at, groups in enumerate((first, second))
+        ]
+    assert [stage.tags for stage in stages] == [3, 2]
+    with gone(broker):
+        assert session.commit_outcomes(OWNER, stages).tags == 5
+    # Tag 3 was taken back by the second task.
+    assert admin.session("s").settled == 3
+    with gone(broker):
+        advance(lease.end_tag)
+    dead = [
+        (row["body"], dict(row["headers"])["ackq-dead-reason"])
+        for batch in admin.browse("dead", columns=["body", "headers"])
+        for row in batch.to_pylist()
+    ]
+    assert dead == [(b"1", "bad"), (b"8", "worse")]
+    orders = admin.queue("orders")
+    assert (orders.accepted, orders.unacked, orders.ready + orders.delayed) == (7, 0, 1)
+    # K2: the batch runs again after its commit entry was lost, with the same rows.
+    assert fetched(session, lease) == rows
+
+
+def test_aborted_outcomes_are_gone(session, advance):
+    """S6: what was aborted can not be committed."""
+    lease = advance()
+    fetched(session, lease)
+    stage = session.stage_outcomes(
+        OWNER, secrets.token_bytes(16), "", [[outcome_group("failed", tags(1))]]
+    )
+    assert session.abort_outcomes([stage.stage_id]) == 1
+    with pytest.raises(errors.StageMismatchError):
+        session.commit_outcomes(OWNER, [stage])
+
+
+def test_operator_frees_a_lease(admin, session, advance):
+    """S8: the lease is seen, and parts of it go; its query has the rest under the same tags."""
+    lease = advance()
+    (seen,) = admin.browse_lease("s", first_tag=2, max_messages=2, columns=["body"])
+    assert seen.column(0).to_pylist() == [b"1", b"2"]
+    with pytest.raises(errors.AlreadyHeldError):
+        admin.settle_session("s", "rejected", [(1, 2)])
+    done = admin.settle_session("s", "rejected", [(1, 2)], reason="poison", fence=True)
+    assert (done.settled, done.dead_lettered) == (2, 2)
+    with pytest.raises(errors.FencedError):
+        fetched(session, lease)
+    # The process that was ended may not go on; one that starts may.
+    with pytest.raises(errors.FencedError):
+        advance()
+    again = advance(holder=pb.Holder(token=secrets.token_bytes(16), host="other", pid=1))
+    assert again.end_tag == lease.end_tag
+    assert fetched(session, again) == [(tag, b"%d" % (tag - 1)) for tag in range(3, 11)]

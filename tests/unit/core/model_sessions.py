@@ -1,0 +1,176 @@
+"""Sessions of the plain model: row by row, with outcomes, time-outs and operators (S1-S8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ackq_broker.core.commands import Outcome
+from tests.unit.core.model import NO_LIMIT, Message, Model, Queue, end_of
+
+# What a query says of a tag: outcome, reason, delay.
+Said = tuple[Outcome, str, int]
+
+
+@dataclass(eq=False)
+class Row:
+    """A tag of a lease: the message as it was first delivered, and whether it is a hole."""
+
+    queue: Queue
+    message: Message
+    count: int
+    hole: bool = False
+
+    def told(self, tag: int) -> tuple[int, str, int]:
+        return tag, self.message.label, self.count
+
+
+@dataclass(eq=False)
+class Session:
+    """What a session holds and held last; `said` is by epoch, `runs` are those that read it."""
+
+    name: str
+    floor: int = 0
+    epoch: int = 1
+    lease: list[Row] = field(default_factory=list)
+    kept: list[Row] = field(default_factory=list)
+    detached: bool = False
+    staged: dict[bytes, dict[int, Said]] = field(default_factory=dict)
+    said: dict[int, dict[int, Said]] = field(default_factory=dict)
+    runs: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        return self.floor + len(self.lease)
+
+    def rows(self) -> list[tuple[int, Row]]:
+        """The tags that are no holes."""
+        return [(tag, row) for tag, row in enumerate(self.lease, self.floor + 1) if not row.hole]
+
+    def held(self) -> list[tuple[int, Row]]:
+        """The tags of messages that it holds."""
+        return [] if self.detached else self.rows()
+
+    def begin_epoch(self) -> None:
+        """S3, S6."""
+        self.epoch += 1
+        self.staged.clear()
+
+    def resume(self, now_us: int) -> None:
+        """S5: what is still ready is leased again, every other tag is a hole."""
+        if self.detached:
+            for _, row in self.rows():
+                if row.queue.deleted or row.message not in row.queue.waiting(now_us):
+                    row.hole = True
+                else:
+                    row.message.owner = self.name
+        self.detached = False
+
+    def commit(self, said: dict[int, Said]) -> None:
+        """S6: a newer epoch's takes the place of an older one's; the last of a tag wins."""
+        now = self.said.get(self.epoch, {})
+        now |= said
+        self.said = {self.epoch: now}
+
+    def accept(self, model: Model, now_us: int) -> list[Queue]:
+        """S4, S6: gives the queues that dead letters came to; they are not cut to bounds yet."""
+        said = next(iter(self.said.values()), {})
+        groups: dict[Said, list[Row]] = {}
+        for tag, row in self.rows():
+            how = said.get(tag, (Outcome.ACCEPTED, "", 0))
+            if how[0] is Outcome.ACCEPTED:
+                row.queue.accepted += 1
+                row.queue.remove([row.message])
+            else:
+                groups.setdefault(how, []).append(row)
+        dying = [
+            (row.queue, row.message, death)
+            for how, rows in groups.items()
+            for row in rows
+            if (death := _death(row, how))
+        ]
+        dead = [message for _, message, _ in dying]
+        for how, rows in groups.items():
+            for row in rows:
+                if row.message not in dead:
+                    _put_back(row, how, now_us)
+        targets = model._move(dying, now_us)
+        model._forget()
+        self.kept, self.lease, self.said = self.lease, [], {}
+        self.staged.clear()
+        self.floor += len(self.kept)
+        return targets
+
+    def give_back(self, model: Model, rows: list[Row]) -> None:
+        """S5, S8: ready at once."""
+        for row in rows:
+            row.message.owner = ""
+            row.message.deliveries += 1
+            if row.queue.deleted:
+                row.queue.remove([row.message])
+        model._forget()
+
+    def detach(self, model: Model) -> int:
+        """S5."""
+        held = [row for _, row in self.held()]
+        if held:
+            for row in held:
+                row.hole = row.queue.deleted
+            self.give_back(model, held)
+            self.detached = True
+            self.begin_epoch()
+        return len(held)
+
+    def settle(
+        self, model: Model, outcome: Outcome, tags: list[int], now_us: int
+    ) -> tuple[int, int]:
+        """S8: gives how many were settled, and how many of them are dead letters."""
+        rows = [row for tag, row in self.rows() if tag in tags]
+        dead = 0
+        if outcome is Outcome.REJECTED:
+            if self.detached:
+                rows = [row for row in rows if row.message in row.queue.waiting(now_us)]
+            dead, _ = model._bury([(row.queue, row.message, "rejected") for row in rows], now_us)
+            model._forget()
+        elif not self.detached:
+            self.give_back(model, rows)
+        for row in rows:
+            row.hole = True
+        self.begin_epoch()
+        return len(rows), dead
+
+    def restart(self) -> None:
+        """Q7: before the queues do; what a detached lease lost before is decided later."""
+        there = [row for row in self.lease if row.message in row.queue.messages]
+        for row in (*there, *self.kept):
+            row.hole = row.hole or not row.message.persistent
+
+
+def _death(row: Row, how: Said) -> str:
+    """C13: the reason for which a message becomes a dead letter; empty when it does not."""
+    outcome, reason, _ = how
+    properties = row.queue.properties
+    mortal = properties.dead_letter_queue or properties.drop_on_limit
+    if outcome is Outcome.REJECTED:
+        return reason or "rejected"
+    limit = properties.delivery_limit or NO_LIMIT
+    return "delivery_limit" if _fails(how) and mortal and row.message.failures == limit else ""
+
+
+def _fails(how: Said) -> bool:
+    return how[0] is Outcome.FAILED
+
+
+def _put_back(row: Row, how: Said, now_us: int) -> None:
+    """C14: always with a delay."""
+    message, properties = row.message, row.queue.properties
+    times = message.failures if _fails(how) else message.deliveries
+    first_ms = properties.redelivery_delay_ms or 1000
+    longest_ms = properties.redelivery_delay_max_ms or 300_000
+    delay_ms = how[2] or min(first_ms << times, longest_ms)
+    message.owner = ""
+    message.deliveries += 1
+    message.failures += _fails(how)
+    if row.queue.deleted:
+        row.queue.remove([message])
+    else:
+        message.until_us = end_of(now_us + delay_ms * 1000, now_us)

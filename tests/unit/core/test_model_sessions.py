@@ -1,0 +1,262 @@
+"""The core against the model, sessions above all: outcomes, time-outs, operators, in any order.
+
+S1 to S8, K2, C13, C14, with the consumers, queues, time and restarts of `test_model` in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule
+from pyroaring import BitMap64
+
+from ackq.errors import FencedError
+from ackq_broker.core import commands as c
+from ackq_broker.core.commands import Outcome
+from tests.unit.core.harness import Reader
+from tests.unit.core.model import Message
+from tests.unit.core.model_sessions import Row, Said, Session
+from tests.unit.core.test_model import CoreMachine
+
+SESSIONS = {"one": ("a", "b"), "two": ("x", "d")}
+says = st.tuples(
+    st.sampled_from(Outcome), st.sampled_from(["", "bad", "worse"]), st.sampled_from([0, 0, 2500])
+)
+
+
+class SessionMachine(CoreMachine):
+    """As `CoreMachine`; session `one` reads a and b, `two` reads x and its dead letters in d."""
+
+    # Rules that `CoreMachine` runs: the ones here get their turn.
+    publish = retransmit = stage = commit = fail_again = deliver_without_acks = None
+    reject = give_back = pass_by = open = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: dict[str, Session] = {}
+        self.readers: dict[str, Reader] = {}
+        self.numbers = 0
+
+    def draw(self, data: st.DataObject, *, leasing: bool = False) -> tuple[Session, Reader]:
+        names = [name for name, session in self.read.items() if session.lease or not leasing]
+        name = data.draw(st.sampled_from(sorted(names)))
+        return self.read[name], self.readers[name]
+
+    def number(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    @rule(keys=st.lists(st.sampled_from("abbxxd"), min_size=2, max_size=9), durable=st.booleans())
+    def fill(self, keys: list[str], *, durable: bool) -> None:
+        first = self.harness.number
+        self.harness.publish(keys, persistent=durable)
+        for number, key in enumerate(keys, first):
+            self.published[number] = (key, durable)
+            queue = self.model.queues[key]
+            queue.put(Message(f"m{number}", durable), self.now_us)
+        self.overflow(keys)
+
+    # --- the query ---
+
+    @rule(
+        name=st.sampled_from(sorted(SESSIONS)),
+        limit=st.integers(1, 9),
+        proves=st.booleans(),
+        newcomer=st.booleans(),
+    )
+    def advance(self, name: str, limit: int, *, proves: bool, newcomer: bool) -> None:
+        """S4, S5, S6: decides what is left of a detached lease; does what was said of it."""
+        if name not in self.read:
+            self.readers[name] = self.harness.open(*SESSIONS[name], session=name)
+            self.read[name] = Session(name)
+        session, reader = self.read[name], self.readers[name]
+        self.attached(session, reader, newcomer=newcomer)
+        start = session.end if proves else session.floor
+        reply = reader.advance(start, max_messages=limit)
+        assert reply.epoch == session.epoch
+        session.resume(self.now_us)
+        ready = {
+            name: self.model.queues[name].waiting(self.now_us) for name in SESSIONS[session.name]
+        }
+        targets = session.accept(self.model, self.now_us) if session.lease and proves else []
+        if not session.lease:
+            assert reply.end_tag - session.floor == min(limit, sum(map(len, ready.values())))
+            self.lease(session, reader.pieces(session.floor, reply.end_tag), ready)
+        for queue in targets:
+            queue.overflow()
+        assert reply.end_tag == session.end
+        infos = [self.harness.info(name) for name in SESSIONS[session.name]]
+        assert reply.backlog.ready == sum(info.ready for info in infos)
+        assert reply.backlog.unacked == sum(info.unacked for info in infos)
+
+    def attached(self, session: Session, reader: Reader, *, newcomer: bool) -> None:
+        """S3: the same token keeps its epoch, unless that was ended for it."""
+        ended = self.harness.core.sessions(session.name)[0].holder is None
+        if newcomer or ended:
+            token = self.number().to_bytes(16, "little")
+            reader.command = replace(reader.command, holder=c.HolderInfo(token))
+            session.begin_epoch()
+
+    def lease(
+        self, session: Session, pieces: list[c.Piece], ready: dict[str, list[Message]]
+    ) -> None:
+        for piece in pieces:
+            for _, label, count in self.harness.rows([piece]):
+                message = ready[piece.queue].pop(0)
+                assert (message.label, message.deliveries + 1) == (label, count)
+                message.owner = session.name
+                session.lease.append(Row(self.model.queues[piece.queue], message, count))
+
+    @precondition(lambda self: self.read)
+    @rule(data=st.data(), kept=st.booleans())
+    def replay(self, data: st.DataObject, *, kept: bool) -> None:
+        """S1, S2, K2, S5: the same tags give the same rows, whatever became of the messages."""
+        session, reader = self.draw(data)
+        self.attached(session, reader, newcomer=False)
+        rows = session.kept if kept else session.lease
+        floor = session.floor - len(rows) if kept else session.floor
+        reply = reader.attach(floor, floor + len(rows))
+        session.resume(self.now_us)
+        assert reply.epoch == session.epoch
+        reader.reply = reader.reply._replace(epoch=reply.epoch)
+        after = data.draw(st.integers(floor, floor + len(rows)))
+        assert self.harness.rows(reader.pieces(after, floor + len(rows))) == [
+            row.told(tag) for tag, row in enumerate(rows, floor + 1) if tag > after and not row.hole
+        ]
+
+    @precondition(lambda self: any(session.held() for session in self.read.values()))
+    @rule(data=st.data(), says=st.lists(says, min_size=1, max_size=3), proves=st.booleans())
+    def say_all(self, data: st.DataObject, says: list[Said], *, proves: bool) -> None:
+        """S4, S6: a whole settle call, and with `proves` the checkpoint as well."""
+        session, _ = self.draw(data, leasing=True)
+        self.stage_and_commit(session, data, says, commits=True)
+        if proves:
+            self.advance(session.name, 4, proves=True, newcomer=False)
+
+    @precondition(lambda self: any(session.held() for session in self.read.values()))
+    @rule(data=st.data(), says=st.lists(says, min_size=1, max_size=2))
+    def say_some(self, data: st.DataObject, says: list[Said]) -> None:
+        """S6: a task stages, and its driver commits it later or never."""
+        session, _ = self.draw(data, leasing=True)
+        self.stage_and_commit(session, data, says, commits=False)
+
+    def stage_and_commit(
+        self, session: Session, data: st.DataObject, says: list[Said], *, commits: bool
+    ) -> None:
+        reader = self.readers[session.name]
+        if session.detached or reader.reply.epoch != session.epoch:
+            return
+        run = f"{session.name}{session.epoch}"
+        reader.note(run_id=run)
+        session.runs[run] = session.epoch
+        tags = st.sets(st.integers(session.floor + 1, session.end), min_size=1)
+        groups = [(how, data.draw(tags)) for how in says]
+        owner = reader.owner(run_id=run)
+        name = f"s{self.number()}"
+        staged = c.StageOutcomes(
+            name.encode(),
+            owner,
+            "",
+            True,
+            tuple(c.OutcomeGroup(how[0], BitMap64(tags), *how[1:]) for how, tags in groups),
+        )
+        said = {tag: how for how, tags in groups for tag in tags}
+        assert self.harness.do(staged) == len(said)
+        session.staged[name.encode()] = said
+        if commits:
+            named = tuple((stage, len(said)) for stage, said in session.staged.items())
+            reply = reader.commit(*named, owner=owner)
+            assert reply == c.CommittedOutcomes(sum(tags for _, tags in named), False)
+            for said in session.staged.values():
+                session.commit(said)
+            session.staged.clear()
+
+    @precondition(lambda self: any(session.runs for session in self.read.values()))
+    @rule(data=st.data())
+    def a_zombie_says(self, data: st.DataObject) -> None:
+        """S3, S6: a run that was replaced is refused, and settles nothing."""
+        session, reader = self.draw(data)
+        runs = [run for run, epoch in session.runs.items() if epoch < session.epoch]
+        readers = [r for r in self.harness.core._state.runs if r in runs]
+        if readers:
+            with pytest.raises(FencedError):
+                reader.commit(owner=reader.owner(run_id=data.draw(st.sampled_from(readers))))
+
+    def abort(self, data: st.DataObject) -> None:
+        """S6: what was staged is gone."""
+        session, _ = self.draw(data)
+        assert self.harness.do(c.AbortOutcomes(tuple(session.staged))) == len(session.staged)
+        session.staged.clear()
+
+    # --- its absence, and its operator ---
+
+    @precondition(lambda self: any(session.lease for session in self.read.values()))
+    @rule(data=st.data())
+    def detach(self, data: st.DataObject) -> None:
+        """S5."""
+        session, reader = self.draw(data, leasing=True)
+        assert reader.detach() == session.detach(self.model)
+
+    @precondition(lambda self: any(session.lease for session in self.read.values()))
+    @rule(data=st.data(), outcome=st.sampled_from([Outcome.REJECTED, Outcome.RELEASED]))
+    def settle_lease(self, data: st.DataObject, outcome: Outcome) -> None:
+        """S8."""
+        session, _ = self.draw(data, leasing=True)
+        tags = range(session.floor + 1, session.end + 1)
+        named = sorted(data.draw(st.sets(st.sampled_from(tags), min_size=1, max_size=3)))
+        ranges = tuple((tag, tag) for tag in named)
+        reply = self.harness.do(c.SettleLease(session.name, outcome, ranges, discard=True))
+        assert reply[:2] == session.settle(self.model, outcome, named, self.now_us)
+        assert reply.epoch == session.epoch
+
+    @rule(data=st.data())
+    def operate(self, data: st.DataObject) -> None:
+        """What would end most runs early if it were as likely as all else."""
+        acts = [self.close, self.purge, self.delete, self.restart]
+        acts += [self.release, self.abort] if self.read else []
+        data.draw(st.sampled_from(acts))(data)
+
+    def release(self, data: st.DataObject) -> None:
+        """S5: back to the old places, one delivery older."""
+        session, _ = self.draw(data)
+        held = [row for _, row in session.held()]
+        assert self.harness.do(c.ReleaseSession(session.name)) == len(held)
+        session.give_back(self.model, held)
+        del self.read[session.name], self.readers[session.name]
+
+    def restart(self, data: st.DataObject) -> None:
+        """Q7: leases, holes, outcomes and who reads survive it."""
+        for session in self.read.values():
+            session.restart()
+        super().restart(data)
+
+    # --- what always holds ---
+
+    @invariant()
+    def sessions_are_as_in_the_model(self) -> None:
+        """S1, S5, S6."""
+        for session in self.read.values():
+            (info,) = self.harness.core.sessions(session.name)
+            assert (info.floor_tag, info.end_tag) == (session.floor, session.end)
+            assert (info.epoch, info.detached) == (session.epoch, session.detached)
+            assert info.leased == len(session.held())
+            assert info.holes == len(session.lease) - len(session.rows())
+            assert info.holes == sum(count for _, count in info.holes_by_reason)
+            said = next(iter(session.said.values()), {})
+            named = [said[tag][0] for tag, _ in session.rows() if tag in said]
+            assert info.settled == sum(outcome is not Outcome.ACCEPTED for outcome in named)
+
+    @invariant()
+    def live_blocks_are_those_with_messages(self) -> None:
+        """I4, K2: a block lives exactly as long as a queue or a kept lease needs it."""
+        needed = {m.label for queue in self.model.every() for m in queue.messages}
+        needed |= {r.message.label for s in self.read.values() for r in s.kept if not r.hole}
+        blocks = {block for (block, _), label in self.harness.labels.items() if label in needed}
+        assert set(self.harness.core.live_blocks()) == blocks
+
+
+TestSessions = SessionMachine.TestCase
+TestSessions.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)

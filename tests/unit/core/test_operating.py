@@ -1,0 +1,206 @@
+"""What an operator does to a lease (S8): it is listed, and tags are rejected or released."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ackq.errors import (
+    AlreadyHeldError,
+    FencedError,
+    InvalidArgumentError,
+    PreconditionFailedError,
+    SessionNotFoundError,
+    UnknownDeliveryTagError,
+)
+from ackq_broker.core import commands as c
+from ackq_broker.core.commands import Outcome
+from tests.unit.core.harness import ALICE, BOB, Harness, Reader, group, labels
+
+REJECTED, RELEASED = Outcome.REJECTED, Outcome.RELEASED
+
+
+@pytest.fixture
+def reader(harness: Harness) -> Reader:
+    """A query that holds the tags 3 to 8 of ten messages."""
+    harness.declare("dead")
+    harness.declare("q", dead_letter_queue="dead")
+    harness.publish_to("q", 10)
+    reader = harness.open("q")
+    reader.advance(0, max_messages=2)
+    reader.advance(2, max_messages=6)
+    reader.note()
+    return reader
+
+
+def settle(harness: Harness, *ranges: tuple[int, int], **options: object) -> c.SettledLease:
+    """Rejects tags."""
+    outcome = options.pop("outcome", REJECTED)
+    reply: c.SettledLease = harness.do(c.SettleLease("s", outcome, ranges, **options))  # type: ignore[arg-type]
+    return reply
+
+
+def tags(reader: Reader, pieces: list[c.Piece]) -> list[int]:
+    """The tags of pieces."""
+    return [row[0] for row in reader.harness.rows(pieces)]
+
+
+def test_tags_are_rejected_between_two_epochs(harness: Harness, reader: Reader) -> None:
+    """S8: they are holes by reason, dead letters with their provenance, and the epoch rises."""
+    records = len(harness.log)
+    assert settle(harness, (4, 5), (8, 8), reason="poison") == c.SettledLease(3, 3, 2)
+    assert len(harness.log) == records + 1
+    (piece,) = harness.core.browse("dead")
+    assert piece.origin is not None
+    assert (piece.origin.reason, piece.origin.session, piece.origin.batch_id) == ("poison", "s", 7)
+    assert harness.browse("dead") == ["m4", "m5", "m8"]
+    info = reader.info()
+    assert (info.leased, info.holes_by_reason, info.holder) == (3, (("settled", 3),), None)
+    harness.restart()
+    reply = reader.advance(2, holder=BOB)
+    assert (reply.epoch, reply.end_tag) == (3, 8)
+    assert tags(reader, reader.pieces(2, 8)) == [3, 6, 7]
+    reader.advance(8, holder=BOB)
+    assert tags(reader, reader.pieces(2, 8)) == [3, 6, 7]
+    assert harness.info("q").accepted == 2 + 3
+
+
+def test_tags_are_released_at_once(harness: Harness, reader: Reader) -> None:
+    """S8: to their old places; the session may well lease them again."""
+    assert settle(harness, (3, 4), outcome=RELEASED) == c.SettledLease(2, 0, 2)
+    assert harness.browse("q") == labels(3, 10)
+    assert harness.ready("q") == 4
+    reader.advance(8, holder=BOB, max_messages=1)
+    assert reader.fetch(8, 9) == ["m3"]
+
+
+def test_a_live_holder_is_ended_first(harness: Harness, reader: Reader) -> None:
+    """S8: refused with its name, unless fenced; then every call of it is, by token too."""
+    with pytest.raises(AlreadyHeldError, match=r"host-a, pid 11.*--fence"):
+        settle(harness, (4, 4), incumbent_live=True)
+    stage = reader.stage("a", group(RELEASED, 5))
+    settle(harness, (4, 4), incumbent_live=True, fence=True)
+    for call in (
+        lambda: reader.fetch(2, 8),
+        lambda: reader.commit(stage),
+        lambda: harness.core.check_holder("s", reader.command.incarnation, 1, ALICE.token),
+    ):
+        with pytest.raises(FencedError, match="an operator ended its reader"):
+            call()
+    for again in (
+        lambda: reader.advance(8),
+        lambda: reader.advance(2),
+        lambda: reader.attach(2, 8),
+        lambda: harness.open("q", takeover=True),
+    ):
+        with pytest.raises(FencedError, match="what it read has changed"):
+            again()
+    assert reader.advance(2, holder=BOB).epoch == 3
+
+
+def test_several_settlements_before_the_next_attach(harness: Harness, reader: Reader) -> None:
+    """S8: each raises the epoch, and a tag that is a hole counts as inside and no more."""
+    settle(harness, (4, 4))
+    assert settle(harness, (3, 5)) == c.SettledLease(2, 2, 3)
+    assert settle(harness, (3, 3)) == c.SettledLease(0, 0, 4)
+    assert reader.info().holes_by_reason == (("settled", 3),)
+    with pytest.raises(FencedError):
+        reader.advance(2)
+
+
+def test_a_lease_of_settled_tags_alone(harness: Harness, reader: Reader) -> None:
+    """S8: an empty batch, which the checkpoint goes past as any other."""
+    settle(harness, (3, 8))
+    reader.command = replace(reader.command, holder=BOB)
+    assert (reader.advance(2).end_tag, reader.fetch(2, 8)) == (8, [])
+    assert reader.advance(8, max_messages=1).end_tag == 9
+
+
+@pytest.mark.parametrize(
+    ("ranges", "lowest"), [(((9, 9), (1, 3)), 1), (((4, 12),), 9), (((20, 21), (11, 12)), 11)]
+)
+def test_tags_outside_of_the_lease(
+    harness: Harness, reader: Reader, ranges: tuple[tuple[int, int], ...], lowest: int
+) -> None:
+    """S8: all or nothing; it names the lowest such tag and the lease."""
+    assert reader.info().leased == 6
+    with pytest.raises(UnknownDeliveryTagError, match=rf"tag {lowest} .* \(2, 8\]"):
+        settle(harness, *ranges)
+
+
+def test_a_session_that_holds_nothing(harness: Harness, reader: Reader) -> None:
+    """S8: there is no tag to settle, and none to list."""
+    reader.advance(8, min_messages=99)
+    with pytest.raises(UnknownDeliveryTagError, match="end at 8, all accepted"):
+        settle(harness, (9, 9))
+    assert harness.core.lease_pieces("s") == []
+
+
+def test_other_outcomes_are_the_query_s(harness: Harness, reader: Reader) -> None:
+    """S8: an operator accepts nothing; only a checkpoint proves that."""
+    assert reader.info().leased == 6
+    for outcome in (Outcome.ACCEPTED, Outcome.FAILED):
+        with pytest.raises(InvalidArgumentError, match=outcome.value):
+            settle(harness, (3, 3), outcome=outcome)
+
+
+def test_rejecting_without_a_dead_letter_queue_needs_discard(harness: Harness) -> None:
+    """S6, S8: refused unless asked for; then the messages are dropped and counted."""
+    harness.declare("q")
+    harness.publish_to("q", 3)
+    harness.open("q").advance(0)
+    with pytest.raises(PreconditionFailedError, match="1 message of queue 'q'"):
+        settle(harness, (2, 2))
+    assert settle(harness, (2, 2), discard=True) == c.SettledLease(1, 0, 2)
+    assert harness.info("q").dropped == 1
+
+
+def test_committed_outcomes_of_other_tags_stay(harness: Harness, reader: Reader) -> None:
+    """S6, S8: what the query said of the settled ones is of no more use."""
+    reader.say(group(REJECTED, 3, 4))
+    settle(harness, (4, 4), outcome=RELEASED)
+    assert reader.info().settled == 1
+    reader.advance(8, holder=BOB)
+    assert harness.browse("dead") == ["m3"]
+
+
+def test_a_detached_lease_is_settled_as_far_as_it_is_ready(
+    harness: Harness, reader: Reader
+) -> None:
+    """S5, S8: what another consumer has, no operator can reject; released tags do not come back."""
+    reader.detach()
+    harness.deliver("k", "q", 1)
+    assert settle(harness, (3, 4)) == c.SettledLease(1, 1, 3)
+    assert harness.browse("dead") == ["m4"]
+    assert tags(reader, harness.core.lease_pieces("s")) == [5, 6, 7, 8]
+    assert settle(harness, (5, 5), outcome=RELEASED) == c.SettledLease(1, 0, 4)
+    assert harness.ready("q") == 6
+    reader.advance(2)
+    assert tags(reader, reader.pieces(2, 8)) == [6, 7, 8]
+    assert reader.info().holes_by_reason == (("settled", 2), ("taken", 1))
+
+
+def test_a_settlement_that_overflows_its_dead_letter_queue(harness: Harness) -> None:
+    """Q3, S8: its oldest go."""
+    harness.declare("ring", max_length=2, overflow="drop-head")
+    harness.declare("q", dead_letter_queue="ring")
+    harness.publish_to("q", 4)
+    harness.open("q").advance(0)
+    settle(harness, (1, 3))
+    assert harness.browse("ring") == ["m2", "m3"]
+
+
+def test_a_lease_is_listed_without_holding_it(harness: Harness, reader: Reader) -> None:
+    """S8: all of it, a range, so many; holes are left out."""
+    pieces = harness.core.lease_pieces
+    assert tags(reader, pieces("s")) == [3, 4, 5, 6, 7, 8]
+    settle(harness, (4, 5))
+    assert tags(reader, pieces("s")) == [3, 6, 7, 8]
+    assert tags(reader, pieces("s", 5, 7)) == [6, 7]
+    assert tags(reader, pieces("s", 4, 0, 2)) == [6, 7]
+    assert tags(reader, pieces("s", 1, 99, 1)) == [3]
+    assert pieces("s", 4, 5, 1) == pieces("s", 9, 99, 1) == pieces("s", 9) == []
+    assert harness.read(pieces("s", 6, 6)) == ["m6"]
+    with pytest.raises(SessionNotFoundError):
+        pieces("t")

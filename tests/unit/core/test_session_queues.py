@@ -1,0 +1,98 @@
+"""The queues of a session found by a pattern (S10)."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackq.errors import CheckpointMismatchError, InvalidArgumentError
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import Harness, labels
+
+
+def test_a_new_queue_joins_while_the_query_runs(harness: Harness) -> None:
+    """S10: with the next call; it makes a record once."""
+    harness.declare("in.a", "out")
+    harness.publish_to("in.a", 1)
+    reader = harness.open(queue_pattern="in.*")
+    assert reader.info().queue_pattern == "in.*"
+    assert reader.advance(0).end_tag == 1
+    harness.declare("in.b")
+    harness.publish_to("in.b", 1)
+    assert reader.advance(1).end_tag == 2
+    assert reader.fetch(1, 2) == labels(2, 2)
+    harness.restart()
+    assert reader.info()[2] == ("in.a", "in.b")
+    records = len(harness.log)
+    assert reader.advance(1).end_tag == 2
+    assert len(harness.log) == records
+
+
+def test_a_pattern_may_match_nothing_yet(harness: Harness) -> None:
+    """S10: the session waits for its queues."""
+    reader = harness.open(queue_pattern="in.?")
+    assert reader.advance(0, open_and_lease=True).end_tag == 0
+    harness.declare("in.a", "in.ab")
+    harness.publish_to("in.a", 1)
+    assert reader.advance(0).end_tag == 1
+    assert reader.info().queues == ("in.a",)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*", ("a[1]", "a1", "A")),
+        ("a*", ("a[1]", "a1")),
+        ("a[1]", ("a[1]",)),
+        ("a?", ("a1",)),
+        ("?", ("A",)),
+        ("*1*", ("a[1]", "a1")),
+        ("ackq.*", ()),
+        ("ackq.dead", ("ackq.dead",)),
+        ("a" + "*a" * 100 + "b", ()),
+    ],
+)
+def test_patterns(harness: Harness, pattern: str, found: tuple[str, ...]) -> None:
+    """S10: `*` and `?` alone are special; a built-in queue must be named in full."""
+    harness.declare("a[1]", "a1", "A", "a" * 250)
+    harness.do(c.DeleteQueue("a" * 250))
+    harness.declare("mortal", dead_letter_queue="nowhere")
+    harness.publish_to("mortal", 1)
+    harness.deliver("k", "mortal")
+    harness.settle("k", c.Outcome.REJECTED, 1)
+    harness.do(c.DeleteQueue("mortal"))
+    assert harness.open(queue_pattern=pattern).info().queues == found
+
+
+def test_a_pattern_is_matched_in_linear_time(harness: Harness) -> None:
+    """I6: a name that almost fits many stars does not hold up the broker."""
+    harness.declare("a" * 255)
+    assert harness.open(queue_pattern="*a" * 120 + "b").info().queues == ()
+
+
+def test_names_or_a_pattern(harness: Harness) -> None:
+    """S10: one of the two; a query may change from one to the other."""
+    harness.declare("a", "b")
+    for queues, pattern in (((), ""), (("a",), "a")):
+        with pytest.raises(InvalidArgumentError, match="pattern"):
+            harness.open(*queues, queue_pattern=pattern)
+    with pytest.raises(InvalidArgumentError, match="255"):
+        harness.open(queue_pattern="a" * 256)
+    reader = harness.open("a")
+    reader.advance(0, queues=(), queue_pattern="b")
+    assert (reader.info().queues, reader.info().queue_pattern) == (("b",), "b")
+    reader.advance(0)
+    assert (reader.info().queues, reader.info().queue_pattern) == (("a",), "")
+
+
+def test_a_pattern_that_leaves_out_what_is_leased(harness: Harness) -> None:
+    """S10: refused; a queue that was deleted is left out by itself."""
+    harness.declare("in.a", "in.b")
+    harness.publish(["in.a", "in.b"])
+    reader = harness.open(queue_pattern="in.*")
+    reader.advance(0)
+    with pytest.raises(CheckpointMismatchError, match=r"1 message of queue 'in.a'"):
+        reader.advance(0, queue_pattern="in.b")
+    harness.do(c.DeleteQueue("in.a", force=True))
+    assert reader.advance(0).end_tag == 2
+    assert reader.fetch(0, 2) == labels(1, 2)
+    assert reader.info().queues == ("in.b",)

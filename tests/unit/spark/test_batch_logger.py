@@ -1,0 +1,57 @@
+"""The line that a batch leaves in the log."""
+
+import json
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from ackq.spark import BatchLogger
+from ackq.spark.batch_logger import line
+
+BACKLOG = {"v": 1, "ready": 1200, "unacked": 7, "oldest_age_ms": 2500, "redelivered": 3}
+PROGRESS = {
+    "id": "q-1",
+    "runId": "r-1",
+    "name": "enrich",
+    "batchId": 12,
+    "numInputRows": 1000,
+    "durationMs": {"addBatch": 400, "latestOffset": 20, "triggerExecution": 500},
+    "sources": [{"description": "x", "latestOffset": BACKLOG}],
+}
+
+
+def test_a_batch():
+    """Every figure has its name."""
+    assert line(PROGRESS) == (
+        "query 'enrich' batch 12: 1,000 rows in 0.50 s (2,000/s); ready 1,200, unacked 7,"
+        " oldest 2.5 s, redelivered 3; addBatch 400 latestOffset 20 ms"
+    )
+
+
+def test_two_sources():
+    """Backlogs of two queues add up, the oldest is the oldest; others' sources are passed over."""
+    more = {"latestOffset": json.dumps({**BACKLOG, "oldest_age_ms": 9000, "warning": "stuck"})}
+    others = [{"latestOffset": {"topic": {"0": 5}}}, {"latestOffset": 7}, {"latestOffset": "9"}]
+    found = line({**PROGRESS, "sources": [*PROGRESS["sources"], more, *others]})
+    assert "ready 2,400, unacked 14, oldest 9.0 s, redelivered 6;" in found
+    assert found.endswith("ms; stuck")
+
+
+def test_a_batch_that_is_run_again():
+    """Spark asks for no backlog then; a query without a name has its id."""
+    found = line({**PROGRESS, "name": None, "sources": [{"latestOffset": None}], "durationMs": {}})
+    assert found == "query q-1 batch 12: 1,000 rows in 0.00 s (0/s)"
+
+
+@pytest.mark.parametrize("logger", [None, logging.getLogger("theirs")])
+def test_lines_are_logged(caplog, logger):
+    """S8: one line for a batch, and one for a query that fails; nothing for one that stops."""
+    caplog.set_level(logging.INFO)
+    listener = BatchLogger(logger)
+    listener.onQueryStarted(None)
+    listener.onQueryProgress(SimpleNamespace(progress=SimpleNamespace(json=json.dumps(PROGRESS))))
+    listener.onQueryIdle(None)
+    listener.onQueryTerminated(SimpleNamespace(id="q-1", exception=None))
+    listener.onQueryTerminated(SimpleNamespace(id="q-1", exception="it broke\n at x"))
+    assert caplog.messages == [line(PROGRESS), "query q-1 failed: it broke"]
