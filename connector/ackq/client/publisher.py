@@ -97,9 +97,8 @@ class Publisher:
         label: str = "",
         security: Security | None = None,
     ) -> None:
-        channel(
-            endpoint, security
-        )  # a bad address or certificate is told here, not by the first future
+        # A bad address or certificate is told here, not by the first future.
+        channel(endpoint, security)
         self._defaults = Defaults(
             exchange=exchange, routing_key=routing_key, mandatory=mandatory, persistent=persistent
         )
