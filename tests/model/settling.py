@@ -52,7 +52,7 @@ class Settling(Spark):
                 text, after = super()._fetch(world, role, driver)
                 now = getattr(after, role)
                 if now is not None and now.step == "sink":
-                    # A fetch waits for no sync: that this run reads the lease may be forgotten.
+                    # More than a broker may do, whose fetch waits for that note's sync (S6).
                     after = put(after, role, now._replace(step="settle"))
                     dead = self.broker.restarted(after.broker)
                     yield (

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from concurrent.futures import wait
 
 import pytest
 
 TIMEOUT_S = 90
+N = [b"%d" % i for i in range(10)]
 
 
 def pytest_collection_modifyitems(items):
@@ -109,6 +111,18 @@ class Kit:
         info = self.admin.queue(queue)
         return info.ready, info.unacked, info.staged
 
+    def dead_letters(self, queue="dead"):
+        """Bodies and reasons of the dead letters, in order."""
+        rows = self.browse(queue, "body binary, headers map<string,string>").collect()
+        return [(bytes(row.body), row.headers["ackq-dead-reason"]) for row in rows]
+
+    def wait_for(self, query, done):
+        """Lets a query run until something is so; raises what it raises."""
+        until = time.monotonic() + TIMEOUT_S
+        while not done():
+            assert time.monotonic() < until, self.admin.queues()
+            assert not query.awaitTermination(0.1), "the query ended"
+
     def log(self, checkpoint, kind):
         """The entries of a checkpoint's `offsets` or `commits`, by batch."""
         files = (self.folder / checkpoint / kind).iterdir()
@@ -143,6 +157,15 @@ class Kept:
 @pytest.fixture
 def kit(spark, broker, admin, tmp_path):
     return Kit(spark, broker, admin, tmp_path)
+
+
+@pytest.fixture
+def settled(kit):
+    """A queue with a dead-letter queue and ten messages."""
+    kit.declare("dead")
+    kit.declare("in", dead_letter_queue="dead")
+    kit.publish("in", *N)
+    return kit
 
 
 @pytest.fixture

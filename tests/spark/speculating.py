@@ -1,7 +1,9 @@
-"""speculating.py ENDPOINT SOURCE TARGET CHECKPOINT ATTEMPTS: a relay with a task that does not end.
+"""speculating.py ENDPOINT SOURCE TARGET CHECKPOINT ATTEMPTS HOW: a query whose task hangs.
 
-Invariant: the first attempt of partition 0 has passed all its rows to the sink before it hangs, so
-the query ends only by another attempt. Every attempt leaves a file PARTITION-ATTEMPT in ATTEMPTS.
+HOW is `write`, to write the messages of SOURCE to TARGET, or `settle`, to reject them.
+
+Invariant: the first attempt of partition 0 has sent all its rows before it hangs, so the query ends
+only by another attempt. Every attempt leaves a file PARTITION-ATTEMPT in ATTEMPTS.
 """
 
 import sys
@@ -11,9 +13,12 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 
-endpoint, source, target, checkpoint, attempts = sys.argv[1:]
+from ackq.spark import settle
+
+endpoint, source, target, checkpoint, attempts, how = sys.argv[1:]
 
 
 def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -31,9 +36,22 @@ def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 spark = SparkSession.builder.getOrCreate()
-columns = "body binary, message_id string"
 reader = spark.readStream.format("ackq").options(endpoint=endpoint, queue=source, minPartitions=2)
-rows = reader.schema(columns).load().mapInArrow(slow, columns)
-rows.writeStream.format("ackq").options(
-    endpoint=endpoint, queue=target, checkpointLocation=checkpoint
-).trigger(availableNow=True).start().awaitTermination()
+
+
+def write() -> DataStreamWriter:
+    columns = "body binary, message_id string"
+    rows = reader.schema(columns).load().mapInArrow(slow, columns)
+    return rows.writeStream.format("ackq").options(endpoint=endpoint, queue=target)
+
+
+def reject() -> DataStreamWriter:
+    def act(rows: DataFrame, _batch_id: int) -> None:
+        settle(rows.mapInArrow(slow, columns), "rejected", endpoint=endpoint)
+
+    columns = "delivery_tag long"
+    return reader.schema(columns).load().writeStream.foreachBatch(act)
+
+
+query = (write if how == "write" else reject)()
+query.trigger(availableNow=True).start(checkpointLocation=checkpoint).awaitTermination()

@@ -16,6 +16,7 @@ SECTION = cluster.readme_section("Where it runs")
 COMMANDS = cluster.readme_blocks(SECTION, "bash")
 IDS = ids(0, 99)
 SPECULATING = cluster.ROOT / "tests/spark/speculating.py"
+SORTING = cluster.ROOT / "tests/spark/sorting.py"
 SPECULATION = " ".join(
     f"--conf spark.speculation{setting}"
     for setting in ("=true", ".interval=100ms", ".quantile=0.4", ".minTaskRuntime=500ms")
@@ -34,15 +35,26 @@ def standalone(tmp_path_factory):
         yield running
 
 
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory):
+    """The README's command for a program, at a server that its command has started."""
+    port = str(cluster.free_port())
+    folder = tmp_path_factory.mktemp("connect")
+    *_, client = the("SPARK_REMOTE").splitlines()
+    with cluster.connect_server(the("SparkConnectServer"), folder, port):
+        yield client.replace("SERVER:15002", f"{cluster.HOSTS[0]}:{port}")
+
+
 class Bench:
-    """Two queues, and the README's program to go from one to the other."""
+    """Two queues with a program to go from one to the other, and one for what it rejects."""
 
     def __init__(self, broker, admin, folder):
         self.broker = broker
         self.admin = admin
         self.folder = folder
-        for queue in ("orders", "invoices"):
+        for queue in ("invoices", "refused"):
             admin.declare_queue(queue)
+        admin.declare_queue("orders", dead_letter_queue="refused")
         publish(broker.endpoint, "orders", IDS)
 
     def run(self, command, **names):
@@ -62,14 +74,16 @@ class Bench:
             command = command.replace(name, here)
         cluster.shell(command, folder, env)
 
-    def check(self):
+    def check(self, refused=(), *, told=True):
         """Nothing is lost or doubled, and nothing waits for an acknowledgement."""
-        assert counted(self.admin, "invoices") == once(IDS)
+        good = [name for name in IDS if name not in refused]
+        assert counted(self.admin, "invoices") == once(good)
+        assert counted(self.admin, "refused") == once(refused)
         info = self.admin.queue("orders")
-        assert (info.ready, info.unacked, info.accepted) == (0, 0, len(IDS))
+        assert (info.ready, info.unacked, info.accepted) == (0, 0, len(good))
         (session,) = self.admin.sessions()
-        assert (session.floor_tag, session.batch_id) == (len(IDS), 1)
-        assert session.query_id
+        assert session.floor_tag == len(IDS)
+        assert (session.batch_id, bool(session.query_id)) == ((1, True) if told else (0, False))
 
 
 @pytest.fixture
@@ -106,22 +120,26 @@ def test_the_commands_of_a_standalone_cluster(standalone):
     assert standalone.master
 
 
-def test_connect(bench):
+def test_connect(bench, connect):
     """K9: ackq at the server, the unchanged program at the client."""
-    port = str(cluster.free_port())
-    with cluster.connect_server(the("SparkConnectServer"), bench.folder, port):
-        *_, client = the("SPARK_REMOTE").splitlines()
-        bench.run(client, **{"SERVER:15002": f"{cluster.HOSTS[0]}:{port}"})
-        bench.check()
+    bench.run(connect)
+    bench.check()
 
 
-def test_speculation(bench, standalone):
-    """K3: of two attempts of a task that have both sent all rows, one counts."""
+def test_settling_through_connect(bench, connect):
+    """K8, K9: `settle` in a foreachBatch that runs at the server, which is told the session."""
+    bench.run(connect.replace("relay.py", str(SORTING)))
+    # Spark Connect does not tell the tasks of a foreachBatch of which query and batch they are.
+    bench.check(IDS[1::2], told=False)
+
+
+@pytest.mark.parametrize(("how", "refused"), [("write", []), ("settle", IDS)])
+def test_speculation(bench, standalone, how, refused):
+    """K3, S6: of two attempts of a task that have both sent all rows, one counts."""
     attempts = bench.folder / "attempts"
     attempts.mkdir()
     command = the("--py-files").replace("relay.py", f"{SPECULATION} {SPECULATING}")
-    bench.submit(f"{command.rstrip()} {attempts}", standalone)
+    bench.submit(f"{command.rstrip()} {attempts} {how}", standalone)
     assert sorted(path.name for path in attempts.iterdir()) == ["0-0", "0-1", "1-0"]
-    bench.check()
-    info = bench.admin.queue("invoices")
-    assert (info.ready, info.staged) == (len(IDS), 0)
+    bench.check(refused)
+    assert bench.admin.queue("invoices").staged == 0

@@ -1,19 +1,15 @@
 """Settling from a query with a real Spark and a real broker: which message ends where, and when."""
 
-import json
-import time
 from collections import Counter
-from threading import Event
-from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
 
-from ackq.spark import BatchLogger, settle
+from ackq.spark import settle
 
-TIMEOUT_S = 90
 N = [b"%d" % i for i in range(10)]
+
 ODD = "cast(cast(body as string) as int) % 2 = 1"
 # mapInArrow looks at pandas, which it does not use.
 WITHOUT_PANDAS = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
@@ -29,15 +25,6 @@ def fails(kit):
         return str(caught.value)
 
     return run
-
-
-@pytest.fixture
-def settled(kit):
-    """A queue with a dead-letter queue and ten messages."""
-    kit.declare("dead")
-    kit.declare("in", dead_letter_queue="dead")
-    kit.publish("in", *N)
-    return kit
 
 
 def settling(kit, *given, where=ODD, **options):
@@ -56,12 +43,6 @@ def write(kit, rows, queue, batch_id):
     ).save()
 
 
-def dead(kit, queue="dead"):
-    """Bodies and reasons of the dead letters, in order."""
-    rows = kit.browse(queue, "body binary, headers map<string,string>").collect()
-    return [(bytes(row.body), row.headers["ackq-dead-reason"]) for row in rows]
-
-
 def total(kit, queue):
     """Messages of a queue, whatever state they are in."""
     info = kit.admin.queue(queue)
@@ -72,7 +53,7 @@ def test_rejected_rows_are_dead_letters(settled):
     """S6, K8: rejected rows go to the dead-letter queue with reason, session and batch."""
     rows = settled.source("in", session="job")
     settled.run(settled.each(rows, "cp", settling(settled, "rejected", reason="odd")))
-    assert dead(settled) == [(body, "odd") for body in N[1::2]]
+    assert settled.dead_letters() == [(body, "odd") for body in N[1::2]]
     assert settled.depth("in") == (0, 0, 0)
     assert settled.admin.queue("in").accepted == 5
     found = settled.browse("dead", "headers map<string,string>").collect()
@@ -96,7 +77,7 @@ def test_outcomes_by_column(settled):
         settle(found.filter("outcome is not null"), endpoint=settled.broker.endpoint)
 
     settled.run(settled.each(settled.source("in"), "cp", act))
-    assert dead(settled) == [(body, f"no {int(body)}") for body in N[::3]]
+    assert settled.dead_letters() == [(body, f"no {int(body)}") for body in N[::3]]
     queue = settled.admin.queue("in")
     assert (queue.accepted, queue.delayed, queue.ready, queue.unacked) == (3, 3, 0, 0)
 
@@ -110,7 +91,7 @@ def test_plain_write(settled):
         ).save()
 
     settled.run(settled.each(settled.source("in"), "cp", act))
-    assert dead(settled) == [(body, "odd") for body in N[1::2]]
+    assert settled.dead_letters() == [(body, "odd") for body in N[1::2]]
 
 
 def test_outcomes_take_effect_with_the_checkpoint(settled):
@@ -124,7 +105,7 @@ def test_outcomes_take_effect_with_the_checkpoint(settled):
     with pytest.raises(StreamingQueryException, match="crash after settling"):
         settled.run(settled.each(settled.source("in"), "cp", act))
     assert settled.depth("in") == (0, 10, 0)
-    assert dead(settled) == []
+    assert settled.dead_letters() == []
 
 
 def test_newest_run_counts(settled):
@@ -143,7 +124,7 @@ def test_newest_run_counts(settled):
     with pytest.raises(StreamingQueryException, match="crash after settling"):
         settled.run(query)
     settled.run(query)
-    assert [body for body, _ in dead(settled)] == [b"4"]
+    assert [body for body, _ in settled.dead_letters()] == [b"4"]
     assert settled.admin.queue("in").accepted == 9
 
 
@@ -164,7 +145,7 @@ def test_run_that_settles_nothing_takes_back(settled):
     with pytest.raises(StreamingQueryException, match="crash after settling"):
         settled.run(query)
     settled.run(query)
-    assert dead(settled) == []
+    assert settled.dead_letters() == []
     assert settled.admin.queue("in").accepted == 10
 
 
@@ -255,19 +236,11 @@ def test_failed_rows_meet_the_delivery_limit(kit):
 
     query = kit.each(kit.source("in"), "cp", act, processingTime="0 seconds").start()
     try:
-        wait_for(kit, query, lambda: total(kit, "dead") == 1)
+        kit.wait_for(query, lambda: total(kit, "dead") == 1)
     finally:
         query.stop()
     assert counts == {1: 1, 2: 1}
-    assert [body for body, _ in dead(kit)] == [b"1"]
-
-
-def wait_for(kit, query, done):
-    """Lets a query run until something is so; raises what it raises."""
-    until = time.monotonic() + TIMEOUT_S
-    while not done():
-        assert time.monotonic() < until, kit.admin.queues()
-        assert not query.awaitTermination(0.1), "the query ended"
+    assert [body for body, _ in kit.dead_letters()] == [b"1"]
 
 
 def test_available_now_ends_with_failed_rows(settled):
@@ -299,44 +272,6 @@ def test_delay_is_kept(settled):
     assert (queue.ready, queue.delayed, queue.unacked) == (0, 5, 0)
 
 
-def test_minimum_is_waited_for(kit, kept):
-    """K6: a batch waits for its minimum, and takes everything then."""
-    kit.declare("in")
-    kit.publish("in", *N[:3])
-    rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1h")
-    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
-    try:
-        query.processAllAvailable()
-        assert kept.bodies == []
-        kit.publish("in", *N[3:])
-        query.processAllAvailable()
-        assert kept.bodies == N
-    finally:
-        query.stop()
-
-
-def test_minimum_is_not_waited_for_longer_than_its_delay(kit, kept):
-    """K6: when the oldest message has waited so long, a batch takes what there is."""
-    kit.declare("in")
-    kit.publish("in", *N[:3])
-    rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1ms")
-    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
-    try:
-        wait_for(kit, query, lambda: kept.bodies == N[:3])
-    finally:
-        query.stop()
-
-
-@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
-def test_minimum_does_not_hold_up_a_run_that_ends(kit, kept, trigger):
-    """K5: under availableNow and once, neither minimum nor delay applies."""
-    kit.declare("in")
-    kit.publish("in", *N[:3])
-    rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1h")
-    kit.run(kit.each(rows, "cp", kept, **trigger))
-    assert kept.bodies == N[:3]
-
-
 def test_released_lease_in_a_batch_job(settled):
     """S6: a batch job names the session; its outcomes count when the query's batch is accepted."""
     session = settled.source("in", session="job")
@@ -351,10 +286,10 @@ def test_released_lease_in_a_batch_job(settled):
         settled.run(query)
     tags = settled.spark.createDataFrame([(2,), (3,)], "delivery_tag long")
     settle(tags, "rejected", reason="by hand", endpoint=settled.broker.endpoint, session="job")
-    assert dead(settled) == []
+    assert settled.dead_letters() == []
     crash["now"] = False
     settled.run(query)
-    assert dead(settled) == [(b"1", "by hand"), (b"2", "by hand")]
+    assert settled.dead_letters() == [(b"1", "by hand"), (b"2", "by hand")]
 
 
 # --- what is refused ---
@@ -446,96 +381,3 @@ def test_two_sessions_in_one_query(settled, fails):
     assert (settled.depth("in"), settled.depth("other")) == ((0, 0, 0), (0, 0, 0))
     assert settled.admin.queue("other").dead_lettered == 5
     assert settled.bodies("dead") == N[1::2]
-
-
-# --- queues that come and go, operators, what is seen ---
-
-
-def pattern_source(kit, pattern, **options):
-    reader = kit.spark.readStream.format("ackq").option("endpoint", kit.broker.endpoint)
-    return reader.options(queuePattern=pattern, **options).load()
-
-
-def test_new_queues_join_a_running_query(kit, kept):
-    """S10: a queue that is declared while the query runs is read, when its name fits."""
-    kit.declare("orders.eu")
-    kit.publish("orders.eu", b"1")
-    rows = pattern_source(kit, "orders.*", session="job")
-    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
-    try:
-        query.processAllAvailable()
-        kit.declare("orders.us", "invoices.us")
-        kit.publish("orders.us", b"2")
-        kit.publish("invoices.us", b"3")
-        wait_for(kit, query, lambda: kept.bodies == [b"1", b"2"])
-    finally:
-        query.stop()
-    assert sorted(kit.admin.session("job").queues) == ["orders.eu", "orders.us"]
-    assert kit.depth("invoices.us") == (1, 0, 0)
-
-
-def test_poisoned_batch_is_freed(settled, kept):
-    """S8: a message that breaks its batch is rejected by an operator; the checkpoint stays."""
-
-    def act(rows, batch_id):
-        if batch_id and rows.filter("body = binary('3')").count():
-            raise RuntimeError("poison")
-        kept(rows, batch_id)
-
-    query = settled.each(settled.source("in", session="job"), "cp", act)
-    with pytest.raises(StreamingQueryException, match="poison"):
-        settled.run(query)
-    settled.admin.settle_session("job", "rejected", [(4, 4)], reason="poison", fence=True)
-    settled.run(query)
-    assert kept.runs == [(0, []), (1, N[:3] + N[4:])]
-    assert dead(settled) == [(b"3", "poison")]
-    assert settled.depth("in") == (0, 0, 0)
-
-
-def test_progress_names_a_lease_that_is_attached_again_and_again(settled):
-    """S8: from the third attach the progress has the session, the tags and the command."""
-    runs = []
-
-    def act(rows, batch_id):
-        if batch_id:
-            runs.append(rows.count())
-            if len(runs) < 3:
-                raise RuntimeError("not yet")
-
-    query = settled.each(settled.source("in", session="job"), "cp", act)
-    for _ in range(2):
-        with pytest.raises(StreamingQueryException, match="not yet"):
-            settled.run(query)
-        settled.forget("cp", "offsets", 1)  # so that the next run asks for the offset anew
-    done = settled.run(query)
-    (shown,) = [p.sources[0].latestOffset for p in done.recentProgress if p.numInputRows]
-    report = json.loads(shown)
-    assert report["attaches"] == 3
-    assert "tags 1 to 10 of session 'job' has been attached 3 times" in report["warning"]
-    assert "ackq session reject job --tags" in report["warning"]
-
-
-def test_batch_logger(kit, kept):
-    """A line for each batch, with the backlog as the progress of a real query has it."""
-    kit.declare("in")
-    kit.publish("in", *N)
-    lines, three = [], Event()
-
-    def log(_level, _format, line):
-        lines.append(line)
-        if len(lines) == 3:
-            three.set()
-
-    listener = BatchLogger(SimpleNamespace(log=log))
-    kit.spark.streams.addListener(listener)
-    try:
-        query = kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=6), "cp", kept))
-        assert three.wait(TIMEOUT_S)
-    finally:
-        kit.spark.streams.removeListener(listener)
-    assert [line.split(" in ")[0] for line in lines] == [
-        f"query {query.id} batch {batch}: {rows} rows" for batch, rows in enumerate((0, 6, 4))
-    ]
-    assert "; ready 4, unacked 6, oldest " in lines[1]
-    assert " redelivered 0; " in lines[1]
-    assert "addBatch " in lines[1]

@@ -1,0 +1,177 @@
+"""Sessions with a real Spark and a real broker: what they wait for, who has a say, what is seen."""
+
+import json
+from threading import Event
+from types import SimpleNamespace
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from ackq.client import Channel
+from ackq.spark import BatchLogger
+
+TIMEOUT_S = 90
+N = [b"%d" % i for i in range(10)]
+
+
+# --- admission ---
+
+
+def test_minimum_is_waited_for(kit, kept):
+    """K6: a batch waits for its minimum, and takes everything then."""
+    kit.declare("in")
+    kit.publish("in", *N[:3])
+    rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1h")
+    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
+    try:
+        query.processAllAvailable()
+        assert kept.bodies == []
+        kit.publish("in", *N[3:])
+        query.processAllAvailable()
+        assert kept.bodies == N
+    finally:
+        query.stop()
+
+
+def test_minimum_is_not_waited_for_longer_than_its_delay(kit, kept):
+    """K6: when the oldest message has waited so long, a batch takes what there is."""
+    kit.declare("in")
+    kit.publish("in", *N[:3])
+    rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1ms")
+    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
+    try:
+        kit.wait_for(query, lambda: kept.bodies == N[:3])
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
+def test_minimum_does_not_hold_up_a_run_that_ends(kit, kept, trigger):
+    """K5: under availableNow and once, neither minimum nor delay applies."""
+    kit.declare("in")
+    kit.publish("in", *N[:3])
+    rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1h")
+    kit.run(kit.each(rows, "cp", kept, **trigger))
+    assert kept.bodies == N[:3]
+
+
+# --- queues that come and go, absence, operators, what is seen ---
+
+
+def pattern_source(kit, pattern, **options):
+    reader = kit.spark.readStream.format("ackq").option("endpoint", kit.broker.endpoint)
+    return reader.options(queuePattern=pattern, **options).load()
+
+
+def test_new_queues_join_a_running_query(kit, kept):
+    """S10: a queue that is declared while the query runs is read, when its name fits."""
+    kit.declare("orders.eu")
+    kit.publish("orders.eu", b"1")
+    rows = pattern_source(kit, "orders.*", session="job")
+    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
+    try:
+        query.processAllAvailable()
+        kit.declare("orders.us", "invoices.us")
+        kit.publish("orders.us", b"2")
+        kit.publish("invoices.us", b"3")
+        kit.wait_for(query, lambda: kept.bodies == [b"1", b"2"])
+    finally:
+        query.stop()
+    assert sorted(kit.admin.session("job").queues) == ["orders.eu", "orders.us"]
+    assert kit.depth("invoices.us") == (1, 0, 0)
+
+
+def test_messages_of_an_absent_query_go_to_others(kit, kept):
+    """S5: what a query that stays away held goes to others; back again, it reads what they left."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    crash = {"now": True}
+
+    def act(rows, batch_id):
+        if batch_id and crash["now"]:
+            raise RuntimeError("crash")
+        kept(rows, batch_id)
+
+    query = kit.each(kit.source("in", session="job", sessionTimeout="1s"), "cp", act)
+    with pytest.raises(StreamingQueryException, match="crash"):
+        kit.run(query)
+    with Channel(kit.broker.endpoint) as channel:
+        consumer = channel.consume("in", mode="client", prefetch=3)
+        for body in N[:3]:
+            message = consumer.receive(timeout_s=TIMEOUT_S)
+            assert (message.body, message.delivery_count) == (body, 2)
+            message.accept().result()
+    crash["now"] = False
+    done = kit.run(query)
+    assert kept.runs == [(0, []), (1, N[3:])]
+    assert kit.depth("in") == (0, 0, 0)
+    assert kit.admin.queue("in").accepted == 10
+    assert kit.admin.session("job").floor_tag == 10
+    assert sum(progress.numInputRows for progress in done.recentProgress) == 7
+
+
+def test_poisoned_batch_is_freed(settled, kept):
+    """S8: a message that breaks its batch is rejected by an operator; the checkpoint stays."""
+
+    def act(rows, batch_id):
+        if batch_id and rows.filter("body = binary('3')").count():
+            raise RuntimeError("poison")
+        kept(rows, batch_id)
+
+    query = settled.each(settled.source("in", session="job"), "cp", act)
+    with pytest.raises(StreamingQueryException, match="poison"):
+        settled.run(query)
+    settled.admin.settle_session("job", "rejected", [(4, 4)], reason="poison", fence=True)
+    settled.run(query)
+    assert kept.runs == [(0, []), (1, N[:3] + N[4:])]
+    assert settled.dead_letters() == [(b"3", "poison")]
+    assert settled.depth("in") == (0, 0, 0)
+
+
+def test_progress_names_a_lease_that_is_attached_again_and_again(settled):
+    """S8: from the third attach the progress has the session, the tags and the command."""
+    runs = []
+
+    def act(rows, batch_id):
+        if batch_id:
+            runs.append(rows.count())
+            if len(runs) < 3:
+                raise RuntimeError("not yet")
+
+    query = settled.each(settled.source("in", session="job"), "cp", act)
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="not yet"):
+            settled.run(query)
+        settled.forget("cp", "offsets", 1)  # so that the next run asks for the offset anew
+    done = settled.run(query)
+    (shown,) = [p.sources[0].latestOffset for p in done.recentProgress if p.numInputRows]
+    report = json.loads(shown)
+    assert report["attaches"] == 3
+    assert "tags 1 to 10 of session 'job' has been attached 3 times" in report["warning"]
+    assert "ackq session reject job --tags" in report["warning"]
+
+
+def test_batch_logger(kit, kept):
+    """A line for each batch, with the backlog as the progress of a real query has it."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    lines, three = [], Event()
+
+    def log(_level, _format, line):
+        lines.append(line)
+        if len(lines) == 3:
+            three.set()
+
+    listener = BatchLogger(SimpleNamespace(log=log))
+    kit.spark.streams.addListener(listener)
+    try:
+        query = kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=6), "cp", kept))
+        assert three.wait(TIMEOUT_S)
+    finally:
+        kit.spark.streams.removeListener(listener)
+    assert [line.split(" in ")[0] for line in lines] == [
+        f"query {query.id} batch {batch}: {rows} rows" for batch, rows in enumerate((0, 6, 4))
+    ]
+    assert "; ready 4, unacked 6, oldest " in lines[1]
+    assert " redelivered 0; " in lines[1]
+    assert "addBatch " in lines[1]
