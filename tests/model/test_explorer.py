@@ -28,7 +28,7 @@ def test_nothing_is_lost_or_doubled(messages, faults):
 @pytest.mark.parametrize(
     ("messages", "faults"),
     [
-        (3, {"crashes": 1, "deliveries": 0, "deletions": 0, "operations": 0}),
+        (3, {"crashes": 2, "deliveries": 0, "deletions": 0, "operations": 0}),
         (2, {"crashes": 1, "deliveries": 0, "deletions": 0, "operations": 1}),
     ],
     ids=["outcomes", "an operator"],

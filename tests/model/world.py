@@ -123,7 +123,11 @@ class Spark:
         for role, driver in ((r, d) for r, d in roles(world) if d.step in {"advance", "attach"}):
             after, _ = self._ask(world, role, driver)
             if after != world.broker:
-                died = world._replace(broker=self.broker.restarted(after), delivered=())
+                died = world._replace(
+                    broker=self.broker.restarted(after),
+                    delivered=(),
+                    lost=world.lost or wakes_in_opening(role, driver),
+                )
                 yield f"{role}: {driver.step}; the broker dies after it", died
 
     def _new_driver(self, world):
@@ -232,10 +236,7 @@ class Spark:
                 epoch=reply.epoch,
             )
             text = f"advance({driver.start}) leases up to {reply.end_tag}"
-        # A zombie that wakes up in its opening replaces a session that holds nothing (S9): the
-        # driver's checkpoint is refused from then on, and nothing is lost with it.
-        opened = role == "zombie" and not driver.incarnation
-        world = world._replace(broker=broker, lost=world.lost or opened)
+        world = world._replace(broker=broker, lost=world.lost or wakes_in_opening(role, driver))
         return text, put(world, role, now)
 
     def _attach(self, world, role, driver):
@@ -325,6 +326,14 @@ class Spark:
         if role == "zombie":
             return text, self._no_zombie(world)
         return f"{text}; it is started again", self._new_driver(world)
+
+
+def wakes_in_opening(role, driver):
+    """Whether a zombie opens, which replaces a session that nobody holds and that holds nothing.
+
+    The driver's checkpoint is refused from then on, and nothing is lost with it (S9).
+    """
+    return role == "zombie" and not driver.incarnation
 
 
 def roles(world):
