@@ -1,6 +1,7 @@
 """What a user sees in Spark's own exception when something is wrong: the thing and the remedy."""
 
 import json
+import shutil
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -184,6 +185,21 @@ def test_checkpoint_older_than_what_was_accepted(kit, kept, fails):
         kit.forget("cp", kind, 2)
     text = fails(query)
     assert "ackq.errors.CheckpointMismatchError" in text
+
+
+def test_copied_checkpoint(kit, kept, fails):
+    """S4: of a checkpoint and its copy one goes on, the other is refused; no row is read by both."""
+    kit.declare("in")
+    kit.publish("in", *N[:5])
+    kit.run(kit.each(kit.source("in"), "cp", kept))
+    shutil.copytree(kit.folder / "cp", kit.folder / "copy")
+    kit.publish("in", *N[5:])
+    kit.run(kit.each(kit.source("in"), "copy", kept))
+    assert "ackq.errors.CheckpointMismatchError" in fails(kit.each(kit.source("in"), "cp", kept))
+    assert kept.bodies == N
+    kit.publish("in", b"more")
+    kit.run(kit.each(kit.source("in"), "copy", kept))
+    assert kept.bodies == [*N, b"more"]
 
 
 def test_offset_of_a_newer_version(kit, kept, fails):
