@@ -18,8 +18,8 @@ from ackq.errors import (
     OutcomeUnknownError,
 )
 from tests.crash.harness import messages
-from tests.crash.relay import Relay
 from tests.crash.settlements import Delivery, Ledger
+from tests.relay import Relay
 
 DELIVERY_LIMIT = 2
 PUBLISHERS = 2

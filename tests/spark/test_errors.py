@@ -188,7 +188,7 @@ def test_checkpoint_older_than_what_was_accepted(kit, kept, fails):
 
 
 def test_copied_checkpoint(kit, kept, fails):
-    """S4: of a checkpoint and its copy one goes on, the other is refused; no row is read by both."""
+    """S4: of a checkpoint and its copy one goes on, the other is refused; no row comes twice."""
     kit.declare("in")
     kit.publish("in", *N[:5])
     kit.run(kit.each(kit.source("in"), "cp", kept))

@@ -15,8 +15,8 @@ from ackq_broker.core import bitmaps, dead_letters, leases, readers, records, se
 from ackq_broker.core.commands import Outcome
 from ackq_broker.core.dead_letters import Departures
 from ackq_broker.core.leases import Positions
+from ackq_broker.core.parts import Delay, Fate
 from ackq_broker.core.queues import Queue
-from ackq_broker.core.records import Delay, Fate
 from ackq_broker.core.state import Lease, Outcomes, Session, State
 from ackq_broker.core.topology import forget_if_drained
 

@@ -14,8 +14,8 @@ from pyroaring import BitMap, BitMap64
 from ackq.errors import QueueFullError
 from ackq_broker.core import bitmaps
 from ackq_broker.core.names import counted
+from ackq_broker.core.parts import Drop
 from ackq_broker.core.queues import Queue
-from ackq_broker.core.records import Drop
 
 
 class BlockSize(NamedTuple):

@@ -15,9 +15,9 @@ from ackq_broker.core.channels import Channel
 from ackq_broker.core.commands import Decision, Delivery, Outcome, Settlement
 from ackq_broker.core.dead_letters import Departures
 from ackq_broker.core.names import check_duration, queue_named
+from ackq_broker.core.parts import Delay
 from ackq_broker.core.placements import Rows
 from ackq_broker.core.queues import Queue
-from ackq_broker.core.records import Delay
 from ackq_broker.core.state import State
 from ackq_broker.core.topology import forget_if_drained, give_back
 

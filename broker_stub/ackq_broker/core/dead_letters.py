@@ -8,23 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from pyroaring import BitMap, BitMap64
+from pyroaring import BitMap64
 
 from ackq_broker.core import bitmaps, placing, records
 from ackq_broker.core.admission import Load, head_drops
 from ackq_broker.core.commands import QueueProperties
 from ackq_broker.core.names import BUILT_IN_DEAD
 from ackq_broker.core.origins import Death
-from ackq_broker.core.placements import Moved, Placement
+from ackq_broker.core.parts import Drop, Move, Taken
 from ackq_broker.core.queues import Gone, Queue
-from ackq_broker.core.records import Drop, Move, Taken
 from ackq_broker.core.state import State
 from ackq_broker.core.topology import forget_if_drained
-
-_NO_BREAKS: Final = np.empty(0, np.int64)
 
 
 class Cause(Enum):
@@ -169,7 +166,7 @@ def apply_moves(state: State, sequence: int, moves: tuple[Move, ...], at_us: int
         source, target = state.queues[move.queue_id], state.queues[move.target_id]
         held = move.positions.issubset(source.unacked)
         if move.cause == Cause.REDRIVEN.value:
-            _put(state, source, target, move, Arrival(at_us, sequence))
+            _put(state, source, target, move.positions, Arrival(at_us, sequence))
         else:
             _bury(state, source, target, move, Arrival(at_us, sequence), held=held)
         reason = Gone.EXPIRED if move.cause == Cause.EXPIRED.value else Gone.TAKEN
@@ -182,19 +179,14 @@ def _leave(state: State, queue: Queue, positions: BitMap64, reason: Gone) -> Non
     forget_if_drained(state, queue)
 
 
-def _put(state: State, source: Queue, target: Queue, move: Move, arrival: Arrival) -> None:
-    """Messages come to stand in their new queue."""
-    for run in tuple(source.placements.moves(move.positions, _NO_BREAKS)):
-        _put_run(state, source, target, run, arrival)
-
-
-def _put_run(state: State, source: Queue, target: Queue, run: Moved, arrival: Arrival) -> None:
-    """A run comes to stand at the tail of its new queue; what is transient stays so (P12)."""
+def _put(state: State, source: Queue, target: Queue, positions: BitMap64, arrival: Arrival) -> None:
+    """Messages come to stand at the tail of their new queue; what is transient stays so (P12)."""
     first = target.next_position
-    placing.put(state, target, _placement(run, first, arrival))
-    if source.passing:
-        passing = bitmaps.array(source.passing & bitmaps.of(run.positions))
-        ranks = np.searchsorted(run.positions, passing)
+    moved = source.placements.moves(positions)
+    placing.put(state, target, moved, arrival.at_us, arrival.sequence)
+    passing = source.passing & positions
+    if passing:
+        ranks = np.searchsorted(bitmaps.array(positions), bitmaps.array(passing))
         target.passing |= bitmaps.of(ranks.astype(np.int64) + first)
 
 
@@ -202,18 +194,17 @@ def _bury(
     state: State, source: Queue, target: Queue, move: Move, arrival: Arrival, *, held: bool
 ) -> None:
     """As `_put`, with where the messages came from."""
-    deaths = dict(source.origins.at(move.positions))
-    breaks = np.array(tuple(deaths))
+    first = target.next_position
+    _put(state, source, target, move.positions, arrival)
     values = bitmaps.array(move.positions)
     counts = source.deliveries.at(move.positions) + held
-    for run in tuple(source.placements.moves(move.positions, breaks)):
-        first = target.next_position
-        _put_run(state, source, target, run, arrival)
-        position = int(breaks[np.searchsorted(breaks, run.positions[0], "right") - 1])
-        died = _died(deaths[position], source, move)
-        ranks = np.searchsorted(values, run.positions)
-        target.origins.add(first, run.positions, counts[ranks], died, arrival.at_us)
-    source.dead_lettered += len(move.positions)
+    deaths = tuple(source.origins.at(move.positions))
+    begins = np.searchsorted(values, [position for position, _ in deaths]).tolist()
+    for (_, before), begin, end in zip(deaths, begins, [*begins[1:], len(values)], strict=True):
+        died = _died(before, source, move)
+        part = slice(begin, end)
+        target.origins.add(first + begin, values[part], counts[part], died, arrival.at_us)
+    source.dead_lettered += len(values)
 
 
 def _load(entries: Iterable[tuple[Queue, BitMap64]]) -> Load:
@@ -249,20 +240,4 @@ def _died(before: Death | None, queue: Queue, move: Move) -> Death:
         expired_from=expired_from,
         session=move.session,
         batch_id=move.batch_id,
-    )
-
-
-def _placement(run: Moved, first: int, arrival: Arrival) -> Placement:
-    """A run as it comes to stand in its new queue."""
-    selected = None if isinstance(run.rows, tuple) else BitMap(run.rows.tolist())
-    return Placement(
-        first_position=first,
-        rows=len(run.positions),
-        block_id=run.block_id,
-        payload_bytes=run.payload_bytes,
-        published_us=arrival.at_us,
-        sequence=arrival.sequence,
-        durable=run.durable,
-        start=int(run.rows[0]),
-        selected=selected,
     )

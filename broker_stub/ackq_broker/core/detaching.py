@@ -13,8 +13,8 @@ from pyroaring import BitMap64
 from ackq_broker.core import commands, holding, leases, records
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.leases import Positions
+from ackq_broker.core.parts import Hole, Taken
 from ackq_broker.core.queues import Gone, Queue
-from ackq_broker.core.records import Hole, Taken
 from ackq_broker.core.state import Segment, Session, State
 from ackq_broker.core.topology import give_back
 

@@ -11,7 +11,7 @@ from ackq.errors import (
 from ackq_broker.core import histories
 from ackq_broker.core.commands import HolderInfo
 from ackq_broker.core.names import holder_fields, holder_text, utc
-from ackq_broker.core.records import Holder
+from ackq_broker.core.parts import Holder
 from ackq_broker.core.state import Session, State
 
 

@@ -16,9 +16,9 @@ from ackq_broker.core import bitmaps
 from ackq_broker.core.bitmaps import Int64s
 from ackq_broker.core.commands import Advance, Backlog, Chunk
 from ackq_broker.core.counts import Counts
+from ackq_broker.core.parts import Taken
 from ackq_broker.core.placements import merge
 from ackq_broker.core.queues import Queue
-from ackq_broker.core.records import Taken
 from ackq_broker.core.state import Delivered, Lease, Segment, State
 
 _UNBOUNDED: Final = 1 << 62

@@ -8,8 +8,8 @@ import numpy as np
 
 from ackq import limits
 from ackq.errors import InvalidArgumentError, QueueNotFoundError
+from ackq_broker.core.parts import Holder
 from ackq_broker.core.queues import Queue
-from ackq_broker.core.records import Holder
 from ackq_broker.core.state import State
 
 RESERVED_PREFIX: Final = "ackq."

@@ -23,8 +23,8 @@ from ackq.errors import (
 from ackq_broker.core import commands, readers, records
 from ackq_broker.core.commands import CommittedOutcomes, Decision, Outcome
 from ackq_broker.core.names import check_duration, counted
+from ackq_broker.core.parts import Fate
 from ackq_broker.core.readers import Found
-from ackq_broker.core.records import Fate
 from ackq_broker.core.state import Lease, Outcomes, OutcomeStage, Session, State
 
 # Of one lease, whether committed or not: a stage is a task's, and a fate costs about 1 KB.
@@ -38,8 +38,8 @@ def stage(state: State, command: commands.StageOutcomes, _now_us: int) -> Decisi
         Fate(group.outcome.value, group.tags, group.reason, group.delay_ms)
         for group in command.groups
     )
-    fates = _last_wins(fates)
     tags = BitMap64.union(BitMap64(), *(fate.tags for fate in fates))
+    assert len(tags) == sum(len(fate.tags) for fate in fates), "a tag has one outcome in a stage"
     found = readers.find(state, command.owner)
     staged = _staged(state, found, command.stage_id)
     if staged is not None:

@@ -84,18 +84,24 @@ class Rows(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Rows of one block that leave one queue for another.
+    """Runs that leave one queue for another, a row each: cut to what moves, else as they were.
 
-    Attributes:
-        positions: Those they had, ascending.
-        rows: As in `Piece`.
+    `selected` are the block's rows of each run that has scattered ones, in order.
     """
 
-    positions: Int64s
-    block_id: int
-    payload_bytes: int
-    durable: bool
-    rows: tuple[int, int] | NDArray[np.uint32]
+    runs: NDArray[Any]
+    selected: list[BitMap]
+
+    @property
+    def messages(self) -> int:
+        """How many messages move."""
+        return int(self.runs["count"].sum())
+
+    @property
+    def block_ids(self) -> list[int]:
+        """The block of every run."""
+        blocks: list[int] = self.runs["block"].tolist()
+        return blocks
 
 
 class _Page:
@@ -116,19 +122,24 @@ class _Page:
         """A view: writing to it changes the page."""
         return self._rows[name][: self.used]
 
-    def has_room(self, position: int) -> bool:
-        if position - int(self._rows["first"][0]) >= _PAGE_POSITIONS or self.used == PAGE_ROWS:
-            return False
-        if self.used == len(self._rows):
-            grown = np.zeros(min(2 * self.used, PAGE_ROWS), _ROW)
-            grown[: self.used] = self._rows
-            self._rows = grown
-        return True
-
     def append(self, row: tuple[Any, ...]) -> None:
+        self._make_room(1)
         self._rows[self.used] = row
         self.used += 1
         self.present += 1
+
+    def extend(self, rows: NDArray[Any]) -> None:
+        end = self.used + len(rows)
+        self._make_room(len(rows))
+        self._rows[self.used : end] = rows
+        self.used = end
+        self.present += len(rows)
+
+    def _make_room(self, rows: int) -> None:
+        if self.used + rows > len(self._rows):
+            grown = np.zeros(min(max(2 * self.used, self.used + rows), PAGE_ROWS), _ROW)
+            grown[: self.used] = self.rows
+            self._rows = grown
 
     def pack(self) -> None:
         """Gives back the room of runs that are gone, when that is most of the page."""
@@ -175,12 +186,10 @@ class Placements:
     def append(self, placement: Placement) -> None:
         """Adds a run after all others."""
         first = placement.first_position
-        if not self._pages or not self._pages[-1].has_room(first):
-            self._pages.append(_Page(np.zeros(_FIRST_PAGE_ROWS, _ROW), 0))
-            self._firsts.append(first)
+        page = self._page_for(first)
         if placement.selected is not None:
             self._scattered[first] = placement.selected
-        self._pages[-1].append(
+        page.append(
             (
                 first,
                 placement.rows,
@@ -197,26 +206,43 @@ class Placements:
         self.live += placement.rows
         self.payload_bytes += placement.payload_bytes
 
-    def moves(self, positions: BitMap64, breaks: Int64s) -> Iterator[Moved]:
-        """The rows behind present positions, run by run, which stay where they are.
+    def extend(self, moved: Moved, first: int, published_us: int, sequence: int) -> None:
+        """As `append` for the runs of another queue, which get the positions from `first` on."""
+        runs, counts = moved.runs.copy(), moved.runs["count"]
+        firsts = runs["first"] = first + np.cumsum(counts) - counts
+        runs["published_us"], runs["sequence"] = published_us, sequence
+        self._scattered.update(zip(firsts[runs["scattered"]].tolist(), moved.selected, strict=True))
+        at = 0
+        while at < len(runs):
+            page = self._page_for(int(firsts[at]))
+            near = int(np.searchsorted(firsts, self._firsts[-1] + _PAGE_POSITIONS))
+            end = min(at + PAGE_ROWS - page.used, near)
+            page.extend(runs[at:end])
+            at = end
+        self.live += moved.messages
+        self.payload_bytes += int(runs["bytes"].sum())
 
-        `breaks` are those of the positions at which a new run begins in any case.
-        """
+    def moves(self, positions: BitMap64) -> Moved:
+        """The runs behind present positions, which stay where they are."""
+        parts = [np.empty(0, _ROW)]
+        selected: list[BitMap] = []
         for hit in self._hits(positions):
-            columns = (hit.begins, hit.ends, hit.sizes())
-            for row, begin, end, size in zip(
-                hit.rows, *(column.tolist() for column in columns), strict=True
-            ):
-                inside = hit.positions[begin:end]
-                if not len(inside):
-                    continue
-                after, upto = np.searchsorted(breaks, inside[[0, -1]], "right").tolist()
-                cuts = np.searchsorted(inside, breaks[after:upto]).tolist()
-                for first, last in pairwise([0, *cuts, len(inside)]):
-                    part = inside[first:last]
-                    share = size * last // len(inside) - size * first // len(inside)
-                    place = (int(row["block"]), share, bool(row["durable"]))
-                    yield Moved(part, *place, self._select(row, part))
+            chosen = hit.counts > 0
+            runs, begins, ends = hit.rows[chosen], hit.begins[chosen], hit.ends[chosen]
+            heads, tails = hit.positions[begins], hit.positions[ends - 1]
+            scattered = runs["scattered"] | (tails - heads + 1 > ends - begins)
+            starts = runs["start"] + heads - runs["first"]
+            for index in np.flatnonzero(scattered).tolist():
+                inside = hit.positions[begins[index] : ends[index]]
+                rows = self._select(runs[index], inside)
+                assert not isinstance(rows, tuple)
+                selected.append(BitMap(rows.tolist()))
+                starts[index] = rows[0]
+            runs["start"], runs["scattered"] = starts, scattered
+            runs["count"] = runs["live"] = ends - begins
+            runs["bytes"] = hit.sizes()[chosen]
+            parts.append(runs)
+        return Moved(np.concatenate(parts), selected)
 
     def remove(self, positions: BitMap64) -> list[int]:
         """Takes present positions away; gives the block of each run that is gone with them."""
@@ -377,6 +403,17 @@ class Placements:
             for first, count in zip(rows["first"].tolist(), rows["count"].tolist(), strict=True):
                 found.add_range(first, first + count)
         return found
+
+    def _page_for(self, first: int) -> _Page:
+        """The last page, or a new one for a run that begins at this position."""
+        if (
+            not self._pages
+            or self._pages[-1].used == PAGE_ROWS
+            or first - self._firsts[-1] >= _PAGE_POSITIONS
+        ):
+            self._pages.append(_Page(np.zeros(_FIRST_PAGE_ROWS, _ROW), 0))
+            self._firsts.append(first)
+        return self._pages[-1]
 
     def _page_index(self, position: int) -> int:
         return max(bisect_right(self._firsts, position) - 1, 0)

@@ -12,9 +12,9 @@ from ackq_broker.core import bitmaps
 from ackq_broker.core.admission import NO_LOAD, BlockSize, Load, head_drops
 from ackq_broker.core.commands import Expiry
 from ackq_broker.core.deadlines import rounded
-from ackq_broker.core.placements import Placement
+from ackq_broker.core.parts import Drop, Part
+from ackq_broker.core.placements import Moved, Placement
 from ackq_broker.core.queues import Gone, Queue
-from ackq_broker.core.records import Drop, Part
 from ackq_broker.core.state import State
 
 # Above any instant, and still apart from the edge of a signed 64-bit integer.
@@ -81,23 +81,31 @@ def place(state: State, block_id: int, part: Part, visible: Visible) -> None:
         part.start,
         part.rows,
     )
-    positions = put(state, queue, placement, part.expiries)
+    positions = queue.place(placement)
+    state.blocks.add(block_id)
+    _let_expire(queue, placement, positions, part.expiries)
     if part.transient is not None:
         queue.passing |= _positions_of(placement, positions, part.transient)
 
 
-def put(
-    state: State, queue: Queue, placement: Placement, expiries: tuple[Expiry, ...] = ()
-) -> BitMap64:
-    """Appends a run to a queue; rows expire at the queue's TTL or their own, if earlier (Q3).
+def put(state: State, queue: Queue, moved: Moved, at_us: int, sequence: int) -> None:
+    """Appends runs of another queue; of their times to expire only this queue's TTL counts."""
+    positions = queue.take_in(moved, at_us, sequence)
+    for block_id in moved.block_ids:
+        state.blocks.add(block_id)
+    ttl_ms = queue.properties.message_ttl_ms
+    if ttl_ms:
+        (end_us,) = rounded(np.array([at_us + ttl_ms * 1000]), at_us).tolist()
+        queue.expire_at(end_us, positions)
 
-    Its positions.
-    """
-    positions = queue.place(placement)
-    state.blocks.add(placement.block_id)
+
+def _let_expire(
+    queue: Queue, placement: Placement, positions: BitMap64, expiries: tuple[Expiry, ...]
+) -> None:
+    """Rows expire at the queue's TTL or their own, if earlier (Q3)."""
     ttl_ms = queue.properties.message_ttl_ms
     if not (ttl_ms or expiries):
-        return positions
+        return
     limit_us = placement.published_us + ttl_ms * 1000 if ttl_ms else _NEVER_US
     instants, groups = [limit_us], [positions]
     for expiry in expiries:
@@ -109,7 +117,6 @@ def put(
     for instant_us, group in zip(ends, groups, strict=True):
         if group and instant_us < _NEVER_US:
             queue.expire_at(instant_us, group)
-    return positions
 
 
 def _of_rows(expiries: tuple[Expiry, ...], rows: BitMap) -> tuple[Expiry, ...]:

@@ -17,7 +17,7 @@ from ackq_broker.core.commands import Piece, QueueProperties
 from ackq_broker.core.counts import Counts
 from ackq_broker.core.deadlines import Deadlines
 from ackq_broker.core.origins import Origins
-from ackq_broker.core.placements import Placement, Placements, Rows
+from ackq_broker.core.placements import Moved, Placement, Placements, Rows
 from ackq_broker.core.requeued import Requeued
 from ackq_broker.core.signals import Signals
 
@@ -222,14 +222,13 @@ class Queue:
     def place(self, placement: Placement) -> BitMap64:
         """Appends a run of ready messages; gives its positions."""
         assert placement.first_position == self.next_position
-        assert placement.rows > 0
         self.placements.append(placement)
-        self.next_position += placement.rows
-        self.ready.add_range(placement.first_position, self.next_position)
-        self.published += placement.rows
-        self.signals.woken.add(self.name)
-        self._check()
-        return bitmaps.span(placement.first_position, self.next_position - 1)
+        return self._placed(placement.rows)
+
+    def take_in(self, moved: Moved, at_us: int, sequence: int) -> BitMap64:
+        """Appends runs that come from another queue; gives their positions."""
+        self.placements.extend(moved, self.next_position, at_us, sequence)
+        return self._placed(moved.messages)
 
     def expire_at(self, instant_us: int, positions: BitMap64) -> None:
         """Q3: placed messages expire at the end of this bucket."""
@@ -408,6 +407,16 @@ class Queue:
             assert departed.isdisjoint(self.present)
         assert self.late.issubset(self.present)
         assert self.passing.issubset(everything)
+
+    def _placed(self, messages: int) -> BitMap64:
+        assert messages > 0
+        first = self.next_position
+        self.next_position += messages
+        self.ready.add_range(first, self.next_position)
+        self.published += messages
+        self.signals.woken.add(self.name)
+        self._check()
+        return bitmaps.span(first, self.next_position - 1)
 
     def _return(self, positions: BitMap64) -> None:
         assert positions.issubset(self.unacked)

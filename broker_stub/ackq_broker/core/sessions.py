@@ -30,7 +30,7 @@ from ackq_broker.core.dead_letters import Departures
 from ackq_broker.core.detaching import Resumed
 from ackq_broker.core.leases import Change, Positions
 from ackq_broker.core.names import check_duration, check_new
-from ackq_broker.core.records import Taken
+from ackq_broker.core.parts import Taken
 from ackq_broker.core.state import Ended, Lease, Session, State
 from ackq_broker.core.topology import give_back
 

@@ -12,8 +12,8 @@ from ackq_broker.core import bitmaps
 from ackq_broker.core.commands import Outcome
 from ackq_broker.core.dead_letters import Cause, Departures
 from ackq_broker.core.deadlines import rounded
+from ackq_broker.core.parts import Delay
 from ackq_broker.core.queues import Queue
-from ackq_broker.core.records import Delay
 from ackq_broker.core.state import State
 from ackq_broker.core.topology import give_back
 

@@ -21,11 +21,11 @@ from ackq_broker.core.channels import Channel, Hold
 from ackq_broker.core.commands import QueueProperties
 from ackq_broker.core.counts import Counts
 from ackq_broker.core.deadlines import Deadlines
+from ackq_broker.core.exchanges import Exchange
 from ackq_broker.core.origins import Death, Origins
 from ackq_broker.core.placements import Placements
 from ackq_broker.core.queues import Queue
 from ackq_broker.core.requeued import Requeued
-from ackq_broker.core.routing import Exchange
 from ackq_broker.core.signals import Signals
 from ackq_broker.core.state import (
     Ended,

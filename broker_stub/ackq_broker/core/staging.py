@@ -23,6 +23,7 @@ from ackq_broker.core import bitmaps, commands, histories, placing, records
 from ackq_broker.core.admission import BlockSize, overflowing, queue_full
 from ackq_broker.core.commands import CommittedBatch, Decision, StagedBlock
 from ackq_broker.core.names import counted, queue_named
+from ackq_broker.core.parts import Part
 from ackq_broker.core.routing import route, targets_of
 from ackq_broker.core.state import Stage, StagedRows, State, Writer
 from ackq_broker.core.topology import exchange_not_found
@@ -257,7 +258,7 @@ def takes_rows(state: State, queue_id: int) -> bool:
     return queue is not None and not queue.deleted
 
 
-def reserve(state: State, parts: tuple[records.Part, ...], sign: int) -> None:
+def reserve(state: State, parts: tuple[Part, ...], sign: int) -> None:
     """Adds to (1) or takes from (-1) what the parts reserve in their queues."""
     for part in parts:
         queue = state.queues.get(part.queue_id)

@@ -16,9 +16,9 @@ from pyroaring import BitMap64
 from ackq_broker.core import bitmaps
 from ackq_broker.core.blocks import BlockReferences
 from ackq_broker.core.channels import Channel
+from ackq_broker.core.exchanges import Exchange
+from ackq_broker.core.parts import Fate, Holder, Part
 from ackq_broker.core.queues import Queue
-from ackq_broker.core.records import Fate, Holder, Part
-from ackq_broker.core.routing import Exchange
 from ackq_broker.core.signals import Signals
 
 

@@ -20,9 +20,9 @@ from ackq.errors import (
 )
 from ackq_broker.core import commands, records
 from ackq_broker.core.commands import Decision, DeclaredQueue, DeletedQueue, QueueProperties
+from ackq_broker.core.exchanges import KINDS, Exchange
 from ackq_broker.core.names import check_duration, check_length, check_new, counted, queue_named
 from ackq_broker.core.queues import Gone, Queue
-from ackq_broker.core.routing import KINDS, Exchange
 from ackq_broker.core.state import State
 
 _OVERFLOWS: Final = ("reject-publish", "drop-head")

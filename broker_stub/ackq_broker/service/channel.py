@@ -21,10 +21,11 @@ from ackq_broker.service.consumer import Consumer
 from ackq_broker.service.details import detail
 from ackq_broker.service.dispatcher import Dispatcher
 from ackq_broker.service.engine import Engine
+from ackq_broker.service.how import OUTCOMES
 from ackq_broker.service.ledger import Holder, Ledger
 from ackq_broker.service.memory import ChannelMemory
 from ackq_broker.service.settling import Fold
-from ackq_broker.service.subscriptions import OUTCOMES, Subscription, subscription_of
+from ackq_broker.service.subscriptions import Subscription, subscription_of
 from ackq_broker.service.tag_runs import has_runs, tags_of
 from ackq_broker.service.window import Parcel, TransportWindow
 

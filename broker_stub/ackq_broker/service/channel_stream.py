@@ -27,9 +27,9 @@ from ackq.wire import frame
 from ackq_broker.service.channel import Channel
 from ackq_broker.service.delivery import DeliveryFrame, FrameBuilder
 from ackq_broker.service.engine import Engine
+from ackq_broker.service.how import OUTCOMES
 from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.streams import Inbox, Outbox, alongside
-from ackq_broker.service.subscriptions import OUTCOMES
 from ackq_broker.service.window import Parcel
 
 _log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from pyroaring import BitMap64
 
@@ -18,30 +18,20 @@ from ackq.v1 import sessions_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.core.commands import Outcome
 from ackq_broker.service.engine import Engine
+from ackq_broker.service.how import OUTCOMES, How, how_of
 from ackq_broker.service.rpc import Read
-from ackq_broker.service.subscriptions import OUTCOMES
 from ackq_broker.service.texts import check_identifier, shorten
 
 _ID_BYTES: Final = 16
 _TAG_BYTES: Final = 8
-_NEEDS_REASON: Final = (Outcome.FAILED, Outcome.REJECTED)
-_NEEDS_DELAY: Final = (Outcome.FAILED, Outcome.RELEASED)
 _BY_OPERATOR: Final = (Outcome.REJECTED, Outcome.RELEASED)
-
-
-class _How(NamedTuple):
-    """What the tags of a group have in common."""
-
-    outcome: Outcome
-    reason: str
-    delay_ms: int
 
 
 class Collected:
     """The outcomes of a stage so far, in the order they came."""
 
     def __init__(self) -> None:
-        self._came: list[tuple[_How, BitMap64]] = []
+        self._came: list[tuple[How, BitMap64]] = []
         self._bytes = 0
 
     def add(self, request: pb.StageOutcomesRequest) -> None:
@@ -54,7 +44,7 @@ class Collected:
         self._bytes += request.ByteSize()
         _check("bytes", self._bytes, limits.MAX_OUTCOME_STAGE_BYTES)
         _check("groups", len(self._came) + len(request.groups), limits.MAX_OUTCOME_STAGE_GROUPS)
-        self._came += [(_how(group), _tags(group)) for group in request.groups]
+        self._came += [(how_of(group), _tags(group)) for group in request.groups]
 
     def groups(self) -> tuple[commands.OutcomeGroup, ...]:
         """What was taken, each way to settle once; of a tag that came twice, the last counts.
@@ -62,7 +52,7 @@ class Collected:
         Raises:
             LimitError: The stage has more tags than a task may stage.
         """
-        groups: dict[_How, BitMap64] = {}
+        groups: dict[How, BitMap64] = {}
         seen = BitMap64()
         # Backwards: what came later is there already.
         for how, tags in reversed(self._came):
@@ -202,23 +192,3 @@ def _tags(group: pb.OutcomeGroup) -> BitMap64:
         return BitMap64()
     group.DiscardUnknownFields()
     return BitMap64(array("Q", group.SerializeToString()[-_TAG_BYTES * len(group.tags) :]))
-
-
-def _how(group: pb.OutcomeGroup) -> _How:
-    """Outcome, reason and delay, the latter two where they mean something."""
-    outcome = OUTCOMES.get(group.outcome)
-    if outcome is None:
-        raise InvalidArgumentError(
-            f"There is no outcome {group.outcome}; use accepted, failed, rejected or released."
-        )
-    if group.delay_ms > limits.MAX_TTL_MS:
-        raise InvalidArgumentError(
-            f"The delay of {group.delay_ms} ms is too long; at most {limits.MAX_TTL_MS} are"
-            " allowed.",
-            limit=limits.MAX_TTL_MS,
-        )
-    return _How(
-        outcome,
-        shorten(group.reason) if outcome in _NEEDS_REASON else "",
-        group.delay_ms if outcome in _NEEDS_DELAY else 0,
-    )

@@ -9,30 +9,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
 
-from ackq import limits
-from ackq.errors import InvalidArgumentError
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.core.commands import Outcome
+from ackq_broker.service.how import How, how_of
 from ackq_broker.service.ledger import Ledger
-from ackq_broker.service.subscriptions import OUTCOMES
 from ackq_broker.service.tag_runs import has_runs, tags_of
-from ackq_broker.service.texts import shorten
-
-_NEEDS_REASON: Final = (Outcome.FAILED, Outcome.REJECTED)
-_NEEDS_DELAY: Final = (Outcome.FAILED, Outcome.RELEASED)
-
-
-class _How(NamedTuple):
-    """What settlements of one command have in common."""
-
-    outcome: Outcome
-    reason: str
-    delay_ms: int
 
 
 class Fold:
@@ -44,8 +29,8 @@ class Fold:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._singles: dict[_How, array[int]] = {}
-        self._many: dict[_How, BitMap64] = {}
+        self._singles: dict[How, array[int]] = {}
+        self._many: dict[How, BitMap64] = {}
 
     def add(self, settle: pb.Settle) -> int:
         """Takes one settlement; gives its messages, 0 when one of its tags is not outstanding (C2).
@@ -55,7 +40,7 @@ class Fold:
             InvalidArgumentError: It names no outcome, too long a delay, or runs that are none.
             LimitError: It names too many runs.
         """
-        how = _how(settle)
+        how = how_of(settle, settle.delivery_tag)
         if has_runs(settle):
             tags = tags_of(settle, self._ledger.last_tag)
             return self._add_tags(tags, how) if tags <= self._ledger.open else 0
@@ -80,7 +65,7 @@ class Fold:
                 tags |= BitMap64(singles[how])
             yield commands.Settle(channel_id, how.outcome, tags, 0, how.reason, how.delay_ms)
 
-    def _add_tags(self, tags: BitMap64, how: _How) -> int:
+    def _add_tags(self, tags: BitMap64, how: How) -> int:
         """Open tags, settled alike."""
         if tags:
             if how.outcome is not Outcome.ACCEPTED:
@@ -91,26 +76,3 @@ class Fold:
             else:
                 self._many[how] = tags
         return len(tags)
-
-
-def _how(settle: pb.Settle) -> _How:
-    """Outcome, reason and delay, the latter two where they mean something."""
-    outcome = OUTCOMES.get(settle.outcome)
-    if outcome is None:
-        raise InvalidArgumentError(
-            f"The settlement of delivery tag {settle.delivery_tag} has outcome {settle.outcome},"
-            " which this broker does not know; use accepted, failed, rejected or released.",
-            delivery_tag=settle.delivery_tag,
-        )
-    if settle.delay_ms > limits.MAX_TTL_MS:
-        raise InvalidArgumentError(
-            f"The settlement of delivery tag {settle.delivery_tag} asks for a delay of"
-            f" {settle.delay_ms} ms; at most {limits.MAX_TTL_MS} are allowed.",
-            delivery_tag=settle.delivery_tag,
-            limit=limits.MAX_TTL_MS,
-        )
-    return _How(
-        outcome,
-        shorten(settle.reason) if outcome in _NEEDS_REASON else "",
-        settle.delay_ms if outcome in _NEEDS_DELAY else 0,
-    )

@@ -5,19 +5,13 @@ Invariant: a subscription names outcomes that the broker announced, and nothing 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ackq import limits
 from ackq.errors import InvalidArgumentError, InvalidOperationError
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core.commands import Outcome
-
-OUTCOMES: Final = {
-    pb.OUTCOME_ACCEPTED: Outcome.ACCEPTED,
-    pb.OUTCOME_FAILED: Outcome.FAILED,
-    pb.OUTCOME_REJECTED: Outcome.REJECTED,
-    pb.OUTCOME_RELEASED: Outcome.RELEASED,
-}
+from ackq_broker.service.how import OUTCOMES
 
 
 class Subscription(NamedTuple):

@@ -1,9 +1,7 @@
 """Consumers against the reference broker: C2-C4, C6-C16, Q6."""
 
 import asyncio
-import socket
 import threading
-from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -21,6 +19,7 @@ from ackq_broker import embedded
 from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.service import server
 from ackq_broker.service.server import Options
+from tests.relay import Relay
 from tests.unit.client.channels import SOON_S, channel_threads
 
 
@@ -371,73 +370,6 @@ def test_asynchronous(running, admin, orders):
 
     assert sorted(bodies(asyncio.run(main()))) == list(range(100))
     assert left(admin, orders) == (0, 0)
-
-
-class Relay:
-    """A connection to the broker that can be cut, and healed."""
-
-    def __init__(self, endpoint):
-        host, _, port = endpoint.rpartition(":")
-        self._broker = (host, int(port))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._pairs = []
-        self._healthy = True
-        self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
-
-    def cut(self):
-        with self._lock:
-            self._healthy = False
-            pairs, self._pairs = self._pairs, []
-        for each in pairs:
-            _shut(*each)
-
-    def heal(self):
-        with self._lock:
-            self._healthy = True
-
-    def close(self):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self.cut()
-        for each in self._threads:
-            each.join(SOON_S)
-
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            with self._lock:
-                if not self._healthy:
-                    client.close()
-                    continue
-                broker = socket.create_connection(self._broker)
-                self._pairs.append((client, broker))
-            for source, sink in ((client, broker), (broker, client)):
-                thread = threading.Thread(target=_copy, args=(source, sink), daemon=True)
-                thread.start()
-                self._threads.append(thread)
-
-
-def _copy(source, sink):
-    try:
-        while data := source.recv(65536):
-            sink.sendall(data)
-    except OSError:
-        pass
-    finally:
-        _shut(source, sink)
-
-
-def _shut(*ends):
-    for each in ends:
-        with suppress(OSError):  # the other direction was first
-            each.shutdown(socket.SHUT_RDWR)
-        each.close()
 
 
 @pytest.fixture

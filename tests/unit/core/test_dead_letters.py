@@ -169,18 +169,24 @@ def test_a_full_dead_letter_queue_drops_its_head(harness: Harness) -> None:
     assert harness.info("q").dead_lettered == 3
 
 
-def test_what_matures_with_the_arrival_counts(harness: Harness) -> None:
-    """C14, Q3: a delay that ends drops nothing by itself, but is ready when dead letters come."""
+def test_what_comes_back_in_the_same_record_counts_for_a_drop_head_queue(harness: Harness) -> None:
+    """Q3, C13, C14: a delay that is over, or a message put back, and dead letters that come."""
     harness.declare("d", max_length=3, overflow="drop-head")
-    harness.declare("q", dead_letter_queue="d", message_ttl_ms=2000)
-    harness.publish(["d", "d", "d"])
-    harness.deliver("x", "d", 1)
-    harness.settle("x", Outcome.RELEASED, 1, delay_ms=2000)
-    harness.publish(["q", "q"])
-    harness.wait(1)
-    assert harness.wait(2) == c.Ticked(expired=2, dead_lettered=2, matured=1, deleted=())
-    assert harness.browse("d") == ["m3", "m4", "m5"]
-    assert harness.info("d").dropped == 2
+    harness.declare("q", dead_letter_queue="d", delivery_limit=1, message_ttl_ms=2000)
+    harness.publish_to("d", 3)
+    for tag, _, _ in harness.deliver("x", "d", 3):
+        harness.settle("x", Outcome.RELEASED, tag, delay_ms=1000)
+    harness.publish_to("q", 2)
+    assert harness.wait(3) == c.Ticked(expired=2, dead_lettered=2, matured=3)
+    assert (harness.browse("d"), harness.info("d").dropped) == (["m3", "m4", "m5"], 2)
+
+    harness.publish_to("q", 1)
+    for outcome in (Outcome.FAILED, Outcome.RELEASED):
+        (row,) = harness.deliver("y", "q")
+        harness.settle("y", outcome, row[0])
+    tags = [row[0] for row in harness.deliver("y", "q") + harness.deliver("y", "d", 3)]
+    assert harness.settle("y", Outcome.FAILED, *tags) == c.Settlement(4, dead_lettered=1)
+    assert (harness.browse("d"), harness.info("d").dropped) == (["m4", "m5", "m6"], 3)
 
 
 def test_a_queue_may_be_its_own_dead_letter_queue(harness: Harness) -> None:
@@ -346,26 +352,6 @@ def test_redrive_of_a_queue_that_is_its_own_target_changes_nothing(harness: Harn
     harness.publish_to("q", 1)
     reject(harness, "q", 1)
     assert harness.do(c.Redrive("q"))[:2] == (0, 1)
-
-
-def test_what_comes_back_in_the_same_record_counts_for_a_drop_head_queue(harness: Harness) -> None:
-    """Q3, C13, C14: a delay that is over, or a message put back, and dead letters that come."""
-    harness.declare("d", max_length=3, overflow="drop-head")
-    harness.declare("q", dead_letter_queue="d", delivery_limit=1, message_ttl_ms=2000)
-    harness.publish_to("d", 3)
-    for tag, _, _ in harness.deliver("x", "d", 3):
-        harness.settle("x", Outcome.RELEASED, tag, delay_ms=1000)
-    harness.publish_to("q", 2)
-    assert harness.wait(3) == c.Ticked(expired=2, dead_lettered=2, matured=3)
-    assert (harness.browse("d"), harness.info("d").dropped) == (["m3", "m4", "m5"], 2)
-
-    harness.publish_to("q", 1)
-    for outcome in (Outcome.FAILED, Outcome.RELEASED):
-        (row,) = harness.deliver("y", "q")
-        harness.settle("y", outcome, row[0])
-    tags = [row[0] for row in harness.deliver("y", "q") + harness.deliver("y", "d", 3)]
-    assert harness.settle("y", Outcome.FAILED, *tags) == c.Settlement(4, dead_lettered=1)
-    assert (harness.browse("d"), harness.info("d").dropped) == (["m4", "m5", "m6"], 3)
 
 
 def test_a_redrive_is_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

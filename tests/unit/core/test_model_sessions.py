@@ -156,14 +156,12 @@ class SessionMachine(CoreMachine):
         groups = [(how, data.draw(tags)) for how in says]
         owner = reader.owner(run_id=run)
         name = f"s{self.number()}"
-        staged = c.StageOutcomes(
-            name.encode(),
-            owner,
-            "",
-            True,
-            tuple(c.OutcomeGroup(how[0], BitMap64(tags), *how[1:]) for how, tags in groups),
-        )
         said = {tag: how for how, tags in groups for tag in tags}
+        disjoint = tuple(
+            c.OutcomeGroup(how[0], BitMap64(tag for tag in said if said[tag] == how), *how[1:])
+            for how in dict.fromkeys(said.values())
+        )
+        staged = c.StageOutcomes(name.encode(), owner, "", True, disjoint)
         assert self.harness.do(staged) == len(said)
         session.staged[name.encode()] = said
         if commits:

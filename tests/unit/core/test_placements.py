@@ -84,6 +84,55 @@ def test_placements_find_what_a_dict_finds(
         )
 
 
+@settings(max_examples=60, deadline=None)
+@given(runs=counts, data=st.data())
+def test_moved_runs_are_where_they_were(runs: list[tuple[int, bool]], data: st.DataObject) -> None:
+    """C13, I5: the same rows in the same order at the tail of another queue, and in its dump."""
+    source, target, first = Placements(), Placements(), 1
+    for block, (count, scattered) in enumerate(runs, 1):
+        selected = [2 * i for i in range(count)] if scattered and count > 1 else None
+        source.append(placement(first, count, block, selected))
+        first += count
+    target.append(placement(1, 7, 99, None))
+    dump, left, following = source.dump(), set(range(1, first)), 8
+    for at_us in (100, 200):
+        if not left:
+            break
+        moving = data.draw(st.sets(st.sampled_from(sorted(left)), min_size=1))
+        left -= moving
+        moved = source.moves(BitMap64(moving))
+        target.extend(moved, following, at_us, 10 * at_us)
+        new = list(range(following, following + len(moving)))
+        following += len(moving)
+        assert moved.messages == len(moving)
+        assert moved.block_ids == sorted({block for block, _ in located(source, sorted(moving))})
+        assert located(target, new) == located(source, sorted(moving))
+        assert {target.published_us(position) for position in new} == {at_us}
+        assert target.visible_by(10 * at_us) == new[-1]
+        assert target.size(BitMap64(new)) == 10 * len(new)
+        assert len(target.transient() & BitMap64(new)) == len(source.transient() & BitMap64(moving))
+    assert source.dump() == dump
+    assert (target.live, target.payload_bytes) == (following - 1, 10 * (following - 1))
+    assert Placements.load(*target.dump()).dump() == target.dump()
+
+
+def test_moved_runs_fill_pages_as_others_do() -> None:
+    """I5: a page is bounded in runs and in positions, however many come together."""
+    source, target = Placements(), Placements()
+    for position in range(1, 3 * PAGE_ROWS + 1):
+        source.append(placement(position, 1, position, None))
+    target.append(placement(1, 10, 1, None))
+    target.extend(source.moves(BitMap64(range(1, 3 * PAGE_ROWS + 1))), 11, 5, 5)
+    assert [page.used for page in target._pages] == [PAGE_ROWS] * 3 + [1]
+    assert located(target, [11 + 2 * PAGE_ROWS]) == [(2 * PAGE_ROWS + 1, 5)]
+    wide, ends = Placements(), Placements()
+    for block in range(4):
+        wide.append(placement(1 + block * 200_000, 200_000, block + 1, None))
+    ends.extend(wide.moves(BitMap64(range(1, 800_001))), 1, 5, 5)
+    assert [page.used for page in ends._pages] == [2, 2]
+    assert located(ends, [200_000, 400_001]) == [(1, 200_004), (3, 5)]
+
+
 def test_pages_are_packed_and_dropped() -> None:
     """I5: what is left of a large queue does not hold on to what is gone."""
     placements = Placements()

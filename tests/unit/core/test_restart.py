@@ -5,7 +5,7 @@ import pytest
 from pyroaring import BitMap64
 
 from ackq.errors import QueueNotFoundError, StageMismatchError, UnsupportedError
-from ackq_broker.core import Core, bitmaps, records
+from ackq_broker.core import Core, bitmaps, parts, records
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import BOB, PUBLISHER, Harness, group, labels, routes
 
@@ -323,15 +323,15 @@ def test_records_can_grow() -> None:
         ["session_advanced", "s", 1, [b"t", "h", 1, "a", 2], [1], 5]
     )
     assert records.decode(memoryview(shorter)) == records.SessionAdvanced(
-        "s", 1, records.Holder(b"t", "h", 1, "a", 2), (1,), 5
+        "s", 1, parts.Holder(b"t", "h", 1, "a", 2), (1,), 5
     )
 
 
 def test_parts_and_snapshots_of_the_first_version_are_read(harness: Harness) -> None:
     """I2: without expiries, delays, dead letters and channels; counts as they were kept then."""
     assert msgspec.msgpack.decode(
-        msgspec.msgpack.encode([1, 1, 3, 30, 0, None]), type=records.Part
-    ) == records.Part(1, 1, 3, 30, 0)
+        msgspec.msgpack.encode([1, 1, 3, 30, 0, None]), type=parts.Part
+    ) == parts.Part(1, 1, 3, 30, 0)
     harness.declare("q")
     harness.publish_to("q", 4)
     for _ in range(3):

@@ -20,8 +20,6 @@ from ackq_broker.core.commands.consuming import (
 )
 from ackq_broker.core.commands.decision import (
     Decision,
-    Expiry,
-    Outcome,
     Route,
 )
 from ackq_broker.core.commands.housekeeping import (
@@ -74,7 +72,6 @@ from ackq_broker.core.commands.topology import (
     DeleteExchange,
     DeleteQueue,
     PurgeQueue,
-    QueueProperties,
     Unbind,
 )
 from ackq_broker.core.commands.views import (
@@ -98,6 +95,7 @@ from ackq_broker.core.commands.writing import (
     StagedBlock,
     StageRef,
 )
+from ackq_broker.core.values import Expiry, Outcome, QueueProperties
 
 Command = (
     DeclareQueue

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pyroaring import BitMap
 
-if TYPE_CHECKING:
-    from ackq_broker.core.records import Record
-
-
-class Outcome(Enum):
-    """What becomes of a delivered message (C4)."""
-
-    ACCEPTED = "accepted"
-    FAILED = "failed"
-    REJECTED = "rejected"
-    RELEASED = "released"
+from ackq_broker.core.records import Record
 
 
 class Decision(NamedTuple):
@@ -27,24 +16,13 @@ class Decision(NamedTuple):
         records: To be applied in order, then appended to the journal as one unit (same group).
         reply: The answer; leaves when the journal has synced up to the last record.
         after: When not None, the answer may leave as soon as the journal has synced this sequence
-            instead
-            (transient publishes: the topology they depend on, P5). With no records and None, the
-            answer waits for everything decided so far (I1).
+            instead (transient publishes: the topology they depend on, P5). With no records and
+            None, the answer waits for everything decided so far (I1).
     """
 
     records: tuple[Record, ...] = ()
     reply: Any = None
     after: int | None = None
-
-
-class Expiry(NamedTuple):
-    """When messages expire (Q3), by the broker's clock at ingest.
-
-    `rows` are rows of the block, None means every row; a row is in one expiry of a command at most.
-    """
-
-    expires_us: int
-    rows: BitMap | None = None
 
 
 class Route(NamedTuple):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from pyroaring import BitMap64
+from pyroaring import BitMap, BitMap64
 
-if TYPE_CHECKING:
-    from pyroaring import BitMap
-
-    from ackq.errors import AckqError
-    from ackq_broker.core.commands.decision import Expiry, Route
+from ackq.errors import AckqError
+from ackq_broker.core.commands.decision import Route
+from ackq_broker.core.values import Expiry
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
-from ackq_broker.core.commands.decision import Outcome
+from ackq_broker.core.values import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class OutcomeGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StageOutcomes:
-    """S6. Reply: int, tags staged. One whole stage; a later group wins over an earlier one.
+    """S6. Reply: int, tags staged. One whole stage; a tag is in one of its groups at most.
 
     Of the lease accepted last (K2) nothing is staged, and the reply is the same.
 

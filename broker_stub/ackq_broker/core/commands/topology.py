@@ -5,25 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-
-@dataclass(frozen=True, slots=True)
-class QueueProperties:
-    """As `ackq.v1.QueueProperties`; 0 and "" mean none.
-
-    `overflow` is "reject-publish" or "drop-head".
-    """
-
-    durable: bool = True
-    max_length: int = 0
-    max_bytes: int = 0
-    overflow: str = "reject-publish"
-    message_ttl_ms: int = 0
-    expires_ms: int = 0
-    delivery_limit: int = 0
-    dead_letter_queue: str = ""
-    redelivery_delay_ms: int = 0
-    redelivery_delay_max_ms: int = 0
-    drop_on_limit: bool = False
+from ackq_broker.core.values import QueueProperties
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ackq_broker.core.commands.sessions import HolderInfo
-from ackq_broker.core.commands.topology import QueueProperties
-
-if TYPE_CHECKING:
-    import numpy as np
+from ackq_broker.core.values import QueueProperties
 
 
 class Run(NamedTuple):

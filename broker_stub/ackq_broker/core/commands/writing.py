@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from ackq_broker.core.commands.decision import Expiry, Route
+from ackq_broker.core.commands.decision import Route
+from ackq_broker.core.values import Expiry
 
 
 @dataclass(frozen=True, slots=True)

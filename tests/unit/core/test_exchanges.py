@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackq_broker.core.routing import Exchange
+from ackq_broker.core.exchanges import Exchange
 
 
 def matches(pattern: list[str], words: list[str]) -> bool:
@@ -44,7 +44,7 @@ def test_many_hashes_stay_cheap() -> None:
 
 def test_remembered_routes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """I6: a stream of distinct keys does not grow the broker."""
-    monkeypatch.setattr("ackq_broker.core.routing._CACHED_KEYS", 2)
+    monkeypatch.setattr("ackq_broker.core.exchanges._CACHED_KEYS", 2)
     exchange = Exchange("x", "direct", durable=True)
     exchange.bind("k", 1)
     for key in ("k", "a", "b", "c", "k"):

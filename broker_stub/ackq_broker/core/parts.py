@@ -1,0 +1,106 @@
+"""What records are made of; the state keeps some of it as it came.
+
+A part is a msgpack array. As with records, fields may be appended with defaults, and their order
+never changes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from pyroaring import BitMap, BitMap64
+
+from ackq_broker.core.values import Expiry
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """The rows of a block that go to one queue.
+
+    `first_position` is given when the rows become visible in the record itself, and is 0 for staged
+    rows. `rows` lists the block's rows unless they are consecutive from `start`. The expiries are
+    those that the messages came with; the queue's own TTL is added when they are placed. The
+    `transient` rows go with a restart, though the bytes of their block stay.
+    """
+
+    queue_id: int
+    first_position: int
+    count: int
+    payload_bytes: int
+    start: int
+    rows: BitMap | None = None
+    expiries: tuple[Expiry, ...] = ()
+    transient: BitMap | None = None
+
+
+class Drop(msgspec.Struct, frozen=True, array_like=True):
+    """The lowest ready positions of a queue, so many at most, go because it overflows (Q3)."""
+
+    queue_id: int
+    messages: int
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True):
+    """Positions of one queue become new ones at the tail of another; the blocks stay (C13, Q6).
+
+    `cause` is a value of `dead_letters.Cause`; `reason` is what consumers are told, with the
+    session that settled them and its batch when one did.
+    """
+
+    queue_id: int
+    positions: BitMap64
+    target_id: int
+    cause: str
+    reason: str = ""
+    session: str = ""
+    batch_id: int = -1
+
+
+class Delay(msgspec.Struct, frozen=True, array_like=True):
+    """Positions of one queue are put back, and ready from an instant on (C14)."""
+
+    queue_id: int
+    positions: BitMap64
+    until_us: int
+
+
+class Due(msgspec.Struct, frozen=True, array_like=True):
+    """What time did to one queue: positions that expired (Q3), and that are ready again (C14)."""
+
+    queue_id: int
+    expired: BitMap64
+    matured: BitMap64
+
+
+class Holder(msgspec.Struct, frozen=True, array_like=True):
+    """Who holds a session, and since when (S3)."""
+
+    token: bytes
+    host: str
+    pid: int
+    application: str
+    since_us: int
+
+
+class Taken(msgspec.Struct, frozen=True, array_like=True):
+    """Positions of one queue; in a lease, their tags follow those of the entry before."""
+
+    queue_id: int
+    positions: BitMap64
+
+
+class Hole(msgspec.Struct, frozen=True, array_like=True):
+    """Tags of a lease that have no message any more, and why: one of `queues.Gone` (S5)."""
+
+    reason: str
+    tags: BitMap64
+
+
+class Fate(msgspec.Struct, frozen=True, array_like=True):
+    """Tags of a lease that share what becomes of them at its accept (S6).
+
+    `outcome` is a value of `values.Outcome`; `delay_ms` 0 is what C14 says.
+    """
+
+    outcome: str
+    tags: BitMap64
+    reason: str = ""
+    delay_ms: int = 0
