@@ -12,7 +12,6 @@ and changes nothing (S6, K8).
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,11 +19,12 @@ from typing import Any, Final
 
 import flights
 import jobkit
+import jsonkit
 import pandas as pd
 from jobkit import JobError, Workspace, say
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StructType
 
 import ackq_broker
 from ackq.client import Admin
@@ -38,7 +38,6 @@ BATCH_MESSAGES: Final = 100_000
 # What the job needs of a message; the broker sends nothing else.
 MESSAGE_COLUMNS: Final = "body BINARY, message_id STRING, delivery_tag BIGINT"
 REASON_HEADER: Final = "ackq-dead-reason"
-_UNPARSED: Final = "_unparsed"
 
 
 @dataclass(frozen=True)
@@ -261,17 +260,14 @@ def run(
 
 def sorter(plan: Plan, done: Sorted) -> Callable[[DataFrame, int], None]:
     """What is done with each batch of judged messages."""
-    reason = F.udf(explainer(), StringType(), useArrow=False)
 
     def sort(rows: DataFrame, batch_id: int) -> None:
         rows.persist()
         try:
             good, bad = rows.filter("problem IS NULL"), rows.filter("problem IS NOT NULL")
-            explained = bad.select("delivery_tag", reason("body", "problem").alias("reason"))
+            explained = bad.selectExpr("delivery_tag", "problem AS reason")
             settle(explained, "rejected", endpoint=plan.endpoint)
-            # Names this query's batch: when it comes again, nothing is written.
-            query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            once = {"txnAppId": f"enrich/{query_id}", "txnVersion": str(batch_id)}
+            once = jobkit.once("enrich", rows, batch_id)
             enriched(good, plan).write.format("ackq").mode("append").options(
                 endpoint=plan.endpoint, queue=plan.target, **once
             ).save()
@@ -287,14 +283,12 @@ def sorter(plan: Plan, done: Sorted) -> Callable[[DataFrame, int], None]:
 
 def judged(messages: DataFrame, plan: Plan) -> DataFrame:
     """The messages with their parsed body `json`, and `problem`, which is null for a good one."""
-    text = F.col("body").cast("string")
-    parsed = F.from_json(
-        text,
-        f"{plan.schema}, {_UNPARSED} STRING",
-        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _UNPARSED},
-    )
-    rows = messages.withColumn("json", parsed).withColumn(
-        "raw", F.from_json(text, "MAP<STRING, STRING>")
+    body = F.col("body")
+    rows = messages.select(
+        "*",
+        jsonkit.flaw(body).alias("flaw"),
+        jsonkit.parsed(body, plan.schema).alias("json"),
+        F.from_json(body.cast("string"), "MAP<STRING, STRING>").alias("raw"),
     )
     unfit = [
         F.when(
@@ -308,31 +302,14 @@ def judged(messages: DataFrame, plan: Plan) -> DataFrame:
         for name in plan.required
     ]
     wrong = F.concat_ws("; ", *unfit, *lacking)
+    # Spark's parser has limits of its own, such as 1,000 digits.
+    beyond = F.col("raw").isNull() | F.col("json")[jsonkit.UNFIT].isNotNull()
     problem = (
-        F.when(F.col("raw").isNull(), F.lit(""))  # `explainer` asks a JSON parser
-        .when(wrong != "", wrong)
-        .when(F.col("json")[_UNPARSED].isNotNull(), F.lit("the body does not fit the fields"))
+        F.when(F.col("flaw").isNotNull(), F.col("flaw"))
+        .when(F.col("raw").isNotNull() & (wrong != ""), wrong)
+        .when(beyond, F.lit("the body does not fit the fields"))
     )
-    return rows.withColumn("problem", problem).drop("raw")
-
-
-def explainer() -> Callable[[bytes, str], str]:
-    """Says why a message is bad: the problem, or what a JSON parser finds; for bad rows only.
-
-    A function within a function travels to Spark's workers as it is: they cannot import this file
-    when another job has imported it.
-    """
-
-    def explain(body: bytes, problem: str) -> str:
-        if problem:
-            return problem
-        try:
-            found = json.loads(body)
-        except ValueError as error:
-            return f"no JSON: {error}"
-        return f"no JSON object, but a {type(found).__name__}"
-
-    return explain
+    return rows.withColumn("problem", problem).drop("flaw", "raw")
 
 
 def enriched(good: DataFrame, plan: Plan) -> DataFrame:

@@ -393,6 +393,22 @@ def follow(query: StreamingQuery) -> Streamed:
     return done
 
 
+def once(job: str, rows: DataFrame, batch_id: int) -> dict[str, str]:
+    """The options of a batch write in `foreachBatch` that is skipped when its batch comes again.
+
+    They name the query, whose id lives in its checkpoint: under a constant name two queries would
+    meet at equal batch ids, and what the second writes would be taken for a repetition (K12).
+
+    Args:
+        job: Tells this write from others of the query to the same target.
+        rows: The batch.
+        batch_id: Its number.
+    """
+    query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    assert query_id, "there is no query in this thread"
+    return {"txnAppId": f"{job}/{query_id}", "txnVersion": str(batch_id)}
+
+
 def _report(query: StreamingQuery, done: Streamed, started: float) -> None:
     for progress in query.recentProgress:
         if done.add(progress):

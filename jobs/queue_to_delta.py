@@ -17,10 +17,12 @@ from typing import Any, Final
 
 import flights
 import jobkit
+import jsonkit
 from jobkit import Streamed, Workspace, say
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 import ackq_broker
 from ackq.client import Admin
@@ -64,7 +66,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--json-schema",
         metavar="DDL",
         help="parse the body as JSON into these columns, for example 'id BIGINT, name STRING'; a "
-        "body that does not fit goes to the column 'unparsed'. Default: store messages as they are",
+        "body that is not one JSON object of them goes, as it came, to the column 'unparsed'. "
+        "Default: store messages as they are",
     )
     add("--option", **jobkit.option_argument("the ackq source"))
     add("--limit", type=jobkit.positive, help="without --endpoint: only so many flights")
@@ -188,15 +191,21 @@ def source(
 
 
 def parse_json(messages: DataFrame, ddl: str) -> DataFrame:
-    """Typed columns from the JSON body; a body that does not fit is kept as text in `unparsed`."""
-    parsed = F.from_json(
-        F.col("body").cast("string"),
-        f"{ddl}, unparsed STRING",
-        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "unparsed"},
+    """Typed columns from the JSON body; one that does not fit is kept as it came in `unparsed`.
+
+    Of a body that is not one JSON object all columns are null, of another those that do not fit.
+    """
+    body = F.col("body")
+    rows = messages.withColumn("sound", jsonkit.flaw(body).isNull())
+    rows = rows.withColumn("json", F.when(F.col("sound"), jsonkit.parsed(body, ddl)))
+    fits = F.col("sound") & F.col("json")[jsonkit.UNFIT].isNull()
+    return rows.select(
+        "message_id",
+        "routing_key",
+        "published_at",
+        *(F.col("json")[name].alias(name) for name in StructType.fromDDL(ddl).names),
+        F.when(~fits, body).alias("unparsed"),
     )
-    return messages.select(
-        "message_id", "routing_key", "published_at", parsed.alias("json")
-    ).select("message_id", "routing_key", "published_at", "json.*")
 
 
 def start(rows: DataFrame, table: str, checkpoint: str, trigger: dict[str, Any]) -> StreamingQuery:

@@ -204,8 +204,7 @@ def mover(endpoint: str, done: Moved) -> Callable[[DataFrame, int], None]:
         try:
             left = rows.filter("body IS NULL OR queue IS NULL")
             settle(left, "released", endpoint=endpoint)
-            query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            once = {"txnAppId": f"redrive/{query_id}", "txnVersion": str(batch_id)}
+            once = jobkit.once("redrive", rows, batch_id)
             whole = rows.filter("body IS NOT NULL AND queue IS NOT NULL").drop("delivery_tag")
             whole.write.format("ackq").mode("append").options(endpoint=endpoint, **once).save()
             count = rows.agg(F.count("*"), F.count(F.when(F.expr("body || queue IS NOT NULL"), 1)))

@@ -625,6 +625,7 @@ def test_provenance(bench, cause, properties):
         sorted(name for name in letter.headers if name != "tenant"),
         [
             "ackq-dead-at",
+            "ackq-dead-cause",
             "ackq-dead-count",
             "ackq-dead-deliveries",
             "ackq-dead-first-queue",

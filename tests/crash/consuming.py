@@ -387,9 +387,9 @@ class Run:
 
     def _bury(self, got, _number, _begun_at):
         for message in got:
-            reason = message.headers["ackq-dead-reason"]
+            cause = message.headers["ackq-dead-cause"]
             count = int(message.headers["ackq-dead-deliveries"])
-            self.ledger.bury(message.message_id, reason, count)
+            self.ledger.bury(message.message_id, cause, count)
 
 
 def crash(seed, seconds, data):

@@ -48,6 +48,8 @@ WEIGHTS = {
     "jvm": 5,
     "reader": 5,
 }
+# The same for a run that is about the named points.
+AT_POINTS = {"broker": 8, "task": 8, "driver at": 78, "driver": 3, "jvm": 3}
 FATES = ("accepted",) * 16 + ("rejected", "rejected", "failed", "released")
 
 
@@ -397,6 +399,7 @@ def main():
     parser.add_argument("--pause", type=float, default=6, help="seconds between kills, on average")
     parser.add_argument("--rate", type=float, default=200, help="messages per second")
     parser.add_argument("--settle", action="store_true", help="the query decides fates (S6, K8)")
+    parser.add_argument("--points", action="store_true", help="most kills at the named points")
     parser.add_argument("--master", help="of Spark; a local-cluster of two executors by default")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="ackq-ledger-"))
@@ -405,7 +408,15 @@ def main():
     def say(text):
         print(text, flush=True)
 
-    run = Run(folder, args.seed, rate=args.rate, settle=args.settle, master=args.master, say=say)
+    run = Run(
+        folder,
+        args.seed,
+        rate=args.rate,
+        settle=args.settle,
+        master=args.master,
+        weights=AT_POINTS if args.points else None,
+        say=say,
+    )
     figures = run.go(args.minutes * 60, args.pause)
     wrong = {name: figures[name] for name in WRONG if figures[name]}
     print(json.dumps({"seed": args.seed, **figures, "kills_by_kind": run.kills}, indent=1))

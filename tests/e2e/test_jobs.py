@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import enrich_queue
 import flights
@@ -85,7 +84,10 @@ def test_queues_of_a_running_broker_are_sorted_and_redriven(last_line: LastLine,
         admin.declare_queue("dead")
         admin.declare_queue("in", dead_letter_queue="dead")
         admin.declare_queue("out")
-        bodies = [b'{"id": 1}', b'{"id": 2', b'{"id": "x"}', b'{"name": "n"}']
+        bodies = [
+            *(b'{"id": 1}', b'{"id": 2', b'{"id": "x"}', b'{"name": "n"}'),
+            *(b'{"id": 5}\n{"id": 6}', b'{"id": 7, "id": 8}', b'{"id": 9, "name": "\xff"}'),
+        ]
         with Publisher(broker.endpoint, routing_key="in") as publisher:
             for body in bodies:
                 publisher.publish(body)
@@ -96,7 +98,7 @@ def test_queues_of_a_running_broker_are_sorted_and_redriven(last_line: LastLine,
             *("--add", "twice=id * 2"),
         )
         assert last_line(*enrich) == (
-            "read=4 replayed=0 good=1 bad=3 written=1 rejected=3 ready=0 unacked=0 OK"
+            "read=7 replayed=0 good=1 bad=6 written=1 rejected=6 ready=0 unacked=0 OK"
         )
         reasons = {
             dict(row["headers"])[enrich_queue.REASON_HEADER]
@@ -107,16 +109,19 @@ def test_queues_of_a_running_broker_are_sorted_and_redriven(last_line: LastLine,
             "no JSON: Expecting ',' delimiter: line 1 column 9 (char 8)",
             "field 'id' is x, not int",
             "field 'id' is missing",
+            "no JSON: Extra data: line 2 column 1 (char 10)",
+            "field 'id' comes twice",
+            "no JSON: 'utf-8' codec can't decode byte 0xff in position 19: invalid start byte",
         }
         assert last_line("redrive.py", *at, "--queue", "dead", "--max-messages", 1) == (
-            "before=3 redriven=1 left=2 after=2 OK"
+            "before=6 redriven=1 left=5 after=5 OK"
         )
         repair = "CASE WHEN body LIKE '%x%' THEN replace(body, '\"x\"', '3') END"
         line = last_line(
             *("redrive.py", *at, "--queue", "dead", "--repair", repair),
             *("--checkpoint", tmp_path / "redrive"),
         )
-        assert line == "read=2 replayed=0 repaired=1 left=1 ready=1 unacked=0 OK"
+        assert line == "read=5 replayed=0 repaired=1 left=4 ready=4 unacked=0 OK"
         assert last_line(*enrich) == (
             "read=2 replayed=0 good=1 bad=1 written=1 rejected=1 ready=0 unacked=0 OK"
         )
@@ -124,63 +129,38 @@ def test_queues_of_a_running_broker_are_sorted_and_redriven(last_line: LastLine,
     assert found == [b'{"id":1,"twice":2}', b'{"id":3,"twice":6}']
 
 
-class Broker(NamedTuple):
-    """A broker that the job does not own, with an empty queue, and a table of its flights."""
-
-    endpoint: str
-    admin: Admin
-    queue: str
-    table: Path
-
-
-@pytest.fixture
-def served(last_line: LastLine, tmp_path: Path) -> Iterator[Broker]:
-    """K1: the job streams the queue of a running broker into a table."""
+def test_a_queue_becomes_a_table_and_the_table_messages(last_line: LastLine, tmp_path: Path):
+    """K1, K3, K12: with a running broker every message is one row, and every row one message."""
     table = tmp_path / "table"
-    with (
-        ackq_broker.embedded(data=tmp_path / "broker") as broker,
-        Admin(broker.endpoint) as admin,
-    ):
+    with ackq_broker.embedded(data=tmp_path / "broker") as broker, Admin(broker.endpoint) as admin:
+        at = ("--endpoint", broker.endpoint, "--table", table)
         data = flights.load(1_000)
         flights.declare(admin, data)
         flights.publish(broker.endpoint, data)
         line = last_line(
-            "queue_to_delta.py",
-            *("--endpoint", broker.endpoint, "--queue", flights.QUEUE, "--table", table),
+            *("queue_to_delta.py", *at, "--queue", flights.QUEUE),
             *("--checkpoint", tmp_path / "in", "--json-schema", flights.JSON_SCHEMA),
         )
         assert line == (
             "read=1000 replayed=0 delta_rows=1000 accepted=1000 ready=0 unacked=0 duplicates=0 OK"
         )
-        admin.declare_queue("again")
-        yield Broker(broker.endpoint, admin, "again", table)
-
-
-def test_a_table_is_streamed_to_the_queue_of_a_running_broker(
-    served: Broker, last_line: LastLine, tmp_path: Path
-):
-    """K3: every row is one message, with the columns that were named."""
-    line = last_line(
-        "delta_to_queue.py",
-        *("--endpoint", served.endpoint, "--table", served.table, "--queue", served.queue),
-        *("--checkpoint", tmp_path / "out", "--message-id-column", "message_id"),
-        *("--body-column", "tailnum"),
-    )
-    assert line == "rows=1000 published=1000 unconfirmed=0 OK"
-    rows = pa.Table.from_batches(served.admin.browse(served.queue))
-    assert len(rows["message_id"].unique()) == 1_000
-    assert "N14228" in rows["body"].cast("string").to_pylist()
-
-
-def test_a_batch_is_published_once(served: Broker, last_line: LastLine):
-    """K12: the same application id and version again publishes nothing."""
-    batch = (
-        "delta_to_queue.py",
-        *("--endpoint", served.endpoint, "--table", served.table, "--queue", served.queue),
-        *("--batch", "--option", "txnAppId=test", "--option", "txnVersion=1"),
-    )
-    assert last_line(*batch) == "rows=1000 published=1000 unconfirmed=0 OK"
-    assert last_line(*batch) == "rows=1000 published=0 unconfirmed=0 OK"
+        admin.declare_queue("streamed")
+        line = last_line(
+            *("delta_to_queue.py", *at, "--queue", "streamed", "--checkpoint", tmp_path / "out"),
+            *("--message-id-column", "message_id", "--body-column", "tailnum"),
+        )
+        assert line == "rows=1000 published=1000 unconfirmed=0 OK"
+        rows = pa.Table.from_batches(admin.browse("streamed"))
+        assert len(rows["message_id"].unique()) == 1_000
+        assert "N14228" in rows["body"].cast("string").to_pylist()
+        # The same application id and version again publishes nothing.
+        admin.declare_queue("batch")
+        batch = (
+            *("delta_to_queue.py", *at, "--queue", "batch", "--batch"),
+            *("--option", "txnAppId=test", "--option", "txnVersion=1"),
+        )
+        assert last_line(*batch) == "rows=1000 published=1000 unconfirmed=0 OK"
+        assert last_line(*batch) == "rows=1000 published=0 unconfirmed=0 OK"
 
 
 def test_a_missing_queue_is_told_in_one_line(start: Start, scratch: Path, tmp_path: Path):

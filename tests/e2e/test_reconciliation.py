@@ -6,11 +6,13 @@ import os
 import stat
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import delta_to_queue
 import enrich_queue
 import flights
 import jobkit
+import jsonkit
 import load_generator
 import pyarrow.compute as pc
 import pytest
@@ -60,6 +62,13 @@ def test_progress_knows_a_batch_that_an_earlier_run_began():
     done.add(progress(4, 10, latest=None))
     done.add(progress(5, 3))
     assert (done.rows, done.replayed) == (13, 10)
+
+
+def test_a_guarded_write_is_named_after_its_query():
+    """K12: two queries never meet at equal versions, whatever their batches are numbered."""
+    rows = Mock()
+    rows.sparkSession.sparkContext.getLocalProperty = {"sql.streaming.queryId": "a1b2"}.get
+    assert jobkit.once("enrich", rows, 7) == {"txnAppId": "enrich/a1b2", "txnVersion": "7"}
 
 
 @pytest.mark.parametrize(
@@ -358,14 +367,35 @@ def test_one_flight_in_so_many_is_broken_in_one_of_two_ways():
     ("body", "reason"),
     [
         (b'{"a": ', "no JSON: Expecting value: line 1 column 7 (char 6)"),
+        (b"", "no JSON: Expecting value: line 1 column 1 (char 0)"),
         (b"[1]", "no JSON object, but a list"),
-        (b"\xff", "no JSON: 'utf-8' codec can't decode byte 0xff"),
+        (b"null", "no JSON object, but a NoneType"),
+        (b"\xff", "no JSON: 'utf-8' codec can't decode byte 0xff in position 0"),
+        ('{"a": 1}'.encode("utf-16"), "no JSON: 'utf-8' codec can't decode byte 0xff"),
+        (b"{'a': 1}", "no JSON: Expecting property name enclosed in double quotes"),
+        (b'{"a": NaN}', "no JSON: NaN is no number of JSON"),
+        (b'{"a": 1} {"a": 2}', "no JSON: Extra data: line 1 column 10 (char 9)"),
+        (b'{"a": 1}]', "no JSON: Extra data"),
+        (b'{"a": {"b": 1, "c": 2, "c": 3}}', "field 'c' comes twice"),
+        (b'{"\\ud800": 1, "\\ud800": 2}', r"field '\ud800' comes twice"),
+        (b'{"a": "\\udc00\\ud800"}', "no text: half a surrogate pair"),
+        (b'{"a": %s}' % (b"9" * 5_000), "Exceeds the limit"),
+        (b'{"a": ' * 100_000, "too deeply nested"),
     ],
 )
 def test_why_a_body_is_rejected(body: bytes, reason: str):
-    explain = enrich_queue.explainer()
-    assert explain(body, "").startswith(reason)
-    assert explain(body, "field 'a' is missing") == "field 'a' is missing"
+    found = jsonkit.explainer()(body)
+    assert found is not None
+    assert found.startswith(reason)
+    assert found.encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{}", b' {"a": [1.5e3, true, null, {}]}\r\n', b'{"a": "\\ud83d\\ude00", "A": "\\\\ud800"}'],
+)
+def test_what_is_one_json_object(body: bytes):
+    assert jsonkit.explainer()(body) is None
 
 
 def test_a_missing_data_package_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch):

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from ackq.client import Channel
-from ackq.spark import BatchLogger
+from ackq.client import Channel, Session, holder
+from ackq.spark import BatchLogger, settle
+from ackq.v1.sessions_pb2 import AdvanceRequest
 
 TIMEOUT_S = 90
 N = [b"%d" % i for i in range(10)]
@@ -55,6 +56,21 @@ def test_minimum_does_not_hold_up_a_run_that_ends(kit, kept, trigger):
     assert kept.bodies == N[:3]
 
 
+def test_available_now_reads_what_its_opening_puts_back(kit, kept):
+    """K5, S9: what a run before leased, that no checkpoint came of, is inside of the bound."""
+    kit.declare("in")
+    kit.publish("in", *N)
+    session, reader = Session(kit.broker.endpoint), holder("killed")
+    lost = session.advance(
+        AdvanceRequest(session="job", holder=reader, queues=["in"], open_and_lease=True)
+    )
+    session.hold(lost.session, lost.incarnation, lost.epoch, reader.token).close()
+    assert kit.depth("in") == (0, 10, 0)
+    kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
+    assert kept.bodies == N
+    assert kit.depth("in") == (0, 0, 0)
+
+
 # --- queues that come and go, absence, operators, what is seen ---
 
 
@@ -79,6 +95,27 @@ def test_new_queues_join_a_running_query(kit, kept):
         query.stop()
     assert sorted(kit.admin.session("job").queues) == ["orders.eu", "orders.us"]
     assert kit.depth("invoices.us") == (1, 0, 0)
+
+
+def test_batch_of_a_deleted_queue_is_accepted_once_it_is_declared_again(kit):
+    """K1, Q4: its outcomes take effect then, and the refusal before says so."""
+
+    def act(rows, _batch_id):
+        settle(rows, "rejected", reason="no", endpoint=kit.broker.endpoint)
+
+    kit.declare("dead")
+    kit.declare("in", dead_letter_queue="dead")
+    kit.publish("in", *N[:2])
+    query = kit.each(kit.source("in", session="job"), "cp", act, once=True)
+    kit.run(query)
+    kit.admin.delete_queue("in", force=True)
+    with pytest.raises(StreamingQueryException, match="`ackq queue declare in` and start"):
+        kit.run(query)
+    assert kit.bodies("dead") == []
+    kit.declare("in")
+    kit.run(query)
+    assert kit.dead_letters() == [(b"0", "no"), (b"1", "no")]
+    assert kit.admin.session("job").leased == 0
 
 
 def test_messages_of_an_absent_query_go_to_others(kit, kept):

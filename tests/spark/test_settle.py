@@ -240,13 +240,13 @@ def test_failed_rows_meet_the_delivery_limit(kit):
     finally:
         query.stop()
     assert counts == {1: 1, 2: 1}
-    assert [body for body, _ in kit.dead_letters()] == [b"1"]
+    assert kit.dead_letters() == [(b"1", "not today")]
 
 
 def test_available_now_ends_with_failed_rows(settled):
     """K5: rows that the run itself puts back do not keep it alive."""
     rows = settled.source("in", maxMessagesPerTrigger=3)
-    settled.run(settled.each(rows, "cp", settling(settled, "failed", where="true", delay=0)))
+    settled.run(settled.each(rows, "cp", settling(settled, "failed", where="true", delay="1ms")))
     assert total(settled, "in") == 10
     assert settled.admin.queue("in").accepted == 0
 
@@ -293,6 +293,27 @@ def test_released_lease_in_a_batch_job(settled):
 
 
 # --- what is refused ---
+
+
+def test_job_group_in_foreach_batch(settled, fails):
+    """S6: it hides the run, so the call is refused in the first batch, cached rows or not."""
+    groups = ["counting", "settling"]
+
+    def act(rows, batch_id):
+        rows.persist()
+        for group in groups:
+            settled.spark.sparkContext.setJobGroup(group, f"{group} rows")
+            rows.count()
+        settling(settled, "rejected")(rows, batch_id)
+        rows.unpersist()
+
+    query = settled.each(settled.source("in", session="job"), "cp", act)
+    text = fails(query)
+    assert "foreachBatch set the job group 'settling', which hides the run of the query" in text
+    assert settled.depth("in") == (10, 0, 0)
+    groups.clear()
+    settled.run(query)
+    assert settled.bodies("dead") == N[1::2]
 
 
 def test_settle_without_a_session(settled):

@@ -1,5 +1,6 @@
 """The sink with a real Spark and a real broker: what becomes visible, when, and how often."""
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
@@ -222,6 +223,85 @@ def test_version_used_twice_in_one_run(kit):
 
     with pytest.raises(StreamingQueryException, match="has been used in this run"):
         kit.run(kit.each(kit.source("in"), "cp", twice))
+
+
+def test_version_used_twice_is_refused_in_every_run(kit):
+    """K12: the run that comes after the refusal repeats the first write, and must lose nothing."""
+    kit.declare("in", "out")
+    kit.publish("in", *N)
+    apps = ["app", "app"]
+
+    def twice(rows, batch_id):
+        for app, where in zip(apps, ("<", ">="), strict=True):
+            write(kit, rows.filter(f"body {where} binary('5')").select("body"), batch_id, app)
+
+    query = kit.each(kit.source("in"), "cp", twice)
+    # Batch 0 has no rows; its version is used all the same.
+    for _ in range(3):
+        with pytest.raises(StreamingQueryException, match="has been used in this run"):
+            kit.run(query)
+    apps[1] = "other"
+    kit.run(query)
+    assert kit.bodies("out") == N
+    assert kit.admin.queue("in").accepted == 10
+
+
+def test_job_group_in_foreach_batch(kit):
+    """K12: it hides the run, so a guarded write is refused at once; a plain one needs no run."""
+    kit.declare("in", "out")
+    kit.publish("in", *N)
+    guarded = [True]
+
+    def act(rows, batch_id):
+        kit.spark.sparkContext.setJobGroup("enrich", "enrich orders")
+        if guarded:
+            write(kit, rows.select("body"), batch_id)
+        else:
+            to = rows.select("body").write.format("ackq").mode("append")
+            to.options(endpoint=kit.broker.endpoint, queue="out").save()
+
+    query = kit.each(kit.source("in"), "cp", act)
+    with pytest.raises(
+        StreamingQueryException, match=r"'enrich', which hides the run .* addJobTag"
+    ):
+        kit.run(query)
+    assert kit.depth("in") == (10, 0, 0)  # refused in the first batch, which has no rows
+    guarded.clear()
+    kit.run(query)
+    assert kit.bodies("out") == N
+    assert kit.admin.queue("in").accepted == 10
+
+
+def test_job_description_and_tag_in_foreach_batch(kit):
+    """K12: the two ways to mark jobs that leave the run as it is."""
+    kit.declare("in", "out")
+    kit.publish("in", *N)
+
+    def act(rows, batch_id):
+        kit.spark.sparkContext.setJobDescription("enrich orders")
+        kit.spark.sparkContext.addJobTag("enrich")
+        write(kit, rows.select("body"), batch_id)
+
+    query = kit.each(kit.source("in"), "cp", act)
+    kit.run(query)
+    kit.forget("cp", "commits", 1)
+    kit.run(query)
+    assert kit.bodies("out") == N
+
+
+def test_batch_write_is_run_again_after_a_kill(kit):
+    """K3: what a program that is gone left staged is no obstacle for its next run."""
+    from ackq.client import StageWriter
+
+    kit.declare("out", max_length=3)
+    options = {"writer": "txn/app/queue/out", "batch_id": 5, "run_id": "killed"}
+    killed = StageWriter(kit.broker.endpoint, **options)
+    with killed:
+        killed.write(pa.record_batch({"body": [b"a", b"b"]}), routing_key="out")
+        killed.seal()
+    assert kit.depth("out") == (0, 0, 2)
+    write(kit, kit.spark.createDataFrame([("a",), ("b",)], "body string").coalesce(1), 5)
+    assert kit.depth("out") == (2, 0, 0)
 
 
 def test_foreach_batch_write_survives_a_replay(kit):

@@ -93,6 +93,8 @@ def let_go(state: State, session: Session) -> None:
         queue = state.queues[queue_id]
         state.blocks.release(queue.let_go(positions))
         forget_if_drained(state, queue)
+    for stage_id in session.kept.stages:
+        del state.outcome_stages[stage_id]
     readers.unindex(state, session)
     session.kept = None
     readers.index(state, session)

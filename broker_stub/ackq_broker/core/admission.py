@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from pyroaring import BitMap, BitMap64
 
+from ackq import limits
 from ackq.errors import QueueFullError
 from ackq_broker.core import bitmaps
 from ackq_broker.core.names import counted
@@ -67,11 +68,19 @@ def queue_full(queue: Queue, rows: BitMap, size: BlockSize) -> QueueFullError:
     ]
     came = f"{counted(coming.messages, 'message')} with {counted(coming.payload_bytes, 'byte')}"
     fitting = room(queue, coming)
+    staged = (
+        f" Of what it holds, {counted(queue.staged, 'message')} with "
+        f"{counted(queue.staged_bytes, 'byte')} are staged by writes that have not committed: they "
+        "go when such a write commits, aborts or is run again, or "
+        f"{limits.STAGE_RETENTION_S // 86_400} days after it ended."
+        if queue.staged
+        else ""
+    )
     return QueueFullError(
         f"The queue '{queue.name}' {f'has room for {fitting} only' if fitting else 'is full'}: it "
         f"holds {' and '.join(b for b in bounds if b)}, staged ones included, and {came} came "
-        "together. Its overflow is reject-publish: consume from it, purge it, or publish again "
-        "later.",
+        f"together.{staged} Its overflow is reject-publish: consume from it, purge it, or publish "
+        "again later.",
         queue=queue.name,
         fitting=fitting,
     )

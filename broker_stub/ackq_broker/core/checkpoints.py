@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ackq.errors import CheckpointMismatchError, LeaseHeldError
+from ackq_broker.core.commands import Released
 from ackq_broker.core.names import counted
 from ackq_broker.core.state import Lease, Session
 
@@ -94,11 +95,12 @@ def fetched(session: Session, after_tag: int, last_tag: int) -> Lease | None:
     )
 
 
-def replace(old: Session, held: int, *, takeover: bool) -> tuple[str, ...]:
-    """S9: refuses an opening that would replace a proven holder of `held` messages.
+def replace(old: Session, back: Released, *, takeover: bool) -> tuple[str, ...]:
+    """S9: refuses an opening that would replace a proven holder of messages, and put them `back`.
 
     Returns what the caller should log. Raises LeaseHeldError.
     """
+    held = back.released + back.dropped
     if old.proven and held and not takeover:
         raise LeaseHeldError(
             f"The session '{old.name}' holds {counted(held, 'message')} for a query with another "
@@ -112,9 +114,11 @@ def replace(old: Session, held: int, *, takeover: bool) -> tuple[str, ...]:
     anew = f"The session '{old.name}' was opened anew: "
     if held:
         what = (
-            f"{counted(held, 'message')} leased under its incarnation {old.incarnation} went back"
+            f"{counted(back.released, 'message')} leased under its incarnation {old.incarnation} "
+            "went back"
         )
-        return (f"{anew}{what} and will be delivered again.",)
+        lost = f"; {back.dropped} of deleted queues were dropped" if back.dropped else ""
+        return (f"{anew}{what} and will be delivered again{lost}.",)
     if old.proven:
         return (
             f"{anew}the checkpoint of its incarnation {old.incarnation} is refused from now on.",

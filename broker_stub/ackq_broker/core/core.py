@@ -104,6 +104,7 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], None]]] = {
     records.StageSealed: staging.apply_stage_sealed,
     records.StagesDropped: staging.apply_stages_dropped,
     records.BatchCommitted: staging.apply_batch_committed,
+    records.BatchRepeated: staging.apply_batch_repeated,
     records.SessionOpened: sessions.apply_session_opened,
     records.SessionAdvanced: sessions.apply_session_advanced,
     records.SessionReleased: sessions.apply_session_released,

@@ -78,7 +78,10 @@ class Departures:
         return sum(len(entry.positions) for entry in self.discarded)
 
     def bury(self, queue: Queue, positions: BitMap64, cause: Cause, reason: str = "") -> None:
-        """Messages of a queue go to its dead-letter queue; without one they are dropped."""
+        """Messages of a queue go to its dead-letter queue; without one they are dropped.
+
+        What settled them may give a `reason`; the cause is the reason otherwise.
+        """
         if not positions:
             return
         self.leave(queue, positions)
@@ -132,13 +135,17 @@ class Departures:
 
     def _target_id(self, name: str) -> int:
         """The queue of this name, else the built-in one, which may have to be made."""
-        for existing in (name, BUILT_IN_DEAD):
-            found = self._state.queue_ids.get(existing)
-            if found is not None:
-                return found
+        found = target_id(self._state, name)
+        if found is not None:
+            return found
         queue_id = self._state.next_queue_id
         self.declared = (records.QueueDeclared(queue_id, BUILT_IN_DEAD, QueueProperties()),)
         return queue_id
+
+
+def target_id(state: State, name: str) -> int | None:
+    """The dead-letter queue of this name, else the built-in one; None while there is neither."""
+    return state.queue_ids.get(name, state.queue_ids.get(BUILT_IN_DEAD))
 
 
 def apply_departures(
@@ -234,6 +241,7 @@ def _died(before: Death | None, queue: Queue, move: Move) -> Death:
     return Death(
         queue_id=queue.queue_id,
         queue=queue.name,
+        cause=move.cause,
         reason=move.reason,
         first_queue=before.first_queue if before is not None else queue.name,
         deaths=(before.deaths if before is not None else 0) + 1,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from ackq_broker.core import commands, holding, leases, records
-from ackq_broker.core.commands import Decision
+from ackq_broker.core.commands import Decision, Released
 from ackq_broker.core.leases import Positions
 from ackq_broker.core.parts import Hole, Taken
 from ackq_broker.core.queues import Gone, Queue
@@ -39,12 +39,12 @@ def detach(state: State, command: commands.DetachSession, now_us: int) -> Decisi
     session = state.sessions.get(command.session)
     reader = command.incarnation, command.epoch
     if session is None or (session.incarnation, session.epoch) != reader:
-        return Decision(reply=0)
+        return Decision(reply=Released(0, 0))
     held = session.held()
     if not held:
-        return Decision(reply=0)
+        return Decision(reply=Released(0, 0))
     record = records.SessionDetached(session.name, now_us)
-    return Decision((record,), leases.count(held))
+    return Decision((record,), leases.put_back(state, held))
 
 
 def apply_detached(state: State, sequence: int, record: records.SessionDetached) -> None:

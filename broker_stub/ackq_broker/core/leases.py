@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 from ackq import limits
 from ackq_broker.core import bitmaps
 from ackq_broker.core.bitmaps import Int64s
-from ackq_broker.core.commands import Advance, Backlog, Chunk
+from ackq_broker.core.commands import Advance, Backlog, Chunk, Released
 from ackq_broker.core.counts import Counts
 from ackq_broker.core.parts import Taken
 from ackq_broker.core.placements import merge
@@ -132,6 +132,12 @@ def chunks(state: State, parts: tuple[Segment, ...]) -> tuple[Chunk, ...]:
 def count(held: Positions) -> int:
     """How many messages these are."""
     return sum(map(len, held.values()))
+
+
+def put_back(state: State, held: Positions) -> Released:
+    """What giving these back comes to: there is nowhere to put those of a deleted queue (Q4)."""
+    lost = {i: positions for i, positions in held.items() if state.queues[i].deleted}
+    return Released(count(held) - count(lost), count(lost))
 
 
 class Change(NamedTuple):

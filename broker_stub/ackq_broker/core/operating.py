@@ -41,7 +41,7 @@ def release(state: State, command: commands.ReleaseSession, now_us: int) -> Deci
     for queue_id in session.queue_ids:
         state.queues[queue_id].use()
     record = records.SessionReleased(session.name, now_us)
-    return Decision((record,), leases.count(session.held()))
+    return Decision((record,), leases.put_back(state, session.held()))
 
 
 def settle(state: State, command: commands.SettleLease, now_us: int) -> Decision:
@@ -64,6 +64,9 @@ def settle(state: State, command: commands.SettleLease, now_us: int) -> Decision
         if not command.discard:
             outcomes.check_mortal(state, session, lease, tags)
         tags = _bury(state, session, tags, plan, command.reason, now_us)
+        dropped = plan.dropped
+    else:
+        dropped = _lost(state, lease, tags)
     record = records.SessionSettled(
         session=session.name,
         tags=tags,
@@ -72,9 +75,8 @@ def settle(state: State, command: commands.SettleLease, now_us: int) -> Decision
         moves=tuple(plan.moves),
         drops=plan.drops(),
     )
-    return Decision(
-        (*plan.declared, record), SettledLease(len(tags), plan.moved, session.epoch + 1)
-    )
+    reply = SettledLease(len(tags), plan.moved, session.epoch + 1, dropped)
+    return Decision((*plan.declared, record), reply)
 
 
 def apply_settled(state: State, sequence: int, record: records.SessionSettled) -> None:
@@ -132,6 +134,16 @@ def _bury(
             settling.dispose(plan, queue, positions, Outcome.REJECTED, reason)
             found |= segment.tags(positions)
     return found
+
+
+def _lost(state: State, lease: Lease, tags: BitMap64) -> int:
+    """Q4: of how many tags the queue was deleted, so that nothing is put back."""
+    queues = (state.queues.get(segment.queue_id) for segment in lease.segments)
+    return sum(
+        len(segment.at(tags))
+        for segment, queue in zip(lease.segments, queues, strict=True)
+        if queue is None or queue.deleted
+    )
 
 
 def _positions(lease: Lease, tags: BitMap64) -> Positions:

@@ -31,7 +31,8 @@ class Death(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         queue_id: The queue they came from; `queue` is its name.
-        reason: What consumers are told.
+        cause: A value of `dead_letters.Cause`.
+        reason: What whoever settled them said, else the cause.
         first_queue: The queue of their first death; `deaths` counts them.
         expired_from: The ids of the queues they expired from, with no rejection between (C13).
         session: The session that settled them and its batch, when they came from one.
@@ -39,6 +40,7 @@ class Death(msgspec.Struct, frozen=True, array_like=True):
 
     queue_id: int
     queue: str
+    cause: str
     reason: str
     first_queue: str
     deaths: int
@@ -190,6 +192,7 @@ class Origins:
             queue=death.queue,
             positions=positions + values["shift"],
             delivery_counts=values["deliveries"].astype(np.int64),
+            cause=death.cause,
             reason=death.reason,
             dead_us=dead_us,
             first_queue=death.first_queue,

@@ -44,6 +44,8 @@ def stage(state: State, command: commands.StageOutcomes, _now_us: int) -> Decisi
     staged = _staged(state, found, command.stage_id)
     if staged is not None:
         return Decision(reply=staged)
+    if _of_kept(found, tags):
+        return _stage_kept(found.session, command, tags)
     _check_inside(found, tags)
     for fate in fates:
         check_duration("The outcome cannot have delay_ms", fate.delay_ms)
@@ -60,7 +62,8 @@ def stage(state: State, command: commands.StageOutcomes, _now_us: int) -> Decisi
 
 def apply_staged(state: State, _sequence: int, record: records.OutcomesStaged) -> None:
     """Keeps the stage for its commit."""
-    lease = state.sessions[record.session].lease
+    session = state.sessions[record.session]
+    lease = session.kept if record.kept else session.lease
     assert lease is not None
     tags = sum(len(fate.tags) for fate in record.fates)
     lease.stages[record.stage_id] = OutcomeStage(record.label, tags, record.fates)
@@ -81,9 +84,10 @@ def commit(state: State, command: commands.CommitOutcomes, _now_us: int) -> Deci
         return Decision(reply=CommittedOutcomes(total, True))
     new = _named_stages(session, lease, command)
     outcomes = lease.outcomes if lease is not None else None
-    # A call that settles nothing says that as well, if there is something older to take back.
+    # A call that settles nothing says that as well, if there is something older to take back. It
+    # names no tags, so a program that is not known to read the lease cannot mean it.
     nothing = not command.stages and outcomes is not None and outcomes.epoch < session.epoch
-    if not (new or nothing):
+    if not new and not (nothing and (found.known or command.owner.query_id)):
         return Decision(reply=CommittedOutcomes(total, False))
     record = records.OutcomesCommitted(session.name, new, found.batch_id)
     return Decision((record,), CommittedOutcomes(total, False))
@@ -118,8 +122,8 @@ def abort(state: State, command: commands.AbortOutcomes, _now_us: int) -> Decisi
 def apply_dropped(state: State, _sequence: int, record: records.OutcomesDropped) -> None:
     """Takes the stages away."""
     for stage_id in record.stage_ids:
-        lease = state.sessions[state.outcome_stages.pop(stage_id)].lease
-        assert lease is not None
+        session = state.sessions[state.outcome_stages.pop(stage_id)]
+        (lease,) = (lease for lease in session.leases() if stage_id in lease.stages)
         del lease.stages[stage_id]
 
 
@@ -177,12 +181,38 @@ def _staged(state: State, found: Found, stage_id: bytes) -> int | None:
             "every task's attempt.",
             stage=stage_id.hex(),
         )
-    lease = found.lease
-    if lease is None:
-        return None
-    if name is not None and stage_id in lease.stages:
-        return lease.stages[stage_id].tags
-    return lease.outcomes.stages.get(stage_id) if lease.outcomes is not None else None
+    for lease in found.session.leases():
+        if stage_id in lease.stages:
+            return lease.stages[stage_id].tags
+        if lease.outcomes is not None and stage_id in lease.outcomes.stages:
+            return lease.outcomes.stages[stage_id]
+    return None
+
+
+def _of_kept(found: Found, tags: BitMap64) -> bool:
+    """K2: whether an owner of whom no fetch says what it reads settles tags of the kept lease.
+
+    It names the session alone, as on Spark Connect. Its batch can only be run again by a holder
+    that came after the accept; to others such tags are as unknown as older ones.
+    """
+    session, kept = found.session, found.session.kept
+    return (
+        not found.known
+        and kept is not None
+        and session.holder.since_us > kept.accepted_us
+        and bool(tags)
+        and kept.floor < tags.min()
+        and tags.max() <= kept.segments[-1].last_tag
+    )
+
+
+def _stage_kept(session: Session, command: commands.StageOutcomes, tags: BitMap64) -> Decision:
+    """K2: has no effect, and is remembered so that the commit that names it finds it."""
+    assert session.kept is not None
+    fates = (Fate(Outcome.ACCEPTED.value, tags),)
+    _check_room(session, session.kept, fates)
+    record = records.OutcomesStaged(session.name, command.stage_id, command.label, fates, kept=True)
+    return Decision((record,), len(tags))
 
 
 def _check_inside(found: Found, tags: BitMap64) -> None:
@@ -207,7 +237,7 @@ def _check_room(session: Session, lease: Lease, fates: tuple[Fate, ...]) -> None
     ):
         if count > most:
             raise LimitError(
-                f"The outstanding lease of session '{session.name}' has {what} up to the limit of "
+                f"The lease of session '{session.name}' has {what} up to the limit of "
                 f"{most}. Settle with fewer different reasons, in fewer tasks, or lease less with "
                 "maxMessagesPerTrigger.",
                 session=session.name,
@@ -216,10 +246,12 @@ def _check_room(session: Session, lease: Lease, fates: tuple[Fate, ...]) -> None
 
 
 def _done(kept: Lease | None, command: commands.CommitOutcomes) -> bool:
-    """Whether a call is the repetition of one that took effect with the accept."""
-    if kept is None or kept.outcomes is None or not command.stages:
+    """Whether a call is the repetition of one that took effect with the accept, or of its batch."""
+    if kept is None or not command.stages:
         return False
-    return all(kept.outcomes.stages.get(stage_id) == tags for stage_id, tags in command.stages)
+    had = {stage_id: staged.tags for stage_id, staged in kept.stages.items()}
+    had |= kept.outcomes.stages if kept.outcomes is not None else {}
+    return all(had.get(stage_id) == tags for stage_id, tags in command.stages)
 
 
 def _named_stages(

@@ -41,8 +41,8 @@ class Drop(msgspec.Struct, frozen=True, array_like=True):
 class Move(msgspec.Struct, frozen=True, array_like=True):
     """Positions of one queue become new ones at the tail of another; the blocks stay (C13, Q6).
 
-    `cause` is a value of `dead_letters.Cause`; `reason` is what consumers are told, with the
-    session that settled them and its batch when one did.
+    `cause` is a value of `dead_letters.Cause`; `reason` is what whoever settled them said, else the
+    cause, with the session that did and its batch when it was one.
     """
 
     queue_id: int

@@ -20,25 +20,32 @@ _MOST_READERS: Final = 64
 class Found(NamedTuple):
     """The lease that a settle call is about: the outstanding one, or the `kept` one (K2).
 
-    `lease` is None when the session holds nothing; `batch_id` is the query's, -1 for none.
+    `lease` is None when the session holds nothing; `batch_id` is the query's, -1 for none; `known`
+    says whether the owner was noted as a reader of the lease.
     """
 
     session: Session
     lease: Lease | None
     kept: bool
     batch_id: int
+    known: bool
 
 
 def note(state: State, command: commands.NoteFetch, _now_us: int) -> Decision:
-    """S6: one record for each run, batch and epoch that reads a lease."""
+    """S6: one record for each run, batch and epoch that reads a lease; S9: one for the first fetch.
+
+    On Spark Connect a fetch names no query; it proves the incarnation all the same.
+    """
     session = state.sessions.get(state.incarnations.get(command.incarnation, ""))
     if session is None or command.epoch != session.epoch or not session.holder.token:
         return Decision()
     state.labels[session.name] = command.label
     kept = _of_kept(session, command)
     lease = session.kept if kept else session.lease
+    if lease is None:
+        return Decision()
     reader = Reader(command.query_id, command.run_id, command.batch_id, command.epoch)
-    if lease is None or reader in lease.readers:
+    if reader in lease.readers if command.query_id else session.proven:
         return Decision()
     record = records.FetchNoted(
         session=session.name,
@@ -61,6 +68,8 @@ def apply_noted(state: State, _sequence: int, record: records.FetchNoted) -> Non
     session.proven = True
     lease = session.kept if record.kept else session.lease
     assert lease is not None
+    if not record.query_id:
+        return
     unindex(state, session)
     reader = Reader(record.query_id, record.run_id, record.batch_id, record.epoch)
     lease.readers = (*lease.readers, reader)[-_MOST_READERS:]
@@ -101,11 +110,11 @@ def find(state: State, owner: Owner) -> Found:
         epochs = [reader.epoch for reader in lease.readers if _is(reader, owner)]
         if epochs:
             holding.check_epoch(session, max(epochs))
-            return Found(session, lease, lease is session.kept, owner.batch_id)
+            return Found(session, lease, lease is session.kept, owner.batch_id, True)
     # A call that names the session need not come from a query that reads it.
     epochs = [r.epoch for r in _readers(session) if owner.run_id and r.run_id == owner.run_id]
     holding.check_epoch(session, max(epochs, default=session.epoch))
-    return Found(session, session.lease, False, owner.batch_id if owner.query_id else -1)
+    return Found(session, session.lease, False, owner.batch_id if owner.query_id else -1, False)
 
 
 def _read_by(state: State, owner: Owner) -> Session:

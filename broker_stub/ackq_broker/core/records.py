@@ -201,6 +201,14 @@ class BatchCommitted(Record, frozen=True, tag="batch_committed"):
     single: bool = False
 
 
+class BatchRepeated(Record, frozen=True, tag="batch_repeated"):
+    """A run found the batch that its writer committed last written, in this execution (K12)."""
+
+    writer: str
+    run_id: str
+    execution_id: str
+
+
 # --- sessions ---
 
 
@@ -251,7 +259,10 @@ class SessionDetached(Record, frozen=True, tag="session_detached"):
 
 
 class FetchNoted(Record, frozen=True, tag="fetch_noted"):
-    """A run of a query reads a batch from the outstanding lease, or the `kept` one (S6)."""
+    """A run of a query reads a batch from the outstanding lease, or the `kept` one (S6).
+
+    Without a query id it says no more than that the incarnation is proven (S9).
+    """
 
     session: str
     query_id: str
@@ -262,12 +273,16 @@ class FetchNoted(Record, frozen=True, tag="fetch_noted"):
 
 
 class OutcomesStaged(Record, frozen=True, tag="outcomes_staged"):
-    """A task said what becomes of messages of the outstanding lease (S6)."""
+    """A task said what becomes of messages of the outstanding lease (S6).
+
+    Or, without an effect, of the `kept` one (K2).
+    """
 
     session: str
     stage_id: bytes
     label: str
     fates: tuple[Fate, ...]
+    kept: bool = False
 
 
 class OutcomesCommitted(Record, frozen=True, tag="outcomes_committed"):
@@ -421,6 +436,7 @@ _AnyRecord = (
     | StageSealed
     | StagesDropped
     | BatchCommitted
+    | BatchRepeated
     | SessionOpened
     | SessionAdvanced
     | SessionReleased

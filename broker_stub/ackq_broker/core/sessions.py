@@ -47,7 +47,7 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
     holding.check_free(session, command.holder.token, incumbent_live=command.incumbent_live)
     holder, epoch = holding.claim(session, command.holder, now_us)
     accepted = checkpoints.accepts(session, command.start_tag)
-    queue_ids = session_queues.find(state, command)
+    queue_ids = session_queues.find(state, command, accepting=session if accepted else None)
     resumed = detaching.resume(state, session, now_us)
     again = resumed.positions()
     taken: tuple[Taken, ...] = ()
@@ -131,6 +131,7 @@ def _advanced(
         backlog=leases.backlog(state, record.queue_ids, change),
         other_sessions=session_queues.others(state, record.queue_ids, session.name),
         attaches=_attaches(session, record),
+        warnings=_warnings(state, session, record),
     )
 
 
@@ -202,7 +203,12 @@ def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
         timeout_ms=session.timeout_ms,
     )
     parts = lease.segments if lease is not None else ()
-    reply = Attached(epoch, leases.chunks(state, parts), _attaches(session, record))
+    reply = Attached(
+        epoch,
+        leases.chunks(state, parts),
+        _attaches(session, record),
+        _warnings(state, session, record),
+    )
     changes = epoch != session.epoch or not session.proven
     return Decision((record,) if changes else (), reply)
 
@@ -229,7 +235,7 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
     warnings: tuple[str, ...] = ()
     if old is not None:
         holding.check_free(old, command.holder.token, incumbent_live=command.incumbent_live)
-        warnings = checkpoints.replace(old, leases.count(back), takeover=command.takeover)
+        warnings = checkpoints.replace(old, leases.put_back(state, back), takeover=command.takeover)
     taken: tuple[Taken, ...] = ()
     if command.open_and_lease:
         taken = leases.choose(state, queue_ids, 0, command, now_us, back=back)
@@ -256,7 +262,8 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
         ),
         other_sessions=session_queues.others(state, queue_ids, name),
         attaches=1 if parts else 0,
-        warnings=warnings,
+        warnings=(*warnings, *session_queues.circles(state, name, queue_ids)),
+        held_elsewhere=session_queues.held_elsewhere(state, queue_ids, name),
     )
     return Decision((record,), reply)
 
@@ -328,6 +335,13 @@ def _lease(state: State, session: Session, taken: tuple[Taken, ...], at_us: int)
     session.end = parts[-1].last_tag
     session.turn += 1
     assert session.end > session.floor
+
+
+def _warnings(state: State, session: Session, record: records.SessionAdvanced) -> tuple[str, ...]:
+    """S10: what a new holder should know of its queues, and any holder of a change of them."""
+    if (record.epoch, record.queue_ids) == (session.epoch, session.queue_ids):
+        return ()
+    return session_queues.circles(state, session.name, record.queue_ids)
 
 
 def _attaches(session: Session, record: records.SessionAdvanced) -> int:

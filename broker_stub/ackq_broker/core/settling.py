@@ -37,7 +37,7 @@ def dispose(
     if outcome is Outcome.FAILED and limit and mortal:
         failures = queue.failures.at(positions) + 1
         over = bitmaps.of(bitmaps.array(positions)[failures > limit])
-        plan.bury(queue, over, Cause.DELIVERY_LIMIT)
+        plan.bury(queue, over, Cause.DELIVERY_LIMIT, reason)
         return positions - over
     return positions
 

@@ -307,8 +307,8 @@ def _index(state: State) -> None:
         for queue_id in session.queue_ids:
             state.queues[queue_id].sessions.add(session.name)
         readers.index(state, session)
-        if session.lease is not None:
-            state.outcome_stages.update(dict.fromkeys(session.lease.stages, session.name))
+        for lease in session.leases():
+            state.outcome_stages.update(dict.fromkeys(lease.stages, session.name))
     for stage in state.stages.values():
         state.stages_of.setdefault(stage.writer, set()).add(stage.stage_id)
         _index_staged(state, stage.blocks)

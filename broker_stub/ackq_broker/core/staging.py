@@ -29,7 +29,8 @@ from ackq_broker.core.state import Stage, StagedRows, State, Writer
 from ackq_broker.core.topology import exchange_not_found
 
 MAX_STAGES: Final = 100_000
-# Runs remembered for each writer, to tell a newer run from an older one that is still ending.
+# Runs remembered for each writer, to tell a newer run from an older one that is still ending, and
+# one write of a run from another.
 _REMEMBERED_RUNS: Final = 32
 
 
@@ -88,6 +89,12 @@ def apply_stage_opened(state: State, _sequence: int, record: records.StageOpened
 def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Decision:
     """K3: routes a block and reserves its room; all of it or nothing."""
     stage = _open_stage(state, command.stage_id)
+    if _is_replay(state, stage):
+        # Its rows are counted and go nowhere, so they want no room, and no queue to be there.
+        counted_only = records.BlockStaged(
+            command.stage_id, 0, command.rows, command.payload_bytes, now_us, ()
+        )
+        return Decision((counted_only,), StagedBlock(command.rows, None))
     targets = targets_of(state, command.exchange)
     if targets is None:
         raise exchange_not_found(command.exchange)
@@ -188,9 +195,7 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
         if state.stages[stage_id].batch_id <= command.batch_id
     )
     if writer is not None and command.batch_id == last:
-        _check_same_execution(writer, command)
-        dropped = (records.StagesDropped(stale),) if stale else ()
-        return Decision(dropped, CommittedBatch(writer.rows, True))
+        return _repeated(writer, command, stale)
     named = _named_stages(state, command)
     parts = [
         part
@@ -221,8 +226,8 @@ def apply_batch_committed(state: State, sequence: int, record: records.BatchComm
     writer = _remember_run(state, record.writer, record.run_id)
     assert record.batch_id > writer.batch_id
     writer.batch_id = record.batch_id
-    writer.run_id = record.run_id
-    writer.execution_id = record.execution_id
+    writer.executions = {}
+    _remember_execution(writer, record.run_id, record.execution_id)
     writer.rows = record.rows
     writer.single = record.single
     writer.touched_us = record.at_us
@@ -238,6 +243,11 @@ def apply_batch_committed(state: State, sequence: int, record: records.BatchComm
     drop_stages(state, record.stage_ids)
     drop_stages(state, record.dropped)
     placing.drop_heads(state, record.drops)
+
+
+def apply_batch_repeated(state: State, _sequence: int, record: records.BatchRepeated) -> None:
+    """The run has written the batch, like the one that committed it."""
+    _remember_execution(state.writers[record.writer], record.run_id, record.execution_id)
 
 
 def drop_stages(state: State, stage_ids: tuple[bytes, ...]) -> None:
@@ -304,6 +314,25 @@ def _remember_run(state: State, name: str, run_id: str) -> Writer:
     return writer
 
 
+def _remember_execution(writer: Writer, run_id: str, execution_id: str) -> None:
+    """K12: a run's first write of the batch is that run's; outside of a query none is."""
+    if execution_id:
+        assert run_id not in writer.executions
+        writer.executions[run_id] = execution_id
+        if len(writer.executions) > _REMEMBERED_RUNS:
+            del writer.executions[next(iter(writer.executions))]
+
+
+def _is_replay(state: State, stage: Stage) -> bool:
+    """K3: whether the stage's batch is committed, so that nothing of the stage will be visible.
+
+    What a commit finds of its batch it drops; so the stage began later, to be compared with it.
+    """
+    writer = state.writers[stage.writer]
+    assert stage.batch_id >= writer.batch_id
+    return stage.batch_id == writer.batch_id
+
+
 def _open_stage(state: State, stage_id: bytes) -> Stage:
     stage = state.stages.get(stage_id)
     if stage is None or stage.sealed:
@@ -331,20 +360,26 @@ def _passed(writer: Writer, batch_id: int) -> BatchOrderError:
     )
 
 
-def _check_same_execution(writer: Writer, command: commands.CommitBatch) -> None:
-    """K12: an equal version is a repetition, unless the same run uses it for another write."""
-    if (
-        command.execution_id
-        and command.run_id == writer.run_id
-        and command.execution_id != writer.execution_id
-    ):
+def _repeated(writer: Writer, command: commands.CommitBatch, stale: tuple[bytes, ...]) -> Decision:
+    """K12: an equal version is a repetition, unless the same run uses it for another write.
+
+    Each run is held to the first write it repeats: in a run that is not the one that committed, a
+    second write of the version is no more a repetition than it was there.
+    """
+    known = writer.executions.get(command.run_id)
+    if command.execution_id and known is not None and known != command.execution_id:
         raise BatchOrderError(
             f"The writer '{writer.writer}' was given version {command.batch_id} twice: this "
-            "version has been used in this run, by another write. Use a higher txnVersion for "
-            "each write.",
+            "version has been used in this run, by another write. Give each write of a batch a "
+            "txnAppId of its own, or a higher txnVersion.",
             writer=writer.writer,
             batch=command.batch_id,
         )
+    changes: tuple[records.Record, ...] = (records.StagesDropped(stale),) if stale else ()
+    if command.execution_id and known is None:
+        noted = records.BatchRepeated(command.writer, command.run_id, command.execution_id)
+        changes = (*changes, noted)
+    return Decision(changes, CommittedBatch(writer.rows, True))
 
 
 def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:

@@ -92,6 +92,8 @@ class Writer(msgspec.Struct):
     """What a writer committed last, -1 for none, and the runs seen of it, latest last (K3, K12).
 
     Attributes:
+        executions: Of the batch committed last: by run, the SQL execution that wrote it or found it
+            written. Another one of that run is another write.
         history: The number of the history in which it was first heard of (Q8).
         single: It commits once, and nobody can repeat that: a write without a `txnAppId`.
         touched_us: When it last opened a stage or committed.
@@ -99,8 +101,7 @@ class Writer(msgspec.Struct):
 
     writer: str
     batch_id: int = -1
-    run_id: str = ""
-    execution_id: str = ""
+    executions: dict[str, str] = msgspec.field(default_factory=dict)
     rows: int = 0
     runs: tuple[str, ...] = ()
     history: int = 0
@@ -201,7 +202,8 @@ class Lease(msgspec.Struct):
         attaches: How many holders it has had.
         accepted_us: When it was accepted; 0 while it is outstanding.
         readers: Who fetched from it, latest last (S6).
-        stages: Stages of outcomes that nothing has committed, by id; all of the present epoch.
+        stages: Stages of outcomes that nothing has committed, by id; all of the present epoch. Of
+            an accepted lease, what a replay said of it, without an effect.
         outcomes: What was committed.
         delivered: Delivery counts that are not the queue's any more.
     """

@@ -61,6 +61,10 @@ class Holds:
         """Whether the holder of an incarnation counts as live."""
         return self._liveness.live(incarnation)
 
+    def connected(self, incarnation: str) -> bool:
+        """Whether the holder of an incarnation counts as live and has a stream open."""
+        return self._liveness.connected(incarnation)
+
     def changed(self, before: str, after: str = "", token: bytes = b"") -> None:
         """A command met the incarnation `before` and left `after`, held by `token`; empty for none.
 

@@ -100,6 +100,10 @@ class Liveness:
         """Whether the session's holder counts as live now."""
         return incarnation in self._holders and self.away_s(incarnation) < 0
 
+    def connected(self, incarnation: str) -> bool:
+        """Whether the session's holder is live, and more than the benefit of the doubt says so."""
+        return self.live(incarnation) and self._holders[incarnation].streams > 0
+
     def away_s(self, incarnation: str) -> float:
         """For how long the session's holder has not counted as live; negative while it does.
 

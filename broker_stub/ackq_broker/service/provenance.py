@@ -19,6 +19,7 @@ from ackq_broker.core.commands import Origin
 
 QUEUE: Final = "ackq-dead-queue"
 POSITION: Final = "ackq-dead-position"
+CAUSE: Final = "ackq-dead-cause"
 REASON: Final = "ackq-dead-reason"
 DELIVERIES: Final = "ackq-dead-deliveries"
 AT: Final = "ackq-dead-at"
@@ -28,7 +29,7 @@ SESSION: Final = "ackq-dead-session"
 BATCH: Final = "ackq-dead-batch"
 
 _NAMES: Final = pa.array(
-    (QUEUE, POSITION, REASON, DELIVERIES, AT, FIRST_QUEUE, COUNT, SESSION, BATCH)
+    (QUEUE, POSITION, CAUSE, REASON, DELIVERIES, AT, FIRST_QUEUE, COUNT, SESSION, BATCH)
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -59,6 +60,7 @@ def _headers_of(origin: Origin, rows: int) -> dict[str, pa.Array]:
     assert len(origin.positions) == len(origin.delivery_counts) == rows
     constants = {
         QUEUE: origin.queue,
+        CAUSE: origin.cause,
         REASON: origin.reason,
         AT: _rfc3339(origin.dead_us),
         FIRST_QUEUE: origin.first_queue,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
 from ackq.errors import InvalidArgumentError
@@ -15,6 +16,8 @@ from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.stage_stream import StageStream
 from ackq_broker.service.texts import check_identifier
 from ackq_broker.service.transaction_stream import TransactionStream
+
+_log = logging.getLogger(__name__)
 
 _STREAMS: Final[dict[int, type[PublisherStream[Any]]]] = {
     pb.PUBLISH_MODE_CONFIRM: PublishStream,
@@ -68,6 +71,17 @@ class PublishingService:
                 request.single,
             )
         )
+        if reply.repeated:
+            staged = sum(stage.rows for stage in request.stages)
+            _log.log(
+                logging.INFO if staged == reply.rows else logging.WARNING,
+                "writer '%s': batch %d was committed before, with %d rows; the %d that came now"
+                " were not written",
+                request.writer,
+                request.batch_id,
+                reply.rows,
+                staged,
+            )
         return pb.CommitBatchResponse(rows=reply.rows, repeated=reply.repeated)
 
     async def abort_batch(self, request: pb.AbortBatchRequest) -> pb.AbortBatchResponse:

@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Final
+
 from ackq.v1 import sessions_pb2 as pb
 from ackq_broker.core import commands
+from ackq_broker.core.names import counted
 from ackq_broker.service.clock import age_ms
+
+# Sessions that an opening is told of by name.
+_MOST_NAMED: Final = 100
+
+
+def stranded(absent: Sequence[commands.HeldElsewhere], now_us: int) -> Iterator[str]:
+    """S9: the warnings for an opening whose queues' messages are held by nobody who is there.
+
+    They may be those of its own query, whose checkpoint is gone: nothing else would tell.
+    """
+    for held in absent[:_MOST_NAMED]:
+        age = timedelta(seconds=age_ms(held.leased_us, now_us) // 1000)
+        yield (
+            f"The session '{held.session}' has held {counted(held.messages, 'message')} of these "
+            f"queues for {age} (h:mm:ss), and no query is connected to it now. They wait for the "
+            "query that has its checkpoint; if there is none any more, put them back with `ackq "
+            f"session release {held.session}`."
+        )
+    if len(absent) > _MOST_NAMED:
+        more = len(absent) - _MOST_NAMED
+        yield f"{more} more absent sessions hold some, too; see `ackq session list`."
 
 
 def session_info(session: commands.SessionInfo, now_us: int, *, live: bool) -> pb.SessionInfo:

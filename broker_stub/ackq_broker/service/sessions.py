@@ -21,7 +21,7 @@ from ackq_broker.service.liveness import Liveness
 from ackq_broker.service.outcomes import owner_of, read_stage, settlement_of
 from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.sending import send_pieces
-from ackq_broker.service.session_info import session_info
+from ackq_broker.service.session_info import session_info, stranded
 from ackq_broker.service.texts import shorten
 
 _log = logging.getLogger(__name__)
@@ -75,7 +75,10 @@ class SessionsService:
         self._holds.changed(incumbent, request.incarnation, request.holder.token)
         await self._engine.gate.wait(sequence)
         return pb.AttachResponse(
-            epoch=reply.epoch, chunks=_chunks(reply.chunks), attaches=reply.attaches
+            epoch=reply.epoch,
+            chunks=_chunks(reply.chunks),
+            attaches=reply.attaches,
+            warnings=reply.warnings,
         )
 
     async def hold(self, read: Read[pb.HoldRequest], write: Write[pb.HoldResponse]) -> None:
@@ -134,7 +137,7 @@ class SessionsService:
         )
         self._holds.changed(incumbent)
         await self._engine.gate.wait(sequence)
-        return pb.ReleaseSessionResponse(released=reply)
+        return pb.ReleaseSessionResponse(released=reply.released, dropped=reply.dropped)
 
     async def browse_lease(
         self,
@@ -157,7 +160,10 @@ class SessionsService:
         self._holds.fenced(incumbent)
         await self._engine.gate.wait(sequence)
         return pb.SettleSessionResponse(
-            settled=reply.settled, dead_lettered=reply.dead_lettered, epoch=reply.epoch
+            settled=reply.settled,
+            dead_lettered=reply.dead_lettered,
+            epoch=reply.epoch,
+            dropped=reply.dropped,
         )
 
     # --- outcomes ---
@@ -194,14 +200,15 @@ class SessionsService:
             if session.detached or not session.leased:
                 continue  # and nothing will be, until its owner is back
             command = commands.DetachSession(name, incarnation, session.epoch)
-            released = self._engine.decide(command).reply
+            back: commands.Released = self._engine.decide(command).reply
             self._holds.fenced(incarnation)
             _log.info(
-                "session '%s': its owner was away for more than %d ms; the %d messages of its lease"
-                " are ready again",
+                "session '%s': its owner was away for more than %d ms; %d messages of its lease"
+                " are ready again%s",
                 name,
                 session.session_timeout_ms,
-                released,
+                back.released,
+                f", {back.dropped} went with their queue" if back.dropped else "",
             )
 
     def housekeep(self) -> None:
@@ -211,24 +218,23 @@ class SessionsService:
     # --- parts ---
 
     def _note(self, request: pb.FetchRequest) -> None:
-        """Notes who reads, for a settle call to come (S6).
+        """Notes who reads, for a settle call to come (S6), and that somebody does (S9).
 
         The rows wait for the disk with it, once a batch: a reader that the broker forgot could not
         be told from one that was replaced.
         """
-        if request.query_id:
-            self._engine.decide(
-                commands.NoteFetch(
-                    session=request.session,
-                    incarnation=request.incarnation,
-                    epoch=request.epoch,
-                    query_id=shorten(request.query_id),
-                    run_id=shorten(request.run_id),
-                    batch_id=request.batch_id,
-                    label=shorten(request.label),
-                    last_tag=request.last_tag,
-                )
+        self._engine.decide(
+            commands.NoteFetch(
+                session=request.session,
+                incarnation=request.incarnation,
+                epoch=request.epoch,
+                query_id=shorten(request.query_id),
+                run_id=shorten(request.run_id),
+                batch_id=request.batch_id,
+                label=shorten(request.label),
+                last_tag=request.last_tag,
             )
+        )
 
     def _advance(self, request: pb.AdvanceRequest) -> Ticket:
         """One decision; the holder it makes is taken note of at once."""
@@ -280,7 +286,11 @@ class SessionsService:
         return False
 
     def _advanced(self, reply: commands.Advanced) -> pb.AdvanceResponse:
-        backlog = reply.backlog
+        backlog, now_us = reply.backlog, self._engine.clock.now_us()
+        others = {name: self._holds.incumbent(name, "") for name in reply.other_sessions}
+        absent = [
+            held for held in reply.held_elsewhere if not self._holds.connected(others[held.session])
+        ]
         return pb.AdvanceResponse(
             session=reply.session,
             incarnation=reply.incarnation,
@@ -290,16 +300,12 @@ class SessionsService:
             backlog=pb.Backlog(
                 ready=backlog.ready,
                 unacked=backlog.unacked,
-                oldest_age_ms=age_ms(backlog.oldest_us, self._engine.clock.now_us()),
+                oldest_age_ms=age_ms(backlog.oldest_us, now_us),
                 redelivered=backlog.redelivered,
             ),
-            other_sessions=[
-                name
-                for name in reply.other_sessions
-                if self._holds.live(self._holds.incumbent(name, ""))
-            ],
+            other_sessions=[name for name, each in others.items() if self._holds.live(each)],
             attaches=reply.attaches,
-            warnings=reply.warnings,
+            warnings=[*reply.warnings, *stranded(absent, now_us)],
         )
 
 

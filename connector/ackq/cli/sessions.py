@@ -16,6 +16,7 @@ from ackq.v1 import sessions_pb2 as pb
 
 _RANGE: Final = re.compile(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?")
 _MAX_TAG: Final = 2**63 - 1
+_DELETED: Final = "their queue was deleted"
 _FENCE: Final = "Also when a live reader holds it: that one is ended."
 
 Tags = tuple[tuple[int, int], ...]
@@ -192,11 +193,12 @@ def release(target: Target, *, name: str, tags: Tags | None, fence: bool) -> Non
             done = admin.settle_session(name, Outcome.RELEASED, tags, fence=fence)
             _print_settled(target, name, Outcome.RELEASED, done)
             return
-        released = admin.release_session(name, fence=fence)
+        back = admin.release_session(name, fence=fence)
     if target.as_json:
-        print_json({"session": name, "released": released})
+        print_json({"session": name, **as_dict(back)})
     else:
-        click.echo(f"session '{name}' released: {released} messages put back")
+        lost = f", {back.dropped} dropped, {_DELETED}" if back.dropped else ""
+        click.echo(f"session '{name}' released: {back.released} messages put back{lost}")
 
 
 def _leased(admin: Admin, name: str, tags: Tags, limit: int) -> Iterator[dict[str, Any]]:
@@ -222,4 +224,6 @@ def _print_settled(
         return
     messages = "1 message" if done.settled == 1 else f"{done.settled} messages"
     dead = f", {done.dead_lettered} to a dead-letter queue" if done.dead_lettered else ""
-    click.echo(f"session '{name}': {messages} {outcome.value}{dead}")
+    why = f", {_DELETED}" if outcome is Outcome.RELEASED else ""
+    lost = f", {done.dropped} dropped{why}" if done.dropped else ""
+    click.echo(f"session '{name}': {messages} {outcome.value}{dead}{lost}")

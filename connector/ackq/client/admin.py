@@ -292,10 +292,13 @@ class Admin:
             )
         return found[0]
 
-    def release_session(self, name: str, *, fence: bool = False) -> int:
-        """Puts a session's lease back into its queues and ends the incarnation.
+    def release_session(
+        self, name: str, *, fence: bool = False
+    ) -> sessions_pb2.ReleaseSessionResponse:
+        """Puts a session's lease back into its queues and ends the incarnation (S5, S9).
 
-        How many messages (S5, S9).
+        The answer has the messages put back, and apart from them those dropped, because their queue
+        was deleted (Q4).
 
         Raises:
             SessionNotFoundError: No such session.
@@ -304,7 +307,7 @@ class Admin:
         request = sessions_pb2.ReleaseSessionRequest(session=name, fence=fence)
         return self._call(
             "SessionsService/ReleaseSession", request, sessions_pb2.ReleaseSessionResponse
-        ).released
+        )
 
     def settle_session(
         self,

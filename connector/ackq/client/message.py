@@ -156,7 +156,7 @@ class Message:
         Raises as `reject`.
 
         Args:
-            reason: Goes into the dead letter at the limit.
+            reason: Goes into the dead letter at the limit, as header `ackq-dead-reason`.
             delay_ms: Ready so much later, instead of the queue's redelivery delay (C14).
         """
         return self._settle(how(Outcome.FAILED, reason, delay_ms))

@@ -257,7 +257,7 @@ def commit_batch(
         writer: As in `StageWriter`.
         batch_id: As in `StageWriter`.
         run_id: As in `StageWriter`.
-        execution_id: Batch writes only: the SQL execution (K12).
+        execution_id: Batch writes only: the SQL execution, where the run is known (K12).
         stages: In the order their rows shall stand in the queue; none: an empty batch.
         single: The writer commits this once and nobody can repeat it later: the broker forgets the
             writer after 7 days.
@@ -266,7 +266,8 @@ def commit_batch(
 
     Raises:
         StageMismatchError: A stage is missing, unsealed or short; nothing became visible.
-        BatchOrderError: A later batch of this writer was committed already.
+        BatchOrderError: A later batch of this writer was committed already, or this one by another
+            execution of the same run (K12).
         HistoryChangedError: This writer began before the broker's journal was restored or repaired
             (Q8).
         BrokerUnavailableError: No answer; whether it took effect shows when it is repeated.

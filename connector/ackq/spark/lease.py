@@ -183,6 +183,7 @@ class Lessee:
             pieces=_pieces(after, answer.chunks),
         )
         self._keep(lease, answer.attaches)
+        _log_all(answer.warnings)
         return lease
 
     def close(self) -> None:
@@ -276,8 +277,7 @@ class Lessee:
             self._held = held
 
     def _warn(self, answer: pb.AdvanceResponse) -> None:
-        for warning in answer.warnings:
-            _log.warning("%s", warning)
+        _log_all(answer.warnings)
         if answer.other_sessions and not self._told_others:
             self._told_others = True
             _log.warning(
@@ -285,6 +285,11 @@ class Lessee:
                 self._wanted(),
                 ", ".join(answer.other_sessions),
             )
+
+
+def _log_all(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        _log.warning("%s", warning)
 
 
 def _stuck(lease: Lease, attaches: int) -> str:

@@ -25,6 +25,9 @@ OUTCOMES: Final = ("accepted", "failed", "rejected", "released")
 # Instead of an outcome: each row has its own, in the column `outcome`.
 BY_COLUMN: Final = "column"
 
+# What `delay` takes.
+DELAYS: Final = "1 ms or more, as milliseconds or with a unit like 30s, 100 years at most"
+
 # What a 64-bit field of the protocol holds.
 _MOST: Final = (1 << 63) - 1
 _UNITS_BYTES: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -119,15 +122,11 @@ def duration_or_never(name: str, value: str) -> int:
 
 
 def delay(name: str, value: str) -> int:
-    """Milliseconds: a number, or a time with its unit."""
+    """Milliseconds: a number, or a time with its unit. A 0 is refused: to the broker it is none."""
     text = value.strip().lower()
     found_ms = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else _milliseconds(text)
-    if not 0 <= found_ms <= limits.MAX_TTL_MS:
-        raise reject(
-            name,
-            value,
-            "milliseconds, or a time with its unit, for instance 30s; 100 years at most",
-        )
+    if not 1 <= found_ms <= limits.MAX_TTL_MS:
+        raise reject(name, value, f"{DELAYS}; leave it out for the queue's")
     return found_ms
 
 

@@ -128,7 +128,7 @@ class SinkOptions:
 class SettleOptions:
     """A write that settles messages of a session's lease (S6, K8).
 
-    An option set here beats the column of the same name; None: the column decides, if there is one.
+    What is None here, the column of that name says, if there is one.
 
     Attributes:
         session: The session whose messages they are; empty: the one that the query reads.

@@ -53,16 +53,23 @@ _REASON_CHARACTERS: Final = 1_024
 
 
 def columns(options: SettleOptions, have: Iterable[str]) -> list[str]:
-    """The columns that a settling write uses, of those there are; an option beats its column.
+    """The columns that a settling write uses, of those there are.
 
     `delivery_tag`, and `outcome` where no option says it, are among them whether they are there or
     not; `reason` and `delay` where they are there and mean something.
+
+    Raises:
+        SchemaError: A column is there for what an option says of all rows.
     """
     found = set(have)
+    said = {"outcome": options.outcome, "reason": options.reason, "delay": options.delay_ms}
+    twice = [name for name, value in said.items() if value is not None and name in found]
+    if twice:
+        raise _said_twice(twice[0])
     names = ["delivery_tag"] if options.outcome else ["delivery_tag", "outcome"]
-    for name, given in (("reason", options.reason), ("delay", options.delay_ms)):
+    for name in ("reason", "delay"):
         means = options.outcome is None or options.outcome in MEANS_SOMETHING_FOR[name]
-        if given is None and name in found and means:
+        if name in found and means:
             names.append(name)
     return names
 
@@ -71,7 +78,8 @@ def check(options: SettleOptions, schema: StructType) -> list[str]:
     """The columns that the write uses, each with a type that fits.
 
     Raises:
-        SchemaError: A column is missing, unknown, of the wrong type, or comes twice.
+        SchemaError: A column is missing, unknown, of the wrong type, or comes twice; or it would
+            change nothing.
     """
     names = schema.fieldNames()
     unknown = [name for name in names if name not in _TYPES]
@@ -82,6 +90,13 @@ def check(options: SettleOptions, schema: StructType) -> list[str]:
             column=unknown[0],
         )
     used = columns(options, names)
+    for name in names:
+        if name not in used:
+            raise SchemaError(
+                f"Column '{name}' says nothing with settle={options.outcome}: it is for"
+                f" {' and '.join(MEANS_SOMETHING_FOR[name])}. Leave it out.",
+                column=name,
+            )
     for name in used:
         if name not in names:
             raise missing(name, names)
@@ -234,7 +249,7 @@ def _delays(delays: pa.Array, tags: pa.Array) -> pa.Array:
     """Milliseconds; 0 for null."""
     if not pa.types.is_integer(delays.type):
         return _told_delays(delays, tags)
-    wrong = pc.or_(pc.less(delays, 0), pc.greater(delays.cast(pa.int64()), limits.MAX_TTL_MS))
+    wrong = pc.or_(pc.less(delays, 1), pc.greater(delays.cast(pa.int64()), limits.MAX_TTL_MS))
     if pc.any(wrong).as_py():
         row = pc.index(wrong, pa.scalar(True)).as_py()
         raise _wrong_delay(delays[row].as_py(), tags[row].as_py())
@@ -266,8 +281,8 @@ def _distinct(texts: pa.Array) -> tuple[list[str], pa.Array]:
 
 def _wrong_delay(found: object, tag: int) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"Column 'delay' is {_shown(found)} for delivery tag {tag}; it takes milliseconds, or a"
-        " text with a unit like '30s', 100 years at most. Null leaves it to the queue.",
+        f"Column 'delay' is {_shown(found)} for delivery tag {tag}; it takes"
+        f" {option_values.DELAYS}. Null leaves it to the queue.",
         column="delay",
         tag=tag,
     )
@@ -292,6 +307,17 @@ def missing(name: str, names: list[str]) -> SchemaError:
         f"The column '{name}' is missing; the rows have {', '.join(names) or 'no columns'}."
         f" {remedy}",
         column=name,
+    )
+
+
+def _said_twice(name: str) -> SchemaError:
+    option = _option(name)
+    remedy = "settle by column" if name == "outcome" else f"leave '{option}' out"
+    return SchemaError(
+        f"'{option}' says of all rows what the column '{name}' says of each; one of the two would"
+        f" be ignored. Drop the column, or {remedy}.",
+        column=name,
+        option=option,
     )
 
 

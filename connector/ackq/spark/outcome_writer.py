@@ -109,7 +109,8 @@ class AckqSettlementWriter(DataSourceArrowWriter):
         The stage id is random for each call, so an attempt that lost is never named by the commit.
 
         Raises:
-            InvalidArgumentError: No session is known, or a row says what it cannot.
+            InvalidArgumentError: No session is known, `foreachBatch` hides the run of its query, or
+                a row says what it cannot.
             SchemaError: A row has no tag or no outcome.
             SessionNotFoundError: No such session, or this query leases no messages for this batch.
             FencedError: Another reader has the session by now (S3).
@@ -118,6 +119,7 @@ class AckqSettlementWriter(DataSourceArrowWriter):
             BrokerUnavailableError: As it says.
         """
         now = task.current()
+        now.check_run("settle")
         owner = Owner.of(self._options.session, now)
         frames = outcome_rows.frames(self._options, self._names, iterator)
         first = next(frames, None)
@@ -145,10 +147,18 @@ class AckqSettlementWriter(DataSourceArrowWriter):
         if owner is None:
             return
         answer = self._connect(self._options.connection).commit_outcomes(owner.message(), stages)
-        if answer.accepted_before:
+        if answer.accepted_before and owner.query_id:
             _log.info(
                 "Batch %d is run again and was accepted before, with the outcomes it had then.",
                 owner.batch_id,
+            )
+        elif answer.accepted_before:
+            _log.warning(
+                "The batch of session '%s' with these %d rows was accepted before, with the"
+                " outcomes it had then; nothing of what was settled now counts. That is right if"
+                " the batch is run again.",
+                owner.session,
+                answer.tags,
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -95,8 +95,8 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._proof.check(begin)
         end = self._driver().advance(begin, self._admission(limit))
         self._proof.answered(begin, end)
-        if self._horizon is not None and begin.is_opening and self._options.takeover:
-            # What the opening took from its predecessor became ready after the run began.
+        if self._horizon is not None and end.incarnation != begin.incarnation:
+            # What an opening puts back, of the incarnation it replaces, is ready since then.
             self.prepareForTriggerAvailableNow()
         return end.to_dict()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ackq.spark import options as parse
@@ -9,7 +11,7 @@ from ackq.spark import outcome_rows
 from ackq.spark.option_values import BY_COLUMN
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def settle(
@@ -39,20 +41,21 @@ def settle(
     Args:
         df: The rows to settle; others are left alone. Its columns `delivery_tag` and, for what the
             arguments leave open, `outcome`, `reason` and `delay` are used; the rest stays where it
-            is. A column `reason` or `delay` may be null, and need not be there. Of a tag that comes
-            twice, the last row counts.
+            is. A column `reason` or `delay` may be null, and need not be there; a column of what an
+            argument says is refused. Of a tag that comes twice, the last row counts.
         outcome: For all rows: `accepted`, `failed` (delivered again, counts against the queue's
             delivery limit), `rejected` (to the dead-letter queue) or `released` (delivered again).
             None: the column `outcome` says it row by row.
         reason: Why, for failed and rejected; cut to about 1,000 characters.
         delay: How long failed and released rows wait before they are delivered again: a text such
-            as "30s", or milliseconds. None: what the queue says, else 1 s doubling to 5 min.
+            as "30s", or milliseconds, 1 or more. None: what the queue says, else 1 s doubling to
+            5 min.
         discard: Let rejected messages of a queue without a dead-letter queue be lost.
         **options: As of `.write.format("ackq")`: `endpoint`, and `session` in a batch job and on
             Spark Connect, where nothing else says whose messages they are.
 
     Raises:
-        SchemaError: A column is missing or of the wrong type.
+        SchemaError: A column is missing or of the wrong type, or says what an argument says.
         InvalidArgumentError: An argument is not what it takes.
         PySparkException: Whatever a row or the broker refuses, with the `ackq.errors` class and its
             message inside; nothing is settled then.
@@ -69,7 +72,30 @@ def settle(
     for name in names:
         if name not in df.columns:
             raise outcome_rows.missing(name, df.columns)
-    df.select(*names).write.format("ackq").mode("append").options(**texts).save()
+    with _active(df.sparkSession):
+        df.select(*names).write.format("ackq").mode("append").options(**texts).save()
+
+
+@contextmanager
+def _active(session: SparkSession) -> Iterator[None]:
+    """Makes a session the calling thread's active one, where Spark looks for the format (K9).
+
+    A Python thread that is not Spark's own has none. On Spark Connect it is the server's matter.
+    """
+    own = getattr(session, "_jsparkSession", None)
+    if own is None:
+        yield
+        return
+    sessions = session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]  # noqa: SLF001 - no public way
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(own)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def _text(value: object) -> str:

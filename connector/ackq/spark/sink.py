@@ -87,21 +87,31 @@ class AckqBatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, shape: Shape) -> None:
         self._options = options
         self._shape = shape
+        self._write_id = uuid.uuid4().hex
         if options.txn_app_id is None:
             # Nobody can repeat this write, so nobody may be mistaken for it.
-            self._writer, self._version = f"write/{uuid.uuid4().hex}", 0
+            self._writer, self._version = f"write/{self._write_id}", 0
             self._single = True
         else:
             self._single = False
-            self._writer = f"txn/{quote(options.txn_app_id, safe='')}/{_target(options)}"
+            self._writer = f"txn/{quote(options.txn_app_id, safe='')}/{upload.target(options)}"
             self._version = options.txn_version or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stages one task's rows; errors as `AckqStreamWriter.write`."""
+        """Stages one task's rows; errors as `AckqStreamWriter.write`.
+
+        Raises:
+            InvalidArgumentError: `foreachBatch` hides the run of its query, and there is a
+                `txnAppId` (K12).
+        """
         now = task.current()
-        # Outside of a query run nothing distinguishes a repeated write from a second one.
+        if not self._single:
+            now.check_run("a write with txnAppId")
+        # Outside of a query run nothing distinguishes a repeated write from a second one. But each
+        # write is a run: what a program that was killed left staged goes when it writes again.
         execution_id = now.execution_id if now.run_id else ""
-        batch = Batch(self._writer, self._version, now.run_id, execution_id, self._single)
+        run_id = now.run_id or self._write_id
+        batch = Batch(self._writer, self._version, run_id, execution_id, self._single)
         return _write(self._options, self._shape, batch, now.label, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -126,15 +136,6 @@ def stream_writer(options: SinkOptions, schema: StructType) -> AckqStreamWriter:
 def batch_writer(options: SinkOptions, schema: StructType) -> AckqBatchWriter:
     """The writer of one batch write; raises as `Shape.plan`."""
     return AckqBatchWriter(options, Shape.plan(options, schema))
-
-
-def _target(options: SinkOptions) -> str:
-    """What a transaction writes to (K12); a queue and an exchange of one name are two targets."""
-    if options.queue is not None:
-        return f"queue/{options.queue}"
-    if options.exchange is not None:
-        return f"exchange/{options.exchange}"
-    return "columns"
 
 
 def _write(

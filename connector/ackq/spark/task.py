@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import gc
 import itertools
+import uuid
 from typing import Final, NamedTuple
 
 from pyspark import TaskContext
+
+from ackq.errors import InvalidArgumentError
 
 _tasks: Final = itertools.count(1)
 
@@ -20,10 +23,11 @@ class Task(NamedTuple):
 
     Attributes:
         query_id: The streaming query, the same over restarts; empty outside of one.
-        run_id: This run of the query; empty outside of one.
+        run_id: This run of the query; empty outside of one, and where the job group hides it.
         batch_id: The micro-batch; 0 outside of a query.
         execution_id: The SQL execution: one per action, so two writes of one `foreachBatch` differ.
         label: Partition and attempt, for operators.
+        job_group: Spark's job group, which in a streaming query is its run id.
     """
 
     query_id: str
@@ -31,6 +35,27 @@ class Task(NamedTuple):
     batch_id: int
     execution_id: str
     label: str
+    job_group: str = ""
+
+    def check_run(self, what: str) -> None:
+        """Refuses what a run that is not known would do wrong (S6, K12).
+
+        Args:
+            what: What needs the run, for the message.
+
+        Raises:
+            InvalidArgumentError: `foreachBatch` has put another job group in the run's place.
+        """
+        if self.query_id and not self.run_id:
+            set_or_cleared = f"set the job group '{self.job_group}'"
+            if not self.job_group:
+                set_or_cleared = "cleared the job group"
+            raise InvalidArgumentError(
+                f"foreachBatch {set_or_cleared}, which hides the run of the query from its tasks,"
+                f" and {what} cannot do without it. Use setJobDescription or addJobTag instead of"
+                " setJobGroup.",
+                job_group=self.job_group,
+            )
 
 
 def current() -> Task:
@@ -42,12 +67,22 @@ def current() -> Task:
         # takes a worker 20 ms, of the 250 that it has for 32 MB of rows.
         gc.freeze()
     query_id = context.getLocalProperty("sql.streaming.queryId") or ""
+    job_group = context.getLocalProperty("spark.jobGroup.id") or ""
     return Task(
         query_id=query_id,
-        # A streaming query runs its jobs under its run id as the job group.
-        run_id=(context.getLocalProperty("spark.jobGroup.id") or "") if query_id else "",
+        # A streaming query runs its jobs under its run id as the job group, and says it nowhere
+        # else. It sets it once, on a thread that foreachBatch shares.
+        run_id=job_group if query_id and _is_uuid(job_group) else "",
         batch_id=int(context.getLocalProperty("streaming.sql.batchId") or 0),
         execution_id=context.getLocalProperty("spark.sql.execution.id") or "",
         label=f"partition {context.partitionId()} attempt {context.attemptNumber()}"
         f" task {context.taskAttemptId()}",
+        job_group=job_group,
     )
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 # Its names import gRPC at first use, so that Spark's planning workers, which call nobody, start
 # fast.
@@ -31,8 +32,8 @@ class Batch:
     Attributes:
         writer: The streaming query's id, or for a batch write its transaction and target.
         batch_id: The micro-batch, or the transaction's version.
-        run_id: This run of the query; empty outside of one.
-        execution_id: The SQL execution of a batch write (K12).
+        run_id: This run of the query; outside of one, the write.
+        execution_id: The SQL execution of a batch write, where the query's run is known (K12).
         single: A batch write without a transaction: its writer commits nothing else.
     """
 
@@ -41,6 +42,20 @@ class Batch:
     run_id: str
     execution_id: str = ""
     single: bool = False
+
+
+def target(options: SinkOptions) -> str:
+    """What a transaction writes to, as far as options fix it (K12).
+
+    A queue and an exchange of one name are two targets, and so are two keys of one exchange.
+    """
+    if options.queue is not None:
+        return f"queue/{options.queue}"
+    # Of the parts only the last may hold a slash.
+    fixed = "columns"
+    if options.exchange is not None:
+        fixed = f"exchange/{quote(options.exchange, safe='')}"
+    return fixed if options.routing_key is None else f"{fixed}/{options.routing_key}"
 
 
 def stage(
@@ -88,13 +103,15 @@ def stage(
 def commit(options: SinkOptions, batch: Batch, stages: Sequence[Stage]) -> None:
     """Makes the stages visible together, once per (writer, batch), in this order (K3).
 
+    A repetition writes nothing; what may be a mistake about it is told in the driver's log.
+
     Raises:
         StageMismatchError: A stage is missing or short: nothing became visible.
         BatchOrderError: A later batch of this writer is committed, or its version was used in this
             run (K12).
         BrokerUnavailableError: It is gone; committing again is safe.
     """
-    client.commit_batch(
+    answer = client.commit_batch(
         options.connection.endpoint,
         writer=batch.writer,
         batch_id=batch.batch_id,
@@ -105,6 +122,33 @@ def commit(options: SinkOptions, batch: Batch, stages: Sequence[Stage]) -> None:
         retry_total_ms=options.connection.retry_ms,
         security=options.connection.security,
     )
+    if answer.repeated:
+        _tell_repeated(options, batch, sum(stage.rows for stage in stages), answer.rows)
+
+
+def _tell_repeated(options: SinkOptions, batch: Batch, rows: int, before: int) -> None:
+    """Warns of a repetition that may be none (K12), or is one of other rows (K3)."""
+    if options.txn_app_id is not None and not batch.execution_id and rows:
+        # On Spark Connect, and outside of queries, two writes of one version can not be told apart.
+        _log.warning(
+            "%d rows were not written again: txnVersion %d of txnAppId '%s' was committed to '%s'"
+            " before, with %d rows. If this is no repetition but a second write of the same batch,"
+            " or another query, its rows are missing there: it needs a txnAppId of its own.",
+            rows,
+            batch.batch_id,
+            options.txn_app_id,
+            target(options),
+            before,
+        )
+    elif rows != before:
+        _log.warning(
+            "Batch %d of writer '%s' was committed before, with %d rows. It was run again with %d"
+            " rows, and they were not written: the batch is not the same each time it runs.",
+            batch.batch_id,
+            batch.writer,
+            before,
+            rows,
+        )
 
 
 def abort(options: SinkOptions, batch: Batch, stages: Sequence[Stage]) -> None:

@@ -123,14 +123,16 @@ class AttachRequest(_message.Message):
     def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., start_tag: _Optional[int] = ..., end_tag: _Optional[int] = ...) -> None: ...
 
 class AttachResponse(_message.Message):
-    __slots__ = ("epoch", "chunks", "attaches")
+    __slots__ = ("epoch", "chunks", "attaches", "warnings")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     ATTACHES_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     chunks: _containers.RepeatedCompositeFieldContainer[LeaseChunk]
     attaches: int
-    def __init__(self, epoch: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[LeaseChunk, _Mapping]]] = ..., attaches: _Optional[int] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, epoch: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[LeaseChunk, _Mapping]]] = ..., attaches: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class HoldRequest(_message.Message):
     __slots__ = ("session", "incarnation", "epoch", "token")
@@ -256,10 +258,12 @@ class ReleaseSessionRequest(_message.Message):
     def __init__(self, session: _Optional[str] = ..., fence: bool = ...) -> None: ...
 
 class ReleaseSessionResponse(_message.Message):
-    __slots__ = ("released",)
+    __slots__ = ("released", "dropped")
     RELEASED_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
     released: int
-    def __init__(self, released: _Optional[int] = ...) -> None: ...
+    dropped: int
+    def __init__(self, released: _Optional[int] = ..., dropped: _Optional[int] = ...) -> None: ...
 
 class LeaseOwner(_message.Message):
     __slots__ = ("session", "query_id", "run_id", "batch_id")
@@ -384,11 +388,13 @@ class SettleSessionRequest(_message.Message):
     def __init__(self, session: _Optional[str] = ..., outcome: _Optional[_Union[_consuming_pb2.Outcome, str]] = ..., first_tag: _Optional[_Iterable[int]] = ..., last_tag: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., fence: bool = ..., discard: bool = ...) -> None: ...
 
 class SettleSessionResponse(_message.Message):
-    __slots__ = ("settled", "dead_lettered", "epoch")
+    __slots__ = ("settled", "dead_lettered", "epoch", "dropped")
     SETTLED_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
     settled: int
     dead_lettered: int
     epoch: int
-    def __init__(self, settled: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    dropped: int
+    def __init__(self, settled: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., epoch: _Optional[int] = ..., dropped: _Optional[int] = ...) -> None: ...

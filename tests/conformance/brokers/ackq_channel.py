@@ -223,7 +223,7 @@ def _death(headers: dict[str, str]) -> Death | None:
     if "ackq-dead-queue" not in headers:
         return None
     return Death(
-        reason=headers["ackq-dead-reason"],
+        reason=headers["ackq-dead-cause"],
         queue=headers["ackq-dead-queue"],
         first_queue=headers["ackq-dead-first-queue"],
         count=int(headers["ackq-dead-count"]),

@@ -345,7 +345,7 @@ def test_sessions_show_their_lease(run, lease):
 def test_release_puts_the_lease_back(run, lease, admin):
     """S5, S8: what a reader that is gone had leased is ready again."""
     released = read(run("session", "release", lease, "--fence", "--json"))
-    assert released == {"session": lease, "released": 2}
+    assert released == {"session": lease, "released": 2, "dropped": 0}
     assert (admin.queue(lease).ready, admin.queue(lease).unacked) == (2, 0)
 
 

@@ -101,12 +101,25 @@ def test_release_of_tags_keeps_the_session(run, lease, admin):
         "settled": 2,
         "dead_lettered": 0,
         "epoch": 2,
+        "dropped": 0,
     }
     queue = admin.queue(lease)
     assert (queue.ready + queue.delayed, queue.unacked) == (2, 3)
     assert run("session", "release", lease, "--tags", "3").stdout == (
         f"session '{lease}': 1 message released\n"
     )
+
+
+def test_release_to_a_deleted_queue_says_what_is_gone(run, lease, admin):
+    """Q4, S5, S8: nobody is told that messages went back to a queue that is not there."""
+    admin.delete_queue(lease, force=True)
+    assert run("session", "release", lease, "--tags", "1-2", "--fence").stdout == (
+        f"session '{lease}': 2 messages released, 2 dropped, their queue was deleted\n"
+    )
+    assert run("session", "release", lease).stdout == (
+        f"session '{lease}' released: 0 messages put back, 3 dropped, their queue was deleted\n"
+    )
+    admin.declare_queue(lease)
 
 
 def test_tags_outside_the_lease_are_refused_in_one_line(run, lease):
@@ -131,7 +144,7 @@ def test_reject_without_a_dead_letter_queue_needs_discard(run, endpoint, admin, 
     assert refused.exit_code == 1
     assert name in refused.stderr
     done = run("session", "reject", name, "--tags", "1", "--fence", "--discard")
-    assert done.stdout == f"session '{name}': 1 message rejected\n"
+    assert done.stdout == f"session '{name}': 1 message rejected, 1 dropped\n"
     assert leased(run, name) == [(2, "b")]
 
 

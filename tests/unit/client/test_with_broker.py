@@ -203,7 +203,7 @@ def test_taken_over_session_fences_its_holder(broker, admin):
     session = Session(broker.endpoint)
     leased = lease(session)
     hold = session.hold("s", leased.incarnation, leased.epoch, holder().token)
-    assert admin.release_session("s", fence=True) == 1
+    assert admin.release_session("s", fence=True).released == 1
     hold._thread.join(SOON_S)
     assert isinstance(hold.fenced, errors.AckqError)
     hold.close()

@@ -333,9 +333,9 @@ class Reader:
         """Stages and commits."""
         self.commit(self.stage(name, *groups, **options), owner=options.get("owner"))
 
-    def detach(self) -> int:
+    def detach(self) -> c.Released:
         """S5: the service says that the owner was away for too long."""
-        released: int = self.harness.do(
+        released: c.Released = self.harness.do(
             c.DetachSession(self.command.session, self.command.incarnation, self.info().epoch)
         )
         return released

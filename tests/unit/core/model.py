@@ -177,7 +177,7 @@ class Model:
             elif outcome is Outcome.REJECTED:
                 dying.append((queue, message, reason or "rejected"))
             elif outcome is Outcome.FAILED and mortal and message.failures == limit:
-                dying.append((queue, message, "delivery_limit"))
+                dying.append((queue, message, reason or "delivery_limit"))
             else:
                 self._give_back(queue, message, outcome, delay_ms, now_us)
         dead, dropped = self._bury(dying, now_us)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ackq_broker.core import commands as c
 from ackq_broker.core.commands import Outcome
 from tests.unit.core.model import NO_LIMIT, Message, Model, Queue, end_of
 
@@ -109,16 +110,17 @@ class Session:
                 row.queue.remove([row.message])
         model._forget()
 
-    def detach(self, model: Model) -> int:
+    def detach(self, model: Model) -> c.Released:
         """S5."""
         held = [row for _, row in self.held()]
+        reply = back(held)
         if held:
             for row in held:
                 row.hole = row.queue.deleted
             self.give_back(model, held)
             self.detached = True
             self.begin_epoch()
-        return len(held)
+        return reply
 
     def settle(
         self, model: Model, outcome: Outcome, tags: list[int], now_us: int
@@ -145,6 +147,12 @@ class Session:
             row.hole = row.hole or not row.message.persistent
 
 
+def back(rows: list[Row]) -> c.Released:
+    """Q4: what giving these back comes to."""
+    lost = sum(row.queue.deleted for row in rows)
+    return c.Released(len(rows) - lost, lost)
+
+
 def _death(row: Row, how: Said) -> str:
     """C13: the reason for which a message becomes a dead letter; empty when it does not."""
     outcome, reason, _ = how
@@ -153,7 +161,8 @@ def _death(row: Row, how: Said) -> str:
     if outcome is Outcome.REJECTED:
         return reason or "rejected"
     limit = properties.delivery_limit or NO_LIMIT
-    return "delivery_limit" if _fails(how) and mortal and row.message.failures == limit else ""
+    over = _fails(how) and mortal and row.message.failures == limit
+    return (reason or "delivery_limit") if over else ""
 
 
 def _fails(how: Said) -> bool:

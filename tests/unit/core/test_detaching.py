@@ -44,7 +44,7 @@ def test_a_detach_is_one_record_that_requeues_the_lease(harness: Harness, reader
     """S5: back at their old places, one delivery older; the session stays, in a new epoch."""
     assert reader.info().session_timeout_ms == 1000
     records = len(harness.log)
-    assert reader.detach() == 6
+    assert reader.detach() == c.Released(6, 0)
     assert len(harness.log) == records + 1
     assert (harness.ready("q"), harness.unacked("q")) == (10, 0)
     assert harness.deliver("k", "q", 1) == [(1, "m1", 2)]
@@ -58,12 +58,12 @@ def test_a_detach_of_what_is_another_by_now_does_nothing(harness: Harness, reade
     records = len(harness.log)
     incarnation = reader.command.incarnation
     for name, which, epoch in (("s", incarnation, 2), ("s", "other", 1), ("t", incarnation, 1)):
-        assert harness.do(c.DetachSession(name, which, epoch)) == 0
+        assert harness.do(c.DetachSession(name, which, epoch)) == c.Released(0, 0)
     assert len(harness.log) == records
     reader.detach()
-    assert reader.detach() == 0
+    assert reader.detach() == c.Released(0, 0)
     reader.advance(6, min_messages=99)
-    assert reader.detach() == 0
+    assert reader.detach() == c.Released(0, 0)
 
 
 def test_the_old_epoch_is_refused(harness: Harness, reader: Reader) -> None:
@@ -132,7 +132,7 @@ def test_a_hole_never_comes_back(harness: Harness, reader: Reader) -> None:
     reader.advance(0)
     harness.do(c.CloseChannel(b"k"))
     assert [tag for tag, _, _ in rows(reader, 0, 6)] == [3, 4, 5, 6]
-    assert reader.detach() == 4
+    assert reader.detach() == c.Released(4, 0)
     reader.advance(0)
     assert [tag for tag, _, _ in rows(reader, 0, 6)] == [3, 4, 5, 6]
     reader.advance(6)
@@ -186,7 +186,7 @@ def test_reasons_of_messages_that_moved_or_fell_out(harness: Harness) -> None:
 def test_a_lease_of_a_deleted_queue_is_gone_at_the_detach(harness: Harness, reader: Reader) -> None:
     """Q4, S5: its bodies were kept until then."""
     harness.do(c.DeleteQueue("q", force=True))
-    assert reader.detach() == 6
+    assert reader.detach() == c.Released(0, 6)
     assert harness.core.drain_dead_blocks() == [1, 2]
     harness.declare("q")
     reply = reader.advance(0)
@@ -292,7 +292,7 @@ def test_a_detached_session_is_replaced_or_released(harness: Harness, reader: Re
     with pytest.raises(LeaseHeldError):
         harness.open("q", holder=CAROL)
     opened.detach()
-    assert harness.do(c.ReleaseSession("s")) == 0
+    assert harness.do(c.ReleaseSession("s")) == c.Released(0, 0)
     assert (harness.ready("q"), len(harness.core._state.queues[1].watched)) == (10, 0)
 
 

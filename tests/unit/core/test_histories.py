@@ -73,7 +73,7 @@ def test_the_new_are_served(harness: Harness) -> None:
     assert other.advance(0, max_messages=1).end_tag == 1
     assert [label for _, label, _ in harness.deliver("x", "q", 9)] == ["m4", "m5", "s0", "n0"]
     assert harness.do(c.AbortBatch("w", 2, (b"t".ljust(16),))) == 1
-    assert harness.do(c.ReleaseSession("s")) == 2
+    assert harness.do(c.ReleaseSession("s")) == c.Released(2, 0)
 
 
 def test_an_accepted_history_admits_all(harness: Harness, reader: Reader) -> None:

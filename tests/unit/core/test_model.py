@@ -179,10 +179,15 @@ class CoreMachine(RuleBasedStateMachine):
         self.settle(data, Outcome.REJECTED, multiple=multiple, reason=reason)
 
     @precondition(lambda self: self.holding())
-    @rule(data=st.data(), multiple=st.booleans(), delay_ms=st.sampled_from([0, 0, 2000]))
-    def fail(self, data: st.DataObject, delay_ms: int, *, multiple: bool) -> None:
+    @rule(
+        data=st.data(),
+        multiple=st.booleans(),
+        reason=st.sampled_from(["", "bad"]),
+        delay_ms=st.sampled_from([0, 0, 2000]),
+    )
+    def fail(self, data: st.DataObject, reason: str, delay_ms: int, *, multiple: bool) -> None:
         """C3, C4, C13, C14."""
-        self.settle(data, Outcome.FAILED, multiple=multiple, delay_ms=delay_ms)
+        self.settle(data, Outcome.FAILED, multiple=multiple, reason=reason, delay_ms=delay_ms)
 
     @precondition(lambda self: self.holding())
     @rule(data=st.data(), multiple=st.booleans(), delay_ms=st.sampled_from([0, 0, 2000]))
@@ -313,7 +318,7 @@ class CoreMachine(RuleBasedStateMachine):
         """S5: back to the old places, one delivery older."""
         name = data.draw(st.sampled_from(sorted(self.sessions)))
         lease = [m for _, m in self.sessions.pop(name).lease if m.owner]
-        assert self.harness.do(c.ReleaseSession(name)) == len(lease)
+        assert self.harness.do(c.ReleaseSession(name)) == c.Released(len(lease), 0)
         for message in lease:
             message.owner = ""
             message.deliveries += 1

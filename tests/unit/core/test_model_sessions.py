@@ -18,7 +18,7 @@ from ackq_broker.core import commands as c
 from ackq_broker.core.commands import Outcome
 from tests.unit.core.harness import Reader
 from tests.unit.core.model import Message
-from tests.unit.core.model_sessions import Row, Said, Session
+from tests.unit.core.model_sessions import Row, Said, Session, back
 from tests.unit.core.test_model import CoreMachine
 
 SESSIONS = {"one": ("a", "b"), "two": ("x", "d")}
@@ -221,7 +221,7 @@ class SessionMachine(CoreMachine):
         """S5: back to the old places, one delivery older."""
         session, _ = self.draw(data)
         held = [row for _, row in session.held()]
-        assert self.harness.do(c.ReleaseSession(session.name)) == len(held)
+        assert self.harness.do(c.ReleaseSession(session.name)) == back(held)
         session.give_back(self.model, held)
         del self.read[session.name], self.readers[session.name]
 

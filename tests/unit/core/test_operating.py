@@ -152,7 +152,7 @@ def test_rejecting_without_a_dead_letter_queue_needs_discard(harness: Harness) -
     harness.open("q").advance(0)
     with pytest.raises(PreconditionFailedError, match="1 message of queue 'q'"):
         settle(harness, (2, 2))
-    assert settle(harness, (2, 2), discard=True) == c.SettledLease(1, 0, 2)
+    assert settle(harness, (2, 2), discard=True) == c.SettledLease(1, 0, 2, 1)
     assert harness.info("q").dropped == 1
 
 
@@ -179,6 +179,37 @@ def test_a_detached_lease_is_settled_as_far_as_it_is_ready(
     reader.advance(2)
     assert tags(reader, reader.pieces(2, 8)) == [6, 7, 8]
     assert reader.info().holes_by_reason == (("settled", 2), ("taken", 1))
+
+
+def test_what_is_released_to_a_deleted_queue_counts_as_dropped(
+    harness: Harness, reader: Reader
+) -> None:
+    """Q4, S5, S8: of some tags and of the rest; a rejection still finds its dead-letter queue."""
+    harness.declare("r")
+    harness.publish_to("r", 2)
+    reader.advance(8, queues=("q", "r"))
+    assert reader.info().leased == 4
+    harness.do(c.DeleteQueue("q", force=True))
+    assert settle(harness, (9, 9), (11, 11), outcome=RELEASED) == c.SettledLease(2, 0, 2, 1)
+    assert (harness.ready("r"), reader.info().leased) == (1, 2)
+    assert harness.do(c.ReleaseSession("s")) == c.Released(1, 1)
+    assert (harness.ready("r"), harness.browse("dead")) == (2, [])
+
+
+@pytest.mark.parametrize("deleted", ["before", "after"])
+def test_a_detached_lease_of_a_deleted_queue(
+    harness: Harness, reader: Reader, deleted: str
+) -> None:
+    """Q4, S5, S8: what went with its queue is not put back; one that held nothing releases none."""
+    if deleted == "before":
+        harness.do(c.DeleteQueue("q", force=True))
+        assert reader.detach() == c.Released(0, 6)
+        assert settle(harness, (3, 4), outcome=RELEASED) == c.SettledLease(0, 0, 3)
+    else:
+        assert reader.detach() == c.Released(6, 0)
+        harness.do(c.DeleteQueue("q", force=True))
+        assert settle(harness, (3, 4), outcome=RELEASED) == c.SettledLease(2, 0, 3, 2)
+    assert harness.do(c.ReleaseSession("s")) == c.Released(0, 0)
 
 
 def test_a_settlement_that_overflows_its_dead_letter_queue(harness: Harness) -> None:

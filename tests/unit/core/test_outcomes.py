@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 from ackq.errors import (
     FencedError,
     InvalidArgumentError,
+    LeaseHeldError,
     LimitError,
     PreconditionFailedError,
     SessionNotFoundError,
@@ -136,14 +137,15 @@ def test_failed_counts_and_released_does_not(harness: Harness) -> None:
     for batch, tags in ((1, (1, 2)), (2, (3, 4))):
         reader.advance(tags[0] - 1)
         reader.note(batch_id=batch)
-        outcomes = group(FAILED, tags[0]), group(RELEASED, tags[1])
+        outcomes = group(FAILED, tags[0], reason=f"no {batch}"), group(RELEASED, tags[1])
         reader.say(*outcomes, name=str(batch), owner=reader.owner(batch_id=batch))
         reader.advance(tags[1])
         harness.wait(3)
     assert (harness.browse("q"), harness.browse("dead")) == (["m2"], ["m1"])
     (piece,) = harness.core.browse("dead")
     assert piece.origin is not None
-    assert (piece.origin.reason, piece.origin.batch_id) == ("delivery_limit", 2)
+    origin = piece.origin
+    assert (origin.cause, origin.reason, origin.batch_id) == ("delivery_limit", "no 2", 2)
 
 
 def test_rows_put_back_do_not_keep_availablenow_alive(harness: Harness, reader: Reader) -> None:
@@ -338,6 +340,42 @@ def test_a_replay_is_known_by_its_batch_when_its_tags_are_not(
     assert harness.browse("dead") == ["m8"]
 
 
+def test_a_replay_is_settled_by_the_session_s_name(harness: Harness, reader: Reader) -> None:
+    """K2: on Spark Connect no fetch says who reads; the tags say that it is the accepted batch."""
+    reader.say(group(REJECTED, 2), owner=BY_NAME)
+    reader.advance(6, max_messages=2)
+    reader.attach(0, 6, holder=BOB)
+    stages = [
+        reader.stage(name, group(outcome, *tags), owner=BY_NAME)
+        for name, outcome, tags in (("again", REJECTED, (2, 3)), ("more", FAILED, (6,)))
+    ]
+    assert [tags for _, tags in stages] == [2, 1]
+    records = len(harness.log)
+    assert reader.stage("again", group(REJECTED, 2, 3), owner=BY_NAME) == stages[0]
+    assert len(harness.log) == records
+    harness.restart()
+    assert reader.commit(*stages, owner=BY_NAME) == c.CommittedOutcomes(3, True)
+    with pytest.raises(StageMismatchError, match="is not there"):
+        reader.commit((b"unknown".ljust(16), 2), owner=BY_NAME)
+    with pytest.raises(UnknownDeliveryTagError, match=r"tag 6 .* \(6, 8\]"):
+        reader.stage("both", group(REJECTED, 6, 7), owner=BY_NAME)
+    reader.say(group(REJECTED, 7), name="next", owner=BY_NAME)
+    assert harness.do(c.AbortOutcomes((stages[0][0],))) == 1
+    reader.advance(8, holder=BOB)
+    assert harness.browse("dead") == ["m2", "m7"]
+    assert harness.core._state.outcome_stages == {}
+
+
+def test_what_a_replay_said_goes_with_the_kept_lease(harness: Harness, reader: Reader) -> None:
+    """K2: whichever way it goes."""
+    reader.advance(6, min_messages=99)
+    reader.attach(0, 6, holder=BOB)
+    reader.stage("a", group(REJECTED, 2), owner=BY_NAME)
+    assert len(harness.core._state.outcome_stages) == 1
+    harness.do(c.ReleaseSession("s"))
+    assert harness.core._state.outcome_stages == {}
+
+
 def test_a_repeated_commit_after_the_accept_is_a_success(harness: Harness, reader: Reader) -> None:
     """S6: by whichever name."""
     stage = reader.stage("a", group(REJECTED, 2))
@@ -389,6 +427,17 @@ def test_a_call_without_bad_rows_takes_back_an_older_epoch_s(
     reader.advance(6)
     assert harness.browse("dead") == []
     assert counts(harness)[3] == 6
+
+
+def test_a_foreign_call_without_rows_takes_nothing_back(reader: Reader) -> None:
+    """S6: a program that names the session, and no query, is not known to read the lease."""
+    reader.say(group(REJECTED, 2))
+    reader.advance(0, holder=BOB)
+    assert reader.commit(owner=BY_NAME) == c.CommittedOutcomes(0, False)
+    assert reader.info().settled == 1
+    named = reader.owner(run_id="second")._replace(session="s")
+    assert reader.commit(owner=named) == c.CommittedOutcomes(0, False)
+    assert reader.info().settled == 0
 
 
 def test_the_last_outcome_of_a_tag_wins(harness: Harness, reader: Reader) -> None:
@@ -595,6 +644,24 @@ def test_a_fetch_is_noted_once_for_each_run_batch_and_epoch(
     assert len(harness.log) == records + 2
     harness.restart()
     assert (reader.info().fetch, reader.info().run_id) == (c.FetchLabel("query", 7, ""), "other")
+
+
+def test_a_fetch_without_a_query_proves_the_incarnation(harness: Harness) -> None:
+    """S9: as on Spark Connect under Trigger.Once; one record, and no reader of it."""
+    harness.declare("q")
+    harness.publish_to("q", 2)
+    reader = harness.open("q", open_and_lease=True)
+    note = c.NoteFetch("s", reader.command.incarnation, 1, "", "", 0, "label", 2)
+    harness.do(replace(note, epoch=2))
+    assert not reader.info().proven
+    records = len(harness.log)
+    for _ in range(2):
+        harness.do(note)
+        assert reader.info().proven
+    assert len(harness.log) == records + 1
+    assert harness.core._state.runs == {}
+    with pytest.raises(LeaseHeldError):
+        harness.open("q", holder=BOB)
 
 
 def test_a_note_of_what_is_not_there(harness: Harness, reader: Reader) -> None:

@@ -27,7 +27,9 @@ def busy(harness: Harness) -> None:
     reader.advance(7, holder=BOB)
     stage = harness.stage("w", 1, ["a", "b", "a"], name="s")
     harness.stage("w", 1, ["a"], name="t")
-    harness.commit("w", 1, stage)
+    harness.commit("w", 1, stage, execution_id="7")
+    harness.commit("w", 1, run_id="next", execution_id="1")
+    harness.stage("w", 1, ["a"], run_id="next", name="r")
     harness.stage("w", 2, ["b"] * 3, name="u")
     harness.do(c.AbortBatch("w", 2, (b"u".ljust(16),)))
     harness.do(c.ReleaseSession("s"))
@@ -100,6 +102,8 @@ def settle(harness: Harness) -> None:
     reader.advance(6, holder=BOB)
     reader.note()
     reader.stage("left", group(c.Outcome.RELEASED, 7))
+    by_name = c.Owner(session="settling")
+    reader.stage("replay", group(c.Outcome.REJECTED, 2), owner=by_name)
     away = harness.open("raw", session="away", session_timeout_ms=1000)
     away.advance(0, session_timeout_ms=1000)
     away.detach()
@@ -282,7 +286,7 @@ def test_released_holes_do_not_come_back(harness: Harness) -> None:
     harness.publish_to("q", 2, persistent=False)
     harness.open("q").advance(0)
     harness.restart()
-    assert harness.do(c.ReleaseSession("s")) == 1
+    assert harness.do(c.ReleaseSession("s")) == c.Released(1, 0)
     assert harness.browse("q") == ["m1"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ackq.errors import CheckpointMismatchError, InvalidArgumentError
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import Harness, labels
+from tests.unit.core.harness import BOB, Harness, labels
 
 
 def test_a_new_queue_joins_while_the_query_runs(harness: Harness) -> None:
@@ -96,3 +96,54 @@ def test_a_pattern_that_leaves_out_what_is_leased(harness: Harness) -> None:
     assert reader.advance(0).end_tag == 2
     assert reader.fetch(0, 2) == labels(1, 2)
     assert reader.info().queues == ("in.b",)
+
+
+def test_who_reads_its_own_dead_letters_is_warned(harness: Harness) -> None:
+    """S10, C13: every new holder, and whoever's queues change; naming both, and what to do."""
+    harness.declare("in.dead")
+    harness.declare("in", dead_letter_queue="in.dead")
+    harness.publish_to("in", 2)
+    reader = harness.open(queue_pattern="in*")
+    (warning,) = reader.reply.warnings
+    assert "queue 'in' and its dead-letter queue 'in.dead': what its query rejects" in warning
+    assert "Leave the dead-letter queue out, or choose a pattern" in warning
+    assert reader.advance(0).warnings == ()
+    assert reader.advance(0, holder=BOB).warnings == (warning,)
+    assert reader.attach(0, 2).warnings == (warning,)
+    assert reader.attach(0, 2).warnings == ()
+    harness.declare("in.more", dead_letter_queue="in")
+    (both,) = reader.advance(2).warnings
+    assert "'in.dead', queue 'in.more' and its dead-letter queue 'in': what" in both
+    assert reader.advance(2, queues=("in", "in.more"), queue_pattern="").warnings == (
+        both.replace("queue 'in' and its dead-letter queue 'in.dead', ", ""),
+    )
+    assert reader.advance(2, queues=("in",), queue_pattern="").warnings == ()
+
+
+def test_dead_letters_that_go_elsewhere_make_no_circle(harness: Harness) -> None:
+    """S10: to a queue that is not read, to none; one that keeps its own does so for everybody."""
+    harness.declare("dead", "in.dead", "in.plain")
+    harness.declare("in", dead_letter_queue="dead")
+    harness.declare("in.ring", dead_letter_queue="in.ring")
+    assert harness.open(queue_pattern="in*").reply.warnings == ()
+
+
+def test_the_built_in_queue_takes_part_in_a_circle(harness: Harness) -> None:
+    """C13, S10: dead letters whose queue is gone are there."""
+    harness.declare("in", dead_letter_queue="gone")
+    harness.publish_to("in", 1)
+    harness.deliver("k", "in")
+    harness.settle("k", c.Outcome.REJECTED, 1)
+    assert harness.open("in").reply.warnings == ()
+    (warning,) = harness.open("in", "ackq.dead", session="t").reply.warnings
+    assert "queue 'in' and its dead-letter queue 'ackq.dead'" in warning
+
+
+def test_many_circles_are_one_short_warning(harness: Harness) -> None:
+    """I6: ten of them are named."""
+    harness.declare("in.dead")
+    for number in range(12):
+        harness.declare(f"in.{number}", dead_letter_queue="in.dead")
+    (warning,) = harness.open(queue_pattern="in.*").reply.warnings
+    assert warning.count("and its dead-letter queue") == 10
+    assert "'in.9' and its dead-letter queue 'in.dead', and 2 more such pairs: what" in warning

@@ -472,7 +472,7 @@ def test_released_messages_come_back_in_place_and_redelivered(
 ) -> None:
     """S5, C6, C7: at their old positions, with one delivery more each time."""
     reader.advance(0, max_messages=4)
-    assert harness.do(c.ReleaseSession("s")) == 4
+    assert harness.do(c.ReleaseSession("s")) == c.Released(4, 0)
     assert harness.browse("q") == labels(1, 10)
     second = harness.open("q")
     reply = second.advance(0, max_messages=6)
@@ -499,7 +499,7 @@ def test_release_needs_a_fence_while_the_holder_lives(harness: Harness, reader: 
     reader.advance(0)
     with pytest.raises(AlreadyHeldError, match="add --fence"):
         harness.do(c.ReleaseSession("s", incumbent_live=True))
-    assert harness.do(c.ReleaseSession("s", fence=True, incumbent_live=True)) == 10
+    assert harness.do(c.ReleaseSession("s", fence=True, incumbent_live=True)) == c.Released(10, 0)
     for call in (lambda: reader.advance(0), lambda: reader.fetch(0, 10)):
         with pytest.raises(SessionNotFoundError, match="released by an operator"):
             call()
@@ -547,6 +547,18 @@ def test_an_unproven_incarnation_is_replaced_silently(harness: Harness, reader: 
     assert second.reply.warnings == ()
     with pytest.raises(SessionNotFoundError, match=f"replaced by incarnation {2:032x}"):
         reader.advance(0)
+
+
+def test_an_opening_says_what_it_cannot_put_back(harness: Harness, reader: Reader) -> None:
+    """Q4, S9: those of a deleted queue are not delivered again."""
+    harness.declare("r")
+    reader.advance(0, queues=("q", "r"), max_messages=4)
+    harness.do(c.DeleteQueue("q", force=True))
+    with pytest.raises(LeaseHeldError, match="4 messages"):
+        harness.open("r", holder=BOB)
+    (warning,) = harness.open("r", holder=BOB, takeover=True).reply.warnings
+    assert "0 messages leased under its" in warning
+    assert "; 4 of deleted queues were dropped." in warning
 
 
 def test_an_unproven_lease_goes_back_and_into_the_new_lease(harness: Harness) -> None:
@@ -617,6 +629,25 @@ def test_an_anonymous_session_gets_a_name(harness: Harness) -> None:
     reader = harness.open("q", session="")
     assert reader.reply.session == "anonymous-00000000"
     assert reader.advance(0, session="").session == "anonymous-00000000"
+
+
+def test_an_opening_is_told_who_holds_messages_of_its_queues(harness: Harness) -> None:
+    """S9: the opening before, of a query without a name, may have been lost with its checkpoint."""
+    harness.declare("q", "r", "apart")
+    harness.publish(["q", "q", "q", "r", "apart"])
+    harness.incarnations = 1 << 120  # the first digits are what names are made of
+    lost = harness.open("q", "r", session="", holder=BOB, open_and_lease=True)
+    since_us = harness.now_us
+    harness.open("apart", session="apart", open_and_lease=True)
+    harness.open("q", session="idle")
+    harness.incarnations = 2 << 120
+    reader = harness.open("q", session="", open_and_lease=True)
+    assert (reader.reply.end_tag, reader.reply.warnings) == (0, ())
+    held = c.HeldElsewhere(lost.reply.session, 3, since_us)
+    assert reader.reply.held_elsewhere == (held,)
+    assert reader.advance(0).held_elsewhere == ()
+    harness.do(c.ReleaseSession(lost.reply.session))
+    assert reader.advance(0).end_tag == 3
 
 
 def test_an_opening_names_no_tag(harness: Harness) -> None:
@@ -735,6 +766,25 @@ def test_missing_and_absent_queues_are_refused(harness: Harness, reader: Reader)
         reader.advance(0, queues=("q", "gone"))
     with pytest.raises(InvalidArgumentError, match="names no queue"):
         harness.open()
+
+
+def test_a_missing_queue_does_not_hide_that_a_batch_waits(harness: Harness, reader: Reader) -> None:
+    """K1, S10: the refusal says what becomes of the checkpoint's batch, and how."""
+    reader.advance(0)
+    harness.do(c.DeleteQueue("q", force=True))
+    with pytest.raises(QueueNotFoundError) as merely:
+        reader.advance(0)
+    assert "accepted" not in str(merely.value)
+    with pytest.raises(QueueNotFoundError, match=r"'s' has, tags \(0, 10\], is not") as told:
+        reader.advance(10)
+    assert "`ackq queue declare q`" in str(told.value)
+    assert (told.value.fields["queue"], reader.info().leased) == ("q", 10)
+    harness.declare("q")
+    harness.publish_to("q", 1)
+    assert reader.advance(10).end_tag == 11
+    assert reader.fetch(10, 11) == labels(11, 11)
+    reader.advance(11)
+    assert harness.core.drain_dead_blocks() == [1]
 
 
 def test_other_sessions_on_the_queues_are_reported(harness: Harness, reader: Reader) -> None:

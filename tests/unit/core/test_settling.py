@@ -150,8 +150,28 @@ def test_the_limit_counts_failures_not_deliveries(harness: Harness) -> None:
     assert row[2] == 13
     ((piece,),) = (harness.core.browse("d"),)
     assert piece.origin is not None
-    assert piece.origin.reason == "delivery_limit"
+    assert (piece.origin.cause, piece.origin.reason) == ("delivery_limit", "delivery_limit")
     assert piece.origin.delivery_counts.tolist() == [13]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "cause"), [(Outcome.FAILED, "delivery_limit"), (Outcome.REJECTED, "rejected")]
+)
+def test_a_dead_letter_says_cause_and_reason(
+    harness: Harness, outcome: Outcome, cause: str
+) -> None:
+    """C13: the cause whatever the reason, and the reason that came with the last settlement."""
+    harness.declare("q", delivery_limit=1, dead_letter_queue="d")
+    harness.declare("d")
+    harness.publish_to("q", 1)
+    harness.deliver("x", "q")
+    harness.settle("x", Outcome.FAILED, 1, reason="the first time")
+    harness.deliver("x", "q")
+    harness.settle("x", outcome, 2, reason="the last time")
+    harness.restart()
+    (piece,) = harness.core.browse("d")
+    assert piece.origin is not None
+    assert (piece.origin.cause, piece.origin.reason) == (cause, "the last time")
 
 
 def test_only_what_is_over_the_limit_moves(harness: Harness) -> None:

@@ -1,6 +1,7 @@
 """Writer batches: staged rows are invisible, and visible together once."""
 
 import pytest
+from pyroaring import BitMap64
 
 from ackq.errors import (
     BatchOrderError,
@@ -88,6 +89,47 @@ def test_a_version_repeated_by_another_run_is_a_no_op(harness: Harness) -> None:
     harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"), execution_id="7")
     reply = harness.commit("w", 1, run_id="next", execution_id="0")
     assert reply == c.CommittedBatch(1, True)
+
+
+def test_a_version_used_twice_is_an_error_in_every_run(harness: Harness) -> None:
+    """K12: also where the first of the two writes is a repetition; a restart forgets nothing."""
+    harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"), execution_id="7")
+    for run_id in ("second", "third"):
+        for _ in range(2):
+            reply = harness.commit("w", 1, run_id=run_id, execution_id="1")
+            assert reply == c.CommittedBatch(1, True)
+        harness.restart()
+        other = harness.stage("w", 1, ["q"], run_id=run_id, name=run_id)
+        with pytest.raises(BatchOrderError, match="this version has been used in this run"):
+            harness.commit("w", 1, other, run_id=run_id, execution_id="2")
+    assert harness.browse("q") == ["a0"]
+
+
+def test_no_run_changes_what_another_has_used(harness: Harness) -> None:
+    """K12: each is held to its own write, those that are still ending too; a new version is new."""
+    harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"), execution_id="7")
+    harness.commit("w", 1, run_id="next", execution_id="3")
+    records = len(harness.log)
+    for run_id, own, other in (("run", "7", "3"), ("next", "3", "7")):
+        assert harness.commit("w", 1, run_id=run_id, execution_id=own) == c.CommittedBatch(1, True)
+        with pytest.raises(BatchOrderError):
+            harness.commit("w", 1, run_id=run_id, execution_id=other)
+    assert harness.commit("w", 1, run_id="", execution_id="") == c.CommittedBatch(1, True)
+    assert len(harness.log) == records
+    harness.commit("w", 2, run_id="next", execution_id="4")
+    assert harness.core._state.writers["w"].executions == {"next": "4"}
+
+
+def test_the_runs_of_a_version_are_bounded(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K12, I6: the oldest ones are forgotten."""
+    monkeypatch.setattr("ackq_broker.core.staging._REMEMBERED_RUNS", 2)
+    harness.commit("w", 1, execution_id="7")
+    for run_id in ("second", "third"):
+        harness.commit("w", 1, run_id=run_id, execution_id="1")
+    executions = harness.core._state.writers["w"].executions
+    assert list(executions.items()) == [("second", "1"), ("third", "1")]
 
 
 @pytest.mark.parametrize(
@@ -263,6 +305,29 @@ def test_room_is_reserved_at_staging(harness: Harness) -> None:
         harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10))
     harness.commit("w", 1, stage)
     assert harness.browse("small") == ["m1", "a0", "a1"]
+
+
+def test_a_replay_wants_no_room(harness: Harness) -> None:
+    """K3: nothing of a committed batch is written again, so neither a bound nor a way is missed."""
+    harness.declare("small", max_length=2)
+    harness.commit("w", 5, harness.stage("w", 5, ["small"] * 2, name="a"))
+    again = harness.stage("w", 5, ["small", "small", "nowhere"], run_id="next", name="b")
+    assert harness.info("small").staged == 0
+    assert harness.core.live_blocks() == BitMap64((1,))
+    assert harness.commit("w", 5, again, run_id="next") == c.CommittedBatch(2, True)
+    harness.do(c.OpenStage(ID, "w", 6, "next"))
+    with pytest.raises(QueueFullError, match="is full"):
+        harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10))
+
+
+def test_a_full_queue_says_what_is_staged(harness: Harness) -> None:
+    """K3: those of writes that ended without a word are not to be consumed; they go otherwise."""
+    harness.declare("small", max_length=3)
+    harness.stage("w", 1, ["small"] * 2, name="a")
+    harness.publish_to("small", 1)
+    harness.do(c.OpenStage(ID, "v", 1, "run"))
+    with pytest.raises(QueueFullError, match="2 messages with 20 bytes are staged by writes that"):
+        harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10))
 
 
 def test_a_commit_into_a_drop_head_queue_drops_the_oldest(harness: Harness) -> None:

@@ -239,7 +239,7 @@ def test_a_lease_released_to_a_deleted_queue_is_gone(harness: Harness) -> None:
     block = harness.publish_to("q", 2).block_id
     harness.open("q").advance(0)
     harness.do(c.DeleteQueue("q", force=True))
-    assert harness.do(c.ReleaseSession("s")) == 2
+    assert harness.do(c.ReleaseSession("s")) == c.Released(0, 2)
     assert harness.core.drain_dead_blocks() == [block]
 
 

@@ -47,6 +47,7 @@ def test_rejected_messages_are_dead_letters(dead):
         assert told == {
             "ackq-dead-queue": "work",
             "ackq-dead-position": "2",
+            "ackq-dead-cause": "rejected",
             "ackq-dead-reason": "not json",
             "ackq-dead-deliveries": "1",
             "ackq-dead-first-queue": "work",
@@ -65,8 +66,22 @@ def test_one_failure_too_many(dead):
             channel.settled(channel.settle(delivered.tag, FAILED))
         channel.get(queue="dead")
         (found,) = channel.deliveries(1)
+        assert headers(found)["ackq-dead-cause"] == "delivery_limit"
         assert headers(found)["ackq-dead-reason"] == "delivery_limit"
         assert headers(found)["ackq-dead-deliveries"] == "2"
+
+
+def test_the_last_failure_says_why(dead):
+    """C13: the reason that comes with the FAILED over the limit is that of the dead letter."""
+    dead.publish(b"a", queue="work")
+    with dead.consume() as channel:
+        channel.subscribe(queue="work")
+        for reason in ("first", "last"):
+            (delivered,) = channel.deliveries(1)
+            channel.settled(channel.settle(delivered.tag, FAILED, reason=reason))
+        channel.get(queue="dead")
+        told = headers(*channel.deliveries(1))
+        assert (told["ackq-dead-cause"], told["ackq-dead-reason"]) == ("delivery_limit", "last")
 
 
 def test_browse_and_fetch_show_provenance(dead):

@@ -106,6 +106,20 @@ def test_cut_of_a_replaced_holder_says_nothing_of_the_new_one(liveness, clock):
     assert liveness.live("i") is True
 
 
+def test_connected_is_live_by_its_stream(liveness, clock):
+    """S9: neither what is granted to who attached, nor the grace after a cut, counts."""
+    assert liveness.connected("i") is False
+    liveness.attached("i", b"a")
+    assert (liveness.live("i"), liveness.connected("i")) == (True, False)
+    stream = liveness.opened("i", b"a")
+    assert liveness.connected("i") is True
+    clock.now += HEARTBEAT_S
+    assert liveness.connected("i") is False
+    liveness.heard(stream)
+    liveness.cut(stream)
+    assert (liveness.live("i"), liveness.connected("i")) == (True, False)
+
+
 def test_forget(liveness):
     """S9: an incarnation that ended has no holder, and only those kept are remembered."""
     for name in ("i", "j", "k"):

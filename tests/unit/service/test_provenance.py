@@ -22,7 +22,8 @@ def origin(count, **fields):
         "queue": "work",
         "positions": np.arange(10, 10 + count),
         "delivery_counts": np.arange(1, 1 + count),
-        "reason": "rejected",
+        "cause": "rejected",
+        "reason": "no JSON",
         "dead_us": DEAD_US,
         "first_queue": "first",
         "deaths": 2,
@@ -36,13 +37,14 @@ def headers_of(part):
 
 
 def test_headers_name_the_origin():
-    """C13: queue, position, reason, counts and time."""
+    """C13: queue, position, cause, reason, counts and time."""
     part = with_provenance(decoded(body=[b"a", b"b"]), origin(2))
     assert headers_of(part) == [
         {
             "ackq-dead-queue": "work",
             "ackq-dead-position": str(position),
-            "ackq-dead-reason": "rejected",
+            "ackq-dead-cause": "rejected",
+            "ackq-dead-reason": "no JSON",
             "ackq-dead-deliveries": str(deliveries),
             "ackq-dead-at": "2023-11-14T22:13:20.123456Z",
             "ackq-dead-first-queue": "first",
@@ -63,7 +65,7 @@ def test_own_headers_stay_and_forged_ones_go():
     own = [[("k", "v"), ("ackq-dead-queue", "forged")], [], [("x", "1"), ("y", "2")]]
     part = with_provenance(decoded(body=[b"a", b"b", b"c"], headers=own), origin(3))
     found = part.batch.column("headers").to_pylist()
-    assert [entries[: len(entries) - 7] for entries in found] == [
+    assert [entries[: len(entries) - 8] for entries in found] == [
         [("k", "v")],
         [],
         [("x", "1"), ("y", "2")],
@@ -78,7 +80,7 @@ def test_sliced_and_null_headers():
     batch = pa.record_batch([array], schema=schema).slice(1, 2)
     header = pb.BlockHeader(columns=columns.bits(("headers",)), rows=2)
     part = with_provenance(block.Block(header, batch), origin(2))
-    assert [len(entries) for entries in part.batch.column("headers").to_pylist()] == [7, 8]
+    assert [len(entries) for entries in part.batch.column("headers").to_pylist()] == [8, 9]
     assert headers_of(part)[1]["b"] == "1"
 
 
@@ -99,7 +101,7 @@ def test_frames_of_dead_letters_and_others():
     frame = FrameBuilder(pieces, blocks.__getitem__).next_frame()
     found = rows(frame.block)
     assert list(found) == ["body", "headers"]
-    assert [len(entries) for entries in found["headers"]] == [7, 7, 0]
+    assert [len(entries) for entries in found["headers"]] == [8, 8, 0]
 
 
 def test_headers_that_nobody_wants():

@@ -62,6 +62,15 @@ def taken_over(client, reader, incarnation):
     pytest.fail(f"never free: {refusals}")
 
 
+def cut(client, hold, session="s"):
+    """Ends a liveness stream, and waits until its holder does not count as live."""
+    hold.call.cancel()
+    deadline = time.monotonic() + TIMEOUT_S
+    while client.session(session).live:
+        assert time.monotonic() < deadline, "it still counts as live"
+        threading.Event().wait(0.1)
+
+
 # --- leases ---
 
 
@@ -399,6 +408,15 @@ def test_an_opening_that_waits_does_not_prove_itself(client):
     assert client.session().proven is False
 
 
+def test_a_fetch_proves_the_incarnation(client):
+    """S9: also one that names no query, as on Spark Connect under a trigger that calls once."""
+    client.publish(b"a", b"b")
+    lease = client.advance(holder(), open_and_lease=True)
+    assert client.session().proven is False
+    assert client.fetch(lease, 0, 2)[0] == [b"a", b"b"]
+    assert (client.session().proven, client.session().query_id) == (True, "")
+
+
 def test_an_unproven_incarnation_is_replaced_silently(client):
     """S9: an opening replaces an incarnation that no checkpoint is known to name."""
     reader = holder()
@@ -463,6 +481,40 @@ def test_other_live_sessions_are_reported(client):
     """S10: an attach names the other live sessions on its queues."""
     client.advance(holder(), session="other")
     assert list(client.advance(holder()).other_sessions) == ["other"]
+
+
+def test_an_opening_names_who_is_absent_and_holds_messages(client):
+    """S9: a query that lost its checkpoint learns where its messages are, and how to free them."""
+    reader = holder()
+    client.publish(b"a", b"b")
+    lost = client.advance(reader, session="", open_and_lease=True)
+    (warning,) = client.advance(holder(), session="", open_and_lease=True).warnings
+    assert f"session '{lost.session}' has held 2 messages of these queues for 0:00:" in warning
+    assert f"`ackq session release {lost.session}`" in warning
+    hold = HoldCall(client, lost, reader)
+    opened = client.advance(holder(), session="other")
+    assert (lost.session in opened.other_sessions, list(opened.warnings)) == (True, [])
+    cut(client, hold, lost.session)
+    opened = client.advance(holder(), session="another")
+    assert (lost.session in opened.other_sessions, len(opened.warnings)) == (False, 1)
+
+
+def test_the_attach_of_a_replay_may_warn(client):
+    """S10: as an advance does."""
+    client.declare("p", dead_letter_queue="q")
+    client.publish(b"a")
+    reader = holder()
+    incarnation, _ = client.open(reader, queues=["p", "q"])
+    leased = client.advance(reader, incarnation=incarnation, queues=["p", "q"])
+    cut(client, HoldCall(client, leased, reader))
+    attached = client.sessions.Attach(
+        sessions_pb2.AttachRequest(
+            session="s", incarnation=incarnation, holder=holder(), start_tag=0, end_tag=1
+        ),
+        timeout=TIMEOUT_S,
+    )
+    (warning,) = attached.warnings
+    assert "'p' and its dead-letter queue 'q'" in warning
 
 
 def test_many_small_publishes_are_fetched_in_full_frames(client):

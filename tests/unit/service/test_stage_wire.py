@@ -56,6 +56,32 @@ def test_a_repeated_commit_is_answered_from_the_record(client):
     assert client.queue().staged == 0
 
 
+def test_a_version_used_twice_is_refused_in_every_run(broker, own):
+    """K12: the runs of a version are on disk, with the write that each of them repeats."""
+    own.stage([b"a"], stage_id=(first := new_id()), seal=(1, SIZE))
+    own.commit((first, 1, SIZE), execution_id="7")
+    assert own.commit((first, 1, SIZE), run_id="next", execution_id="1").repeated is True
+    broker.kill()
+    broker.restart()
+    with Client(broker.endpoint) as again:
+        for run_id, execution_id in (("next", "2"), ("r", "8")):
+            error, _ = refused(again.commit, run_id=run_id, execution_id=execution_id)
+            assert type(error) is BatchOrderError
+        assert again.commit(run_id="next", execution_id="1").repeated is True
+
+
+def test_a_replay_into_a_full_queue(client):
+    """K3: rows that are not written again want no room; the writer is told what became of them."""
+    client.delete()
+    client.declare(max_length=1)
+    writer = secrets.token_hex(8)
+    for repeated in (False, True):
+        stage = new_id()
+        client.stage([b"a"], stage_id=stage, writer=writer, seal=(1, SIZE))
+        assert client.commit((stage, 1, SIZE), writer=writer).repeated is repeated
+    assert client.browse()[0] == [b"a"]
+
+
 def test_a_lower_batch_is_refused(client):
     """K3: a batch below the last committed one is an error."""
     writer, stage = secrets.token_hex(8), new_id()

@@ -65,7 +65,7 @@ def test_columns():
         [1, 2, 3, 4, 5],
         outcome=["rejected", "failed", "rejected", "rejected", "released"],
         reason=["a", "a", "a", None, None],
-        delay=pa.array([None, 7, None, 0, None], pa.int32()),
+        delay=pa.array([None, 7, None, None, None], pa.int32()),
     )
     assert groups(BY_COLUMN, rows) == [
         (REJECTED, "a", 0, [1, 3]),
@@ -75,12 +75,38 @@ def test_columns():
     ]
 
 
-def test_option_beats_column():
-    """S6: what an option says of all rows, no column changes."""
-    options = SettleOptions(CONNECTION, outcome="rejected", reason="r")
+def test_columns_that_are_used():
+    """S6: a column says row by row what no option says of all rows."""
     found = schema("delivery_tag long, outcome string, reason string, delay string")
-    assert outcome_rows.check(options, found) == ["delivery_tag"]
     assert outcome_rows.check(BY_COLUMN, found) == ["delivery_tag", "outcome", "reason", "delay"]
+    options = SettleOptions(CONNECTION, outcome="rejected", reason="r")
+    assert outcome_rows.check(options, schema("delivery_tag long")) == ["delivery_tag"]
+
+
+@pytest.mark.parametrize(
+    ("options", "ddl", "part"),
+    [
+        ({"outcome": "failed"}, "outcome string", "'settle' says .* or settle by column"),
+        ({"outcome": "failed", "reason": "r"}, "reason string", "'reason' says of all rows what"),
+        ({"delay_ms": 1}, "outcome string, delay long", "column, or leave 'delay' out"),
+    ],
+)
+def test_column_that_an_option_would_hide(options, ddl, part):
+    """S6, C14: what each row says is not passed over because an option says it of all."""
+    options = SettleOptions(CONNECTION, **options)
+    names = ["delivery_tag", *(field.split()[0] for field in ddl.split(", "))]
+    with pytest.raises(SchemaError, match=part):
+        outcome_rows.check(options, schema(f"delivery_tag long, {ddl}"))
+    with pytest.raises(SchemaError, match=part):
+        outcome_rows.columns(options, names)
+
+
+def test_column_that_means_nothing():
+    """S6: rows of a query may have any columns; those of a write are all meant."""
+    options = SettleOptions(CONNECTION, outcome="rejected")
+    assert outcome_rows.columns(options, ["delivery_tag", "delay", "body"]) == ["delivery_tag"]
+    with pytest.raises(SchemaError, match="'delay' says nothing with settle=rejected: it is for f"):
+        outcome_rows.check(options, schema("delivery_tag long, delay long"))
 
 
 def test_delays_as_texts():
@@ -168,6 +194,16 @@ def test_no_rows():
             "'delay' is -1 for delivery tag 5",
         ),
         (
+            batch([4, 5], outcome=["failed"] * 2, delay=[None, 0]),
+            InvalidArgumentError,
+            "'delay' is 0 for delivery tag 5; it takes 1 ms or more.*Null leaves it to the queue",
+        ),
+        (
+            batch([4, 5], outcome=["failed"] * 2, delay=["1s", "0s"]),
+            InvalidArgumentError,
+            "'delay' is '0s' for delivery tag 5",
+        ),
+        (
             batch([4, 5], outcome=["failed"] * 2, delay=[1, limits.MAX_TTL_MS + 1]),
             InvalidArgumentError,
             "for delivery tag 5.*100 years",
@@ -175,7 +211,7 @@ def test_no_rows():
         (
             batch([4, 5, 6], outcome=["failed"] * 3, delay=["1s", "soon", None]),
             InvalidArgumentError,
-            "'delay' is 'soon' for delivery tag 5.*'30s'",
+            "'delay' is 'soon' for delivery tag 5.* like 30s",
         ),
     ],
 )

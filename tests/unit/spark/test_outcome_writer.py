@@ -19,6 +19,7 @@ from ackq.v1 import sessions_pb2 as pb
 
 SCHEMA = StructType([StructField("delivery_tag", LongType())])
 IN_FOREACH = Task("query", "run", 4, "13", "partition 1 attempt 0 task 9")
+HIDDEN = Task("query", "", 4, "13", "partition 1 attempt 0 task 9", "enrich")
 BATCHED = Task("", "", 0, "13", "partition 0 attempt 0 task 2")
 OWNER = Owner("", "query", "run", 4)
 ONE, TWO = OutcomeStage(b"1" * 16, 3), OutcomeStage(b"2" * 16, 1)
@@ -29,6 +30,7 @@ class FakeClient:
         self.did = []
         self.retry_ms = []
         self.fails_with = None
+        self.accepted_before = False
 
     def __call__(self, connection):
         self.retry_ms.append(connection.retry_ms)
@@ -41,7 +43,7 @@ class FakeClient:
 
     def commit_outcomes(self, owner, stages):
         self._do("commit", owner, list(stages))
-        return pb.CommitOutcomesResponse(tags=4)
+        return pb.CommitOutcomesResponse(tags=4, accepted_before=self.accepted_before)
 
     def abort_outcomes(self, stage_ids):
         self._do("abort", stage_ids)
@@ -102,6 +104,25 @@ def test_settle_without_a_session(client, runs_as, writer, batches):
     with pytest.raises(InvalidArgumentError, match=r"settle without a session.*'session', 'name'"):
         writer().write(rows(*batches))
     assert client.did == []
+
+
+@pytest.mark.parametrize("given", [{}, {"session": "s"}])
+def test_a_run_that_is_hidden(client, runs_as, writer, given):
+    """S6: without the run of its query a call might be taken for that of another run."""
+    runs_as(HIDDEN)
+    with pytest.raises(InvalidArgumentError, match=r"job group 'enrich'.* and settle cannot do"):
+        writer(**given).write(rows([1]))
+    assert client.did == []
+
+
+@pytest.mark.parametrize(("owner", "level"), [(OWNER, "INFO"), (Owner("s", "", "", 0), "WARNING")])
+def test_a_batch_that_was_accepted_before(client, writer, caplog, owner, level):
+    """K2: a replay by the session's name alone may be something else, so it is told."""
+    caplog.set_level("INFO")
+    client.accepted_before = True
+    writer().commit([Settled(owner, ONE)])
+    assert [record.levelname for record in caplog.records] == [level]
+    assert "accepted before" in caplog.text
 
 
 def test_task_without_rows(client, runs_as, writer):

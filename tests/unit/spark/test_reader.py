@@ -109,7 +109,7 @@ def test_available_now_is_bounded_at_prepare(make, session, advanced):
     assert session.asked == ["horizon"]
     session.answers.append(advanced(0))
     reader.latestOffset(START, MAX)
-    asked = session.asked[-1]
+    asked = session.asked[1]
     assert (asked.horizon, asked.min_messages, asked.wait_ms) == (77, 0, 0)
     assert asked.max_messages == 5
 
@@ -295,15 +295,40 @@ def test_takeover_only_opens(make, session, advanced):
     assert [asked.takeover for asked in session.asked] == [True, False]
 
 
-def test_takeover_under_available_now(make, session, advanced):
-    """K5, S9: what an opening takes over becomes ready behind the bound, which is drawn again."""
+@pytest.mark.parametrize("takeover", ["true", "false"])
+def test_opening_under_available_now(make, session, advanced, takeover):
+    """K5, S9: what an opening puts back becomes ready behind the bound, which is drawn again."""
     session.answers.extend([advanced(0), advanced(5, (5, 9))])
-    reader = make(takeover="true")
+    reader = make(takeover=takeover)
     reader.prepareForTriggerAvailableNow()
     reader.latestOffset(START, MAX)
     reader.latestOffset(at(0), MAX)
     calls = ["horizon" if asked == "horizon" else "advance" for asked in session.asked]
     assert calls == ["horizon", "advance", "horizon", "advance"]
+
+
+def test_reopening_under_available_now(make, session, advanced):
+    """K5: the same after an opening because the broker lost the session."""
+    session.answers.extend([SessionNotFoundError("gone"), advanced(0, incarnation="i2")])
+    reader = make(failOnDataLoss="false")
+    reader.prepareForTriggerAvailableNow()
+    reader.latestOffset(at(10), MAX)
+    calls = ["horizon" if asked == "horizon" else "advance" for asked in session.asked]
+    assert calls == ["horizon", "advance", "advance", "horizon"]
+
+
+def test_warnings_of_the_broker_are_logged(make, session, advanced, caplog):
+    """S9, S10: those of an opening, and those of an attach for a replay."""
+    session.answers.append(advanced(0, warnings=["One holds your messages.", "A circle."]))
+    make().latestOffset(START, MAX)
+    assert [record.getMessage() for record in caplog.records] == [
+        "One holds your messages.",
+        "A circle.",
+    ]
+    caplog.clear()
+    session.answers.append(pb.AttachResponse(epoch=2, warnings=["A circle."]))
+    make().partitions(at(10), at(14))
+    assert [record.getMessage() for record in caplog.records] == ["A circle."]
 
 
 def test_backlog_needs_no_call(make, session, advanced):

@@ -1,22 +1,26 @@
 """The sink's steps towards the broker, with a client that only records them."""
 
 import pickle
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ackq.client import Stage
-from ackq.errors import BrokerUnavailableError, UnroutableError
+from ackq.errors import BrokerUnavailableError, InvalidArgumentError, UnroutableError
 from ackq.spark import options, sink, task, upload
 from ackq.spark.option_table import Use
 from ackq.spark.sink import Published, Staged
 from ackq.spark.task import Task
 from ackq.spark.upload import Batch
+from ackq.v1.publishing_pb2 import CommitBatchResponse
 
 SCHEMA = StructType([StructField("body", BinaryType())])
 BASE = {"endpoint": "b:1", "queue": "q"}
 STREAMED = Task("query", "run", 4, "12", "partition 0 attempt 1 task 9")
+HIDDEN = Task("query", "", 4, "12", "partition 0 attempt 1 task 9", "enrich")
 BATCHED = Task("", "", 0, "12", "partition 0 attempt 0 task 3")
 IN_FOREACH = Task("query", "run", 4, "13", "partition 0 attempt 0 task 3")
 SEALED = Stage(b"s" * 16, 3, 30)
@@ -28,6 +32,7 @@ class FakeClient:
     def __init__(self):
         self.did = []
         self.fails_with = None
+        self.committed = CommitBatchResponse()
 
     def StageWriter(self, endpoint, **fields):  # noqa: N802
         self.did.append(("open", endpoint, fields))
@@ -60,6 +65,7 @@ class FakeClient:
 
     def commit_batch(self, endpoint, **fields):
         self.did.append(("commit", endpoint, fields))
+        return self.committed
 
     def abort_batch(self, endpoint, **fields):
         self.did.append(("abort", endpoint, fields))
@@ -197,7 +203,7 @@ def test_plain_batch_writes_are_strangers(runs_as):
     runs_as(BATCHED)
     one, two = (batch_writer().write(rows(1)).batch for _ in range(2))
     assert one.writer != two.writer
-    assert (one.batch_id, one.run_id, one.execution_id) == (0, "", "")
+    assert (one.batch_id, one.execution_id) == (0, "")
 
 
 @pytest.mark.usefixtures("client")
@@ -223,7 +229,8 @@ def test_transaction_is_named_by_app_target_and_version(client, runs_as):
     """K12: the writer is (txnAppId, target); inside a query run the SQL execution goes along."""
     runs_as(BATCHED)
     given = {"txnAppId": "app", "txnVersion": "7"}
-    assert batch_writer(**given).write(rows(1)).batch == Batch("txn/app/queue/q", 7, "")
+    batch = batch_writer(**given).write(rows(1)).batch
+    assert batch == Batch("txn/app/queue/q", 7, batch.run_id)
     runs_as(IN_FOREACH)
     message = batch_writer(**given).write(rows(1))
     assert message.batch == Batch("txn/app/queue/q", 7, "run", "13")
@@ -241,9 +248,93 @@ def test_no_two_transactions_share_a_writer(runs_as):
         {"txnAppId": "a/queue/b", "queue": "c"},
         {"txnAppId": "a", "queue": "x"},
         {"txnAppId": "a", "exchange": "x"},
+        {"txnAppId": "a", "exchange": "x", "routingKey": ""},
+        {"txnAppId": "a", "exchange": "x", "routingKey": "k"},
+        {"txnAppId": "a", "exchange": "x", "routingKey": "l"},
+        {"txnAppId": "a", "exchange": "x/k"},
+        {"txnAppId": "a", "exchange": "x/k", "routingKey": "l"},
+        {"txnAppId": "a", "exchange": "x", "routingKey": "k/l"},
     ]
     parsed = [
         options.sink({"endpoint": "b:1", "txnVersion": "1", **one}, Use.BATCH) for one in given
     ]
     writers = {sink.batch_writer(one, SCHEMA).write(rows(1)).batch.writer for one in parsed}
     assert len(writers) == len(given)
+
+
+@pytest.mark.usefixtures("client")
+def test_each_write_outside_of_a_query_is_a_run(runs_as):
+    """K3: what a job that was killed left staged goes when it writes again; K12 is as it was."""
+    runs_as(BATCHED)
+    given = {"txnAppId": "app", "txnVersion": "7"}
+    first, second = batch_writer(**given), batch_writer(**given)
+    assert first.write(rows(1)).batch == pickle.loads(pickle.dumps(first)).write(rows(1)).batch  # noqa: S301
+    one, two = (writer.write(rows(1)).batch for writer in (first, second))
+    assert one.writer == two.writer
+    assert one.run_id
+    assert two.run_id
+    assert one.run_id != two.run_id
+    assert (one.execution_id, two.execution_id) == ("", "")
+
+
+def test_a_run_that_is_hidden(client, runs_as):
+    """K12: a guarded write needs the run of its query; one that nobody can repeat does not."""
+    runs_as(HIDDEN)
+    with pytest.raises(InvalidArgumentError, match=r"job group 'enrich'.* setJobDescription or"):
+        batch_writer(txnAppId="app", txnVersion="7").write(rows())
+    runs_as(HIDDEN._replace(job_group=""))
+    with pytest.raises(InvalidArgumentError, match="foreachBatch cleared the job group"):
+        batch_writer(txnAppId="app", txnVersion="7").write(rows())
+    assert client.did == []
+    assert batch_writer().write(rows(1)).stage == SEALED
+    assert batch_writer(guarantee="at-least-once").write(rows(1)) == Published(1)
+
+
+@pytest.mark.parametrize(
+    ("query_id", "job_group", "run_id"),
+    [
+        ("query", "0f8fad5b-d9cb-469f-a165-70867728950e", "0f8fad5b-d9cb-469f-a165-70867728950e"),
+        ("query", "enrich", ""),
+        ("query", "0F8FAD5BD9CB469FA16570867728950E", ""),
+        ("query", None, ""),
+        (None, "0f8fad5b-d9cb-469f-a165-70867728950e", ""),
+    ],
+)
+def test_a_task_knows_its_run(monkeypatch, query_id, job_group, run_id):
+    """K12, S6: the job group is the run of a query as long as nobody has set another."""
+    said = {"sql.streaming.queryId": query_id, "spark.jobGroup.id": job_group}
+    context = SimpleNamespace(
+        getLocalProperty=said.get,
+        partitionId=lambda: 0,
+        attemptNumber=lambda: 0,
+        taskAttemptId=lambda: 3,
+    )
+    monkeypatch.setattr(task, "TaskContext", SimpleNamespace(get=lambda: context))
+    assert task.current() == Task(query_id or "", run_id, 0, "", BATCHED.label, job_group or "")
+
+
+TRANSACTION = Batch("txn/app/queue/q", 7, "write")
+
+
+@pytest.mark.parametrize(
+    ("given", "batch", "before", "told"),
+    [
+        ({}, Batch("query", 4, "run"), 3, ""),
+        ({}, Batch("query", 4, "run"), 2, "with 2 rows. It was run again with 3 rows, and they"),
+        ({"txnAppId": "app"}, TRANSACTION, 3, "3 rows were not written again: txnVersion 7 of"),
+        ({"txnAppId": "app"}, TRANSACTION, 2, "txnAppId 'app' was committed to 'queue/q' before,"),
+        ({"txnAppId": "app"}, replace(TRANSACTION, execution_id="9"), 3, ""),
+        ({"txnAppId": "app"}, replace(TRANSACTION, execution_id="9"), 4, "with 4 rows. It was run"),
+    ],
+)
+def test_a_repetition_that_may_be_none_is_told(client, caplog, given, batch, before, told):
+    """K3, K12: other rows, or a write that can not be told from a second one."""
+    client.committed = CommitBatchResponse(rows=before, repeated=True)
+    given = {"txnVersion": "7", **given} if given else given
+    batch_writer(**given).commit([Staged(batch, SEALED), Staged(batch, None)])
+    assert told in caplog.text
+    assert bool(told) == bool(caplog.text)
+    caplog.clear()
+    client.committed.repeated = False
+    batch_writer(**given).commit([Staged(batch, SEALED)])
+    assert caplog.text == ""

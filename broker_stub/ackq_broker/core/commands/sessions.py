@@ -74,8 +74,21 @@ class Backlog(NamedTuple):
     redelivered: int
 
 
+class HeldElsewhere(NamedTuple):
+    """What another session has leased of some queues, and since when."""
+
+    session: str
+    messages: int
+    leased_us: int
+
+
 class Advanced(NamedTuple):
-    """Reply to `Advance`; `end_tag == start_tag` when nothing is leased."""
+    """Reply to `Advance`; `end_tag == start_tag` when nothing is leased.
+
+    Attributes:
+        other_sessions: On the same queues; which of them are live, the service knows.
+        held_elsewhere: What those hold, told to an opening: it may miss just these messages (S9).
+    """
 
     session: str
     incarnation: str
@@ -86,6 +99,7 @@ class Advanced(NamedTuple):
     other_sessions: tuple[str, ...]
     attaches: int
     warnings: tuple[str, ...] = ()
+    held_elsewhere: tuple[HeldElsewhere, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +125,12 @@ class Attached(NamedTuple):
     epoch: int
     chunks: tuple[Chunk, ...]
     attaches: int
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSession:
-    """Reply: int, messages put back.
+    """Reply: `Released`.
 
     Errors: SessionNotFoundError, AlreadyHeldError (live and not `fence`).
     """
@@ -125,9 +140,16 @@ class ReleaseSession:
     incumbent_live: bool = False
 
 
+class Released(NamedTuple):
+    """Reply to `ReleaseSession`: the messages put back; those dropped, their queue was deleted."""
+
+    released: int
+    dropped: int
+
+
 @dataclass(frozen=True, slots=True)
 class DetachSession:
-    """S5: the owner was away for longer than its session timeout. Reply: int, messages put back.
+    """S5: the owner was away for longer than its session timeout. Reply: `Released`.
 
     The session stays, and a re-attach decides what of the lease it gets again. Nothing happens when
     the session is another by now, or its epoch is.
@@ -142,10 +164,12 @@ class DetachSession:
 class NoteFetch:
     """Reply: None. Says which run of a query reads a session in an epoch, for which batch.
 
-    It is how a settle call finds its lease (S6), so it survives a restart. Nothing is refused: what
-    is wrong with a fetch, the fetch itself says.
+    It is how a settle call finds its lease (S6), so it survives a restart; and whoever it is, a
+    fetch in the present epoch proves the incarnation (S9). Nothing is refused: what is wrong with a
+    fetch, the fetch itself says.
 
     Attributes:
+        query_id: Empty where a task does not know it, as on Spark Connect.
         last_tag: The last tag that is fetched: it tells a replay of the lease accepted last from a
             fetch of the outstanding one. With 0 the batch id does, if the former was noted.
     """
@@ -185,7 +209,9 @@ class OutcomeGroup(NamedTuple):
 class StageOutcomes:
     """S6. Reply: int, tags staged. One whole stage; a tag is in one of its groups at most.
 
-    Of the lease accepted last (K2) nothing is staged, and the reply is the same.
+    Of the lease accepted last (K2) what is staged has no effect, and the reply is the same. An
+    owner that names the session alone means that lease if it holds all of the tags and the holder
+    came after its accept.
 
     Errors: SessionNotFoundError, FencedError (the epoch of that run is over),
     UnknownDeliveryTagError (a tag outside of the lease), PreconditionFailedError (REJECTED without
@@ -204,8 +230,9 @@ class StageOutcomes:
 class CommitOutcomes:
     """S6. Reply: `CommittedOutcomes`. Stages as (id, tags), in the order in which they count.
 
-    A call without stages is one that settles nothing: it takes the place of what an older epoch
-    said. When nothing was fetched by its owner, it is no error.
+    A call without stages is one that settles nothing: from a query, or whoever else is known to
+    read the lease, it takes the place of what an older epoch said. When nothing was fetched by its
+    owner, it is no error.
 
     Errors: as `StageOutcomes`, and StageMismatchError (one is missing or short).
     """
@@ -246,8 +273,13 @@ class SettleLease:
 
 
 class SettledLease(NamedTuple):
-    """Reply to `SettleLease`; `epoch` is the session's from now on."""
+    """Reply to `SettleLease`; `epoch` is the session's from now on.
+
+    Of what was settled, `dropped` is gone: there is no dead-letter queue, or, when it was to be put
+    back, its queue was deleted.
+    """
 
     settled: int
     dead_lettered: int
     epoch: int
+    dropped: int = 0

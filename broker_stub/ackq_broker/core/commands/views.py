@@ -29,7 +29,8 @@ class Origin(NamedTuple):
     Attributes:
         queue: The queue they died in; `positions` are those they had there, one for each row.
         delivery_counts: How often each was delivered there.
-        reason: "expired", "delivery_limit", or for a rejection the reason given, else "rejected".
+        cause: "expired", "rejected" or "delivery_limit".
+        reason: What was said with the rejection, or with the last failure; else the cause.
         dead_us: When that was.
         first_queue: The queue of their first death; `deaths` counts them.
         session: The session that settled them and its batch; "" and -1 when it was none.
@@ -38,6 +39,7 @@ class Origin(NamedTuple):
     queue: str
     positions: np.ndarray[Any, np.dtype[np.int64]]
     delivery_counts: np.ndarray[Any, np.dtype[np.int64]]
+    cause: str
     reason: str
     dead_us: int
     first_queue: str

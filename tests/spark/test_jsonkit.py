@@ -1,0 +1,73 @@
+"""Which bodies the jobs take for JSON, where Spark's own parser reads less than is there."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "jobs"))
+
+import enrich_queue
+import jsonkit
+import queue_to_delta
+
+# Each loses something in `from_json`, which finds nothing wrong with it.
+LOSSY = {
+    b'{"id":2}\n{"id":3}': "no JSON: Extra data: line 2 column 1 (char 9)",
+    b'{"id":2} garbage': "no JSON: Extra data: line 1 column 10 (char 9)",
+    b'{"id":2},': "no JSON: Extra data: line 1 column 9 (char 8)",
+    b'{"id":2}}': "no JSON: Extra data: line 1 column 9 (char 8)",
+    b'{"id":2,"name":"\xff"}': "no JSON: 'utf-8' codec can't decode byte 0xff in position 16: "
+    "invalid start byte",
+    b'{"id":2,"name":"\\ud800"}': "no text: half a surrogate pair is escaped in it",
+    b'{"id":2,"id":3}': "field 'id' comes twice",
+    b'{"id":2,"inner":{"a":1,"a":2}}': "field 'a' comes twice",
+    b"": "no JSON: Expecting value: line 1 column 1 (char 0)",
+}
+DIGITS = b'{"id":1,"else":%s}' % (b"9" * 2_000)
+OTHERS = {
+    b'{"id":1,"name":"\xc3\xa9\\ud83d\\ude00"}': None,
+    b' {"id":1,"else":[1]}\n': None,
+    b'{"id":null}': "field 'id' is missing",
+    b'{"id":"x","name":"n"}': "field 'id' is x, not int",
+    DIGITS: "the body does not fit the fields",
+    b"[1]": "no JSON object, but a list",
+}
+SCHEMA = "id INT, name STRING"
+
+
+@pytest.fixture
+def rows(spark):
+    bodies = [*LOSSY, *OTHERS]
+    names = "body BINARY, message_id STRING, routing_key STRING, published_at TIMESTAMP"
+    return spark.createDataFrame([(body, None, None, None) for body in bodies], names)
+
+
+def test_spark_finds_nothing_wrong(rows):
+    """Why Spark's parser alone does not tell: the day that it does, the jobs need no other."""
+    found = rows.select(jsonkit.parsed(rows.body, SCHEMA).alias("json"), "body").collect()
+    silent = {bytes(row.body) for row in found if not (row.json and row.json[jsonkit.UNFIT])}
+    assert silent >= LOSSY.keys()
+
+
+def test_what_spark_would_lose_is_a_problem(rows):
+    """K8: a body of which anything would get lost is not good, and it is said why."""
+    plan = enrich_queue.Plan("h:1", "in", "out", SCHEMA, required=("id",))
+    found = enrich_queue.judged(rows, plan).collect()
+    assert {bytes(row.body): row.problem for row in found} == LOSSY | OTHERS
+
+
+def test_what_spark_would_lose_is_kept(rows):
+    """A body that does not fit is in the table byte for byte, and no part of it poses as a row."""
+    found = queue_to_delta.parse_json(rows, SCHEMA).collect()
+    stored = [(row.id, row.name, row.unparsed and bytes(row.unparsed)) for row in found]
+    assert stored[: len(LOSSY)] == [(None, None, body) for body in LOSSY]
+    unfit = b'{"id":"x","name":"n"}'
+    assert stored[len(LOSSY) :] == [
+        (1, "é😀", None),
+        (1, None, None),
+        (None, None, None),
+        (None, "n", unfit),
+        (None, None, DIGITS),
+        (None, None, b"[1]"),
+    ]
