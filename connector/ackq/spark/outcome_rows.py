@@ -56,20 +56,13 @@ def columns(options: SettleOptions, have: Iterable[str]) -> list[str]:
     """The columns that a settling write uses, of those there are.
 
     `delivery_tag`, and `outcome` where no option says it, are among them whether they are there or
-    not; `reason` and `delay` where they are there and mean something.
-
-    Raises:
-        SchemaError: A column is there for what an option says of all rows.
+    not; `reason` and `delay` where they are there, mean something, and no option says it of all.
     """
-    found = set(have)
-    said = {"outcome": options.outcome, "reason": options.reason, "delay": options.delay_ms}
-    twice = [name for name, value in said.items() if value is not None and name in found]
-    if twice:
-        raise _said_twice(twice[0])
-    names = ["delivery_tag"] if options.outcome else ["delivery_tag", "outcome"]
+    found, said = set(have), _said(options)
+    names = [name for name in ("delivery_tag", "outcome") if name not in said]
     for name in ("reason", "delay"):
         means = options.outcome is None or options.outcome in MEANS_SOMETHING_FOR[name]
-        if name in found and means:
+        if name in found - said and means:
             names.append(name)
     return names
 
@@ -91,6 +84,8 @@ def check(options: SettleOptions, schema: StructType) -> list[str]:
         )
     used = columns(options, names)
     for name in names:
+        if name in _said(options):
+            raise _said_twice(name)
         if name not in used:
             raise SchemaError(
                 f"Column '{name}' says nothing with settle={options.outcome}: it is for"
@@ -308,6 +303,12 @@ def missing(name: str, names: list[str]) -> SchemaError:
         f" {remedy}",
         column=name,
     )
+
+
+def _said(options: SettleOptions) -> set[str]:
+    """The columns for which an option speaks."""
+    said = {"outcome": options.outcome, "reason": options.reason, "delay": options.delay_ms}
+    return {name for name, value in said.items() if value is not None}
 
 
 def _said_twice(name: str) -> SchemaError:

@@ -41,8 +41,8 @@ def settle(
     Args:
         df: The rows to settle; others are left alone. Its columns `delivery_tag` and, for what the
             arguments leave open, `outcome`, `reason` and `delay` are used; the rest stays where it
-            is. A column `reason` or `delay` may be null, and need not be there; a column of what an
-            argument says is refused. Of a tag that comes twice, the last row counts.
+            is. A column `reason` or `delay` may be null, and need not be there. Of a tag that comes
+            twice, the last row counts.
         outcome: For all rows: `accepted`, `failed` (delivered again, counts against the queue's
             delivery limit), `rejected` (to the dead-letter queue) or `released` (delivered again).
             None: the column `outcome` says it row by row.
@@ -55,7 +55,7 @@ def settle(
             Spark Connect, where nothing else says whose messages they are.
 
     Raises:
-        SchemaError: A column is missing or of the wrong type, or says what an argument says.
+        SchemaError: A column is missing or of the wrong type.
         InvalidArgumentError: An argument is not what it takes.
         PySparkException: Whatever a row or the broker refuses, with the `ackq.errors` class and its
             message inside; nothing is settled then.
