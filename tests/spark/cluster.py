@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -142,14 +141,6 @@ class _Log:
                 if self._match is not None:
                     self._done.set()
         self._done.set()
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((HOSTS[0], 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 # --- a standalone cluster ---

@@ -6,6 +6,7 @@ acknowledged.
 
 import pytest
 
+from tests.ports import free_ports
 from tests.spark import cluster
 from tests.spark.ledger import counted, ids, once, publish
 
@@ -38,7 +39,7 @@ def standalone(tmp_path_factory):
 @pytest.fixture(scope="module")
 def connect(tmp_path_factory):
     """The README's command for a program, at a server that its command has started."""
-    port = str(cluster.free_port())
+    (port,) = map(str, free_ports(1))
     folder = tmp_path_factory.mktemp("connect")
     *_, client = the("SPARK_REMOTE").splitlines()
     with cluster.connect_server(the("SparkConnectServer"), folder, port):

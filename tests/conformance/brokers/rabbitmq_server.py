@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.conformance.brokers.streams import until
+from tests.ports import free_ports
 
 # Debian's scripts in /usr/sbin switch to a user and a folder of their own; these do not.
 _SCRIPTS = Path("/usr/lib/rabbitmq/bin")
@@ -36,7 +37,7 @@ class RabbitMqServer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.port, self._distribution_port, self._mapper_port = _free_ports(3)
+        self.port, self._distribution_port, self._mapper_port = free_ports(3)
         self._log = folder / "server.log"
         self._mapper: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
@@ -133,7 +134,7 @@ class RabbitMqServer:
         assert self._server is not None
         ended = self._server.poll()
         assert ended is None, f"rabbitmq-server ended ({ended}):\n{self._log.read_text()[-4000:]}"
-        return _listens(self.port)
+        return _speaks_amqp(self.port)
 
     def _named(self) -> bool:
         names = subprocess.run(
@@ -146,13 +147,14 @@ class RabbitMqServer:
         return "ackq-conformance" in names.stdout
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on; all are held until all are found, so they differ."""
-    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in servers]
-    for server in servers:
-        server.close()
-    return ports
+def _speaks_amqp(port: int) -> bool:
+    """Whether it is the node that listens there: it answers a client's greeting with a method."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1) as client:
+            client.sendall(b"AMQP\x00\x00\x09\x01")
+            return client.recv(1) == b"\x01"
+    except OSError:
+        return False
 
 
 def _listens(port: int) -> bool:
