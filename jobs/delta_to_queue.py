@@ -12,14 +12,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-import flights
-import jobkit
-from jobkit import JobError, Workspace, say
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import ackq_broker
 from ackq.client import Admin
+from kit import flights, jobkit
+from kit.jobkit import JobError, Workspace, say
 
 
 def main(arguments: list[str] | None = None) -> int:

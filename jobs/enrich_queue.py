@@ -17,11 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import flights
-import jobkit
-import jsonkit
 import pandas as pd
-from jobkit import JobError, Workspace, say
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
@@ -29,6 +25,8 @@ from pyspark.sql.types import StructType
 import ackq_broker
 from ackq.client import Admin
 from ackq.spark import settle
+from kit import flights, jobkit, jsonkit
+from kit.jobkit import JobError, Workspace, say
 
 TARGET: Final = "enriched"
 DEAD: Final = "flights.dead"

@@ -19,13 +19,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-import jobkit
 import pyarrow as pa
 import pyarrow.compute as pc
-from jobkit import Workspace, say
 
 import ackq_broker
 from ackq.client import Admin, Publisher
+from kit import jobkit
+from kit.jobkit import Workspace, say
 
 QUEUE: Final = "load"
 # A batch is what is due since the last one, within these.

@@ -15,10 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import flights
-import jobkit
-import jsonkit
-from jobkit import Streamed, Workspace, say
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -26,6 +22,8 @@ from pyspark.sql.types import StructType
 
 import ackq_broker
 from ackq.client import Admin
+from kit import flights, jobkit, jsonkit
+from kit.jobkit import Streamed, Workspace, say
 
 BATCH_MESSAGES: Final = 100_000
 # What a parsed table keeps of a message beside its body; the broker sends nothing else.

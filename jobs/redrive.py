@@ -19,16 +19,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import enrich_queue
-import flights
-import jobkit
-from jobkit import Workspace, say
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import ackq_broker
+import enrich_queue
 from ackq.client import Admin
 from ackq.spark import settle
+from kit import flights, jobkit
+from kit.jobkit import Workspace, say
 
 QUEUE_HEADER: Final = "ackq-dead-queue"
 HEADERS_OF_DEATH: Final = "ackq-dead-"

@@ -20,13 +20,14 @@ from ackq import __version__, limits
 from ackq.errors import AckqError, InvalidArgumentError
 from ackq_broker.core import commands
 from ackq_broker.journal import kill_at
-from ackq_broker.journal.dump import dump as dump_journal
 from ackq_broker.journal.failpoints import unarmed
-from ackq_broker.journal.repair import repair as repair_journal
-from ackq_broker.journal.restored import declare_restored
-from ackq_broker.journal.verify import verify as verify_journal
+from ackq_broker.journal.tools.dump import dump as dump_journal
+from ackq_broker.journal.tools.new_history import declare_restored
+from ackq_broker.journal.tools.repair import repair as repair_journal
+from ackq_broker.journal.tools.verify import verify as verify_journal
 from ackq_broker.observe import logs
-from ackq_broker.service import recovery, server
+from ackq_broker.service import server
+from ackq_broker.service.engine import recovery
 
 _UNSOUND: Final = 1
 _REFUSED: Final = 2

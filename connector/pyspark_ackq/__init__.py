@@ -5,6 +5,6 @@ A failing import here would take every Python data source away from the user's a
 imports only pyspark itself and modules that import nothing but the standard library.
 """
 
-from ackq.spark.source import AckqDataSource as DefaultSource
+from ackq.spark.datasource import AckqDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

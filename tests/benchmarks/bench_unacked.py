@@ -22,8 +22,8 @@ import psutil
 from harness import Comparison, Measurement
 
 from ackq import limits
-from ackq.client import calls
-from ackq.client.channels import channel
+from ackq.client.connection import calls
+from ackq.client.connection.grpc_channels import channel
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire import frame
 

@@ -19,7 +19,7 @@ from ackq.errors import (
 )
 from tests.crash.harness import messages
 from tests.crash.settlements import Delivery, Ledger
-from tests.relay import Relay
+from tests.fakes.relay import Relay
 
 DELIVERY_LIMIT = 2
 PUBLISHERS = 2

@@ -10,12 +10,12 @@ import signal
 import time
 from pathlib import Path
 
-from ackq.spark import options as parse
-from ackq.spark.offset import Offset
-from ackq.spark.option_table import Use
-from ackq.spark.reader import AckqStreamReader
-from ackq.spark.sink import AckqStreamWriter, stream_writer
-from ackq.spark.source import AckqDataSource
+from ackq.spark.datasource import AckqDataSource
+from ackq.spark.options import options as parse
+from ackq.spark.options.table import Use
+from ackq.spark.sink.writer import AckqStreamWriter, stream_writer
+from ackq.spark.source.offset import Offset
+from ackq.spark.source.reader import AckqStreamReader
 
 ARM = "ACKQ_LEDGER_ARM"
 

@@ -7,13 +7,13 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import enrich_queue
-import flights
 import pyarrow as pa
 import pytest
 
 import ackq_broker
+import enrich_queue
 from ackq.client import Admin, Publisher
+from kit import flights
 
 pytestmark = [pytest.mark.spark, pytest.mark.delta]
 

@@ -8,17 +8,16 @@ import subprocess
 from pathlib import Path
 from unittest.mock import Mock
 
-import delta_to_queue
-import enrich_queue
-import flights
-import jobkit
-import jsonkit
-import load_generator
 import pyarrow.compute as pc
 import pytest
+
+import delta_to_queue
+import enrich_queue
+import load_generator
 import queue_to_delta
 import redrive
-from jobkit import JobError, Streamed, Workspace
+from kit import flights, jobkit, jsonkit
+from kit.jobkit import JobError, Streamed, Workspace
 
 
 def test_the_last_line_when_all_counts_agree():

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ackq_broker.core import commands as c
-from ackq_broker.core import sessions
+from ackq_broker.core.sessions import advance
 from tests.model.broker import QUEUE, SESSION, Broker
 from tests.model.world import DRIVER, Spark
 
@@ -14,7 +14,7 @@ class NoKeptLease(Broker):
     def perform(self, core, command):
         reply = super().perform(core, command)
         for session in core._state.sessions.values():
-            sessions.let_go(core._state, session)
+            advance.let_go(core._state, session)
         return reply
 
 

@@ -13,8 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT), str(ROOT / "jobs")]
 
-import jobkit  # noqa: E402 - found by the line above
-
+from kit import jobkit  # noqa: E402 - found by the line above
 from tests.spark import ledger  # noqa: E402 - likewise
 
 endpoint, folder = sys.argv[1], Path(sys.argv[2])

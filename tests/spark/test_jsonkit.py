@@ -8,8 +8,8 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2] / "jobs"))
 
 import enrich_queue
-import jsonkit
 import queue_to_delta
+from kit import jsonkit
 
 # Each loses something in `from_json`, which finds nothing wrong with it.
 LOSSY = {

@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from ackq import limits
-from ackq.spark import broker as connections
-from ackq.spark import options, schema
-from ackq.spark.reader import AckqStreamReader
+from ackq.spark import connections, schema
+from ackq.spark.options import options
+from ackq.spark.source.reader import AckqStreamReader
 from ackq.wire import columns
 from tests.spark.ledger import ids, publish
 

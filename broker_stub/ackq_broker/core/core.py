@@ -11,28 +11,8 @@ from typing import Any, Final
 
 from pyroaring import BitMap64
 
-from ackq_broker.core import (
-    commands,
-    consuming,
-    detaching,
-    histories,
-    holding,
-    housekeeping,
-    operating,
-    outcomes,
-    publishers,
-    publishing,
-    queries,
-    readers,
-    records,
-    redriving,
-    sessions,
-    snapshot,
-    staging,
-    ticking,
-    topology,
-    transactions,
-)
+from ackq_broker.core import commands, history, lifecycle, queries, records, snapshot
+from ackq_broker.core.checks import queue_named
 from ackq_broker.core.commands import (
     BrowseChunk,
     Command,
@@ -42,9 +22,13 @@ from ackq_broker.core.commands import (
     QueueInfo,
     SessionInfo,
 )
-from ackq_broker.core.names import queue_named
+from ackq_broker.core.consuming import channels
+from ackq_broker.core.publishing import confirm_mode, publishers, transactions, writer_batches
+from ackq_broker.core.queues import redrive, timers, topology
 from ackq_broker.core.records import Record
-from ackq_broker.core.state import State
+from ackq_broker.core.sessions import advance as sessions
+from ackq_broker.core.sessions import holder, operator, outcomes, readers, timeout
+from ackq_broker.core.state.state import State
 
 _DECIDE: Final[dict[type, Callable[[State, Any, int], Decision]]] = {
     commands.DeclareQueue: topology.declare_queue,
@@ -56,33 +40,33 @@ _DECIDE: Final[dict[type, Callable[[State, Any, int], Decision]]] = {
     commands.Unbind: topology.unbind,
     commands.OpenPublisher: publishers.open_publisher,
     commands.ClosePublisherStream: publishers.close_stream,
-    commands.Publish: publishing.publish,
+    commands.Publish: confirm_mode.publish,
     commands.TransactionBlock: transactions.stage_block,
     commands.CommitTransaction: transactions.commit,
     commands.RollbackTransaction: transactions.roll_back,
-    commands.OpenStage: staging.open_stage,
-    commands.StageBlock: staging.stage_block,
-    commands.SealStage: staging.seal_stage,
-    commands.DropStage: staging.drop_stage,
-    commands.CommitBatch: staging.commit_batch,
-    commands.AbortBatch: staging.abort_batch,
+    commands.OpenStage: writer_batches.open_stage,
+    commands.StageBlock: writer_batches.stage_block,
+    commands.SealStage: writer_batches.seal_stage,
+    commands.DropStage: writer_batches.drop_stage,
+    commands.CommitBatch: writer_batches.commit_batch,
+    commands.AbortBatch: writer_batches.abort_batch,
     commands.Advance: sessions.advance,
     commands.Attach: sessions.attach,
-    commands.ReleaseSession: operating.release,
-    commands.DetachSession: detaching.detach,
+    commands.ReleaseSession: operator.release,
+    commands.DetachSession: timeout.detach,
     commands.NoteFetch: readers.note,
     commands.StageOutcomes: outcomes.stage,
     commands.CommitOutcomes: outcomes.commit,
     commands.AbortOutcomes: outcomes.abort,
-    commands.SettleLease: operating.settle,
-    commands.Deliver: consuming.deliver,
-    commands.Settle: consuming.settle,
-    commands.CloseChannel: consuming.close_channel,
-    commands.Redrive: redriving.redrive,
-    commands.Tick: ticking.tick,
-    commands.Start: housekeeping.start,
-    commands.AcceptHistory: histories.accept,
-    commands.Housekeep: housekeeping.housekeep,
+    commands.SettleLease: operator.settle,
+    commands.Deliver: channels.deliver,
+    commands.Settle: channels.settle,
+    commands.CloseChannel: channels.close_channel,
+    commands.Redrive: redrive.redrive,
+    commands.Tick: timers.tick,
+    commands.Start: lifecycle.start,
+    commands.AcceptHistory: history.accept,
+    commands.Housekeep: lifecycle.housekeep,
 }
 
 _APPLY: Final[dict[type, Callable[[State, int, Any], None]]] = {
@@ -95,33 +79,33 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], None]]] = {
     records.QueueUnbound: topology.apply_queue_unbound,
     records.PublisherOpened: publishers.apply_publisher_opened,
     records.PublisherClosed: publishers.apply_publisher_closed,
-    records.Published: publishing.apply_published,
+    records.Published: confirm_mode.apply_published,
     records.TransactionStaged: transactions.apply_transaction_staged,
     records.TransactionCommitted: transactions.apply_transaction_committed,
     records.TransactionRolledBack: transactions.apply_transaction_rolled_back,
-    records.StageOpened: staging.apply_stage_opened,
-    records.BlockStaged: staging.apply_block_staged,
-    records.StageSealed: staging.apply_stage_sealed,
-    records.StagesDropped: staging.apply_stages_dropped,
-    records.BatchCommitted: staging.apply_batch_committed,
-    records.BatchRepeated: staging.apply_batch_repeated,
+    records.StageOpened: writer_batches.apply_stage_opened,
+    records.BlockStaged: writer_batches.apply_block_staged,
+    records.StageSealed: writer_batches.apply_stage_sealed,
+    records.StagesDropped: writer_batches.apply_stages_dropped,
+    records.BatchCommitted: writer_batches.apply_batch_committed,
+    records.BatchRepeated: writer_batches.apply_batch_repeated,
     records.SessionOpened: sessions.apply_session_opened,
     records.SessionAdvanced: sessions.apply_session_advanced,
     records.SessionReleased: sessions.apply_session_released,
-    records.SessionDetached: detaching.apply_detached,
+    records.SessionDetached: timeout.apply_detached,
     records.FetchNoted: readers.apply_noted,
     records.OutcomesStaged: outcomes.apply_staged,
     records.OutcomesCommitted: outcomes.apply_committed,
     records.OutcomesDropped: outcomes.apply_dropped,
-    records.SessionSettled: operating.apply_settled,
-    records.Delivered: consuming.apply_delivered,
-    records.Settled: consuming.apply_settled,
-    records.ChannelClosed: consuming.apply_channel_closed,
-    records.Redriven: redriving.apply_redriven,
-    records.Ticked: ticking.apply_ticked,
-    records.Started: housekeeping.apply_started,
-    records.HistoryAccepted: histories.apply_history_accepted,
-    records.Expired: housekeeping.apply_expired,
+    records.SessionSettled: operator.apply_settled,
+    records.Delivered: channels.apply_delivered,
+    records.Settled: channels.apply_settled,
+    records.ChannelClosed: channels.apply_channel_closed,
+    records.Redriven: redrive.apply_redriven,
+    records.Ticked: timers.apply_ticked,
+    records.Started: lifecycle.apply_started,
+    records.HistoryAccepted: history.apply_history_accepted,
+    records.Expired: lifecycle.apply_expired,
 }
 
 
@@ -154,7 +138,7 @@ class Core:
 
     def held_back(self) -> commands.HeldBack:
         """What is refused because it began in an older history (Q8)."""
-        return histories.held_back(self._state)
+        return history.held_back(self._state)
 
     def decide(self, command: Command, now_us: int) -> Decision:
         """What a command leads to; changes nothing.
@@ -209,7 +193,7 @@ class Core:
             PublisherForgottenError: The publisher is unknown.
             WrongModeError: It is in transaction mode.
         """
-        return publishing.missing(self._state, publisher_id, first, last)
+        return confirm_mode.missing(self._state, publisher_id, first, last)
 
     # --- sessions ---
 
@@ -245,9 +229,9 @@ class Core:
             FencedError: Another holder took over; names it.
             SessionNotFoundError: The incarnation is unknown or ended.
         """
-        found = holding.find(self._state, session, incarnation)
-        holding.check_epoch(found, epoch)
-        holding.check_token(found, token)
+        found = holder.find(self._state, session, incarnation)
+        holder.check_epoch(found, epoch)
+        holder.check_token(found, token)
 
     def incumbent(self, session: str, incarnation: str) -> tuple[str, bytes] | None:
         """The incarnation and token of the holder that a session's next caller meets.
@@ -297,7 +281,7 @@ class Core:
 
         Then `commands.Tick` is to be decided. It may turn out that nothing was due after all.
         """
-        return ticking.next_due_us(self._state)
+        return timers.next_due_us(self._state)
 
     # --- queues ---
 

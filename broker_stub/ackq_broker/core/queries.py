@@ -6,7 +6,8 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ackq import limits
-from ackq_broker.core import bitmaps, checkpoints, holding, leases, readers
+from ackq_broker.core.checks import queue_named
+from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import (
     BrowseChunk,
     ExchangeInfo,
@@ -16,10 +17,12 @@ from ackq_broker.core.commands import (
     QueueInfo,
     SessionInfo,
 )
-from ackq_broker.core.names import queue_named
-from ackq_broker.core.placements import Rows
-from ackq_broker.core.queues import Queue
-from ackq_broker.core.state import Lease, Session, State
+from ackq_broker.core.sessions import checkpoint, readers
+from ackq_broker.core.sessions import holder as holding
+from ackq_broker.core.sessions import lease as leases
+from ackq_broker.core.state.placements import Rows
+from ackq_broker.core.state.queue import Queue
+from ackq_broker.core.state.state import Lease, Session, State
 
 
 def fetch(
@@ -35,7 +38,7 @@ def fetch(
     """
     session = holding.find(state, name, incarnation)
     holding.check_epoch(session, epoch)
-    lease = checkpoints.fetched(session, after_tag, last_tag)
+    lease = checkpoint.fetched(session, after_tag, last_tag)
     return _rows_of(state, lease, lease.holes, after_tag, last_tag) if lease is not None else []
 
 

@@ -13,8 +13,8 @@ import msgspec
 from pyroaring import BitMap64
 
 from ackq.errors import UnsupportedError
-from ackq_broker.core.bitmaps import decode_hook, encode_hook
-from ackq_broker.core.parts import Delay, Drop, Due, Fate, Holder, Hole, Move, Part, Taken
+from ackq_broker.core.columns.bitmaps import decode_hook, encode_hook
+from ackq_broker.core.record_fields import Delay, Drop, Due, Fate, Holder, Hole, Move, Part, Taken
 from ackq_broker.core.values import QueueProperties
 
 VERSION: Final = 1

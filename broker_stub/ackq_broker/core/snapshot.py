@@ -15,19 +15,22 @@ import msgspec
 from pyroaring import BitMap, BitMap64
 
 from ackq.errors import UnsupportedError
-from ackq_broker.core import readers, staging, topology
-from ackq_broker.core.bitmaps import canonical_hook, decode_hook
-from ackq_broker.core.channels import Channel, Hold
+from ackq_broker.core.columns.bitmaps import canonical_hook, decode_hook
+from ackq_broker.core.columns.deadlines import Deadlines
+from ackq_broker.core.columns.position_counts import Counts
+from ackq_broker.core.columns.requeued import Requeued
+from ackq_broker.core.columns.step_function import Dumped
 from ackq_broker.core.commands import QueueProperties
-from ackq_broker.core.counts import Counts
-from ackq_broker.core.deadlines import Deadlines
-from ackq_broker.core.exchanges import Exchange
-from ackq_broker.core.origins import Death, Origins
-from ackq_broker.core.placements import Placements
-from ackq_broker.core.queues import Queue
-from ackq_broker.core.requeued import Requeued
-from ackq_broker.core.signals import Signals
-from ackq_broker.core.state import (
+from ackq_broker.core.publishing import writer_batches
+from ackq_broker.core.queues import topology
+from ackq_broker.core.sessions import readers
+from ackq_broker.core.state.channel import Channel, Hold
+from ackq_broker.core.state.exchange import Exchange
+from ackq_broker.core.state.origins import Death, Origins
+from ackq_broker.core.state.placements import Placements
+from ackq_broker.core.state.queue import Queue
+from ackq_broker.core.state.signals import Signals
+from ackq_broker.core.state.state import (
     Ended,
     History,
     Publisher,
@@ -37,7 +40,6 @@ from ackq_broker.core.state import (
     State,
     Writer,
 )
-from ackq_broker.core.steps import Dumped
 
 MAGIC: Final = b"ackqST"
 VERSION: Final = 1
@@ -320,7 +322,7 @@ def _index(state: State) -> None:
 def _index_staged(state: State, blocks: list[StagedRows]) -> None:
     for block in blocks:
         state.blocks.add(block.block_id)
-        staging.reserve(state, block.parts, 1)
+        writer_batches.reserve(state, block.parts, 1)
 
 
 def _index_bindings(state: State, exchange: Exchange) -> None:

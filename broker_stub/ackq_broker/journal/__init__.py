@@ -5,15 +5,15 @@ goes into a group, `recovery` opens, `snapshot` and `housekeeping` bound the log
 `transient` give blocks back, `verify`, `repair`, `restored` and `dump` are for operators.
 """
 
-from ackq_broker.journal.dump import dump
 from ackq_broker.journal.failpoints import POINTS, Failpoint, kill_at
-from ackq_broker.journal.format import Bulk, Entry, Position
+from ackq_broker.journal.files.format import Bulk, Entry, Position
 from ackq_broker.journal.journal import Journal
+from ackq_broker.journal.read.scan import Flaw
 from ackq_broker.journal.recovery import Recovery
-from ackq_broker.journal.repair import Repaired, repair
-from ackq_broker.journal.restored import declare_restored
-from ackq_broker.journal.scan import Flaw
-from ackq_broker.journal.verify import Report, verify
+from ackq_broker.journal.tools.dump import dump
+from ackq_broker.journal.tools.new_history import declare_restored
+from ackq_broker.journal.tools.repair import Repaired, repair
+from ackq_broker.journal.tools.verify import Report, verify
 
 __all__ = [
     "POINTS",

@@ -15,15 +15,15 @@ from typing import Self
 
 from ackq import limits
 from ackq.errors import BlockNotFoundError, DiskFullError
-from ackq_broker.journal.blocks import as_ids
-from ackq_broker.journal.committer import IDLE_CLOSE_S, Committer, FreedBlocks, Unit
-from ackq_broker.journal.datadir import DataDirectory
-from ackq_broker.journal.disk import Disk
 from ackq_broker.journal.failpoints import Failpoint, unarmed
-from ackq_broker.journal.format import CORE, Bulk, Entry, entry_bytes
-from ackq_broker.journal.housekeeping import Housekeeping
+from ackq_broker.journal.files.block_table import as_ids
+from ackq_broker.journal.files.directory import DataDirectory
+from ackq_broker.journal.files.disk import Disk
+from ackq_broker.journal.files.format import CORE, Bulk, Entry, entry_bytes
 from ackq_broker.journal.recovery import Opened, Recovery, recover
-from ackq_broker.journal.transient import TransientStore
+from ackq_broker.journal.write.compaction import Housekeeping
+from ackq_broker.journal.write.group_commit import IDLE_CLOSE_S, Committer, FreedBlocks, Unit
+from ackq_broker.journal.write.transient import TransientStore
 
 
 class Journal:

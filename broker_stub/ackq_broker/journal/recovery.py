@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ackq.errors import DamagedError
-from ackq_broker.journal import snapshot as snapshots
-from ackq_broker.journal.blocks import Location
-from ackq_broker.journal.datadir import (
+from ackq_broker.journal.failpoints import Failpoint
+from ackq_broker.journal.files.block_table import Location
+from ackq_broker.journal.files.directory import (
     COPIED,
     DataDirectory,
     segment_name,
     snapshot_name,
     unfinished,
 )
-from ackq_broker.journal.disk import Disk
-from ackq_broker.journal.failpoints import Failpoint
-from ackq_broker.journal.format import CORE, FormatError, Position, SegmentHeader
-from ackq_broker.journal.log import Log, create_segment
-from ackq_broker.journal.scan import BrokenLogError, Flaw, Group, SegmentFile, read_groups
-from ackq_broker.journal.store import BlockStore
-from ackq_broker.journal.walk import walk
+from ackq_broker.journal.files.disk import Disk
+from ackq_broker.journal.files.format import CORE, FormatError, Position, SegmentHeader
+from ackq_broker.journal.read import snapshot as snapshots
+from ackq_broker.journal.read.blocks import BlockStore
+from ackq_broker.journal.read.scan import BrokenLogError, Flaw, Group, SegmentFile, read_groups
+from ackq_broker.journal.read.walk import walk
+from ackq_broker.journal.write.log import Log, create_segment
 
 _COPY_BYTES: Final = 4 * 1024 * 1024
 # Where a journal without a snapshot begins: before segment 1.

@@ -10,11 +10,11 @@ from ackq.v1 import admin_pb2 as pb
 from ackq.v1 import messages_pb2
 from ackq.wire import frame
 from ackq_broker.core import commands
-from ackq_broker.service.clock import age_ms
-from ackq_broker.service.dispatcher import Dispatcher
-from ackq_broker.service.engine import Engine
+from ackq_broker.service.blocks.sending import send_pieces
+from ackq_broker.service.consuming.dispatcher import Dispatcher
+from ackq_broker.service.engine.clock import age_ms
+from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.rpc import Write
-from ackq_broker.service.sending import send_pieces
 
 _OVERFLOW: Final = {
     pb.OVERFLOW_UNSPECIFIED: "reject-publish",

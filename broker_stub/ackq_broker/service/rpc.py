@@ -20,7 +20,7 @@ from grpc import aio
 
 from ackq.errors import AckqError, InternalError, MalformedBlockError, status_of
 from ackq.wire import frame
-from ackq_broker.service.details import detail
+from ackq_broker.service.transport.errors import detail
 
 ERROR_KEY: Final = "ackq-error-bin"
 

@@ -24,15 +24,15 @@ from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
 from ackq_broker.core import commands
 from ackq_broker.journal import Failpoint
 from ackq_broker.service.admin import AdminService
-from ackq_broker.service.consuming import ConsumingService
-from ackq_broker.service.dispatcher import Dispatcher
-from ackq_broker.service.engine import Engine
-from ackq_broker.service.liveness import Liveness, Uptime
-from ackq_broker.service.publishing import PublishingService
-from ackq_broker.service.recovery import recover, settle
+from ackq_broker.service.consuming.dispatcher import Dispatcher
+from ackq_broker.service.consuming.service import ConsumingService
+from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.recovery import recover, settle
+from ackq_broker.service.engine.timer import Ticker
+from ackq_broker.service.publishing.service import PublishingService
 from ackq_broker.service.rpc import service_handler
-from ackq_broker.service.sessions import SessionsService
-from ackq_broker.service.ticker import Ticker
+from ackq_broker.service.sessions.liveness import Liveness, Uptime
+from ackq_broker.service.sessions.service import SessionsService
 
 _log = logging.getLogger(__name__)
 

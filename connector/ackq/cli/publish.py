@@ -17,7 +17,7 @@ from ackq import limits
 from ackq.cli.context import Target, connected
 from ackq.cli.output import print_json
 from ackq.client import Confirmation, Publisher, Security, TransactionalPublisher
-from ackq.client.telling import OnBlocked
+from ackq.client.publishing.notifications import OnBlocked
 from ackq.errors import AckqError, UnroutableError
 
 

@@ -14,61 +14,63 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ackq.client.admin import Admin as Admin
-    from ackq.client.async_consumer import AsyncChannel as AsyncChannel
-    from ackq.client.async_consumer import AsyncConsumer as AsyncConsumer
-    from ackq.client.channels import channel as channel
-    from ackq.client.channels import close_channels as close_channels
-    from ackq.client.consumer import Channel as Channel
-    from ackq.client.consumer import Consumer as Consumer
-    from ackq.client.health import wait_ready as wait_ready
-    from ackq.client.hold import Hold as Hold
-    from ackq.client.hold import holder as holder
-    from ackq.client.message import Message as Message
-    from ackq.client.modes import AcknowledgeMode as AcknowledgeMode
-    from ackq.client.modes import Outcome as Outcome
-    from ackq.client.outcomes import OutcomeStage as OutcomeStage
-    from ackq.client.outcomes import outcome_group as outcome_group
-    from ackq.client.publisher import Publisher as Publisher
-    from ackq.client.receipts import Confirmation as Confirmation
-    from ackq.client.receipts import Returned as Returned
-    from ackq.client.security import Security as Security
-    from ackq.client.session import Session as Session
-    from ackq.client.settlement import Settlement as Settlement
-    from ackq.client.stage import Stage as Stage
-    from ackq.client.stage import StageWriter as StageWriter
-    from ackq.client.stage import abort_batch as abort_batch
-    from ackq.client.stage import commit_batch as commit_batch
-    from ackq.client.transaction_flow import Committed as Committed
-    from ackq.client.transactional import TransactionalPublisher as TransactionalPublisher
+    from ackq.client.connection.grpc_channels import channel as channel
+    from ackq.client.connection.grpc_channels import close_channels as close_channels
+    from ackq.client.connection.health import wait_ready as wait_ready
+    from ackq.client.connection.security import Security as Security
+    from ackq.client.consuming.async_channel import AsyncChannel as AsyncChannel
+    from ackq.client.consuming.async_channel import AsyncConsumer as AsyncConsumer
+    from ackq.client.consuming.channel import Channel as Channel
+    from ackq.client.consuming.channel import Consumer as Consumer
+    from ackq.client.consuming.message import Message as Message
+    from ackq.client.consuming.settlement import Settlement as Settlement
+    from ackq.client.outcomes import AcknowledgeMode as AcknowledgeMode
+    from ackq.client.outcomes import Outcome as Outcome
+    from ackq.client.publishing.publisher import Publisher as Publisher
+    from ackq.client.publishing.receipts import Confirmation as Confirmation
+    from ackq.client.publishing.receipts import Returned as Returned
+    from ackq.client.publishing.stage import Stage as Stage
+    from ackq.client.publishing.stage import StageWriter as StageWriter
+    from ackq.client.publishing.stage import abort_batch as abort_batch
+    from ackq.client.publishing.stage import commit_batch as commit_batch
+    from ackq.client.publishing.transaction_state import Committed as Committed
+    from ackq.client.publishing.transactional import (
+        TransactionalPublisher as TransactionalPublisher,
+    )
+    from ackq.client.sessions.liveness_stream import Hold as Hold
+    from ackq.client.sessions.liveness_stream import holder as holder
+    from ackq.client.sessions.outcomes import OutcomeStage as OutcomeStage
+    from ackq.client.sessions.outcomes import outcome_group as outcome_group
+    from ackq.client.sessions.session import Session as Session
 
 _HOME = {
-    "AcknowledgeMode": "modes",
+    "AcknowledgeMode": "outcomes",
     "Admin": "admin",
-    "AsyncChannel": "async_consumer",
-    "AsyncConsumer": "async_consumer",
-    "Channel": "consumer",
-    "Committed": "transaction_flow",
-    "Confirmation": "receipts",
-    "Consumer": "consumer",
-    "Hold": "hold",
-    "Message": "message",
-    "Outcome": "modes",
-    "OutcomeStage": "outcomes",
-    "Publisher": "publisher",
-    "Returned": "receipts",
-    "Security": "security",
-    "Session": "session",
-    "Settlement": "settlement",
-    "Stage": "stage",
-    "StageWriter": "stage",
-    "TransactionalPublisher": "transactional",
-    "abort_batch": "stage",
-    "channel": "channels",
-    "close_channels": "channels",
-    "commit_batch": "stage",
-    "holder": "hold",
-    "outcome_group": "outcomes",
-    "wait_ready": "health",
+    "AsyncChannel": "consuming.async_channel",
+    "AsyncConsumer": "consuming.async_channel",
+    "Channel": "consuming.channel",
+    "Committed": "publishing.transaction_state",
+    "Confirmation": "publishing.receipts",
+    "Consumer": "consuming.channel",
+    "Hold": "sessions.liveness_stream",
+    "Message": "consuming.message",
+    "Outcome": "outcomes",
+    "OutcomeStage": "sessions.outcomes",
+    "Publisher": "publishing.publisher",
+    "Returned": "publishing.receipts",
+    "Security": "connection.security",
+    "Session": "sessions.session",
+    "Settlement": "consuming.settlement",
+    "Stage": "publishing.stage",
+    "StageWriter": "publishing.stage",
+    "TransactionalPublisher": "publishing.transactional",
+    "abort_batch": "publishing.stage",
+    "channel": "connection.grpc_channels",
+    "close_channels": "connection.grpc_channels",
+    "commit_batch": "publishing.stage",
+    "holder": "sessions.liveness_stream",
+    "outcome_group": "sessions.outcomes",
+    "wait_ready": "connection.health",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the one table above names them

@@ -10,10 +10,12 @@ import grpc
 import pyarrow as pa
 from google.protobuf.message import Message
 
-from ackq.client import batches, calls, modes, rpc_errors
-from ackq.client.channels import channel
-from ackq.client.modes import Outcome
-from ackq.client.security import Security
+from ackq.client import outcomes
+from ackq.client.blocks import decoding
+from ackq.client.connection import calls, errors
+from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.security import Security
+from ackq.client.outcomes import Outcome
 from ackq.errors import InvalidArgumentError, QueueNotFoundError, SessionNotFoundError
 from ackq.v1 import admin_pb2 as pb
 from ackq.v1 import sessions_pb2
@@ -338,11 +340,11 @@ class Admin:
             PreconditionFailedError: REJECTED on a queue without dead-letter queue, no `discard`.
             InvalidArgumentError: Another outcome, no tags, or a reason that is too long.
         """
-        how = modes.how(modes.outcome_of(outcome), reason)
+        how = outcomes.how(outcomes.outcome_of(outcome), reason)
         pairs = [(_uint64("first tag", a), _uint64("last tag", b)) for a, b in ranges]
         request = sessions_pb2.SettleSessionRequest(
             session=name,
-            outcome=modes.TO_WIRE[how.outcome],
+            outcome=outcomes.TO_WIRE[how.outcome],
             first_tag=[first for first, _ in pairs],
             last_tag=[last for _, last in pairs],
             reason=how.reason,
@@ -377,7 +379,7 @@ class Admin:
             SchemaError: A column does not exist.
         """
         names = tuple(wire_columns.DELIVERED) if columns is None else tuple(columns)
-        batches.schema(names)
+        decoding.schema(names)
         request = sessions_pb2.BrowseLeaseRequest(
             session=name,
             first_tag=_uint64("first_tag", first_tag),
@@ -385,7 +387,7 @@ class Admin:
             max_messages=_uint64("max_messages", max_messages),
             columns=wire_columns.bits(names),
         )
-        return self._rows(lambda to: calls.browse_lease(to, request), batches.delivered, names)
+        return self._rows(lambda to: calls.browse_lease(to, request), decoding.delivered, names)
 
     # --- browse ---
 
@@ -420,7 +422,7 @@ class Admin:
             SchemaError: A column does not exist.
         """
         names = tuple(wire_columns.BROWSED) if columns is None else tuple(columns)
-        batches.schema(names, browse=True)
+        decoding.schema(names, browse=True)
         request = pb.BrowseRequest(
             queue=queue,
             first_position=first_position,
@@ -428,7 +430,7 @@ class Admin:
             max_messages=max_messages,
             columns=wire_columns.bits(names),
         )
-        return self._rows(lambda to: calls.browse(to, request), batches.browsed, names)
+        return self._rows(lambda to: calls.browse(to, request), decoding.browsed, names)
 
     def _rows(
         self,
@@ -441,7 +443,7 @@ class Admin:
             for runs, content in call:
                 yield assemble(runs, content, names)
         except grpc.RpcError as rpc:
-            raise rpc_errors.from_rpc(rpc, self._endpoint) from rpc
+            raise errors.from_rpc(rpc, self._endpoint) from rpc
         finally:
             call.cancel()  # also when the reader stops in the middle
 
@@ -453,7 +455,7 @@ class Admin:
         try:
             return calls.unary(to_broker, method, request, response, self._timeout_s)
         except grpc.RpcError as rpc:
-            raise rpc_errors.from_rpc(rpc, self._endpoint) from rpc
+            raise errors.from_rpc(rpc, self._endpoint) from rpc
 
 
 def _choice(choices: dict[str, T], name: str, value: str) -> T:

@@ -1,101 +1,178 @@
-"""What a task says of the messages of a lease, as the requests of one stage (S6).
-
-Invariant: the requests of a stage are complete before the first is sent, so that all of them can be
-sent again under the same stage id, and only the last has the seal.
-"""
+"""The words of consuming: what becomes of a message (C4), and who says so and when (C10)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
-
-import pyarrow as pa
+from enum import Enum
+from typing import Final, NamedTuple, TypeVar
 
 from ackq import limits
-from ackq.client import modes
-from ackq.errors import InvalidArgumentError, LimitError
-from ackq.v1 import sessions_pb2 as pb
-from ackq.wire import frame
+from ackq.client.blocks import encoding
+from ackq.errors import InvalidArgumentError
+from ackq.v1 import consuming_pb2 as pb
 
-_ID_BYTES: Final = 16
-_TAG_TYPES: Final = (pa.int64(), pa.uint64())
-# The field `tags` of an OutcomeGroup, packed: its key as protobuf writes it.
-_TAGS_KEY: Final = bytes((pb.OutcomeGroup.TAGS_FIELD_NUMBER << 3 | 2,))
+E = TypeVar("E", bound=Enum)
 
 
-class OutcomeStage(NamedTuple):
-    """A sealed stage of outcomes, as its commit names it; travels in a task's commit message.
+class Outcome(Enum):
+    """What becomes of a delivered message (C4).
 
     Attributes:
-        stage_id: 16 random bytes.
-        tags: Tags in it, each counted once.
+        ACCEPTED: Removes it.
+        FAILED: Back for redelivery after the queue's delay; counts against its delivery limit.
+        REJECTED: Removes it; to the dead-letter queue if there is one.
+        RELEASED: Back without counting.
     """
 
-    stage_id: bytes
-    tags: int
+    ACCEPTED = "accepted"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    RELEASED = "released"
 
 
-def outcome_group(
-    outcome: modes.Outcome | str, tags: pa.Array, reason: str = "", delay_ms: int = 0
-) -> pb.OutcomeGroup:
-    """Tags that share their fate; their bytes are copied, never made into Python integers.
+class AcknowledgeMode(Enum):
+    """Who accepts a consumer's messages, and when (C10).
 
-    Args:
-        outcome: Or its name.
-        tags: Delivery tags, int64 or uint64 without nulls.
-        reason: Why, for REJECTED and FAILED.
-        delay_ms: For FAILED and RELEASED, instead of the queue's redelivery delay; 0: that.
+    The examples run against a broker at `endpoint` with a queue `orders` that holds the messages
+    `a`, `b` and `c`.
+
+    AUTO: a message is accepted after the callback returned without raising, or before `receive`
+    returns it. What a callback raises is logged, and the message is settled FAILED when the
+    consumer declared that, else RELEASED.
+
+        >>> with Channel(endpoint) as channel:
+        ...     consumer = channel.consume("orders", mode=AcknowledgeMode.AUTO)
+        ...     consumer.receive(timeout_s=10).body
+        b'a'
+
+    CLIENT: the application settles, each message with its own outcome or, with `acknowledge`,
+    everything it got so far. What it leaves unsettled is delivered again when the channel ends.
+
+        >>> with Channel(endpoint) as channel:
+        ...     consumer = channel.consume(
+        ...         "orders", mode=AcknowledgeMode.CLIENT, outcomes=[Outcome.REJECTED]
+        ...     )
+        ...     first, second, third = (consumer.receive(timeout_s=10) for _ in range(3))
+        ...     channel.acknowledge(second).result()  # takes effect for `first` as well
+        ...     third.reject("no such customer").result()
+        2
+        1
+
+    DUPS_OK: as AUTO, but lazily and in bulk. Faster; after a crash more is delivered again.
+
+        >>> seen = queue.Queue()
+        >>> with Channel(endpoint) as channel:
+        ...     consumer = channel.consume("orders", seen.put, mode=AcknowledgeMode.DUPS_OK)
+        ...     [seen.get(timeout=10).body for _ in range(3)]
+        [b'a', b'b', b'c']
+
+    PRE: a message is accepted before the callback or `receive` sees it, whatever the callback does:
+    never twice, lost when the application crashes with it.
+
+        >>> with Channel(endpoint) as channel:
+        ...     consumer = channel.consume("orders", mode=AcknowledgeMode.PRE)
+        ...     [message.body for message in itertools.islice(consumer, 3)]
+        [b'a', b'b', b'c']
+
+    NONE: no acks at all; the broker removes a message when it sends it. The fastest, and a crash
+    loses everything that was on its way.
+
+        >>> with Channel(endpoint) as channel:
+        ...     consumer = channel.consume("orders", mode=AcknowledgeMode.NONE, columns=["body"])
+        ...     consumer.receive_batch(timeout_s=10).to_pylist()
+        [{'body': b'a'}, {'body': b'b'}, {'body': b'c'}]
+    """
+
+    AUTO = "auto"
+    CLIENT = "client"
+    DUPS_OK = "dups_ok"
+    PRE = "pre"
+    NONE = "none"
+
+
+class When(Enum):
+    """When messages that the client accepts by itself are accepted."""
+
+    NOT = 0
+    LAZILY = 1
+    NOW = 2
+
+
+# What a mode does by itself. An outcome that the application chose in a callback stands.
+AT_RECEIVE: Final = {
+    AcknowledgeMode.AUTO: When.NOW,
+    AcknowledgeMode.CLIENT: When.NOT,
+    AcknowledgeMode.DUPS_OK: When.LAZILY,
+    AcknowledgeMode.PRE: When.NOW,
+    AcknowledgeMode.NONE: When.NOT,
+}
+BEFORE_CALLBACK: Final = dict.fromkeys(AcknowledgeMode, When.NOT) | {AcknowledgeMode.PRE: When.NOW}
+AFTER_CALLBACK: Final = dict.fromkeys(AcknowledgeMode, When.NOT) | {
+    AcknowledgeMode.AUTO: When.NOW,
+    AcknowledgeMode.DUPS_OK: When.LAZILY,
+}
+
+
+class How(NamedTuple):
+    """A settlement: its outcome, why (FAILED, REJECTED), and the delay (FAILED, RELEASED; C14)."""
+
+    outcome: Outcome
+    reason: str = ""
+    delay_ms: int = 0
+
+
+ACCEPT: Final = How(Outcome.ACCEPTED)
+RELEASE: Final = How(Outcome.RELEASED)
+
+TO_WIRE: Final = {
+    Outcome.ACCEPTED: pb.OUTCOME_ACCEPTED,
+    Outcome.FAILED: pb.OUTCOME_FAILED,
+    Outcome.REJECTED: pb.OUTCOME_REJECTED,
+    Outcome.RELEASED: pb.OUTCOME_RELEASED,
+}
+FROM_WIRE: Final = {value: outcome for outcome, value in TO_WIRE.items()}
+
+
+def outcome_of(value: Outcome | str) -> Outcome:
+    """An outcome, or its name; raises InvalidArgumentError for what is neither."""
+    return _member(Outcome, "outcome", value)
+
+
+def mode_of(value: AcknowledgeMode | str) -> AcknowledgeMode:
+    """A mode, or its name; raises InvalidArgumentError for what is neither."""
+    return _member(AcknowledgeMode, "mode", value)
+
+
+def declared(outcomes: Iterable[Outcome | str]) -> frozenset[Outcome]:
+    """What a consumer may settle with: the outcomes it declares, and ACCEPTED (C5)."""
+    if isinstance(outcomes, str):
+        outcomes = (outcomes,)
+    return frozenset((Outcome.ACCEPTED, *map(outcome_of, outcomes)))
+
+
+def how(outcome: Outcome, reason: str = "", delay_ms: int = 0) -> How:
+    """A settlement from what an application gives.
 
     Raises:
-        InvalidArgumentError: No such outcome, tags of another type, too long a reason or delay.
+        InvalidArgumentError: The reason is no text or too long, or the delay is out of its range.
     """
-    how = modes.how(modes.outcome_of(outcome), reason, delay_ms)
-    if tags.type not in _TAG_TYPES or tags.null_count:
+    if encoding.text_bytes("reason", reason) > limits.MAX_HEADER_BYTES:
         raise InvalidArgumentError(
-            f"Delivery tags are bigint and never null; these are {tags.type} with "
-            f"{tags.null_count} nulls.",
-            argument="tags",
+            f"The reason is longer than {limits.MAX_HEADER_BYTES} bytes.", argument="reason"
         )
-    group = pb.OutcomeGroup(
-        outcome=modes.TO_WIRE[how.outcome], reason=how.reason, delay_ms=how.delay_ms
-    )
-    if len(tags):
-        packed = memoryview(tags.buffers()[1])[8 * tags.offset : 8 * (tags.offset + len(tags))]
-        group.MergeFromString(_TAGS_KEY + frame.varint(len(packed)) + packed)
-    return group
-
-
-def requests(
-    owner: pb.LeaseOwner,
-    stage_id: bytes,
-    label: str,
-    groups: Iterable[Iterable[pb.OutcomeGroup]],
-    *,
-    discard: bool,
-) -> list[pb.StageOutcomesRequest]:
-    """The requests of a stage, one for each inner iterable.
-
-    Raises:
-        InvalidArgumentError: The stage id is not 16 bytes.
-        LimitError: More than one stage takes (`limits.MAX_OUTCOME_STAGE_BYTES`).
-    """
-    if len(stage_id) != _ID_BYTES:
+    if not isinstance(delay_ms, int) or not 0 <= delay_ms <= limits.MAX_TTL_MS:
         raise InvalidArgumentError(
-            f"A stage id has {_ID_BYTES} random bytes, not {len(stage_id)}.", argument="stage_id"
+            f"'delay_ms' is {delay_ms!r}; it must be an int from 0 to {limits.MAX_TTL_MS}.",
+            argument="delay_ms",
         )
-    made, size = [], 0
-    for part in groups:
-        made.append(pb.StageOutcomesRequest(groups=part))
-        size += made[-1].ByteSize()
-        if size > limits.MAX_OUTCOME_STAGE_BYTES:
-            raise LimitError(
-                f"The outcomes of the task '{label}' have more than "
-                f"{limits.MAX_OUTCOME_STAGE_BYTES} bytes. Settle fewer rows in a task (more "
-                "partitions, or a lower maxMessagesPerTrigger), with fewer or shorter reasons.",
-                limit=limits.MAX_OUTCOME_STAGE_BYTES,
-            )
-    made = made or [pb.StageOutcomesRequest()]
-    opening = pb.StageOutcomesRequest(owner=owner, stage_id=stage_id, label=label, discard=discard)
-    made[0].MergeFrom(opening)
-    made[-1].seal = True
-    return made
+    return How(outcome, reason, delay_ms)
+
+
+def _member(kind: type[E], name: str, value: object) -> E:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(each.value for each in kind)
+        raise InvalidArgumentError(
+            f"'{name}' is {value!r}; it must be one of {known}.", argument=name
+        ) from None

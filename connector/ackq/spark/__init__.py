@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from ackq.spark.batch_logger import BatchLogger as BatchLogger
     from ackq.spark.configuration import configure as configure
-    from ackq.spark.settling import settle as settle
+    from ackq.spark.settlement.settle import settle as settle
 
 _HOME: Final = {
     "BatchLogger": "batch_logger",
     "configure": "configuration",
-    "settle": "settling",
+    "settle": "settlement.settle",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the one table above names them

@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from ackq.client import Admin, channel
-from ackq.client.calls import unary
+from ackq.client.connection.calls import unary
 from ackq.errors import AckqError, BrokerUnavailableError, status_of
 from ackq.v1 import admin_pb2, consuming_pb2_grpc, publishing_pb2_grpc
 from ackq_broker.embedding import EmbeddedBroker

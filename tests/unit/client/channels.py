@@ -3,7 +3,7 @@
 import threading
 
 from ackq.client import Channel
-from tests.unit.client import fake_channel as fake
+from tests.fakes import scripted_channel as fake
 from tests.unit.client.settlements import Ledger
 
 # For what happens at once, on a machine that may do much else.

@@ -1,8 +1,8 @@
 import pytest
 
 from ackq.client import close_channels
+from tests.fakes.scripted_broker import FakeBroker
 from tests.unit.client.channels import SOON_S, channel_threads
-from tests.unit.client.fake_broker import FakeBroker
 
 
 @pytest.fixture(autouse=True)

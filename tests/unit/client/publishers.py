@@ -3,7 +3,7 @@
 import threading
 
 from ackq.client import Publisher
-from tests.unit.client import fake_broker as fake
+from tests.fakes import scripted_broker as fake
 
 SOON_S = 10
 

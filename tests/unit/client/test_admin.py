@@ -8,11 +8,12 @@ import grpc
 import pytest
 
 from ackq import errors
-from ackq.client import Admin, Security, channel, close_channels, retry, wait_ready
+from ackq.client import Admin, Security, channel, close_channels, wait_ready
+from ackq.client.connection import retry
 from ackq.v1 import admin_pb2, consuming_pb2, sessions_pb2
 from ackq.wire import columns
-from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.test_batches import content, runs
+from tests.fakes.scripted_broker import FakeBroker
+from tests.unit.client.blocks.test_decoding import content, runs
 
 
 @pytest.fixture

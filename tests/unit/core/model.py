@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ackq_broker.core import commands as c
+from ackq_broker.core.columns.deadlines import rounded
 from ackq_broker.core.commands import Outcome
-from ackq_broker.core.deadlines import rounded
 
 NO_LIMIT = 1 << 62
 

@@ -5,8 +5,9 @@ import pytest
 from pyroaring import BitMap64
 
 from ackq.errors import QueueNotFoundError, StageMismatchError, UnsupportedError
-from ackq_broker.core import Core, bitmaps, parts, records
+from ackq_broker.core import Core, record_fields, records
 from ackq_broker.core import commands as c
+from ackq_broker.core.columns import bitmaps
 from tests.unit.core.harness import BOB, PUBLISHER, Harness, group, labels, routes
 
 
@@ -327,15 +328,15 @@ def test_records_can_grow() -> None:
         ["session_advanced", "s", 1, [b"t", "h", 1, "a", 2], [1], 5]
     )
     assert records.decode(memoryview(shorter)) == records.SessionAdvanced(
-        "s", 1, parts.Holder(b"t", "h", 1, "a", 2), (1,), 5
+        "s", 1, record_fields.Holder(b"t", "h", 1, "a", 2), (1,), 5
     )
 
 
 def test_parts_and_snapshots_of_the_first_version_are_read(harness: Harness) -> None:
     """I2: without expiries, delays, dead letters and channels; counts as they were kept then."""
     assert msgspec.msgpack.decode(
-        msgspec.msgpack.encode([1, 1, 3, 30, 0, None]), type=parts.Part
-    ) == parts.Part(1, 1, 3, 30, 0)
+        msgspec.msgpack.encode([1, 1, 3, 30, 0, None]), type=record_fields.Part
+    ) == record_fields.Part(1, 1, 3, 30, 0)
     harness.declare("q")
     harness.publish_to("q", 4)
     for _ in range(3):

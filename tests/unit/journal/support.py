@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from ackq.errors import DamagedError
 from ackq_broker.journal import Entry, Journal
-from ackq_broker.journal.disk import Disk
+from ackq_broker.journal.files.disk import Disk
 
 TIMEOUT_S = 20
 NEVER_S = 3600

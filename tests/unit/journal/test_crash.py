@@ -11,7 +11,7 @@ import pytest
 
 from ackq.errors import DamagedError
 from ackq_broker.journal import Entry, dump
-from tests.unit.journal.crash_disk import Image, RecordingDisk
+from tests.fakes.disk import Image, RecordingDisk
 from tests.unit.journal.support import Running, block, block_bytes, recovered
 
 IMAGES_PER_POINT = 2

@@ -7,7 +7,7 @@ import pytest
 
 from ackq.errors import DamagedError
 from ackq_broker.journal import Entry
-from ackq_broker.journal.format import GROUP_HEADER_BYTES, SEGMENT_HEADER_BYTES
+from ackq_broker.journal.files.format import GROUP_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from tests.unit.journal.support import (
     block,
     block_bytes,

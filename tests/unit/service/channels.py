@@ -7,10 +7,10 @@ from pyroaring import BitMap64
 
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
-from ackq_broker.service.consuming import ConsumingService
-from ackq_broker.service.dispatcher import Dispatcher
-from tests.unit.service.blocks import encoded, rows
-from tests.unit.service.fake_journal import HeldEngine
+from ackq_broker.service.consuming.dispatcher import Dispatcher
+from ackq_broker.service.consuming.service import ConsumingService
+from tests.fakes.blocks import encoded, rows
+from tests.fakes.journal import HeldEngine
 
 DURABLE = commands.QueueProperties(durable=True)
 

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
-from ackq_broker.service.publishing import PublishingService
-from tests.unit.service.blocks import encoded
-from tests.unit.service.fake_journal import HeldEngine
+from ackq_broker.service.publishing.service import PublishingService
+from tests.fakes.blocks import encoded
+from tests.fakes.journal import HeldEngine
 
 CONFIRM, TRANSACTION = pb.PUBLISH_MODE_CONFIRM, pb.PUBLISH_MODE_TRANSACTION
 PUBLISHER = b"p" * 16

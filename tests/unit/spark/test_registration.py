@@ -8,7 +8,7 @@ import pytest
 
 import pyspark_ackq
 from ackq.errors import InvalidArgumentError, UnknownOptionError, UnsupportedError
-from ackq.spark.source import AckqDataSource
+from ackq.spark.datasource import AckqDataSource
 
 LOOKUP = """
 import sys

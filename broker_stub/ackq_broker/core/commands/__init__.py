@@ -22,7 +22,7 @@ from ackq_broker.core.commands.decision import (
     Decision,
     Route,
 )
-from ackq_broker.core.commands.housekeeping import (
+from ackq_broker.core.commands.lifecycle import (
     AcceptHistory,
     HeldBack,
     Housekeep,
@@ -42,6 +42,17 @@ from ackq_broker.core.commands.publishing import (
     RollbackTransaction,
     TransactedBlock,
     TransactionBlock,
+)
+from ackq_broker.core.commands.queues import (
+    Bind,
+    DeclaredQueue,
+    DeclareExchange,
+    DeclareQueue,
+    DeletedQueue,
+    DeleteExchange,
+    DeleteQueue,
+    PurgeQueue,
+    Unbind,
 )
 from ackq_broker.core.commands.sessions import (
     AbortOutcomes,
@@ -65,17 +76,6 @@ from ackq_broker.core.commands.sessions import (
     SettleLease,
     StageOutcomes,
 )
-from ackq_broker.core.commands.topology import (
-    Bind,
-    DeclaredQueue,
-    DeclareExchange,
-    DeclareQueue,
-    DeletedQueue,
-    DeleteExchange,
-    DeleteQueue,
-    PurgeQueue,
-    Unbind,
-)
 from ackq_broker.core.commands.views import (
     BrowseChunk,
     ExchangeInfo,
@@ -86,7 +86,7 @@ from ackq_broker.core.commands.views import (
     Run,
     SessionInfo,
 )
-from ackq_broker.core.commands.writing import (
+from ackq_broker.core.commands.writer_batches import (
     AbortBatch,
     CommitBatch,
     CommittedBatch,

@@ -1,0 +1,91 @@
+"""Checks of names and the words of messages that several parts of the core share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ackq import limits
+from ackq.errors import InvalidArgumentError, QueueNotFoundError
+from ackq_broker.core.record_fields import Holder
+from ackq_broker.core.state.queue import Queue
+from ackq_broker.core.state.state import State
+
+RESERVED_PREFIX: Final = "ackq."
+# Where dead letters go whose own queue is gone (C13).
+BUILT_IN_DEAD: Final = "ackq.dead"
+
+MAX_DURATION_MS: Final = 100 * 365 * 24 * 3600 * 1000
+
+
+def check_new(kind: str, name: str) -> None:
+    """Refuses a name that an object of this kind cannot have: InvalidArgumentError."""
+    if not name:
+        raise InvalidArgumentError(f"The name of the {kind} is empty; give one.")
+    check_length(f"The name of the {kind}", name, limits.MAX_NAME_BYTES)
+    if name.startswith(RESERVED_PREFIX):
+        raise InvalidArgumentError(
+            f"The {kind} '{name}' cannot be made: names that begin with '{RESERVED_PREFIX}' are "
+            "the broker's own. Choose another.",
+            name=name,
+        )
+
+
+def check_length(what: str, text: str, most: int) -> None:
+    """Refuses a text of too many bytes: InvalidArgumentError."""
+    size = len(text.encode())
+    if size > most:
+        raise InvalidArgumentError(
+            f"{what} has {size} bytes; at most {most} are allowed. It begins '{text[:40]}'.",
+            limit=most,
+        )
+
+
+def check_duration(what: str, duration_ms: int) -> None:
+    """Refuses a duration that no clock of ours can hold: InvalidArgumentError."""
+    if not 0 <= duration_ms <= MAX_DURATION_MS:
+        raise InvalidArgumentError(
+            f"{what} {duration_ms}: it must be 0 to {MAX_DURATION_MS} milliseconds, a hundred "
+            "years.",
+            limit=MAX_DURATION_MS,
+        )
+
+
+def queue_named(state: State, name: str) -> Queue:
+    """The queue of this name; raises QueueNotFoundError."""
+    queue_id = state.queue_ids.get(name)
+    if queue_id is None:
+        raise QueueNotFoundError(
+            f"There is no queue '{name}'. Declare it with `ackq queue declare {name}`, or see "
+            "`ackq queue list`.",
+            queue=name,
+        )
+    return state.queues[queue_id]
+
+
+def counted(count: int, noun: str) -> str:
+    """1 message, 2 messages."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def utc(at_us: int) -> str:
+    """A time as people read it, to the second."""
+    return f"{np.datetime64(at_us // 1_000_000, 's')}Z"
+
+
+def holder_fields(holder: Holder) -> dict[str, object]:
+    """A holder as the fields of an error; the token stays inside."""
+    return {
+        "holder_host": holder.host,
+        "holder_pid": holder.pid,
+        "holder_application": holder.application,
+        "holder_since_us": holder.since_us,
+    }
+
+
+def holder_text(holder: Holder) -> str:
+    """A holder as people read it."""
+    application = f" ({holder.application})" if holder.application else ""
+    host = holder.host or "an unnamed host"
+    return f"{host}, pid {holder.pid}{application}, since {utc(holder.since_us)}"

@@ -1,0 +1,1 @@
+"""Columns over positions and tags, with no knowledge of queues: bitmaps, runs, counts."""

@@ -1,0 +1,1 @@
+"""Consuming (rules C): channels and the settlement of their deliveries."""

@@ -1,0 +1,81 @@
+"""Histories of the journal (Q8): what began in an older one is refused until that is accepted.
+
+Invariant: a publisher, session or writer belongs to the history in which it began, for good; those
+of the present history are never refused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ackq.errors import HistoryChangedError
+from ackq_broker.core import commands, records
+from ackq_broker.core.checks import utc
+from ackq_broker.core.commands import Decision
+from ackq_broker.core.state.state import History, State
+
+# What the journal says of a new history, in words.
+_CAUSES: Final = {
+    "copied": "the data directory is a copy of another one",
+    "declared": "an operator declared it restored",
+    "repaired": "it was damaged and repaired",
+}
+
+
+def begin(state: State, history_id: str, cause: str, at_us: int) -> None:
+    """A process serves this history; when it is another one, all that began before is refused."""
+    if history_id == state.history_id:
+        return
+    state.histories = (*state.histories, History(history_id, at_us, cause))
+    state.admitted_history = state.history
+
+
+def check(state: State, history: int, what: str, remedy: str) -> None:
+    """Q8: refuses `what`, which began in an older history: HistoryChangedError.
+
+    Args:
+        state: The state.
+        history: The number of the history in which it began.
+        what: The object, as the subject of a sentence.
+        remedy: What its user can do instead of asking the operator.
+    """
+    if history >= state.admitted_history:
+        return
+    began, after, now = state.histories[history], state.histories[history + 1], state.histories[-1]
+    cause = _CAUSES.get(after.cause, "its data directory is another one")
+    since = f"{utc(after.began_us)}, because {cause}"
+    later = f", and is {now.history_id} now" if now is not after else ""
+    raise HistoryChangedError(
+        f"{what} began in history {began.history_id} of this broker's journal. The journal became "
+        f"history {after.history_id} at {since}{later}: it may lack what was answered for before. "
+        "An operator who knows that nothing that matters is missing lets everything older go on "
+        f"with `ackq broker accept-history`. {remedy}",
+        history=began.history_id,
+        present_history=now.history_id,
+        changed_us=after.began_us,
+        cause=after.cause,
+    )
+
+
+def accept(state: State, _command: commands.AcceptHistory, now_us: int) -> Decision:
+    """Q8: an operator lets go on what began in older histories; answers how many of each."""
+    refused = held_back(state)
+    decided = (records.HistoryAccepted(now_us),) if state.admitted_history else ()
+    return Decision(decided, refused)
+
+
+def apply_history_accepted(state: State, _sequence: int, _record: records.HistoryAccepted) -> None:
+    """Everything is admitted, whenever it began, until the next history."""
+    state.admitted_history = 0
+
+
+def held_back(state: State) -> commands.HeldBack:
+    """What is refused now, by kind."""
+    oldest = state.admitted_history
+    if not oldest:
+        return commands.HeldBack(0, 0, 0)
+    return commands.HeldBack(
+        publishers=sum(each.history < oldest for each in state.publishers.values()),
+        sessions=sum(each.history < oldest for each in state.sessions.values()),
+        writers=sum(each.history < oldest for each in state.writers.values()),
+    )

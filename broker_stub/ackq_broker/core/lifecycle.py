@@ -1,0 +1,155 @@
+"""What ends unasked: transient messages at a restart (Q7), what outlived its retention (P10)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyroaring import BitMap64
+
+from ackq import limits
+from ackq_broker.core import commands, history, records
+from ackq_broker.core.commands import Decision
+from ackq_broker.core.consuming import channels
+from ackq_broker.core.publishing import publishers, writer_batches
+from ackq_broker.core.queues.topology import detach_queue, drop_exchange, forget_if_drained
+from ackq_broker.core.sessions import accept, advance
+from ackq_broker.core.state.queue import Gone, Queue
+from ackq_broker.core.state.state import State
+
+_SECOND_US: Final = 1_000_000
+
+
+def start(state: State, command: commands.Start, now_us: int) -> Decision:
+    """Q7: the first command of a process: what was transient is gone, and what was lost."""
+    lost_blocks = command.lost_blocks & state.blocks.live()
+    vanished, lost = 0, []
+    for queue in state.queues.values():
+        missing = _lost(queue, lost_blocks)
+        vanished += len(_transient(queue) - queue.kept - missing)
+        if missing:
+            lost.append((queue.name, len(missing)))
+    stages = len(_torn(state, lost_blocks))
+    record = records.Started(command.history_id, now_us, command.cause, lost_blocks)
+    return Decision((record,), commands.Started(vanished, tuple(sorted(lost)), stages))
+
+
+def apply_started(state: State, sequence: int, record: records.Started) -> None:
+    """Drops what did not survive: messages, non-durable topology, uploads, streams, channels."""
+    history.begin(state, record.history_id, record.cause, record.at_us)
+    state.signals.started_us = record.at_us
+    for channel_id in sorted(state.channels):
+        channels.end_channel(state, channel_id, sequence)
+    vanished: dict[int, BitMap64] = {}
+    for queue in tuple(state.queues.values()):
+        lost = _lost(queue, record.lost_blocks)
+        queue.dropped += len(lost)
+        positions = _transient(queue) | lost
+        if record.lost_blocks:
+            positions |= queue.placements.of_blocks(record.lost_blocks) & queue.kept
+        vanished[queue.queue_id] = positions
+        state.blocks.release(queue.vanish(positions))
+        if not queue.properties.durable:
+            detach_queue(state, queue)
+        forget_if_drained(state, queue)
+    _make_holes(state, vanished)
+    for name in [e.name for e in state.exchanges.values() if not e.durable]:
+        drop_exchange(state, name)
+    for publisher in state.publishers.values():
+        publisher.transient.clear()
+        publishers.end_stream(state, publisher, record.at_us)
+    unsealed = {stage.stage_id for stage in state.stages.values() if not stage.sealed}
+    unsealed |= _torn(state, record.lost_blocks)
+    writer_batches.drop_stages(state, tuple(sorted(unsealed)))
+    state.topology_sequence = sequence
+
+
+def housekeep(state: State, command: commands.Housekeep, now_us: int) -> Decision:
+    """P10, K2, K3, S9: drops what is past its retention, and writers that are done.
+
+    An unproven session that holds a lease stays: under Trigger.Once a checkpoint may name it and
+    come back next week.
+    """
+    publishers = tuple(
+        sorted(
+            publisher.publisher_id
+            for publisher in state.publishers.values()
+            if publisher.closed_us
+            and now_us - publisher.closed_us > limits.PUBLISHER_RETENTION_S * _SECOND_US
+        )
+    )
+    stages = tuple(
+        sorted(
+            stage.stage_id
+            for stage in state.stages.values()
+            if now_us - stage.touched_us > limits.STAGE_RETENTION_S * _SECOND_US
+        )
+    )
+    unproven = tuple(
+        sorted(
+            session.name
+            for session in state.sessions.values()
+            if not session.proven
+            and session.lease is None
+            and session.name not in command.live_sessions
+            and now_us - session.opened_us > limits.UNPROVEN_RETENTION_S * _SECOND_US
+        )
+    )
+    replays = tuple(
+        sorted(
+            session.name
+            for session in state.sessions.values()
+            if session.kept is not None
+            and now_us - session.kept.accepted_us > limits.REPLAY_RETENTION_S * _SECOND_US
+        )
+    )
+    writers = writer_batches.done(state, now_us)
+    if not (publishers or stages or unproven or replays or writers):
+        return Decision()
+    return Decision((records.Expired(publishers, stages, unproven, now_us, replays, writers),))
+
+
+def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
+    """Takes all of it away."""
+    for publisher_id in record.publishers:
+        del state.publishers[publisher_id]
+    writer_batches.drop_stages(state, record.stages)
+    for name in record.replays:
+        accept.let_go(state, state.sessions[name])
+    for name in record.sessions:
+        how = "forgotten, because no checkpoint came back with it in time,"
+        advance.end(state, state.sessions[name], sequence, how, record.at_us)
+    for name in record.writers:
+        del state.writers[name]
+
+
+def _transient(queue: Queue) -> BitMap64:
+    """The messages of a queue that a restart takes (Q7)."""
+    present = queue.present | queue.kept
+    if not queue.properties.durable:
+        return present
+    return present & (queue.placements.transient() | queue.passing)
+
+
+def _lost(queue: Queue, blocks: BitMap64) -> BitMap64:
+    """The messages of a queue that lie in these blocks; what is only kept for a replay left out."""
+    if not blocks:
+        return BitMap64()
+    return queue.placements.of_blocks(blocks) & queue.present
+
+
+def _torn(state: State, blocks: BitMap64) -> set[bytes]:
+    """The sealed stages with rows in these blocks: without them a batch is not whole (K3)."""
+    return {
+        stage.stage_id
+        for stage in state.stages.values()
+        if stage.sealed and any(block.block_id in blocks for block in stage.blocks)
+    }
+
+
+def _make_holes(state: State, vanished: dict[int, BitMap64]) -> None:
+    """S5: the tags of messages that are gone become holes for ever."""
+    for session in state.sessions.values():
+        for lease in session.leases():
+            for segment in lease.segments:
+                if vanished.get(segment.queue_id):
+                    lease.dig(segment.tags(vanished[segment.queue_id]), Gone.VANISHED)

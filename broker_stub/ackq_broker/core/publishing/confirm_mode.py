@@ -1,0 +1,161 @@
+"""Publishing in confirm mode (P): a row goes to every queue that wants it, or to none.
+
+Invariant: every number gets exactly one answer (P3), and an accepted number is placed once, however
+often it comes (P10).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import numpy as np
+from pyroaring import BitMap, BitMap64
+
+from ackq.errors import InvalidArgumentError
+from ackq_broker.core import commands, records
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.commands import Decision, Nack
+from ackq_broker.core.publishing import publishers
+from ackq_broker.core.queues import enqueue
+from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
+from ackq_broker.core.queues.routing import route, targets_of
+from ackq_broker.core.queues.topology import exchange_not_found
+from ackq_broker.core.state.state import Publisher, State
+
+# Above any count of publishes, and still apart from the edge of a signed 64-bit integer.
+_LARGEST_NUMBER: Final = 1 << 62
+
+
+def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
+    """P3-P8, P10: routes the rows not seen before, and answers every number."""
+    assert len(command.numbers) == command.rows > 0
+    publisher = publishers.find(state, command.publisher_id)
+    if command.numbers.min() < command.lowest_unanswered:
+        raise InvalidArgumentError(
+            f"The publish number {command.numbers.min()} is below {command.lowest_unanswered}, the "
+            "lowest that this frame calls unanswered. Count publishes from 1 and never use a "
+            "number again.",
+            number=command.numbers.min(),
+        )
+    known = _known(publisher, command.numbers) - command.in_progress
+    wanted = bitmaps.row_range(0, command.rows - 1)
+    passed_over = known | command.in_progress
+    if passed_over:
+        wanted -= _rows_of(command.numbers, passed_over)
+    if not wanted:
+        return Decision(reply=commands.Published(known, BitMap64()))
+    targets = targets_of(state, command.exchange)
+    if targets is None:
+        # A nack and no failure of the call: the numbers placed before still get their confirm.
+        nack = Nack(command.numbers - passed_over, exchange_not_found(command.exchange))
+        return Decision(reply=commands.Published(known, BitMap64(), (nack,)))
+
+    routed = route(state, targets, command.routes, wanted)
+    assert sum(map(len, routed.rows.values())) + len(routed.unroutable) >= len(wanted)
+    size = BlockSize(command.rows, command.payload_bytes)
+    refused, nacks = _refuse(state, command.numbers, routed.rows, size)
+    placed = wanted - routed.unroutable - refused
+    unroutable = _numbers_of(command.numbers, routed.unroutable)
+    accepted = _numbers_of(command.numbers, placed)
+    confirmed = known | accepted | unroutable
+    answered = len(confirmed) + sum(len(nack.numbers) for nack in nacks)
+    assert answered == command.rows - len(command.in_progress)
+    returned = unroutable if command.mandatory else BitMap64()
+
+    # Only what depends on nothing but the topology may leave before the journal caught up (P5).
+    early = None if known or nacks else state.topology_sequence
+    if not placed:
+        return Decision(reply=commands.Published(confirmed, returned, nacks), after=early)
+    passing = routed.transient | (command.transient or BitMap())
+    transient = placed & passing if command.persistent else placed
+    durable = len(transient) < len(placed)
+    kept = {queue_id: rows - refused for queue_id, rows in routed.rows.items()}
+    made = enqueue.make_parts(kept, size, command.expiries, command.transient)
+    parts = tuple(
+        msgspec.structs.replace(part, first_position=state.queues[queue_id].next_position)
+        for queue_id, part in made.items()
+    )
+    transient_numbers = _numbers_of(command.numbers, transient)
+    record = records.Published(
+        publisher_id=command.publisher_id,
+        accepted=accepted - transient_numbers,
+        transient=transient_numbers,
+        lowest_unanswered=command.lowest_unanswered,
+        block_id=state.next_block_id,
+        durable=durable,
+        at_us=now_us,
+        parts=parts,
+        drops=enqueue.drops(state, parts),
+    )
+    sooner = (transient_numbers, state.topology_sequence) if durable and transient else None
+    reply = commands.Published(confirmed, returned, nacks, state.next_block_id, durable, sooner)
+    return Decision((record,), reply, None if durable else early)
+
+
+def apply_published(state: State, sequence: int, record: records.Published) -> None:
+    """Remembers the numbers and places the rows."""
+    publisher = state.publishers[record.publisher_id]
+    assert publisher.accepted.isdisjoint(record.accepted)
+    assert publisher.transient.isdisjoint(record.transient)
+    publisher.accepted |= record.accepted
+    publisher.transient |= record.transient
+    if record.lowest_unanswered > publisher.lowest_unanswered:
+        publisher.lowest_unanswered = record.lowest_unanswered
+        publisher.accepted.remove_range(0, record.lowest_unanswered)
+        publisher.transient.remove_range(0, record.lowest_unanswered)
+    assert record.block_id == state.next_block_id
+    state.next_block_id += 1
+    visible = enqueue.Visible(record.at_us, sequence, record.durable)
+    for part in record.parts:
+        enqueue.place(state, record.block_id, part, visible)
+    enqueue.drop_heads(state, record.drops)
+
+
+def missing(state: State, publisher_id: bytes, first: int, last: int) -> list[tuple[int, int]]:
+    """P10: the ranges of first..last, both included, that were never accepted.
+
+    What is below the client's lowest unanswered number was answered and is not missing.
+    """
+    publisher = publishers.find(state, publisher_id)
+    first = max(first, publisher.lowest_unanswered)
+    last = min(last, _LARGEST_NUMBER)
+    seen = bitmaps.array(bitmaps.between(publisher.accepted | publisher.transient, first, last))
+    edges = np.concatenate(([first - 1], seen, [last + 1]))
+    gaps = np.flatnonzero(np.diff(edges) > 1)
+    return list(zip((edges[gaps] + 1).tolist(), (edges[gaps + 1] - 1).tolist(), strict=True))
+
+
+def _known(publisher: Publisher, numbers: BitMap64) -> BitMap64:
+    """The numbers that need no more than their confirm."""
+    known = (numbers & publisher.accepted) | (numbers & publisher.transient)
+    if numbers.min() < publisher.lowest_unanswered:
+        known |= bitmaps.between(numbers, 0, publisher.lowest_unanswered - 1)
+    return known
+
+
+def _refuse(
+    state: State, numbers: BitMap64, rows: dict[int, BitMap], size: BlockSize
+) -> tuple[BitMap, tuple[Nack, ...]]:
+    """P8: the rows that a full queue refuses; each is nacked once, with the first such queue."""
+    refused = BitMap()
+    nacks = []
+    for queue_id, selected in rows.items():
+        queue = state.queues[queue_id]
+        more = overflowing(queue, selected, size) - refused
+        if more:
+            nacks.append(Nack(_numbers_of(numbers, more), queue_full(queue, selected, size)))
+            refused |= more
+    return refused, tuple(nacks)
+
+
+def _numbers_of(numbers: BitMap64, rows: BitMap) -> BitMap64:
+    """The numbers of some rows."""
+    if len(rows) == len(numbers):
+        return numbers
+    return BitMap64(bitmaps.array(numbers)[bitmaps.row_array(rows)].tolist())
+
+
+def _rows_of(numbers: BitMap64, some: BitMap64) -> BitMap:
+    """The rows of some of the numbers."""
+    return BitMap(np.searchsorted(bitmaps.array(numbers), bitmaps.array(some)).tolist())

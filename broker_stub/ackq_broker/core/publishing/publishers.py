@@ -1,0 +1,123 @@
+"""Publishers: opened in one mode, closed, found, and forgotten (P1, P10).
+
+Invariant: a publisher without a stream has no open transaction (P13).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ackq.errors import LimitError, PublisherForgottenError, WrongModeError
+from ackq_broker.core import commands, history, records
+from ackq_broker.core.checks import utc
+from ackq_broker.core.commands import Decision
+from ackq_broker.core.publishing import writer_batches
+from ackq_broker.core.state.state import Publisher, State
+
+MAX_PUBLISHERS: Final = 1_000_000
+
+
+def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) -> Decision:
+    """P1, P10, Q8: makes the publisher's state, or finds it again, in the mode that it has."""
+    known = state.publishers.get(command.publisher_id)
+    if known is None and command.resume:
+        raise _forgotten(state, command.publisher_id)
+    if known is not None:
+        history.check(
+            state,
+            known.history,
+            f"The publisher {command.publisher_id.hex()}",
+            "Or open a new publisher; the outcome of what this one has unconfirmed is unknown.",
+        )
+        check_mode(known, transactional=command.transactional)
+        if not known.closed_us:
+            # A newer stream: what the older one had not committed is gone with it.
+            left = (records.TransactionRolledBack(known.publisher_id),) if known.transaction else ()
+            return Decision(left)
+    elif len(state.publishers) >= MAX_PUBLISHERS:
+        raise LimitError(
+            f"The publisher was not opened: the broker remembers {MAX_PUBLISHERS} publishers, its "
+            "limit. They are forgotten 7 days after their last stream; use fewer, longer-lived "
+            "publishers.",
+            limit=MAX_PUBLISHERS,
+        )
+    record = records.PublisherOpened(command.publisher_id, command.label, command.transactional)
+    return Decision((record,))
+
+
+def apply_publisher_opened(state: State, _sequence: int, record: records.PublisherOpened) -> None:
+    """Remembers the publisher."""
+    known = state.publishers.get(record.publisher_id)
+    if known is None:
+        state.publishers[record.publisher_id] = Publisher(
+            record.publisher_id,
+            record.label,
+            transactional=record.transactional,
+            history=state.history,
+        )
+    else:
+        assert known.transactional == record.transactional
+        known.closed_us = 0
+        known.label = record.label
+
+
+def close_stream(state: State, command: commands.ClosePublisherStream, now_us: int) -> Decision:
+    """P10, P13: from now on the state is kept for 7 days, but for what was not committed."""
+    known = state.publishers.get(command.publisher_id)
+    if known is None or known.closed_us:
+        return Decision()
+    return Decision((records.PublisherClosed(command.publisher_id, now_us),))
+
+
+def apply_publisher_closed(state: State, _sequence: int, record: records.PublisherClosed) -> None:
+    """Starts the retention."""
+    end_stream(state, state.publishers[record.publisher_id], record.at_us)
+
+
+def end_stream(state: State, publisher: Publisher, at_us: int) -> None:
+    """The publisher has no stream any more."""
+    drop_transaction(state, publisher)
+    publisher.closed_us = publisher.closed_us or at_us
+
+
+def drop_transaction(state: State, publisher: Publisher) -> None:
+    """Takes away what the publisher has staged, with the room it reserved."""
+    transaction, publisher.transaction = publisher.transaction, None
+    if transaction is not None:
+        for block in transaction.blocks:
+            writer_batches.reserve(state, block.parts, -1)
+            state.blocks.release([block.block_id])
+
+
+def find(state: State, publisher_id: bytes, *, transactional: bool = False) -> Publisher:
+    """The publisher, which must be in this mode; PublisherForgottenError, WrongModeError."""
+    publisher = state.publishers.get(publisher_id)
+    if publisher is None:
+        raise _forgotten(state, publisher_id)
+    check_mode(publisher, transactional=transactional)
+    return publisher
+
+
+def check_mode(publisher: Publisher, *, transactional: bool) -> None:
+    """P1: refuses what belongs to the other mode."""
+    if publisher.transactional != transactional:
+        modes = ("confirm", "transaction")
+        raise WrongModeError(
+            f"The publisher {publisher.publisher_id.hex()} was opened in "
+            f"{modes[publisher.transactional]} mode and keeps it; it was asked for "
+            f"{modes[transactional]} mode. Make another publisher for that.",
+            publisher=publisher.publisher_id.hex(),
+            mode=modes[publisher.transactional],
+        )
+
+
+def _forgotten(state: State, publisher_id: bytes) -> PublisherForgottenError:
+    lost = ""
+    if state.history:
+        lost = f", or what was known of it went when the history changed, {utc(state.began_us)}"
+    return PublisherForgottenError(
+        f"The broker does not know the publisher {publisher_id.hex()}: its last stream ended more "
+        f"than 7 days ago, or it belongs to another broker{lost}. The outcome of its unconfirmed "
+        "publishes is unknown; open a new publisher.",
+        publisher=publisher_id.hex(),
+    )

@@ -1,0 +1,157 @@
+"""Transactions of publishers (P13): rows are staged, and become visible together at the commit.
+
+Invariant: a transaction becomes visible once, with all of its rows, or never with any; room for
+staged rows is reserved, so a commit never fails for room.
+"""
+
+from __future__ import annotations
+
+from pyroaring import BitMap
+
+from ackq import limits
+from ackq.errors import InvalidArgumentError, LimitError, TransactionRolledBackError
+from ackq_broker.core import commands, records
+from ackq_broker.core.checks import counted
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.commands import CommittedTransaction, Decision, TransactedBlock
+from ackq_broker.core.publishing import publishers, writer_batches
+from ackq_broker.core.queues import enqueue
+from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
+from ackq_broker.core.queues.routing import route, targets_of
+from ackq_broker.core.queues.topology import exchange_not_found
+from ackq_broker.core.state.state import Publisher, StagedRows, State, Transaction
+
+
+def stage_block(state: State, command: commands.TransactionBlock, _now_us: int) -> Decision:
+    """P13: routes a block and reserves its room; all of it or nothing."""
+    publisher = publishers.find(state, command.publisher_id, transactional=True)
+    _check_room(publisher, command)
+    targets = targets_of(state, command.exchange)
+    if targets is None:
+        raise exchange_not_found(command.exchange)
+    routed = route(state, targets, command.routes, bitmaps.row_range(0, command.rows - 1))
+    size = BlockSize(command.rows, command.payload_bytes)
+    for queue_id, rows in routed.rows.items():
+        if overflowing(state.queues[queue_id], rows, size):
+            raise queue_full(state.queues[queue_id], rows, size)
+    made = enqueue.make_parts(routed.rows, size, command.expiries, command.transient)
+    parts = tuple(made.values())
+    passing = routed.transient | (command.transient or BitMap())
+    durable = command.persistent and len(passing | routed.unroutable) < command.rows
+    block_id = state.next_block_id if parts else 0
+    record = records.TransactionStaged(
+        command.publisher_id, command.transaction_id, block_id, durable, command.rows, parts
+    )
+    returned = routed.unroutable if command.mandatory else BitMap()
+    return Decision((record,), TransactedBlock(returned, block_id or None, durable))
+
+
+def apply_transaction_staged(
+    state: State, _sequence: int, record: records.TransactionStaged
+) -> None:
+    """Keeps the block for the commit."""
+    publisher = state.publishers[record.publisher_id]
+    if publisher.transaction is None:
+        publisher.transaction = Transaction(record.transaction_id)
+    assert publisher.transaction.transaction_id == record.transaction_id
+    publisher.transaction.rows += record.rows
+    if record.parts:
+        assert record.block_id == state.next_block_id
+        state.next_block_id += 1
+        state.blocks.add(record.block_id)
+        publisher.transaction.blocks.append(
+            StagedRows(record.block_id, record.parts, record.durable)
+        )
+        writer_batches.reserve(state, record.parts, 1)
+
+
+def commit(state: State, command: commands.CommitTransaction, now_us: int) -> Decision:
+    """P13: all of the transaction becomes visible in one record; a repetition is answered alike."""
+    publisher = publishers.find(state, command.publisher_id, transactional=True)
+    if command.transaction_id == publisher.committed_id:
+        return Decision(reply=CommittedTransaction(publisher.committed_messages, True))
+    transaction = publisher.transaction
+    held = 0
+    if transaction is not None and transaction.transaction_id == command.transaction_id:
+        held = transaction.rows
+    if held != command.messages:
+        raise _rolled_back(command, held)
+    if transaction is None:
+        return Decision(reply=CommittedTransaction(0, False))
+    parts = [
+        part
+        for block in transaction.blocks
+        for part in block.parts
+        if writer_batches.takes_rows(state, part.queue_id)
+    ]
+    record = records.TransactionCommitted(
+        command.publisher_id, command.transaction_id, held, now_us, enqueue.drops(state, parts)
+    )
+    return Decision((record,), CommittedTransaction(held, False))
+
+
+def apply_transaction_committed(
+    state: State, sequence: int, record: records.TransactionCommitted
+) -> None:
+    """Gives the rows their positions, in the order in which they were published."""
+    publisher = state.publishers[record.publisher_id]
+    transaction = publisher.transaction
+    assert transaction is not None
+    assert (transaction.transaction_id, transaction.rows) == (
+        record.transaction_id,
+        record.messages,
+    )
+    publisher.committed_id = record.transaction_id
+    publisher.committed_messages = record.messages
+    for block in transaction.blocks:
+        visible = enqueue.Visible(record.at_us, sequence, block.durable)
+        for part in block.parts:
+            if writer_batches.takes_rows(state, part.queue_id):
+                enqueue.place(state, block.block_id, part, visible)
+    # The transaction's own references go last, so that no block dies in between.
+    publishers.drop_transaction(state, publisher)
+    enqueue.drop_heads(state, record.drops)
+
+
+def roll_back(state: State, command: commands.RollbackTransaction, _now_us: int) -> Decision:
+    """P13: drops what was not committed; nothing is a success as well."""
+    publisher = publishers.find(state, command.publisher_id, transactional=True)
+    if publisher.transaction is None:
+        return Decision(reply=0)
+    record = records.TransactionRolledBack(command.publisher_id)
+    return Decision((record,), publisher.transaction.rows)
+
+
+def apply_transaction_rolled_back(
+    state: State, _sequence: int, record: records.TransactionRolledBack
+) -> None:
+    """Takes the staged rows away."""
+    publishers.drop_transaction(state, state.publishers[record.publisher_id])
+
+
+def _check_room(publisher: Publisher, command: commands.TransactionBlock) -> None:
+    """Refuses rows that are not of the open transaction, or too many for one."""
+    transaction = publisher.transaction or Transaction(command.transaction_id)
+    if transaction.transaction_id != command.transaction_id:
+        raise InvalidArgumentError(
+            f"The transaction {command.transaction_id.hex()} cannot begin: the publisher has not "
+            f"ended {transaction.transaction_id.hex()}. Commit it or roll it back first.",
+            transaction=command.transaction_id.hex(),
+        )
+    if transaction.rows + command.rows > limits.MAX_TRANSACTION_MESSAGES:
+        raise LimitError(
+            f"The transaction would hold {transaction.rows + command.rows} messages; the limit is "
+            f"{limits.MAX_TRANSACTION_MESSAGES}. Commit more often.",
+            limit=limits.MAX_TRANSACTION_MESSAGES,
+        )
+
+
+def _rolled_back(command: commands.CommitTransaction, held: int) -> TransactionRolledBackError:
+    return TransactionRolledBackError(
+        f"The transaction {command.transaction_id.hex()} was not committed, and nothing of it is "
+        f"visible: the broker holds {held} of its {counted(command.messages, 'message')}. What a "
+        "stream had not committed goes when it ends. Publish it again.",
+        transaction=command.transaction_id.hex(),
+        messages=command.messages,
+        held=held,
+    )

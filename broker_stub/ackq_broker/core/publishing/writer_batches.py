@@ -1,0 +1,413 @@
+"""Writer batches (K3, K12): blocks are staged, and become visible together in one record.
+
+Invariant: a batch of a writer becomes visible at most once, with all of its named stages or none;
+room for staged rows is reserved, so a commit never fails for room.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyroaring import BitMap
+
+from ackq import limits
+from ackq.errors import (
+    BatchOrderError,
+    FencedError,
+    InvalidArgumentError,
+    LimitError,
+    StageMismatchError,
+    UnroutableError,
+)
+from ackq_broker.core import commands, history, records
+from ackq_broker.core.checks import counted, queue_named
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.commands import CommittedBatch, Decision, StagedBlock
+from ackq_broker.core.queues import enqueue
+from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
+from ackq_broker.core.queues.routing import route, targets_of
+from ackq_broker.core.queues.topology import exchange_not_found
+from ackq_broker.core.record_fields import Part
+from ackq_broker.core.state.state import Stage, StagedRows, State, Writer
+
+MAX_STAGES: Final = 100_000
+# Runs remembered for each writer, to tell a newer run from an older one that is still ending, and
+# one write of a run from another.
+_REMEMBERED_RUNS: Final = 32
+
+
+def open_stage(state: State, command: commands.OpenStage, now_us: int) -> Decision:
+    """K3: begins a stage; a run not seen before drops the stages of the writer's older runs."""
+    if not command.writer:
+        raise InvalidArgumentError("The stage names no writer; give the query id or the txnAppId.")
+    if command.stage_id in state.stages:
+        raise FencedError(
+            f"The stage {command.stage_id.hex()} exists already. Make a new random id for every "
+            "write() call.",
+            stage=command.stage_id.hex(),
+        )
+    writer = _writer(state, command.writer)
+    if writer is not None and command.batch_id < writer.batch_id:
+        raise _passed(writer, command.batch_id)
+    if len(state.stages) >= MAX_STAGES:
+        raise LimitError(
+            f"The stage of writer '{command.writer}' was not opened: the broker holds {MAX_STAGES} "
+            "stages, its limit. They go with the commit or abort of their batch.",
+            limit=MAX_STAGES,
+        )
+    superseded: tuple[bytes, ...] = ()
+    if writer is not None and command.run_id not in writer.runs:
+        superseded = tuple(sorted(state.stages_of.get(command.writer, ())))
+    record = records.StageOpened(
+        stage_id=command.stage_id,
+        writer=command.writer,
+        batch_id=command.batch_id,
+        run_id=command.run_id,
+        label=command.label,
+        mandatory=command.mandatory,
+        at_us=now_us,
+        superseded=superseded,
+    )
+    return Decision((record,))
+
+
+def apply_stage_opened(state: State, _sequence: int, record: records.StageOpened) -> None:
+    """Adds the stage."""
+    drop_stages(state, record.superseded)
+    writer = _remember_run(state, record.writer, record.run_id)
+    writer.touched_us = record.at_us
+    state.stages[record.stage_id] = Stage(
+        stage_id=record.stage_id,
+        writer=record.writer,
+        batch_id=record.batch_id,
+        run_id=record.run_id,
+        label=record.label,
+        mandatory=record.mandatory,
+        touched_us=record.at_us,
+    )
+    state.stages_of.setdefault(record.writer, set()).add(record.stage_id)
+
+
+def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Decision:
+    """K3: routes a block and reserves its room; all of it or nothing."""
+    stage = _open_stage(state, command.stage_id)
+    if _is_replay(state, stage):
+        # Its rows are counted and go nowhere, so they want no room, and no queue to be there.
+        counted_only = records.BlockStaged(
+            command.stage_id, 0, command.rows, command.payload_bytes, now_us, ()
+        )
+        return Decision((counted_only,), StagedBlock(command.rows, None))
+    targets = targets_of(state, command.exchange)
+    if targets is None:
+        raise exchange_not_found(command.exchange)
+    routed = route(state, targets, command.routes, bitmaps.row_range(0, command.rows - 1))
+    rows_of = routed.rows
+    if routed.unroutable and command.unroutable_queue:
+        instead = queue_named(state, command.unroutable_queue).queue_id
+        rows = rows_of.get(instead, BitMap()) | routed.unroutable
+        rows_of = dict(sorted({**rows_of, instead: rows}.items()))
+    elif stage.mandatory and routed.unroutable:
+        raise UnroutableError(
+            f"{counted(len(routed.unroutable), 'row')} of the batch would go to no queue: the "
+            f"exchange '{command.exchange}' has no queue for routing key "
+            f"'{routed.unroutable_key}'. Declare or bind a queue, or write with mandatory off.",
+            exchange=command.exchange,
+            routing_key=routed.unroutable_key,
+        )
+    size = BlockSize(command.rows, command.payload_bytes)
+    for queue_id, rows in rows_of.items():
+        if overflowing(state.queues[queue_id], rows, size):
+            raise queue_full(state.queues[queue_id], rows, size)
+    parts = tuple(enqueue.make_parts(rows_of, size, command.expiries).values())
+    block_id = state.next_block_id if parts else 0
+    record = records.BlockStaged(
+        command.stage_id, block_id, command.rows, command.payload_bytes, now_us, parts
+    )
+    return Decision((record,), StagedBlock(command.rows, block_id or None))
+
+
+def apply_block_staged(state: State, _sequence: int, record: records.BlockStaged) -> None:
+    """Keeps the block for the stage."""
+    stage = state.stages[record.stage_id]
+    stage.rows += record.rows
+    stage.payload_bytes += record.payload_bytes
+    stage.touched_us = record.at_us
+    if record.parts:
+        assert record.block_id == state.next_block_id
+        state.next_block_id += 1
+        state.blocks.add(record.block_id)
+        stage.blocks.append(StagedRows(record.block_id, record.parts))
+        reserve(state, record.parts, 1)
+
+
+def seal_stage(state: State, command: commands.SealStage, now_us: int) -> Decision:
+    """K3: the stage is complete, if it holds what its writer counted."""
+    stage = _open_stage(state, command.stage_id)
+    if (stage.rows, stage.payload_bytes) != (command.rows, command.payload_bytes):
+        raise StageMismatchError(
+            f"The stage {command.stage_id.hex()} holds {stage.rows} rows with "
+            f"{stage.payload_bytes} bytes; its writer counted {command.rows} with "
+            f"{command.payload_bytes}. Write the partition again.",
+            stage=command.stage_id.hex(),
+        )
+    return Decision((records.StageSealed(command.stage_id, now_us),))
+
+
+def apply_stage_sealed(state: State, _sequence: int, record: records.StageSealed) -> None:
+    """Closes the stage for more rows."""
+    stage = state.stages[record.stage_id]
+    stage.sealed = True
+    stage.touched_us = record.at_us
+
+
+def drop_stage(state: State, command: commands.DropStage, _now_us: int) -> Decision:
+    """K3: an upload without a seal leaves nothing."""
+    stage = state.stages.get(command.stage_id)
+    if stage is None or stage.sealed:
+        return Decision()
+    return Decision((records.StagesDropped((command.stage_id,)),))
+
+
+def abort_batch(state: State, command: commands.AbortBatch, _now_us: int) -> Decision:
+    """K3: drops the named stages of that batch; the batch may come again, and a commit stands."""
+    named = tuple(
+        stage_id
+        for stage_id in dict.fromkeys(command.stage_ids)
+        if (stage := state.stages.get(stage_id)) is not None
+        and (stage.writer, stage.batch_id) == (command.writer, command.batch_id)
+    )
+    return Decision((records.StagesDropped(named),) if named else (), len(named))
+
+
+def apply_stages_dropped(state: State, _sequence: int, record: records.StagesDropped) -> None:
+    """Takes the stages away."""
+    drop_stages(state, record.stage_ids)
+
+
+def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> Decision:
+    """K3, K12: makes the named stages visible, once per (writer, batch)."""
+    writer = _writer(state, command.writer)
+    last = writer.batch_id if writer is not None else -1
+    if writer is not None and command.batch_id < last:
+        raise _passed(writer, command.batch_id)
+    # Stages of this batch or an earlier one are of no more use, whether they won or not.
+    stale = tuple(
+        stage_id
+        for stage_id in sorted(state.stages_of.get(command.writer, ()))
+        if state.stages[stage_id].batch_id <= command.batch_id
+    )
+    if writer is not None and command.batch_id == last:
+        return _repeated(writer, command, stale)
+    named = _named_stages(state, command)
+    parts = [
+        part
+        for stage in named
+        for block in stage.blocks
+        for part in block.parts
+        if takes_rows(state, part.queue_id)
+    ]
+    winners = {stage.stage_id for stage in named}
+    rows = sum(stage.rows for stage in named)
+    record = records.BatchCommitted(
+        writer=command.writer,
+        batch_id=command.batch_id,
+        run_id=command.run_id,
+        execution_id=command.execution_id,
+        rows=rows,
+        at_us=now_us,
+        stage_ids=tuple(stage.stage_id for stage in named),
+        dropped=tuple(stage_id for stage_id in stale if stage_id not in winners),
+        drops=enqueue.drops(state, parts),
+        single=command.single,
+    )
+    return Decision((record,), CommittedBatch(rows, False))
+
+
+def apply_batch_committed(state: State, sequence: int, record: records.BatchCommitted) -> None:
+    """Gives the stages' rows their positions, in order."""
+    writer = _remember_run(state, record.writer, record.run_id)
+    assert record.batch_id > writer.batch_id
+    writer.batch_id = record.batch_id
+    writer.executions = {}
+    _remember_execution(writer, record.run_id, record.execution_id)
+    writer.rows = record.rows
+    writer.single = record.single
+    writer.touched_us = record.at_us
+    visible = enqueue.Visible(record.at_us, sequence, durable=True)
+    for stage_id in record.stage_ids:
+        stage = state.stages[stage_id]
+        assert stage.sealed
+        for block in stage.blocks:
+            for part in block.parts:
+                if takes_rows(state, part.queue_id):
+                    enqueue.place(state, block.block_id, part, visible)
+    # The stages' own references go last, so that no block dies in between.
+    drop_stages(state, record.stage_ids)
+    drop_stages(state, record.dropped)
+    enqueue.drop_heads(state, record.drops)
+
+
+def apply_batch_repeated(state: State, _sequence: int, record: records.BatchRepeated) -> None:
+    """The run has written the batch, like the one that committed it."""
+    _remember_execution(state.writers[record.writer], record.run_id, record.execution_id)
+
+
+def drop_stages(state: State, stage_ids: tuple[bytes, ...]) -> None:
+    """Takes stages away with the room they reserved."""
+    for stage_id in stage_ids:
+        stage = state.stages.pop(stage_id)
+        state.stages_of[stage.writer].remove(stage_id)
+        if not state.stages_of[stage.writer]:
+            del state.stages_of[stage.writer]
+        for block in stage.blocks:
+            reserve(state, block.parts, -1)
+            state.blocks.release([block.block_id])
+
+
+def takes_rows(state: State, queue_id: int) -> bool:
+    """Whether the queue that staged rows are for still exists; a deleted one is handled (P6)."""
+    queue = state.queues.get(queue_id)
+    return queue is not None and not queue.deleted
+
+
+def reserve(state: State, parts: tuple[Part, ...], sign: int) -> None:
+    """Adds to (1) or takes from (-1) what the parts reserve in their queues."""
+    for part in parts:
+        queue = state.queues.get(part.queue_id)
+        if queue is not None:
+            queue.staged += sign * part.count
+            queue.staged_bytes += sign * part.payload_bytes
+            assert queue.staged >= 0
+
+
+def done(state: State, now_us: int) -> tuple[str, ...]:
+    """K3: the writers of whom nothing will be asked any more, by name.
+
+    Those that commit once, and those that never did, after as long as stages are kept.
+    """
+    return tuple(
+        sorted(
+            writer.writer
+            for writer in state.writers.values()
+            if (writer.single or writer.batch_id < 0)
+            and writer.writer not in state.stages_of
+            and now_us - writer.touched_us > limits.STAGE_RETENTION_S * 1_000_000
+        )
+    )
+
+
+def _writer(state: State, name: str) -> Writer | None:
+    """The writer, if it is known; raises HistoryChangedError (Q8)."""
+    writer = state.writers.get(name)
+    if writer is not None:
+        history.check(
+            state,
+            writer.history,
+            f"The writer '{name}'",
+            "Or write with a new checkpoint, or under another txnAppId.",
+        )
+    return writer
+
+
+def _remember_run(state: State, name: str, run_id: str) -> Writer:
+    writer = state.writers.setdefault(name, Writer(name, history=state.history))
+    if run_id not in writer.runs:
+        writer.runs = (*writer.runs, run_id)[-_REMEMBERED_RUNS:]
+    return writer
+
+
+def _remember_execution(writer: Writer, run_id: str, execution_id: str) -> None:
+    """K12: a run's first write of the batch is that run's; outside of a query none is."""
+    if execution_id:
+        assert run_id not in writer.executions
+        writer.executions[run_id] = execution_id
+        if len(writer.executions) > _REMEMBERED_RUNS:
+            del writer.executions[next(iter(writer.executions))]
+
+
+def _is_replay(state: State, stage: Stage) -> bool:
+    """K3: whether the stage's batch is committed, so that nothing of the stage will be visible.
+
+    What a commit finds of its batch it drops; so the stage began later, to be compared with it.
+    """
+    writer = state.writers[stage.writer]
+    assert stage.batch_id >= writer.batch_id
+    return stage.batch_id == writer.batch_id
+
+
+def _open_stage(state: State, stage_id: bytes) -> Stage:
+    stage = state.stages.get(stage_id)
+    if stage is None or stage.sealed:
+        why = (
+            "was sealed"
+            if stage is not None
+            else "was dropped: a newer run of its query, a commit or an abort came meanwhile"
+        )
+        raise FencedError(
+            f"The stage {stage_id.hex()} takes no more rows: it {why}. The task's attempt is of no "
+            "use any more.",
+            stage=stage_id.hex(),
+        )
+    return stage
+
+
+def _passed(writer: Writer, batch_id: int) -> BatchOrderError:
+    return BatchOrderError(
+        f"The writer '{writer.writer}' has committed batch {writer.batch_id}; batch {batch_id} is "
+        "older and was refused. For a stream, go on with the checkpoint that is newest; for a "
+        "batch write, use a higher txnVersion.",
+        writer=writer.writer,
+        batch=batch_id,
+        committed=writer.batch_id,
+    )
+
+
+def _repeated(writer: Writer, command: commands.CommitBatch, stale: tuple[bytes, ...]) -> Decision:
+    """K12: an equal version is a repetition, unless the same run uses it for another write.
+
+    Each run is held to the first write it repeats: in a run that is not the one that committed, a
+    second write of the version is no more a repetition than it was there.
+    """
+    known = writer.executions.get(command.run_id)
+    if command.execution_id and known is not None and known != command.execution_id:
+        raise BatchOrderError(
+            f"The writer '{writer.writer}' was given version {command.batch_id} twice: this "
+            "version has been used in this run, by another write. Give each write of a batch a "
+            "txnAppId of its own, or a higher txnVersion.",
+            writer=writer.writer,
+            batch=command.batch_id,
+        )
+    changes: tuple[records.Record, ...] = (records.StagesDropped(stale),) if stale else ()
+    if command.execution_id and known is None:
+        noted = records.BatchRepeated(command.writer, command.run_id, command.execution_id)
+        changes = (*changes, noted)
+    return Decision(changes, CommittedBatch(writer.rows, True))
+
+
+def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:
+    """The stages of a commit, each complete and as its writer counted it."""
+    found: dict[bytes, Stage] = {}
+    for reference in command.stages:
+        stage = state.stages.get(reference.stage_id)
+        if stage is None or (stage.writer, stage.batch_id) != (command.writer, command.batch_id):
+            why = "is not there"
+        elif not stage.sealed:
+            why = "is not complete"
+        elif (stage.rows, stage.payload_bytes) != (reference.rows, reference.payload_bytes):
+            why = (
+                f"holds {stage.rows} rows with {stage.payload_bytes} bytes, not {reference.rows} "
+                f"with {reference.payload_bytes}"
+            )
+        elif stage.stage_id in found:
+            why = "is named twice"
+        else:
+            found[stage.stage_id] = stage
+            continue
+        raise StageMismatchError(
+            f"Batch {command.batch_id} of writer '{command.writer}' was not committed, and nothing "
+            f"of it is visible: its stage {reference.stage_id.hex()} {why}. Run the batch again.",
+            writer=command.writer,
+            batch=command.batch_id,
+            stage=reference.stage_id.hex(),
+        )
+    return list(found.values())

@@ -1,0 +1,253 @@
+"""Dead letters (C13): messages that move to another queue, with where they came from.
+
+Invariant: a move is a reference in one record: the message is in one queue before and after, in no
+second one and never in none, and its block stays where it is. It always succeeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+from pyroaring import BitMap64
+
+from ackq_broker.core import records
+from ackq_broker.core.checks import BUILT_IN_DEAD
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.commands import QueueProperties
+from ackq_broker.core.queues import enqueue
+from ackq_broker.core.queues.bounds import Load, head_drops
+from ackq_broker.core.queues.topology import forget_if_drained
+from ackq_broker.core.record_fields import Drop, Move, Taken
+from ackq_broker.core.state.origins import Death
+from ackq_broker.core.state.queue import Gone, Queue
+from ackq_broker.core.state.state import State
+
+
+class Cause(Enum):
+    """Why messages move."""
+
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+    DELIVERY_LIMIT = "delivery_limit"
+    REDRIVEN = "redriven"
+
+
+# Records that let messages die.
+_Departed = records.Settled | records.Ticked | records.SessionAdvanced | records.SessionSettled
+
+
+class Arrival(NamedTuple):
+    """When messages come to stand in their new queue."""
+
+    at_us: int
+    sequence: int
+
+
+class Departures:
+    """The messages that a record takes out of queues: decided one queue after the other.
+
+    Args:
+        state: The state.
+        session: The session that they are settled by, and its batch (C13); of none otherwise.
+        batch_id: See `session`.
+
+    Attributes:
+        moves: To dead-letter queues.
+        discarded: Messages that are dropped instead.
+        declared: The record that makes the built-in queue, when it is needed and not there.
+    """
+
+    def __init__(self, state: State, session: str = "", batch_id: int = -1) -> None:
+        self._state = state
+        self._by = session, batch_id
+        self.moves: list[Move] = []
+        self.discarded: list[Taken] = []
+        self.declared: tuple[records.QueueDeclared, ...] = ()
+        self._leaving: list[tuple[Queue, BitMap64]] = []
+        self._returning: list[tuple[Queue, BitMap64]] = []
+
+    @property
+    def moved(self) -> int:
+        """How many messages move."""
+        return sum(len(move.positions) for move in self.moves)
+
+    @property
+    def dropped(self) -> int:
+        """How many messages are dropped."""
+        return sum(len(entry.positions) for entry in self.discarded)
+
+    def bury(self, queue: Queue, positions: BitMap64, cause: Cause, reason: str = "") -> None:
+        """Messages of a queue go to its dead-letter queue; without one they are dropped.
+
+        What settled them may give a `reason`; the cause is the reason otherwise.
+        """
+        if not positions:
+            return
+        self.leave(queue, positions)
+        if not queue.properties.dead_letter_queue:
+            self.discarded.append(Taken(queue.queue_id, positions))
+            return
+        target_id = self._target_id(queue.properties.dead_letter_queue)
+        if cause is Cause.EXPIRED:
+            circling = _circling(queue, positions, target_id)
+            if circling:
+                self.discarded.append(Taken(queue.queue_id, circling))
+                positions = positions - circling
+        if positions:
+            reason = reason or cause.value
+            self.moves.append(
+                Move(queue.queue_id, positions, target_id, cause.value, reason, *self._by)
+            )
+
+    def move(self, queue: Queue, positions: BitMap64, target_id: int, cause: Cause) -> None:
+        """Messages of a queue go to another one."""
+        self.leave(queue, positions)
+        self.moves.append(Move(queue.queue_id, positions, target_id, cause.value))
+
+    def leave(self, queue: Queue, positions: BitMap64) -> None:
+        """Messages leave a queue: there is room for as many."""
+        self._leaving.append((queue, positions))
+
+    def come_back(self, queue: Queue, positions: BitMap64) -> None:
+        """Messages of a queue become ready, before any come from elsewhere."""
+        self._returning.append((queue, positions))
+
+    def drops(self) -> tuple[Drop, ...]:
+        """What drop-head queues give up for what comes, once all that does left or came back."""
+        found = []
+        for queue_id in dict.fromkeys(move.target_id for move in self.moves):
+            target = self._state.queues.get(queue_id)
+            if target is not None and target.properties.overflow == "drop-head":
+                coming = [
+                    (self._state.queues[move.queue_id], move.positions)
+                    for move in self.moves
+                    if move.target_id == queue_id
+                ]
+                found.append(head_drops(target, _load(coming), self._ready_of(target)))
+        return tuple(drop for drop in found if drop is not None)
+
+    def _ready_of(self, queue: Queue) -> BitMap64:
+        """What is ready in a queue once everything left and came back that does."""
+        leaving = (positions for source, positions in self._leaving if source is queue)
+        returning = (positions for source, positions in self._returning if source is queue)
+        return queue.ready.difference(*leaving).union(*returning)
+
+    def _target_id(self, name: str) -> int:
+        """The queue of this name, else the built-in one, which may have to be made."""
+        found = target_id(self._state, name)
+        if found is not None:
+            return found
+        queue_id = self._state.next_queue_id
+        self.declared = (records.QueueDeclared(queue_id, BUILT_IN_DEAD, QueueProperties()),)
+        return queue_id
+
+
+def target_id(state: State, name: str) -> int | None:
+    """The dead-letter queue of this name, else the built-in one; None while there is neither."""
+    return state.queue_ids.get(name, state.queue_ids.get(BUILT_IN_DEAD))
+
+
+def apply_departures(
+    state: State,
+    sequence: int,
+    record: _Departed,
+    rest: dict[int, BitMap64],
+) -> None:
+    """Moves and drops what a record lets die, and takes it out of `rest`, by queue id."""
+    for move in record.moves:
+        rest[move.queue_id] -= move.positions
+    for entry in record.discarded:
+        rest[entry.queue_id] -= entry.positions
+    apply_moves(state, sequence, record.moves, record.at_us)
+    for entry in record.discarded:
+        queue = state.queues[entry.queue_id]
+        queue.dropped += len(entry.positions)
+        reason = Gone.EXPIRED if isinstance(record, records.Ticked) else Gone.TAKEN
+        _leave(state, queue, entry.positions, reason)
+
+
+def apply_moves(state: State, sequence: int, moves: tuple[Move, ...], at_us: int) -> None:
+    """Moves messages, in order; all of a move are unacked, or all of them wait."""
+    for move in moves:
+        source, target = state.queues[move.queue_id], state.queues[move.target_id]
+        held = move.positions.issubset(source.unacked)
+        if move.cause == Cause.REDRIVEN.value:
+            _put(state, source, target, move.positions, Arrival(at_us, sequence))
+        else:
+            _bury(state, source, target, move, Arrival(at_us, sequence), held=held)
+        reason = Gone.EXPIRED if move.cause == Cause.EXPIRED.value else Gone.TAKEN
+        _leave(state, source, move.positions, reason)
+
+
+def _leave(state: State, queue: Queue, positions: BitMap64, reason: Gone) -> None:
+    held = positions.issubset(queue.unacked)
+    state.blocks.release(queue.discard(positions) if held else queue.drop(positions, reason))
+    forget_if_drained(state, queue)
+
+
+def _put(state: State, source: Queue, target: Queue, positions: BitMap64, arrival: Arrival) -> None:
+    """Messages come to stand at the tail of their new queue; what is transient stays so (P12)."""
+    first = target.next_position
+    moved = source.placements.moves(positions)
+    enqueue.put(state, target, moved, arrival.at_us, arrival.sequence)
+    passing = source.passing & positions
+    if passing:
+        ranks = np.searchsorted(bitmaps.array(positions), bitmaps.array(passing))
+        target.passing |= bitmaps.of(ranks.astype(np.int64) + first)
+
+
+def _bury(
+    state: State, source: Queue, target: Queue, move: Move, arrival: Arrival, *, held: bool
+) -> None:
+    """As `_put`, with where the messages came from."""
+    first = target.next_position
+    _put(state, source, target, move.positions, arrival)
+    values = bitmaps.array(move.positions)
+    counts = source.deliveries.at(move.positions) + held
+    deaths = tuple(source.origins.at(move.positions))
+    begins = np.searchsorted(values, [position for position, _ in deaths]).tolist()
+    for (_, before), begin, end in zip(deaths, begins, [*begins[1:], len(values)], strict=True):
+        died = _died(before, source, move)
+        part = slice(begin, end)
+        target.origins.add(first + begin, values[part], counts[part], died, arrival.at_us)
+    source.dead_lettered += len(values)
+
+
+def _load(entries: Iterable[tuple[Queue, BitMap64]]) -> Load:
+    """Messages of several queues together."""
+    messages = payload_bytes = 0
+    for queue, positions in entries:
+        messages += len(positions)
+        payload_bytes += queue.placements.size(positions)
+    return Load(messages, payload_bytes)
+
+
+def _circling(queue: Queue, positions: BitMap64, target_id: int) -> BitMap64:
+    """C13: what would expire into a queue it expired from, with no rejection between."""
+    found = BitMap64()
+    for death, group in queue.origins.groups(positions):
+        before = death.expired_from if death is not None else ()
+        if target_id in (*before, queue.queue_id):
+            found |= group
+    return found
+
+
+def _died(before: Death | None, queue: Queue, move: Move) -> Death:
+    """The death of messages in a queue; a rejection, failing too often included, ends a circle."""
+    expired_from: tuple[int, ...] = ()
+    if move.cause == Cause.EXPIRED.value:
+        expired_from = (*(before.expired_from if before is not None else ()), queue.queue_id)
+    return Death(
+        queue_id=queue.queue_id,
+        queue=queue.name,
+        cause=move.cause,
+        reason=move.reason,
+        first_queue=before.first_queue if before is not None else queue.name,
+        deaths=(before.deaths if before is not None else 0) + 1,
+        expired_from=expired_from,
+        session=move.session,
+        batch_id=move.batch_id,
+    )

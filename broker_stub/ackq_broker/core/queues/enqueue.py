@@ -1,0 +1,144 @@
+"""How rows become messages of a queue: parts of a record, made to decide, placed to apply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+from pyroaring import BitMap, BitMap64
+
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.columns.deadlines import rounded
+from ackq_broker.core.commands import Expiry
+from ackq_broker.core.queues.bounds import NO_LOAD, BlockSize, Load, head_drops
+from ackq_broker.core.record_fields import Drop, Part
+from ackq_broker.core.state.placements import Moved, Placement
+from ackq_broker.core.state.queue import Gone, Queue
+from ackq_broker.core.state.state import State
+
+# Above any instant, and still apart from the edge of a signed 64-bit integer.
+_NEVER_US: Final = 1 << 61
+
+
+class Visible(NamedTuple):
+    """When and how a block becomes visible."""
+
+    at_us: int
+    sequence: int
+    durable: bool
+
+
+def make_parts(
+    rows: dict[int, BitMap],
+    size: BlockSize,
+    expiries: tuple[Expiry, ...] = (),
+    transient: BitMap | None = None,
+) -> dict[int, Part]:
+    """A part for each queue that gets rows, without positions."""
+    parts = {}
+    for queue_id, selected in rows.items():
+        count = len(selected)
+        if count:
+            start = selected.min()
+            scattered = selected if selected.max() - start + 1 != count else None
+            passing = selected & transient if transient is not None else None
+            parts[queue_id] = Part(
+                queue_id,
+                0,
+                count,
+                size.of(count),
+                start,
+                scattered,
+                _of_rows(expiries, selected),
+                passing or None,
+            )
+    return parts
+
+
+def drops(state: State, parts: Iterable[Part]) -> tuple[Drop, ...]:
+    """What the drop-head queues give up when these parts are placed."""
+    coming: dict[int, Load] = {}
+    for part in parts:
+        load = coming.get(part.queue_id, NO_LOAD)
+        coming[part.queue_id] = load.plus(part.count, part.payload_bytes)
+    found = (head_drops(state.queues[queue_id], load) for queue_id, load in coming.items())
+    return tuple(drop for drop in found if drop is not None)
+
+
+def place(state: State, block_id: int, part: Part, visible: Visible) -> None:
+    """Gives a part its positions; the block gets a reference."""
+    queue = state.queues[part.queue_id]
+    assert part.first_position in (0, queue.next_position)
+    placement = Placement(
+        queue.next_position,
+        part.count,
+        block_id,
+        part.payload_bytes,
+        visible.at_us,
+        visible.sequence,
+        visible.durable,
+        part.start,
+        part.rows,
+    )
+    positions = queue.place(placement)
+    state.blocks.add(block_id)
+    _let_expire(queue, placement, positions, part.expiries)
+    if part.transient is not None:
+        queue.passing |= _positions_of(placement, positions, part.transient)
+
+
+def put(state: State, queue: Queue, moved: Moved, at_us: int, sequence: int) -> None:
+    """Appends runs of another queue; of their times to expire only this queue's TTL counts."""
+    positions = queue.take_in(moved, at_us, sequence)
+    for block_id in moved.block_ids:
+        state.blocks.add(block_id)
+    ttl_ms = queue.properties.message_ttl_ms
+    if ttl_ms:
+        (end_us,) = rounded(np.array([at_us + ttl_ms * 1000]), at_us).tolist()
+        queue.expire_at(end_us, positions)
+
+
+def _let_expire(
+    queue: Queue, placement: Placement, positions: BitMap64, expiries: tuple[Expiry, ...]
+) -> None:
+    """Rows expire at the queue's TTL or their own, if earlier (Q3)."""
+    ttl_ms = queue.properties.message_ttl_ms
+    if not (ttl_ms or expiries):
+        return
+    limit_us = placement.published_us + ttl_ms * 1000 if ttl_ms else _NEVER_US
+    instants, groups = [limit_us], [positions]
+    for expiry in expiries:
+        if expiry.expires_us < limit_us:
+            groups.append(_positions_of(placement, positions, expiry.rows))
+            groups[0] = groups[0] - groups[-1]
+            instants.append(expiry.expires_us)
+    ends = rounded(np.array(instants), placement.published_us).tolist()
+    for instant_us, group in zip(ends, groups, strict=True):
+        if group and instant_us < _NEVER_US:
+            queue.expire_at(instant_us, group)
+
+
+def _of_rows(expiries: tuple[Expiry, ...], rows: BitMap) -> tuple[Expiry, ...]:
+    """The expiries as far as they are of these rows."""
+    found = (Expiry(e.expires_us, e.rows if e.rows is None else e.rows & rows) for e in expiries)
+    return tuple(expiry for expiry in found if expiry.rows is None or expiry.rows)
+
+
+def _positions_of(placement: Placement, positions: BitMap64, rows: BitMap | None) -> BitMap64:
+    """The positions of some of a run's rows."""
+    if rows is None:
+        return positions
+    indices = bitmaps.row_array(rows).astype(np.int64) - placement.start
+    if placement.selected is not None:
+        indices = np.searchsorted(bitmaps.row_array(placement.selected), bitmaps.row_array(rows))
+    return bitmaps.of(indices + placement.first_position)
+
+
+def drop_heads(state: State, given_up: Iterable[Drop]) -> None:
+    """Takes the oldest ready messages of queues that overflow."""
+    for drop in given_up:
+        queue = state.queues[drop.queue_id]
+        given = bitmaps.lowest(queue.ready, drop.messages)
+        queue.dropped += len(given)
+        state.blocks.release(queue.drop(given, Gone.PURGED))

@@ -1,0 +1,92 @@
+"""What a negative outcome does to unacked messages (C4, C13, C14), whoever held them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+from pyroaring import BitMap64
+
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.columns.deadlines import rounded
+from ackq_broker.core.commands import Outcome
+from ackq_broker.core.queues.dead_letters import Cause, Departures
+from ackq_broker.core.queues.topology import give_back
+from ackq_broker.core.record_fields import Delay
+from ackq_broker.core.state.queue import Queue
+from ackq_broker.core.state.state import State
+
+# How long a redelivery waits at most where a queue gives a first delay and no longest one.
+DEFAULT_DELAY_MAX_MS: Final = 300_000
+# How long the first one waits for what a query put back, where its queue says nothing.
+_DEFAULT_DELAY_MS: Final = 1_000
+# Doubling any more than that exceeds every longest delay.
+_MOST_DOUBLINGS: Final = 42
+
+
+def dispose(
+    plan: Departures, queue: Queue, positions: BitMap64, outcome: Outcome, reason: str
+) -> BitMap64:
+    """Lets the plan bury what is rejected, or failed too often; gives what is put back."""
+    if outcome is Outcome.REJECTED:
+        plan.bury(queue, positions, Cause.REJECTED, reason)
+        return BitMap64()
+    limit = queue.properties.delivery_limit
+    mortal = queue.properties.dead_letter_queue or queue.properties.drop_on_limit
+    if outcome is Outcome.FAILED and limit and mortal:
+        failures = queue.failures.at(positions) + 1
+        over = bitmaps.of(bitmaps.array(positions)[failures > limit])
+        plan.bury(queue, over, Cause.DELIVERY_LIMIT, reason)
+        return positions - over
+    return positions
+
+
+def delays(
+    queue: Queue,
+    positions: BitMap64,
+    outcome: Outcome,
+    delay_ms: int,
+    now_us: int,
+    *,
+    from_query: bool = False,
+) -> tuple[Delay, ...]:
+    """C14: how long what is put back waits: as the call says, else each time doubles the delay.
+
+    A channel's FAILED waits where the queue gives a delay, and its RELEASED never does. Both wait
+    `from_query`, or it would be given the same message by the next batch, and so on. What counts is
+    how often a message FAILED, and for RELEASED how often it was put back.
+    """
+    first_ms = queue.properties.redelivery_delay_ms or (_DEFAULT_DELAY_MS if from_query else 0)
+    if not positions or queue.deleted:
+        return ()
+    if delay_ms:
+        waits_ms = np.array([delay_ms])
+        groups = [positions]
+    elif first_ms and (from_query or outcome is Outcome.FAILED):
+        longest_ms = max(queue.properties.redelivery_delay_max_ms or DEFAULT_DELAY_MAX_MS, first_ms)
+        times = queue.failures if outcome is Outcome.FAILED else queue.deliveries
+        before = times.at(positions)
+        counts = np.unique(before)
+        doubled = first_ms * 2.0 ** np.minimum(counts, _MOST_DOUBLINGS)
+        waits_ms = np.minimum(doubled, longest_ms).astype(np.int64)
+        values = bitmaps.array(positions)
+        groups = [bitmaps.of(values[before == count]) for count in counts]
+    else:
+        return ()
+    untils = rounded(now_us + waits_ms * 1000, now_us).tolist()
+    return tuple(
+        Delay(queue.queue_id, group, until) for group, until in zip(groups, untils, strict=True)
+    )
+
+
+def apply_back(
+    state: State, sequence: int, queue: Queue, positions: BitMap64, delayed: Iterable[Delay]
+) -> None:
+    """Puts unacked messages back: some until their delay is over, the others ready at once."""
+    for delay in delayed:
+        if delay.queue_id == queue.queue_id:
+            queue.postpone(delay.positions, delay.until_us)
+            positions = positions - delay.positions
+    if positions:
+        give_back(state, queue.queue_id, positions, sequence)

@@ -1,0 +1,75 @@
+"""Dead letters go back to where they came from (Q6).
+
+Invariant: one record holds no more of them than `MOST_REDRIVEN`, whatever was asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyroaring import BitMap64
+
+from ackq_broker.core import commands, records
+from ackq_broker.core.checks import queue_named
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.commands import Decision
+from ackq_broker.core.queues import dead_letters, enqueue
+from ackq_broker.core.queues.bounds import Load, room
+from ackq_broker.core.queues.dead_letters import Cause, Departures
+from ackq_broker.core.state.origins import Death
+from ackq_broker.core.state.queue import Queue
+from ackq_broker.core.state.state import State
+
+# What one record moves: some 1 us for a block each, 6 us for scattered rows of it, beside which
+# others must get their turn.
+MOST_REDRIVEN: Final = 10_000
+
+
+def redrive(state: State, command: commands.Redrive, now_us: int) -> Decision:
+    """Q6: in one record, the lowest positions first, as far as the original queues have room."""
+    queue = queue_named(state, command.queue)
+    last = command.last or queue.next_position - 1
+    ready = bitmaps.between(queue.available(now_us), command.first, last)
+    homes: dict[int, BitMap64] = {}
+    for death, positions in queue.origins.groups(ready):
+        home = _home(state, death)
+        if home is not None and home is not queue:
+            homes.setdefault(home.queue_id, BitMap64()).update(positions)
+    fitting = {to: _fitting(state, queue, to, those) for to, those in homes.items()}
+    movable = BitMap64.union(BitMap64(), *fitting.values())
+    wanted = min(command.max_messages or len(movable), len(movable))
+    chosen = bitmaps.lowest(movable, min(wanted, MOST_REDRIVEN))
+    plan = Departures(state)
+    for to, positions in fitting.items():
+        # Once more: these may be larger than all of them together are on average.
+        moving = _fitting(state, queue, to, positions & chosen)
+        if moving:
+            plan.move(queue, moving, to, Cause.REDRIVEN)
+    more = bool(plan.moves) and wanted > MOST_REDRIVEN
+    reply = commands.Redriven(plan.moved, len(ready) - plan.moved, more, last)
+    if not plan.moves:
+        return Decision(reply=reply)
+    return Decision((records.Redriven(tuple(plan.moves), now_us, plan.drops()),), reply)
+
+
+def apply_redriven(state: State, sequence: int, record: records.Redriven) -> None:
+    """Moves the messages, which are dead letters no more."""
+    dead_letters.apply_moves(state, sequence, record.moves, record.at_us)
+    enqueue.drop_heads(state, record.drops)
+
+
+def _fitting(state: State, queue: Queue, to: int, positions: BitMap64) -> BitMap64:
+    """The lowest of these positions of the queue, as many as another has room for."""
+    size = Load(len(positions), queue.placements.size(positions))
+    return bitmaps.lowest(positions, room(state.queues[to], size))
+
+
+def _home(state: State, death: Death | None) -> Queue | None:
+    """The queue that messages died in: by its id, else by its name."""
+    if death is None:
+        return None
+    queue = state.queues.get(death.queue_id)
+    if queue is not None and not queue.deleted:
+        return queue
+    queue_id = state.queue_ids.get(death.queue)
+    return state.queues[queue_id] if queue_id is not None else None

@@ -1,0 +1,1 @@
+"""Sessions (rules S): leases, holders, accepts, outcomes, timeouts, operators."""

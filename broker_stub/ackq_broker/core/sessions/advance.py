@@ -1,0 +1,346 @@
+"""Sessions (S): opened, advanced, attached, ended; each change is one record.
+
+Invariant (I3): a session has at most one outstanding lease, whose mapping from tag to message never
+changes, and a tag is accepted only by an advance whose start proves that a checkpoint covers it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyroaring import BitMap64
+
+from ackq import limits
+from ackq.errors import InvalidArgumentError, LimitError
+from ackq_broker.core import commands, records
+from ackq_broker.core.checks import check_duration, check_new
+from ackq_broker.core.commands import Advanced, Attached, Decision
+from ackq_broker.core.queues import enqueue
+from ackq_broker.core.queues.dead_letters import Departures
+from ackq_broker.core.queues.topology import give_back
+from ackq_broker.core.record_fields import Taken
+from ackq_broker.core.sessions import accept, checkpoint, queues, readers, timeout
+from ackq_broker.core.sessions import holder as holding
+from ackq_broker.core.sessions import lease as leases
+from ackq_broker.core.sessions.accept import Disposed, let_go
+from ackq_broker.core.sessions.lease import Change, Positions
+from ackq_broker.core.sessions.timeout import Resumed
+from ackq_broker.core.state.state import Ended, Lease, Session, State
+
+# Ended incarnations whose fate is remembered, for the message; older ones are merely unknown.
+MAX_ENDED: Final = 10_000
+
+
+def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
+    """S4: accepts what the start proves, then leases anew, or gives the outstanding lease again."""
+    check_duration("The session timeout cannot be", command.session_timeout_ms)
+    if not command.incarnation:
+        return _open(state, command, now_us)
+    session = holding.find(state, command.session, command.incarnation)
+    holding.check_free(session, command.holder.token, incumbent_live=command.incumbent_live)
+    holder, epoch = holding.claim(session, command.holder, now_us)
+    accepted = checkpoint.accepts(session, command.start_tag)
+    queue_ids = queues.find(state, command, accepting=session if accepted else None)
+    resumed = timeout.resume(state, session, now_us)
+    again = resumed.positions()
+    taken: tuple[Taken, ...] = ()
+    if session.lease is not None and not accepted:
+        held = again if session.detached else session.held()
+        queues.check_held(state, session, held, queue_ids)
+    else:
+        taken = leases.choose(state, queue_ids, session.turn, command, now_us, without=again)
+    disposed = _dispose(state, session, resumed, now_us) if accepted else _nothing(state)
+    for entry in taken:
+        disposed.plan.leave(state.queues[entry.queue_id], entry.positions)
+    record = records.SessionAdvanced(
+        session=session.name,
+        epoch=epoch,
+        holder=holder,
+        queue_ids=queue_ids,
+        at_us=now_us,
+        accepted=accepted,
+        leased=taken,
+        discarded=tuple(disposed.plan.discarded),
+        moves=tuple(disposed.plan.moves),
+        delays=disposed.delays,
+        drops=disposed.plan.drops(),
+        resumed=resumed.taken,
+        holes=resumed.holes,
+        queue_pattern=command.queue_pattern,
+        timeout_ms=command.session_timeout_ms,
+    )
+    changes = (
+        taken
+        or accepted
+        or epoch != session.epoch
+        or queue_ids != session.queue_ids
+        or not session.proven
+        or command.queue_pattern != session.queue_pattern
+        or command.session_timeout_ms != session.timeout_ms
+    )
+    reply = _advanced(state, session, record, disposed)
+    return Decision((*disposed.plan.declared, record) if changes else (), reply)
+
+
+def _dispose(state: State, session: Session, resumed: Resumed, now_us: int) -> Disposed:
+    """S6: what the accept of a lease comes to, which may have to be leased again first (S5)."""
+    assert session.lease is not None
+    holes = session.lease.holes | resumed.tags()
+    disposed = accept.dispose(state, session, holes, now_us)
+    for queue_id, positions in resumed.positions().items():
+        other = disposed.positions.get(queue_id, BitMap64())
+        disposed.plan.leave(state.queues[queue_id], positions - other)
+    return disposed
+
+
+def _nothing(state: State) -> Disposed:
+    return Disposed(Departures(state), {}, ())
+
+
+def _advanced(
+    state: State, session: Session, record: records.SessionAdvanced, disposed: Disposed
+) -> Advanced:
+    """The answer, as things are once the record is applied."""
+    floor = session.end if record.accepted else session.floor
+    parts, holes = leases.segments(record.leased, floor), BitMap64()
+    if session.lease is not None and not record.accepted:
+        parts = session.lease.segments
+        holes = BitMap64.union(session.lease.holes, *(hole.tags for hole in record.holes))
+    change = Change(
+        gone=_gone(session, record, disposed) if record.accepted else {},
+        back={},
+        delayed=_delayed(record),
+        taken=(*record.resumed, *record.leased),
+        came=_came(record),
+        held=parts,
+        holes=holes,
+    )
+    return Advanced(
+        session=session.name,
+        incarnation=session.incarnation,
+        epoch=record.epoch,
+        end_tag=parts[-1].last_tag if parts else floor,
+        chunks=leases.chunks(state, parts),
+        backlog=leases.backlog(state, record.queue_ids, change),
+        other_sessions=queues.others(state, record.queue_ids, session.name),
+        attaches=_attaches(session, record),
+        warnings=_warnings(state, session, record),
+    )
+
+
+def _gone(session: Session, record: records.SessionAdvanced, disposed: Disposed) -> Positions:
+    """What an accept takes away: all of the lease but what it puts back."""
+    held = session.held() or {entry.queue_id: entry.positions for entry in record.resumed}
+    delayed = _delayed(record)
+    assert set(disposed.positions) <= set(held)
+    return {
+        queue_id: positions - delayed.get(queue_id, BitMap64())
+        for queue_id, positions in held.items()
+    }
+
+
+def _delayed(record: records.SessionAdvanced) -> Positions:
+    """What an accept puts back: nothing of it is ready at once (C14)."""
+    found: Positions = {}
+    for delay in record.delays:
+        found.setdefault(delay.queue_id, BitMap64()).update(delay.positions)
+    return found
+
+
+def _came(record: records.SessionAdvanced) -> dict[int, int]:
+    """By how many ready messages queues grow by dead letters."""
+    found: dict[int, int] = {}
+    for move in record.moves:
+        found[move.target_id] = found.get(move.target_id, 0) + len(move.positions)
+    for drop in record.drops:
+        found[drop.queue_id] = found.get(drop.queue_id, 0) - drop.messages
+    return found
+
+
+def apply_session_advanced(state: State, sequence: int, record: records.SessionAdvanced) -> None:
+    """Attaches, accepts and leases."""
+    session = state.sessions[record.session]
+    session.proven = True
+    attaches = _attaches(session, record)
+    if session.detached:
+        timeout.apply_resumed(state, session, record)
+    if record.epoch != session.epoch:
+        assert record.epoch == session.epoch + 1
+        holding.begin_epoch(state, session, record.holder)
+    if record.accepted:
+        holding.drop_stages(state, session)
+        accept.apply_accept(state, sequence, session, record)
+    _read(state, session, record)
+    _lease(state, session, record.leased, record.at_us)
+    if session.lease is not None:
+        session.lease.attaches = attaches
+    enqueue.drop_heads(state, record.drops)
+
+
+def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
+    """S2: attaches for a replay of the outstanding or the kept lease; changes neither."""
+    session = holding.find(state, command.session, command.incarnation)
+    holding.check_free(session, command.holder.token, incumbent_live=command.incumbent_live)
+    lease = checkpoint.replayed(session, command.start_tag, command.end_tag)
+    holder, epoch = holding.claim(session, command.holder, now_us)
+    resumed = timeout.resume(state, session, now_us)
+    record = records.SessionAdvanced(
+        session=session.name,
+        epoch=epoch,
+        holder=holder,
+        queue_ids=session.queue_ids,
+        at_us=now_us,
+        resumed=resumed.taken,
+        holes=resumed.holes,
+        queue_pattern=session.queue_pattern,
+        timeout_ms=session.timeout_ms,
+    )
+    parts = lease.segments if lease is not None else ()
+    reply = Attached(
+        epoch,
+        leases.chunks(state, parts),
+        _attaches(session, record),
+        _warnings(state, session, record),
+    )
+    changes = epoch != session.epoch or not session.proven
+    return Decision((record,) if changes else (), reply)
+
+
+def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
+    """S9: makes a new incarnation; it may replace one that nothing depends on."""
+    assert command.new_incarnation
+    if command.start_tag:
+        raise InvalidArgumentError(
+            f"The call names tag {command.start_tag} and no incarnation; a session opens at tag 0.",
+            start_tag=command.start_tag,
+        )
+    name = command.session or f"anonymous-{command.new_incarnation[:8]}"
+    check_new("session", name)
+    queue_ids = queues.find(state, command)
+    old = state.sessions.get(name)
+    if old is None and len(state.sessions) >= limits.MAX_SESSIONS:
+        raise LimitError(
+            f"The session '{name}' was not opened: the broker has {limits.MAX_SESSIONS} sessions, "
+            "its limit. Release those of queries that are gone (`ackq session list`).",
+            limit=limits.MAX_SESSIONS,
+        )
+    back = old.held() if old is not None else {}
+    warnings: tuple[str, ...] = ()
+    if old is not None:
+        holding.check_free(old, command.holder.token, incumbent_live=command.incumbent_live)
+        warnings = checkpoint.replace(old, leases.put_back(state, back), takeover=command.takeover)
+    taken: tuple[Taken, ...] = ()
+    if command.open_and_lease:
+        taken = leases.choose(state, queue_ids, 0, command, now_us, back=back)
+    record = records.SessionOpened(
+        session=name,
+        incarnation=command.new_incarnation,
+        replaces=old.incarnation if old is not None else "",
+        holder=holding.new_holder(command.holder, now_us),
+        queue_ids=queue_ids,
+        at_us=now_us,
+        leased=taken,
+        queue_pattern=command.queue_pattern,
+        timeout_ms=command.session_timeout_ms,
+    )
+    parts = leases.segments(taken, 0)
+    reply = Advanced(
+        session=name,
+        incarnation=command.new_incarnation,
+        epoch=1,
+        end_tag=parts[-1].last_tag if parts else 0,
+        chunks=leases.chunks(state, parts),
+        backlog=leases.backlog(
+            state, queue_ids, Change({}, back, {}, taken, {}, parts, BitMap64())
+        ),
+        other_sessions=queues.others(state, queue_ids, name),
+        attaches=1 if parts else 0,
+        warnings=(*warnings, *queues.circles(state, name, queue_ids)),
+        held_elsewhere=queues.held_elsewhere(state, queue_ids, name),
+    )
+    return Decision((record,), reply)
+
+
+def apply_session_opened(state: State, sequence: int, record: records.SessionOpened) -> None:
+    """Ends the replaced incarnation and begins the new one."""
+    if record.replaces:
+        old = state.sessions[record.session]
+        assert old.incarnation == record.replaces
+        end(state, old, sequence, f"replaced by incarnation {record.incarnation}", record.at_us)
+    assert record.session not in state.sessions
+    assert record.incarnation not in state.incarnations
+    session = Session(
+        record.session,
+        record.incarnation,
+        (),
+        record.holder,
+        record.at_us,
+        history=state.history,
+    )
+    state.sessions[session.name] = session
+    state.incarnations[session.incarnation] = session.name
+    _read(state, session, record)
+    _lease(state, session, record.leased, record.at_us)
+
+
+def apply_session_released(state: State, sequence: int, record: records.SessionReleased) -> None:
+    """Ends the incarnation."""
+    session = state.sessions[record.session]
+    end(state, session, sequence, "released by an operator", record.at_us)
+
+
+def end(state: State, session: Session, sequence: int, how: str, at_us: int) -> None:
+    """Puts a session's lease back and refuses its incarnation from then on."""
+    let_go(state, session)
+    holding.drop_stages(state, session)
+    readers.unindex(state, session)
+    if session.detached:
+        timeout.unwatch(state, session)
+    for queue_id, positions in session.held().items():
+        give_back(state, queue_id, positions, sequence)
+    queues.enter(state, session, ())
+    del state.sessions[session.name]
+    del state.incarnations[session.incarnation]
+    state.labels.pop(session.name, None)
+    state.ended[session.incarnation] = Ended(session.name, how, at_us)
+    if len(state.ended) > MAX_ENDED:
+        del state.ended[next(iter(state.ended))]
+
+
+def _read(
+    state: State, session: Session, record: records.SessionOpened | records.SessionAdvanced
+) -> None:
+    """S5, S10: what the session reads, and how long its owner may be away, from now on."""
+    queues.enter(state, session, record.queue_ids)
+    session.queue_pattern = record.queue_pattern
+    session.timeout_ms = record.timeout_ms
+
+
+def _lease(state: State, session: Session, taken: tuple[Taken, ...], at_us: int) -> None:
+    if not taken:
+        return
+    assert session.lease is None
+    assert session.floor == session.end
+    parts = leases.segments(taken, session.floor)
+    for segment in parts:
+        state.queues[segment.queue_id].lease(segment.positions)
+    session.lease = Lease(parts, at_us)
+    session.end = parts[-1].last_tag
+    session.turn += 1
+    assert session.end > session.floor
+
+
+def _warnings(state: State, session: Session, record: records.SessionAdvanced) -> tuple[str, ...]:
+    """S10: what a new holder should know of its queues, and any holder of a change of them."""
+    if (record.epoch, record.queue_ids) == (session.epoch, session.queue_ids):
+        return ()
+    return queues.circles(state, session.name, record.queue_ids)
+
+
+def _attaches(session: Session, record: records.SessionAdvanced) -> int:
+    """S8: how many holders the lease that is outstanding after the record has had."""
+    if record.leased:
+        return 1
+    if session.lease is None or record.accepted:
+        return 0
+    return session.lease.attaches + (record.epoch != session.epoch)

@@ -1,0 +1,184 @@
+"""Who may use a session (S3, S9, S10): found by incarnation, refused to all but its holder."""
+
+from __future__ import annotations
+
+from ackq.errors import (
+    AlreadyHeldError,
+    CheckpointMismatchError,
+    FencedError,
+    SessionNotFoundError,
+)
+from ackq_broker.core import history
+from ackq_broker.core.checks import holder_fields, holder_text, utc
+from ackq_broker.core.commands import HolderInfo
+from ackq_broker.core.record_fields import Holder
+from ackq_broker.core.state.state import Session, State
+
+
+def named(state: State, name: str) -> Session:
+    """The session of this name; raises SessionNotFoundError."""
+    session = state.sessions.get(name)
+    if session is None:
+        raise SessionNotFoundError(
+            f"There is no session '{name}'. See `ackq session list`.", session=name
+        )
+    return session
+
+
+def find(state: State, name: str, incarnation: str) -> Session:
+    """The session of this incarnation; an empty name is not compared.
+
+    Raises:
+        SessionNotFoundError: The incarnation is unknown, or was replaced, released or forgotten
+            (S9).
+        CheckpointMismatchError: It belongs to a session of another name (S10).
+        HistoryChangedError: It was opened in an older history (Q8).
+    """
+    owner = state.incarnations.get(incarnation)
+    if owner is None:
+        raise _not_found(state, name, incarnation)
+    if name and name != owner:
+        raise CheckpointMismatchError(
+            f"The checkpoint belongs to session '{owner}' (incarnation {incarnation}), and this "
+            f"query names session '{name}'. Set the option session to '{owner}', or start '{name}' "
+            "with a new checkpoint.",
+            session=owner,
+            named=name,
+            incarnation=incarnation,
+        )
+    session = state.sessions[owner]
+    history.check(
+        state,
+        session.history,
+        f"The incarnation {incarnation} of session '{owner}'",
+        "Or start the query with a new checkpoint.",
+    )
+    return session
+
+
+def check_free(session: Session, token: bytes, *, incumbent_live: bool) -> None:
+    """S3, S8, K10: refuses a newcomer while the present holder is live: AlreadyHeldError.
+
+    And a holder that an operator ended: FencedError.
+    """
+    if token in session.fenced:
+        raise FencedError(
+            f"An operator settled messages of session '{session.name}', and ended the epoch of "
+            "this reader: what it read has changed. Let its query end and start it again; its "
+            "checkpoint is safe.",
+            session=session.name,
+            current_epoch=session.epoch,
+        )
+    if incumbent_live and token != session.holder.token:
+        raise already_held(
+            session,
+            "One query at a time reads a session: stop that query, give this one another session "
+            f"name, or end that one with `ackq session release {session.name} --fence`.",
+        )
+
+
+def already_held(session: Session, remedy: str) -> AlreadyHeldError:
+    """Names the holder (S3)."""
+    return AlreadyHeldError(
+        f"The session '{session.name}' is held by {holder_text(session.holder)}. {remedy}",
+        session=session.name,
+        **holder_fields(session.holder),
+    )
+
+
+def claim(session: Session, caller: HolderInfo, now_us: int) -> tuple[Holder, int]:
+    """S3: holder and epoch after a call: the same token keeps its epoch, another begins one."""
+    if caller.token == session.holder.token:
+        return session.holder, session.epoch
+    return new_holder(caller, now_us), session.epoch + 1
+
+
+def new_holder(caller: HolderInfo, now_us: int) -> Holder:
+    """A caller that begins to hold a session now."""
+    return Holder(caller.token, caller.host, caller.pid, caller.application, now_us)
+
+
+def check_epoch(session: Session, epoch: int) -> None:
+    """S3: refuses a call of an older epoch: FencedError, naming who holds the session now."""
+    if epoch < session.epoch:
+        raise FencedError(
+            f"The session '{session.name}' {_standing(session)} in epoch {session.epoch}; this "
+            f"reader has epoch {epoch} and was replaced. Let its query end; its checkpoint is "
+            "safe.",
+            session=session.name,
+            epoch=epoch,
+            current_epoch=session.epoch,
+            **holder_fields(session.holder),
+        )
+    if epoch > session.epoch:
+        raise CheckpointMismatchError(
+            f"This reader has epoch {epoch} of session '{session.name}', and the broker knows "
+            f"epoch {session.epoch} only: the broker is older than the reader, as after a restore "
+            "from a copy. Start the query again.",
+            session=session.name,
+            epoch=epoch,
+            current_epoch=session.epoch,
+        )
+
+
+def check_token(session: Session, token: bytes) -> None:
+    """S3: refuses a caller that is not the present holder: FencedError."""
+    if token != session.holder.token:
+        raise FencedError(
+            f"The session '{session.name}' {_standing(session)}, and not by this reader. Let its "
+            "query end; its checkpoint is safe.",
+            session=session.name,
+            current_epoch=session.epoch,
+            **holder_fields(session.holder),
+        )
+
+
+def _standing(session: Session) -> str:
+    """By whom a session is held."""
+    if session.holder.token:
+        return f"is held by {holder_text(session.holder)}"
+    how = "its reader was away for too long" if session.detached else "an operator ended its reader"
+    return f"is held by nobody ({how})"
+
+
+def end_epoch(state: State, session: Session) -> None:
+    """S5, S8: the session goes on without a holder; every call of the old epoch is refused."""
+    old = session.holder
+    begin_epoch(state, session, Holder(b"", old.host, old.pid, old.application, old.since_us))
+
+
+def begin_epoch(state: State, session: Session, holder: Holder) -> None:
+    """S3: another holder; what the one before had staged and not committed goes (S6)."""
+    drop_stages(state, session)
+    session.epoch += 1
+    session.holder = holder
+
+
+def drop_stages(state: State, session: Session) -> None:
+    """S6: what was staged and not committed for the outstanding lease is gone."""
+    if session.lease is not None:
+        for stage_id in session.lease.stages:
+            del state.outcome_stages[stage_id]
+        session.lease.stages = {}
+
+
+def _not_found(state: State, name: str, incarnation: str) -> SessionNotFoundError:
+    ended = state.ended.get(incarnation)
+    if ended is not None:
+        return SessionNotFoundError(
+            f"The incarnation {incarnation} of session '{ended.session}' was {ended.how} at "
+            f"{utc(ended.at_us)}; what it held went back to its queues. Start this query with a "
+            "new checkpoint.",
+            session=ended.session,
+            incarnation=incarnation,
+            how=ended.how,
+        )
+    return SessionNotFoundError(
+        f"This broker (history {state.history_id}) does not know incarnation '{incarnation}' of "
+        f"session '{name}': the checkpoint belongs to another broker, or this broker's data was "
+        "lost. Connect to the broker that the checkpoint was made with, or start with a new "
+        "checkpoint.",
+        session=name,
+        incarnation=incarnation,
+        history=state.history_id,
+    )

@@ -1,0 +1,207 @@
+"""Which messages a new lease takes, and how a lease is shown to its reader (S1, K5, K6).
+
+Decides only: the choice is written into the record, so that `apply` repeats it whatever a later
+version would choose.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from pyroaring import BitMap64
+
+from ackq import limits
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.columns.bitmaps import Int64s
+from ackq_broker.core.columns.position_counts import Counts
+from ackq_broker.core.commands import Advance, Backlog, Chunk, Released
+from ackq_broker.core.record_fields import Taken
+from ackq_broker.core.state.placements import merge
+from ackq_broker.core.state.queue import Queue
+from ackq_broker.core.state.state import Delivered, Lease, Segment, State
+
+_UNBOUNDED: Final = 1 << 62
+
+# Positions by queue id.
+Positions = dict[int, BitMap64]
+
+
+def choose(
+    state: State,
+    queue_ids: tuple[int, ...],
+    turn: int,
+    wish: Advance,
+    now_us: int,
+    *,
+    back: Positions | None = None,
+    without: Positions | None = None,
+) -> tuple[Taken, ...]:
+    """The messages for a new lease, lowest positions first; none when too few are eligible (K6).
+
+    Each queue gets an equal share of the limits, then what the others leave; the queue that comes
+    first changes with every `turn`. `back` is what the same record puts back before it leases, and
+    `without` what it takes for the lease before.
+    """
+    pool = []
+    first = turn % len(queue_ids) if queue_ids else 0
+    for queue_id in queue_ids[first:] + queue_ids[:first]:
+        queue = state.queues[queue_id]
+        eligible = queue.available(now_us, wish.horizon)
+        if back and queue_id in back:
+            eligible = eligible | queue.timely(back[queue_id], now_us)
+        if without and queue_id in without:
+            eligible = eligible - without[queue_id]
+        if eligible:
+            pool.append((queue, eligible))
+    if not pool or _too_few(pool, wish, now_us):
+        return ()
+    taken = _share(pool, wish.max_messages or _UNBOUNDED, wish.max_bytes or _UNBOUNDED)
+    if not any(taken):
+        taken[0] = bitmaps.lowest(pool[0][1], 1)
+    return tuple(
+        Taken(queue.queue_id, positions)
+        for (queue, _), positions in zip(pool, taken, strict=True)
+        if positions
+    )
+
+
+def _too_few(pool: list[tuple[Queue, BitMap64]], wish: Advance, now_us: int) -> bool:
+    """K6: below the minimum, and none has waited too long.
+
+    Neither applies under availableNow and once (K5).
+    """
+    if wish.horizon or wish.open_and_lease:
+        return False
+    if sum(len(eligible) for _, eligible in pool) >= wish.min_messages:
+        return False
+    oldest = min(queue.placements.published_us(eligible.min()) for queue, eligible in pool)
+    return not wish.max_delay_ms or now_us - oldest < wish.max_delay_ms * 1000
+
+
+def _share(pool: list[tuple[Queue, BitMap64]], messages: int, payload_bytes: int) -> list[BitMap64]:
+    """What each queue gives within both bounds."""
+    taken = [BitMap64() for _ in pool]
+    bytes_bounded = payload_bytes < _UNBOUNDED
+    for equal in (True, False):
+        for index, (queue, eligible) in enumerate(pool):
+            rest = eligible - taken[index] if taken[index] else eligible
+            among = len(pool) - index if equal else 1
+            count, size = min(len(rest), -(-messages // among)), 0
+            if bytes_bounded:
+                count, size = queue.placements.fit(rest, count, payload_bytes // among)
+            if count:
+                taken[index] |= bitmaps.lowest(rest, count)
+            messages -= count
+            payload_bytes -= size
+    return taken
+
+
+def segments(taken: tuple[Taken, ...], floor: int) -> tuple[Segment, ...]:
+    """The tags of what a lease takes: they go on after `floor`."""
+    made = []
+    for entry in taken:
+        made.append(Segment(floor + 1, entry.queue_id, entry.positions))
+        floor = made[-1].last_tag
+    return tuple(made)
+
+
+def chunks(state: State, parts: tuple[Segment, ...]) -> tuple[Chunk, ...]:
+    """Where a lease can be cut: along runs, merged to about `limits.LEASE_CHUNK_TARGET_BYTES`."""
+    if not parts:
+        return ()
+    tags, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for segment in parts:
+        queue = state.queues.get(segment.queue_id)
+        if queue is not None:
+            ranks, run_sizes = queue.placements.cuts(segment.positions)
+            tags.append(ranks + segment.first_tag - 1)
+            sizes.append(run_sizes)
+    last_tags, totals = np.concatenate(tags), np.cumsum(np.concatenate(sizes))
+    end = parts[-1].last_tag
+    if not len(last_tags):
+        return (Chunk(end, 0),)
+    cuts = merge(totals, limits.LEASE_CHUNK_TARGET_BYTES, limits.MAX_LEASE_CHUNKS)
+    ends = last_tags[cuts]
+    # Holes at the very end belong to the last chunk.
+    ends[-1] = end
+    weights = np.diff(totals[cuts], prepend=0)
+    return tuple(Chunk(*row) for row in zip(ends.tolist(), weights.tolist(), strict=True))
+
+
+def count(held: Positions) -> int:
+    """How many messages these are."""
+    return sum(map(len, held.values()))
+
+
+def put_back(state: State, held: Positions) -> Released:
+    """What giving these back comes to: there is nowhere to put those of a deleted queue (Q4)."""
+    lost = {i: positions for i, positions in held.items() if state.queues[i].deleted}
+    return Released(count(held) - count(lost), count(lost))
+
+
+class Change(NamedTuple):
+    """What a record does to the messages of a session's queues.
+
+    Attributes:
+        gone: Of the unacked ones, those that are messages no more.
+        back: Those that become ready; `delayed`: those that will.
+        taken: Ready ones that become unacked.
+        came: How many more each queue has, by id: dead letters, less what goes for them.
+        held: The outstanding lease then, and its holes.
+        holes: See `held`.
+    """
+
+    gone: Positions
+    back: Positions
+    delayed: Positions
+    taken: tuple[Taken, ...]
+    came: dict[int, int]
+    held: tuple[Segment, ...]
+    holes: BitMap64
+
+
+def backlog(state: State, queue_ids: tuple[int, ...], change: Change) -> Backlog:
+    """What waits in these queues once the change is made."""
+    ready = unacked = 0
+    oldest = []
+    for queue_id in queue_ids:
+        queue = state.queues[queue_id]
+        gone, back, delayed = (
+            len(part.get(queue_id, ())) for part in (change.gone, change.back, change.delayed)
+        )
+        taken = sum(len(entry.positions) for entry in change.taken if entry.queue_id == queue_id)
+        ready += len(queue.ready) + back + change.came.get(queue_id, 0) - taken
+        unacked += len(queue.unacked) - gone - back - delayed + taken
+        oldest.append(queue.oldest_us(without=change.gone.get(queue_id)))
+    redelivered = sum(
+        state.queues[s.queue_id].delivered_before(
+            s.present(change.holes), also=change.back.get(s.queue_id)
+        )
+        for s in change.held
+        if s.queue_id in state.queues
+    )
+    return Backlog(ready, unacked, min(filter(None, oldest), default=0), redelivered)
+
+
+def remember(lease: Lease, queue: Queue, positions: BitMap64) -> None:
+    """S1: keeps how often messages of a lease had been delivered: they go back to their queue."""
+    segment = next(part for part in lease.segments if part.queue_id == queue.queue_id)
+    tags = segment.tags(positions)
+    new = tags - lease.delivered.tags
+    if not new:
+        return
+    counts, values = queue.deliveries.at(segment.at(new)), bitmaps.array(new)
+    added = ((c, bitmaps.of(values[counts == c])) for c in np.unique(counts).tolist())
+    known = Counts.load((*lease.delivered.counts, *added))
+    lease.delivered = Delivered(lease.delivered.tags | new, known.dump())
+
+
+def delivery_counts(lease: Lease, tags: Int64s, positions: BitMap64, queue: Queue) -> Int64s:
+    """S1: the number of each delivery as it was first, for consecutive tags of a lease."""
+    counts = queue.delivery_counts(positions)
+    if lease.delivered.tags and len(tags):
+        known = bitmaps.between(lease.delivered.tags, int(tags[0]), int(tags[-1]))
+        at = bitmaps.array(known) - int(tags[0])
+        counts[at] = Counts.load(lease.delivered.counts).at(known) + 1
+    return counts

@@ -1,0 +1,144 @@
+"""What an operator does to a session: releases it (S5), settles messages of its lease (S8).
+
+Invariant: a lease changes between two epochs, never inside one: whoever read it before is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from pyroaring import BitMap64
+
+from ackq.errors import InvalidArgumentError
+from ackq_broker.core import commands, records
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.commands import Decision, Outcome, SettledLease
+from ackq_broker.core.queues import dead_letters, enqueue, redelivery
+from ackq_broker.core.queues.dead_letters import Departures
+from ackq_broker.core.queues.topology import give_back
+from ackq_broker.core.sessions import holder, outcomes, readers
+from ackq_broker.core.sessions import lease as leases
+from ackq_broker.core.sessions.lease import Positions
+from ackq_broker.core.state.queue import Gone
+from ackq_broker.core.state.state import Lease, Session, State
+
+# Holders that an operator ended and that are still refused by name, not only by epoch.
+_REMEMBERED_HOLDERS: Final = 16
+
+
+def release(state: State, command: commands.ReleaseSession, now_us: int) -> Decision:
+    """S5, S9: puts an absent owner's lease back and ends the incarnation."""
+    session = holder.named(state, command.session)
+    _check_absent(session, fence=command.fence, incumbent_live=command.incumbent_live)
+    for queue_id in session.queue_ids:
+        state.queues[queue_id].use()
+    record = records.SessionReleased(session.name, now_us)
+    return Decision((record,), leases.put_back(state, session.held()))
+
+
+def settle(state: State, command: commands.SettleLease, now_us: int) -> Decision:
+    """S8: rejects or releases messages of the lease, and ends the epoch."""
+    if command.outcome not in {Outcome.REJECTED, Outcome.RELEASED}:
+        raise InvalidArgumentError(
+            f"An operator rejects or releases messages of a lease; '{command.outcome.value}' is "
+            "for its query to say.",
+            session=command.session,
+        )
+    session = holder.named(state, command.session)
+    _check_absent(session, fence=command.fence, incumbent_live=command.incumbent_live)
+    tags = _tags(session, command.ranges)
+    lease = session.lease
+    assert lease is not None
+    tags -= lease.holes
+    reader = readers.latest(session)
+    plan = Departures(state, session.name, reader.batch_id if reader is not None else -1)
+    if command.outcome is Outcome.REJECTED:
+        if not command.discard:
+            outcomes.check_mortal(state, session, lease, tags)
+        tags = _bury(state, session, tags, plan, command.reason, now_us)
+        dropped = plan.dropped
+    else:
+        dropped = _lost(state, lease, tags)
+    record = records.SessionSettled(
+        session=session.name,
+        tags=tags,
+        at_us=now_us,
+        discarded=tuple(plan.discarded),
+        moves=tuple(plan.moves),
+        drops=plan.drops(),
+    )
+    reply = SettledLease(len(tags), plan.moved, session.epoch + 1, dropped)
+    return Decision((*plan.declared, record), reply)
+
+
+def apply_settled(state: State, sequence: int, record: records.SessionSettled) -> None:
+    """The messages go, their tags are holes, and the epoch is over."""
+    session = state.sessions[record.session]
+    lease = session.lease
+    assert lease is not None
+    rest = _positions(lease, record.tags)
+    dead_letters.apply_departures(state, sequence, record, rest)
+    if not session.detached:
+        for queue_id, positions in rest.items():
+            if positions:
+                give_back(state, queue_id, positions, sequence)
+    lease.dig(record.tags, Gone.SETTLED)
+    if session.holder.token:
+        session.fenced = (*session.fenced, session.holder.token)[-_REMEMBERED_HOLDERS:]
+    holder.end_epoch(state, session)
+    enqueue.drop_heads(state, record.drops)
+
+
+def _check_absent(session: Session, *, fence: bool, incumbent_live: bool) -> None:
+    """Refuses to end a live holder unasked: AlreadyHeldError."""
+    if incumbent_live and not fence:
+        raise holder.already_held(session, "Stop its query first, or add --fence to end it.")
+
+
+def _tags(session: Session, ranges: tuple[tuple[int, int], ...]) -> BitMap64:
+    """The tags of ranges, all of them in the lease, holes included."""
+    assert all(first <= last for first, last in ranges)
+    floor, end = session.floor, session.end
+    wrong = [
+        first if first <= floor else max(first, end + 1)
+        for first, last in ranges
+        if first <= floor or last > end
+    ]
+    if wrong or session.lease is None:
+        raise outcomes.outside(session, min(wrong, default=end + 1), session.lease)
+    firsts = np.array([first for first, _ in ranges], np.int64)
+    lasts = np.array([last for _, last in ranges], np.int64)
+    return bitmaps.of_runs(firsts, lasts - firsts + 1)
+
+
+def _bury(
+    state: State, session: Session, tags: BitMap64, plan: Departures, reason: str, now_us: int
+) -> BitMap64:
+    """The tags whose messages die; of a detached lease, only what is still ready can."""
+    assert session.lease is not None
+    found = BitMap64()
+    for segment in session.lease.segments:
+        queue = state.queues.get(segment.queue_id)
+        positions = segment.at(tags)
+        if queue is not None and session.detached:
+            positions = queue.timely(positions & queue.ready, now_us)
+        if queue is not None and positions:
+            redelivery.dispose(plan, queue, positions, Outcome.REJECTED, reason)
+            found |= segment.tags(positions)
+    return found
+
+
+def _lost(state: State, lease: Lease, tags: BitMap64) -> int:
+    """Q4: of how many tags the queue was deleted, so that nothing is put back."""
+    queues = (state.queues.get(segment.queue_id) for segment in lease.segments)
+    return sum(
+        len(segment.at(tags))
+        for segment, queue in zip(lease.segments, queues, strict=True)
+        if queue is None or queue.deleted
+    )
+
+
+def _positions(lease: Lease, tags: BitMap64) -> Positions:
+    found = ((segment.queue_id, segment.at(tags)) for segment in lease.segments)
+    return {queue_id: positions.copy() for queue_id, positions in found if positions}

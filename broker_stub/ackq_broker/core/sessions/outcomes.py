@@ -1,0 +1,284 @@
+"""Outcomes from a query (S6): tasks stage them, the driver's commit makes a settle call effective.
+
+Invariant: what is said counts once a commit named it, in the epoch that said it, and is done in the
+record that accepts the lease; of several epochs, the newest one that committed anything counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pyroaring import BitMap64
+
+from ackq import limits
+from ackq.errors import (
+    InvalidArgumentError,
+    LimitError,
+    PreconditionFailedError,
+    SessionNotFoundError,
+    StageMismatchError,
+    UnknownDeliveryTagError,
+)
+from ackq_broker.core import commands, records
+from ackq_broker.core.checks import check_duration, counted
+from ackq_broker.core.commands import CommittedOutcomes, Decision, Outcome
+from ackq_broker.core.record_fields import Fate
+from ackq_broker.core.sessions import readers
+from ackq_broker.core.sessions.readers import Found
+from ackq_broker.core.state.state import Lease, Outcomes, OutcomeStage, Session, State
+
+# Of one lease, whether committed or not: a stage is a task's, and a fate costs about 1 KB.
+MAX_STAGES: Final = 16_384
+MAX_FATES: Final = 4 * limits.MAX_OUTCOME_STAGE_GROUPS
+
+
+def stage(state: State, command: commands.StageOutcomes, _now_us: int) -> Decision:
+    """S6: one task's outcomes, all of them or none; they have no effect yet."""
+    fates = tuple(
+        Fate(group.outcome.value, group.tags, group.reason, group.delay_ms)
+        for group in command.groups
+    )
+    tags = BitMap64.union(BitMap64(), *(fate.tags for fate in fates))
+    assert len(tags) == sum(len(fate.tags) for fate in fates), "a tag has one outcome in a stage"
+    found = readers.find(state, command.owner)
+    staged = _staged(state, found, command.stage_id)
+    if staged is not None:
+        return Decision(reply=staged)
+    if _of_kept(found, tags):
+        return _stage_kept(found.session, command, tags)
+    _check_inside(found, tags)
+    for fate in fates:
+        check_duration("The outcome cannot have delay_ms", fate.delay_ms)
+    if found.kept:
+        return Decision(reply=len(tags))
+    assert found.lease is not None
+    if not command.discard:
+        rejected = (fate.tags for fate in fates if fate.outcome == Outcome.REJECTED.value)
+        check_mortal(state, found.session, found.lease, BitMap64.union(BitMap64(), *rejected))
+    _check_room(found.session, found.lease, fates)
+    record = records.OutcomesStaged(found.session.name, command.stage_id, command.label, fates)
+    return Decision((record,), len(tags))
+
+
+def apply_staged(state: State, _sequence: int, record: records.OutcomesStaged) -> None:
+    """Keeps the stage for its commit."""
+    session = state.sessions[record.session]
+    lease = session.kept if record.kept else session.lease
+    assert lease is not None
+    tags = sum(len(fate.tags) for fate in record.fates)
+    lease.stages[record.stage_id] = OutcomeStage(record.label, tags, record.fates)
+    state.outcome_stages[record.stage_id] = record.session
+
+
+def commit(state: State, command: commands.CommitOutcomes, _now_us: int) -> Decision:
+    """S6: a whole settle call counts; a repeated one is a success."""
+    total = sum(tags for _, tags in command.stages)
+    try:
+        found = readers.find(state, command.owner)
+    except SessionNotFoundError:
+        if command.stages or command.owner.session:
+            raise
+        return Decision(reply=CommittedOutcomes(0, False))
+    session, lease = found.session, found.lease
+    if found.kept or _done(session.kept, command):
+        return Decision(reply=CommittedOutcomes(total, True))
+    new = _named_stages(session, lease, command)
+    outcomes = lease.outcomes if lease is not None else None
+    # A call that settles nothing says that as well, if there is something older to take back. It
+    # names no tags, so a program that is not known to read the lease cannot mean it.
+    nothing = not command.stages and outcomes is not None and outcomes.epoch < session.epoch
+    if not new and not (nothing and (found.known or command.owner.query_id)):
+        return Decision(reply=CommittedOutcomes(total, False))
+    record = records.OutcomesCommitted(session.name, new, found.batch_id)
+    return Decision((record,), CommittedOutcomes(total, False))
+
+
+def apply_committed(state: State, _sequence: int, record: records.OutcomesCommitted) -> None:
+    """What the stages say counts: after what was said in this epoch, instead of any older."""
+    session = state.sessions[record.session]
+    lease = session.lease
+    assert lease is not None
+    outcomes = lease.outcomes
+    if outcomes is None or outcomes.epoch < session.epoch:
+        outcomes = Outcomes(session.epoch, record.batch_id)
+    outcomes.batch_id = record.batch_id
+    fates = list(outcomes.fates)
+    for stage_id in record.stage_ids:
+        staged = lease.stages.pop(stage_id)
+        del state.outcome_stages[stage_id]
+        outcomes.stages[stage_id] = staged.tags
+        fates += staged.fates
+    accepted = Outcome.ACCEPTED.value
+    outcomes.fates = tuple(fate for fate in _last_wins(fates) if fate.outcome != accepted)
+    lease.outcomes = outcomes
+
+
+def abort(state: State, command: commands.AbortOutcomes, _now_us: int) -> Decision:
+    """S6: drops stages that no commit will name; what was committed stays."""
+    named = tuple(i for i in dict.fromkeys(command.stage_ids) if i in state.outcome_stages)
+    return Decision((records.OutcomesDropped(named),) if named else (), len(named))
+
+
+def apply_dropped(state: State, _sequence: int, record: records.OutcomesDropped) -> None:
+    """Takes the stages away."""
+    for stage_id in record.stage_ids:
+        session = state.sessions[state.outcome_stages.pop(stage_id)]
+        (lease,) = (lease for lease in session.leases() if stage_id in lease.stages)
+        del lease.stages[stage_id]
+
+
+def check_mortal(state: State, session: Session, lease: Lease, rejected: BitMap64) -> None:
+    """S6, S8: refuses to lose messages unasked: PreconditionFailedError."""
+    for segment in lease.segments:
+        queue = state.queues.get(segment.queue_id)
+        if queue is None or queue.properties.dead_letter_queue:
+            continue
+        doomed = segment.at(rejected - lease.holes)
+        if doomed:
+            raise PreconditionFailedError(
+                f"{counted(len(doomed), 'message')} of queue '{queue.name}' cannot be rejected: it "
+                "has no dead-letter queue, and they would be gone. Declare it with one, release "
+                "the messages, or ask for them to be dropped with discard.",
+                session=session.name,
+                queue=queue.name,
+            )
+
+
+def outside(session: Session, tag: int, lease: Lease | None) -> UnknownDeliveryTagError:
+    """A tag that is not in the lease of which it was said."""
+    end = lease.segments[-1].last_tag if lease is not None else session.end
+    has = f"are ({lease.floor}, {end}]" if lease is not None else f"end at {end}, all accepted"
+    return UnknownDeliveryTagError(
+        f"The tag {tag} is not in the lease of session '{session.name}', whose tags {has}: its "
+        "batch was accepted before, or it is of another session. Settle rows in the batch that "
+        "brought them.",
+        session=session.name,
+        delivery_tag=tag,
+        end_tag=end,
+    )
+
+
+def _last_wins(fates: Iterable[Fate]) -> tuple[Fate, ...]:
+    """The same with each tag where it came last, and each way to settle once."""
+    found: dict[tuple[str, str, int], BitMap64] = {}
+    seen = BitMap64()
+    for fate in reversed(tuple(fates)):
+        new = fate.tags - seen
+        if new:
+            seen |= new
+            found.setdefault((fate.outcome, fate.reason, fate.delay_ms), BitMap64()).update(new)
+    return tuple(
+        Fate(outcome, tags, reason, delay_ms) for (outcome, reason, delay_ms), tags in found.items()
+    )
+
+
+def _staged(state: State, found: Found, stage_id: bytes) -> int | None:
+    """The tags of a stage that was staged before; None for a new one."""
+    name = state.outcome_stages.get(stage_id)
+    if name is not None and name != found.session.name:
+        raise InvalidArgumentError(
+            f"The stage {stage_id.hex()} is in use by another session; take a new random id for "
+            "every task's attempt.",
+            stage=stage_id.hex(),
+        )
+    for lease in found.session.leases():
+        if stage_id in lease.stages:
+            return lease.stages[stage_id].tags
+        if lease.outcomes is not None and stage_id in lease.outcomes.stages:
+            return lease.outcomes.stages[stage_id]
+    return None
+
+
+def _of_kept(found: Found, tags: BitMap64) -> bool:
+    """K2: whether an owner of whom no fetch says what it reads settles tags of the kept lease.
+
+    It names the session alone, as on Spark Connect. Its batch can only be run again by a holder
+    that came after the accept; to others such tags are as unknown as older ones.
+    """
+    session, kept = found.session, found.session.kept
+    return (
+        not found.known
+        and kept is not None
+        and session.holder.since_us > kept.accepted_us
+        and bool(tags)
+        and kept.floor < tags.min()
+        and tags.max() <= kept.segments[-1].last_tag
+    )
+
+
+def _stage_kept(session: Session, command: commands.StageOutcomes, tags: BitMap64) -> Decision:
+    """K2: has no effect, and is remembered so that the commit that names it finds it."""
+    assert session.kept is not None
+    fates = (Fate(Outcome.ACCEPTED.value, tags),)
+    _check_room(session, session.kept, fates)
+    record = records.OutcomesStaged(session.name, command.stage_id, command.label, fates, kept=True)
+    return Decision((record,), len(tags))
+
+
+def _check_inside(found: Found, tags: BitMap64) -> None:
+    """S6: refuses a tag outside of the lease; a hole is inside."""
+    session, lease = found.session, found.lease
+    floor, end = (lease.floor, lease.segments[-1].last_tag) if lease is not None else (0, 0)
+    if tags and tags.min() <= floor:
+        raise outside(session, tags.min(), lease)
+    if lease is None or (tags and tags.max() > end):
+        raise outside(session, next(tags.iter_equal_or_larger(end + 1), 0), lease)
+
+
+def _check_room(session: Session, lease: Lease, fates: tuple[Fate, ...]) -> None:
+    """I6: refuses more than a lease can have said of it."""
+    said = lease.outcomes
+    stages = len(lease.stages) + (len(said.stages) if said is not None else 0)
+    held = sum(len(staged.fates) for staged in lease.stages.values())
+    held += len(said.fates) if said is not None else 0
+    for what, count, most in (
+        ("stages", stages + 1, MAX_STAGES),
+        ("different outcomes, reasons and delays", held + len(fates), MAX_FATES),
+    ):
+        if count > most:
+            raise LimitError(
+                f"The lease of session '{session.name}' has {what} up to the limit of "
+                f"{most}. Settle with fewer different reasons, in fewer tasks, or lease less with "
+                "maxMessagesPerTrigger.",
+                session=session.name,
+                limit=most,
+            )
+
+
+def _done(kept: Lease | None, command: commands.CommitOutcomes) -> bool:
+    """Whether a call is the repetition of one that took effect with the accept, or of its batch."""
+    if kept is None or not command.stages:
+        return False
+    had = {stage_id: staged.tags for stage_id, staged in kept.stages.items()}
+    had |= kept.outcomes.stages if kept.outcomes is not None else {}
+    return all(had.get(stage_id) == tags for stage_id, tags in command.stages)
+
+
+def _named_stages(
+    session: Session, lease: Lease | None, command: commands.CommitOutcomes
+) -> tuple[bytes, ...]:
+    """The stages that are not committed yet, each there and as its task counted it."""
+    new: dict[bytes, None] = {}
+    for stage_id, tags in command.stages:
+        staged = lease.stages.get(stage_id) if lease is not None else None
+        said = lease.outcomes if lease is not None else None
+        before = said.stages.get(stage_id) if said is not None else None
+        have = staged.tags if staged is not None else before
+        if have is None:
+            why = "is not there"
+        elif have != tags:
+            why = f"has {counted(have, 'tag')}, not {tags}"
+        elif stage_id in new:
+            why = "is named twice"
+        else:
+            if staged is not None:
+                new[stage_id] = None
+            continue
+        raise StageMismatchError(
+            f"The outcomes for session '{session.name}' were not committed, and none of them "
+            f"counts: the stage {stage_id.hex()} {why}. Run the batch again.",
+            session=session.name,
+            stage=stage_id.hex(),
+        )
+    return tuple(new)

@@ -1,0 +1,143 @@
+"""The lease of an owner who was away for too long (S5): it goes back, and some of it comes again.
+
+Invariant: a detached lease holds nothing. What it gets back keeps its tag, every other tag is a
+hole from then on, and that is decided in one record.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pyroaring import BitMap64
+
+from ackq_broker.core import commands, records
+from ackq_broker.core.commands import Decision, Released
+from ackq_broker.core.queues.topology import give_back
+from ackq_broker.core.record_fields import Hole, Taken
+from ackq_broker.core.sessions import holder
+from ackq_broker.core.sessions import lease as leases
+from ackq_broker.core.sessions.lease import Positions
+from ackq_broker.core.state.queue import Gone, Queue
+from ackq_broker.core.state.state import Segment, Session, State
+
+
+class Resumed(NamedTuple):
+    """What a re-attach comes to: ready messages that are leased again, tags that are holes."""
+
+    taken: tuple[Taken, ...] = ()
+    holes: tuple[Hole, ...] = ()
+
+    def positions(self) -> Positions:
+        """The messages by queue id."""
+        return {entry.queue_id: entry.positions for entry in self.taken}
+
+    def tags(self) -> BitMap64:
+        """The holes."""
+        return BitMap64.union(BitMap64(), *(hole.tags for hole in self.holes))
+
+
+def detach(state: State, command: commands.DetachSession, now_us: int) -> Decision:
+    """S5: the owner was away for longer than its timeout; nothing when it is another by now."""
+    session = state.sessions.get(command.session)
+    reader = command.incarnation, command.epoch
+    if session is None or (session.incarnation, session.epoch) != reader:
+        return Decision(reply=Released(0, 0))
+    held = session.held()
+    if not held:
+        return Decision(reply=Released(0, 0))
+    record = records.SessionDetached(session.name, now_us)
+    return Decision((record,), leases.put_back(state, held))
+
+
+def apply_detached(state: State, sequence: int, record: records.SessionDetached) -> None:
+    """The lease goes back to its queues, and its epoch is over."""
+    session = state.sessions[record.session]
+    lease = session.lease
+    assert lease is not None
+    for segment in lease.segments:
+        positions = segment.present(lease.holes)
+        if not positions:
+            continue
+        queue = state.queues[segment.queue_id]
+        leases.remember(lease, queue, positions)
+        give_back(state, segment.queue_id, positions, sequence)
+        if queue.deleted:
+            lease.dig(segment.tags(positions), Gone.PURGED)
+        else:
+            queue.watch(positions)
+    session.detached = True
+    holder.end_epoch(state, session)
+
+
+def resume(state: State, session: Session, now_us: int) -> Resumed:
+    """S5: what a re-attach gets of a detached lease; nothing for one that is held."""
+    lease = session.lease
+    if lease is None or not session.detached:
+        return Resumed()
+    taken: list[Taken] = []
+    holes: dict[Gone, BitMap64] = {}
+    for segment in lease.segments:
+        queue = state.queues.get(segment.queue_id)
+        waiting = segment.present(lease.holes)
+        again = queue.timely(waiting & queue.ready, now_us) if queue is not None else BitMap64()
+        if again:
+            taken.append(Taken(segment.queue_id, again))
+        for reason, positions in _gone(queue, waiting - again).items():
+            holes.setdefault(reason, BitMap64()).update(segment.tags(positions))
+    return Resumed(tuple(taken), tuple(Hole(reason.value, tags) for reason, tags in holes.items()))
+
+
+def apply_resumed(state: State, session: Session, record: records.SessionAdvanced) -> None:
+    """The lease is held again, as far as its messages are there."""
+    assert session.lease is not None
+    for entry in record.resumed:
+        state.queues[entry.queue_id].lease(entry.positions)
+    for hole in record.holes:
+        session.lease.dig(hole.tags, hole.reason)
+    unwatch(state, session)
+    session.detached = False
+
+
+def unwatch(state: State, session: Session) -> None:
+    """What becomes of a detached lease's messages is of no more interest to it."""
+    assert session.lease is not None
+    for segment in session.lease.segments:
+        queue = state.queues.get(segment.queue_id)
+        if queue is not None:
+            queue.unwatch(segment.positions - _watched_by_others(state, queue, session))
+
+
+def _gone(queue: Queue | None, positions: BitMap64) -> dict[Gone, BitMap64]:
+    """Why messages can not be leased again; those of a deleted queue that is gone went with it."""
+    if queue is None:
+        return {Gone.PURGED: positions} if positions else {}
+    found: dict[Gone, BitMap64] = {}
+    known = {Gone(reason): departed for reason, departed in sorted(queue.departed.items())}
+    # What is ready all the same is overdue. Everything else that is there is another reader's, or
+    # was until it put it back with a delay.
+    for reason, among in (
+        *known.items(),
+        (Gone.EXPIRED, queue.ready),
+        (Gone.TAKEN, queue.present),
+        (Gone.PURGED, positions),
+    ):
+        some = positions & among
+        if some:
+            found.setdefault(reason, BitMap64()).update(some)
+            positions = positions - some
+    return found
+
+
+def _watched_by_others(state: State, queue: Queue, session: Session) -> BitMap64:
+    """What other detached sessions had of a queue."""
+    found = BitMap64()
+    for name in queue.sessions - {session.name}:
+        other = state.sessions[name]
+        if other.detached and other.lease is not None:
+            found |= _of(other.lease.segments, queue)
+    return found
+
+
+def _of(segments: tuple[Segment, ...], queue: Queue) -> BitMap64:
+    found = (part.positions for part in segments if part.queue_id == queue.queue_id)
+    return next(found, BitMap64())

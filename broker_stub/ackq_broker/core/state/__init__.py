@@ -1,0 +1,1 @@
+"""The state of the broker: data that only `apply` changes."""

@@ -1,0 +1,113 @@
+"""What a channel holds: delivered messages by tag, until each is settled (C1).
+
+Invariant: an outstanding tag stands for one unacked position of one queue, and no two for the same.
+A tag is a bit, and a stretch of tags that follow a stretch of positions is 16 bytes (C16).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from pyroaring import BitMap64
+
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.columns.step_function import Dumped, Steps
+
+# What is added to a tag to get its position.
+_SHIFT: Final = np.dtype([("shift", "<i8")])
+
+
+class Hold:
+    """What a channel holds of one queue: `tags` are the outstanding ones."""
+
+    __slots__ = ("_shifts", "tags")
+
+    def __init__(self) -> None:
+        self.tags = BitMap64()
+        self._shifts = Steps(_SHIFT)
+
+    def add(self, first_tag: int, positions: BitMap64) -> None:
+        """Gives positions, lowest first, the tags from `first_tag` on."""
+        firsts, counts = bitmaps.runs(positions)
+        tag = first_tag
+        for first, count in zip(firsts.tolist(), counts.tolist(), strict=True):
+            self._shifts.append(tag, count, (first - tag,))
+            tag += count
+        self.tags.add_range(first_tag, tag)
+
+    def positions(self, tags: BitMap64) -> BitMap64:
+        """The positions of outstanding tags, one at least."""
+        found = self._shifts.constant(tags.min(), tags.max())
+        if found is not None:
+            return tags.shift(*found)
+        values = bitmaps.array(tags)
+        return bitmaps.of(values + self._shifts.at(values)["shift"])
+
+    def remove(self, tags: BitMap64) -> None:
+        """Outstanding tags are settled."""
+        self.tags -= tags
+        self._shifts.remove(tags, self.tags)
+
+    def dump_shifts(self) -> Dumped:
+        """Where the messages of the tags are; equal holds give equal bytes."""
+        return self._shifts.dump(self.tags)
+
+    @classmethod
+    def load(cls, tags: BitMap64, shifts: Dumped) -> Hold:
+        """The opposite of `tags` and `dump_shifts`."""
+        self = cls()
+        self.tags = tags
+        self._shifts = Steps.load(_SHIFT, shifts, tags)
+        return self
+
+
+class Channel:
+    """A channel: the tag it gives next, and what it holds of each queue, by queue id."""
+
+    __slots__ = ("holds", "next_tag")
+
+    def __init__(self, next_tag: int = 1) -> None:
+        self.next_tag = next_tag
+        self.holds: dict[int, Hold] = {}
+
+    def outstanding(self) -> BitMap64:
+        """The tags that are not settled yet."""
+        tags = [hold.tags for hold in self.holds.values()]
+        return BitMap64.union(*tags) if tags else BitMap64()
+
+    def up_to(self, tag: int) -> BitMap64:
+        """C3: the outstanding tags up to and including this one."""
+        found = BitMap64()
+        for hold in self.holds.values():
+            found |= bitmaps.between(hold.tags, 1, tag)
+        return found
+
+    def unknown(self, tags: BitMap64) -> BitMap64:
+        """C2: those of some tags that are not outstanding."""
+        rest = tags
+        for hold in self.holds.values():
+            rest = rest - hold.tags
+        return rest
+
+    def give(self, queue_id: int, positions: BitMap64) -> None:
+        """C1: delivered positions, lowest first, get the next tags."""
+        if queue_id not in self.holds:
+            self.holds[queue_id] = Hold()
+        self.holds[queue_id].add(self.next_tag, positions)
+        self.next_tag += len(positions)
+
+    def positions(self, tags: BitMap64) -> dict[int, BitMap64]:
+        """The messages behind outstanding tags, by queue id, ascending."""
+        found = ((queue_id, hold.tags & tags) for queue_id, hold in sorted(self.holds.items()))
+        return {queue_id: self.holds[queue_id].positions(part) for queue_id, part in found if part}
+
+    def take(self, tags: BitMap64) -> dict[int, BitMap64]:
+        """As `positions`; the tags are settled."""
+        found = self.positions(tags)
+        for queue_id in found:
+            hold = self.holds[queue_id]
+            hold.remove(hold.tags & tags)
+            if not hold.tags:
+                del self.holds[queue_id]
+        return found

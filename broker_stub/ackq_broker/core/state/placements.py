@@ -1,0 +1,483 @@
+"""Where the messages of one queue lie: runs of positions, each in one block.
+
+Positions are given in ascending order and never again, so the store is an append-only log with
+holes: pages of up to `PAGE_ROWS` runs, each page one numpy array. Invariant: a run is present
+exactly as long as one of its positions is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap, BitMap64
+
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.columns.bitmaps import Int64s
+from ackq_broker.core.commands import BrowseChunk, Piece, Run
+
+PAGE_ROWS: Final = 1024
+_FIRST_PAGE_ROWS: Final = 8
+# Bounds the arrays of one step of work to 2 MiB, unless a single run is larger.
+_PAGE_POSITIONS: Final = 1 << 18
+_NO_END: Final = 1 << 62
+# Below this a half-empty page is not worth packing.
+_PACK_ROWS: Final = 64
+
+_ROW: Final = np.dtype(
+    [
+        ("first", "<i8"),
+        ("count", "<i8"),
+        ("live", "<i8"),
+        ("bytes", "<i8"),
+        ("block", "<i8"),
+        ("start", "<i8"),
+        ("published_us", "<i8"),
+        ("sequence", "<i8"),
+        ("durable", "?"),
+        ("scattered", "?"),
+    ]
+)
+
+
+_NO_CUTS: Final = np.empty(0, np.int64)
+
+
+class Placement(NamedTuple):
+    """A run of positions that lies in one block.
+
+    Attributes:
+        payload_bytes: Of all its rows.
+        published_us: When it became visible, by the broker's clock.
+        sequence: The record that made it visible.
+        durable: Whether it survives a restart (Q7).
+        start: The block's row of the first position, when the rows are consecutive.
+        selected: Otherwise the block's rows, one for each position in order.
+    """
+
+    first_position: int
+    rows: int
+    block_id: int
+    payload_bytes: int
+    published_us: int
+    sequence: int
+    durable: bool
+    start: int
+    selected: BitMap | None
+
+
+class Rows(NamedTuple):
+    """What a reader sees, column by column; a label is a fetch's tag or a browse's position.
+
+    `cuts` are rows at which a piece must begin, whether a run does or not.
+    """
+
+    positions: Int64s
+    labels: Int64s
+    delivery_counts: Int64s
+    leased: NDArray[np.bool_]
+    cuts: Int64s = _NO_CUTS
+
+
+class Moved(NamedTuple):
+    """Runs that leave one queue for another, a row each: cut to what moves, else as they were.
+
+    `selected` are the block's rows of each run that has scattered ones, in order.
+    """
+
+    runs: NDArray[Any]
+    selected: list[BitMap]
+
+    @property
+    def messages(self) -> int:
+        """How many messages move."""
+        return int(self.runs["count"].sum())
+
+    @property
+    def block_ids(self) -> list[int]:
+        """The block of every run."""
+        blocks: list[int] = self.runs["block"].tolist()
+        return blocks
+
+
+class _Page:
+    """Consecutive runs; `used` of them, of which `present` still have a live position."""
+
+    __slots__ = ("_rows", "present", "used")
+
+    def __init__(self, rows: NDArray[Any], used: int) -> None:
+        self._rows = rows
+        self.used = used
+        self.present = used
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        return self._rows[: self.used]
+
+    def column(self, name: str) -> Int64s:
+        """A view: writing to it changes the page."""
+        return self._rows[name][: self.used]
+
+    def append(self, row: tuple[Any, ...]) -> None:
+        self._make_room(1)
+        self._rows[self.used] = row
+        self.used += 1
+        self.present += 1
+
+    def extend(self, rows: NDArray[Any]) -> None:
+        end = self.used + len(rows)
+        self._make_room(len(rows))
+        self._rows[self.used : end] = rows
+        self.used = end
+        self.present += len(rows)
+
+    def _make_room(self, rows: int) -> None:
+        if self.used + rows > len(self._rows):
+            grown = np.zeros(min(max(2 * self.used, self.used + rows), PAGE_ROWS), _ROW)
+            grown[: self.used] = self.rows
+            self._rows = grown
+
+    def pack(self) -> None:
+        """Gives back the room of runs that are gone, when that is most of the page."""
+        if self.used >= _PACK_ROWS and self.present * 2 < self.used:
+            self._rows = self.rows[self.column("live") > 0]
+            self.used = len(self._rows)
+
+
+class _Hit(NamedTuple):
+    """Runs of a page: run i has the sought `positions` from begins[i] to before ends[i].
+
+    `rows` is a view: writing to it changes the page. `base` sought positions come before.
+    """
+
+    page: _Page
+    rows: NDArray[Any]
+    positions: Int64s
+    base: int
+    begins: Int64s
+    ends: Int64s
+
+    @property
+    def counts(self) -> Int64s:
+        return self.ends - self.begins
+
+    def sizes(self) -> Int64s:
+        """Payload bytes of the positions in each run: exact for all of it, else pro rata."""
+        share: Int64s = self.rows["bytes"] * self.counts // np.maximum(self.rows["live"], 1)
+        return share
+
+
+class Placements:
+    """The runs of one queue. `live` positions are left, with `payload_bytes` together."""
+
+    __slots__ = ("_firsts", "_pages", "_scattered", "live", "payload_bytes")
+
+    def __init__(self) -> None:
+        self._pages: list[_Page] = []
+        self._firsts: list[int] = []
+        self._scattered: dict[int, BitMap] = {}
+        self.live = 0
+        self.payload_bytes = 0
+
+    def append(self, placement: Placement) -> None:
+        """Adds a run after all others."""
+        first = placement.first_position
+        page = self._page_for(first)
+        if placement.selected is not None:
+            self._scattered[first] = placement.selected
+        page.append(
+            (
+                first,
+                placement.rows,
+                placement.rows,
+                placement.payload_bytes,
+                placement.block_id,
+                placement.start,
+                placement.published_us,
+                placement.sequence,
+                placement.durable,
+                placement.selected is not None,
+            )
+        )
+        self.live += placement.rows
+        self.payload_bytes += placement.payload_bytes
+
+    def extend(self, moved: Moved, first: int, published_us: int, sequence: int) -> None:
+        """As `append` for the runs of another queue, which get the positions from `first` on."""
+        runs, counts = moved.runs.copy(), moved.runs["count"]
+        firsts = runs["first"] = first + np.cumsum(counts) - counts
+        runs["published_us"], runs["sequence"] = published_us, sequence
+        self._scattered.update(zip(firsts[runs["scattered"]].tolist(), moved.selected, strict=True))
+        at = 0
+        while at < len(runs):
+            page = self._page_for(int(firsts[at]))
+            near = int(np.searchsorted(firsts, self._firsts[-1] + _PAGE_POSITIONS))
+            end = min(at + PAGE_ROWS - page.used, near)
+            page.extend(runs[at:end])
+            at = end
+        self.live += moved.messages
+        self.payload_bytes += int(runs["bytes"].sum())
+
+    def moves(self, positions: BitMap64) -> Moved:
+        """The runs behind present positions, which stay where they are."""
+        parts = [np.empty(0, _ROW)]
+        selected: list[BitMap] = []
+        for hit in self._hits(positions):
+            chosen = hit.counts > 0
+            runs, begins, ends = hit.rows[chosen], hit.begins[chosen], hit.ends[chosen]
+            heads, tails = hit.positions[begins], hit.positions[ends - 1]
+            scattered = runs["scattered"] | (tails - heads + 1 > ends - begins)
+            starts = runs["start"] + heads - runs["first"]
+            for index in np.flatnonzero(scattered).tolist():
+                inside = hit.positions[begins[index] : ends[index]]
+                rows = self._select(runs[index], inside)
+                assert not isinstance(rows, tuple)
+                selected.append(BitMap(rows.tolist()))
+                starts[index] = rows[0]
+            runs["start"], runs["scattered"] = starts, scattered
+            runs["count"] = runs["live"] = ends - begins
+            runs["bytes"] = hit.sizes()[chosen]
+            parts.append(runs)
+        return Moved(np.concatenate(parts), selected)
+
+    def remove(self, positions: BitMap64) -> list[int]:
+        """Takes present positions away; gives the block of each run that is gone with them."""
+        finished_blocks: list[int] = []
+        for hit in self._hits(positions):
+            rows, counts, sizes = hit.rows, hit.counts, hit.sizes()
+            rows["live"] -= counts
+            rows["bytes"] -= sizes
+            finished = rows[(counts > 0) & (rows["live"] == 0)]
+            finished_blocks += finished["block"].tolist()
+            for first in finished["first"][finished["scattered"]].tolist():
+                del self._scattered[first]
+            hit.page.present -= len(finished)
+            self.live -= int(counts.sum())
+            self.payload_bytes -= int(sizes.sum())
+        if positions:
+            self._tidy(positions.min(), positions.max())
+        return finished_blocks
+
+    def fit(self, positions: BitMap64, messages: int, payload_bytes: int) -> tuple[int, int]:
+        """How many of the lowest positions fit both bounds, and their bytes; runs cut pro rata."""
+        taken = used = 0
+        for hit in self._hits(bitmaps.lowest(positions, messages)):
+            counts = hit.counts
+            sizes = hit.sizes()
+            totals = np.cumsum(sizes)
+            whole = int(np.searchsorted(totals, payload_bytes - used, side="right"))
+            taken += int(counts[:whole].sum())
+            used += int(totals[whole - 1]) if whole else 0
+            if whole < len(counts):
+                part = (payload_bytes - used) * int(counts[whole]) // int(sizes[whole])
+                return taken + part, used + part * int(sizes[whole]) // int(counts[whole])
+        return taken, used
+
+    def cuts(self, positions: BitMap64) -> tuple[Int64s, Int64s]:
+        """For each run with some of `positions`: how many come before its end, and its bytes."""
+        ranks, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for hit in self._hits(positions):
+            counts = hit.counts
+            present = counts > 0
+            ranks.append((hit.base + hit.ends)[present])
+            sizes.append(hit.sizes()[present])
+        return np.concatenate(ranks), np.concatenate(sizes)
+
+    def size(self, positions: BitMap64) -> int:
+        """Payload bytes of these positions; runs cut pro rata."""
+        return sum(int(hit.sizes().sum()) for hit in self._hits(positions))
+
+    def browse_chunks(
+        self, positions: BitMap64, target_bytes: int, most: int
+    ) -> tuple[BrowseChunk, ...]:
+        """These positions cut along runs into at most `most` pieces of about `target_bytes`."""
+        if not positions:
+            return ()
+        runs = []
+        for hit in self._hits(positions):
+            firsts, counts = hit.rows["first"], hit.counts
+            lasts = firsts + hit.rows["count"] - 1
+            columns = np.stack((firsts, lasts, counts, hit.sizes()))
+            runs.append(columns[:, counts > 0])
+        first, last, rows, sizes = np.concatenate(runs, axis=1)
+        ends = merge(np.cumsum(sizes), target_bytes, most)
+        begins = np.concatenate(([0], ends[:-1] + 1))
+        chunks = (
+            first[begins],
+            last[ends],
+            np.add.reduceat(rows, begins),
+            np.add.reduceat(sizes, begins),
+        )
+        return tuple(BrowseChunk(*row) for row in zip(*(c.tolist() for c in chunks), strict=True))
+
+    def published_us(self, position: int) -> int:
+        """When a present position became visible."""
+        page = self._pages[self._page_index(position)]
+        index = int(np.searchsorted(page.column("first"), position, side="right")) - 1
+        return int(page.column("published_us")[index])
+
+    def visible_by(self, sequence: int) -> int:
+        """The last position that a record up to `sequence` made visible; 0 when none is left."""
+        index = bisect_right(self._pages, sequence, key=lambda p: int(p.column("sequence")[0])) - 1
+        if index < 0:
+            return 0
+        page = self._pages[index]
+        row = int(np.searchsorted(page.column("sequence"), sequence, side="right")) - 1
+        return int(page.column("first")[row] + page.column("count")[row]) - 1
+
+    def transient(self) -> BitMap64:
+        """The positions of runs that do not survive a restart, those already gone included."""
+        return self._whole(lambda rows: ~rows["durable"])
+
+    def of_blocks(self, block_ids: BitMap64) -> BitMap64:
+        """The positions of runs in these blocks, those already gone included."""
+        sought = bitmaps.array(block_ids)
+        return self._whole(lambda rows: np.isin(rows["block"], sought))
+
+    def block_ids(self) -> list[int]:
+        """The block of every run."""
+        return [
+            block
+            for page in self._pages
+            for block in page.column("block")[page.column("live") > 0].tolist()
+        ]
+
+    def pieces(self, queue: str, rows: Rows) -> Iterator[Piece]:
+        """The block rows behind positions that are all present, one piece for each run."""
+        broken = (
+            (np.diff(rows.labels) != 1)
+            | (np.diff(rows.delivery_counts) != 0)
+            | (np.diff(rows.leased) != 0)
+        )
+        breaks = np.flatnonzero(broken) + 1
+        at = 0
+        while at < len(rows.positions):
+            page_index = self._page_index(int(rows.positions[at]))
+            page = self._pages[page_index]
+            end = len(rows.positions)
+            if page_index + 1 < len(self._firsts):
+                end = int(np.searchsorted(rows.positions, self._firsts[page_index + 1]))
+            indices = np.searchsorted(page.column("first"), rows.positions[at:end], "right") - 1
+            changes = np.flatnonzero(np.diff(indices)) + 1
+            if len(rows.cuts):
+                inside = rows.cuts[(rows.cuts > at) & (rows.cuts < end)]
+                changes = np.union1d(changes, inside - at)
+            edges = [0, *changes.tolist(), end - at]
+            for begin, stop in pairwise(edges):
+                selected = self._select(
+                    page.rows[indices[begin]], rows.positions[at + begin : at + stop]
+                )
+                runs = _runs(rows, breaks, at + begin, at + stop)
+                yield Piece(int(page.column("block")[indices[begin]]), queue, selected, runs)
+            at = end
+
+    def dump(self) -> tuple[bytes, tuple[tuple[int, BitMap], ...]]:
+        """The runs and the scattered rows, independent of how they came to be paged."""
+        present = [page.rows[page.column("live") > 0].tobytes() for page in self._pages]
+        return b"".join(present), tuple(sorted(self._scattered.items()))
+
+    @classmethod
+    def load(cls, rows: bytes, scattered: tuple[tuple[int, BitMap], ...]) -> Placements:
+        """The opposite of `dump`."""
+        self = cls()
+        everything = np.frombuffer(rows, _ROW)
+        page_of = np.arange(len(everything)) // PAGE_ROWS
+        for index in range(int(page_of[-1]) + 1 if len(everything) else 0):
+            page = everything[page_of == index].copy()
+            self._pages.append(_Page(page, len(page)))
+            self._firsts.append(int(page["first"][0]))
+        self._scattered = dict(scattered)
+        self.live = int(everything["live"].sum())
+        self.payload_bytes = int(everything["bytes"].sum())
+        return self
+
+    def _whole(self, chosen: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> BitMap64:
+        """Every position of the runs that are chosen, page by page."""
+        found = BitMap64()
+        for page in self._pages:
+            rows = page.rows[chosen(page.rows)]
+            for first, count in zip(rows["first"].tolist(), rows["count"].tolist(), strict=True):
+                found.add_range(first, first + count)
+        return found
+
+    def _page_for(self, first: int) -> _Page:
+        """The last page, or a new one for a run that begins at this position."""
+        if (
+            not self._pages
+            or self._pages[-1].used == PAGE_ROWS
+            or first - self._firsts[-1] >= _PAGE_POSITIONS
+        ):
+            self._pages.append(_Page(np.zeros(_FIRST_PAGE_ROWS, _ROW), 0))
+            self._firsts.append(first)
+        return self._pages[-1]
+
+    def _page_index(self, position: int) -> int:
+        return max(bisect_right(self._firsts, position) - 1, 0)
+
+    def _hits(self, positions: BitMap64) -> Iterator[_Hit]:
+        """In order, the pages with some of `positions`, cut to the runs between them."""
+        following = positions.min() if positions and self._pages else None
+        while following is not None:
+            index = self._page_index(following)
+            page = self._pages[index]
+            end = self._firsts[index + 1] if index + 1 < len(self._firsts) else _NO_END
+            inside = bitmaps.array(bitmaps.between(positions, following, end - 1))
+            firsts = page.column("first")
+            begin, last = np.searchsorted(firsts, inside[[0, -1]], "right").tolist()
+            rows = page.rows[max(begin - 1, 0) : last]
+            yield _Hit(
+                page,
+                rows,
+                inside,
+                positions.rank(following - 1),
+                np.searchsorted(inside, rows["first"]),
+                np.searchsorted(inside, rows["first"] + rows["count"]),
+            )
+            following = next(positions.iter_equal_or_larger(end), None)
+
+    def _tidy(self, first: int, last: int) -> None:
+        """Packs the pages from position `first` to `last` and drops the empty ones."""
+        begin, end = self._page_index(first), self._page_index(last) + 1
+        kept = []
+        for index in range(begin, end):
+            page = self._pages[index]
+            if page.present:
+                page.pack()
+                kept.append((page, self._firsts[index]))
+        self._pages[begin:end] = [page for page, _ in kept]
+        self._firsts[begin:end] = [first for _, first in kept]
+
+    def _select(self, row: Any, positions: Int64s) -> tuple[int, int] | NDArray[np.uint32]:
+        """The rows of the run's block at these positions."""
+        indices: Int64s = positions - row["first"]
+        if row["scattered"]:
+            return bitmaps.row_array(self._scattered[int(row["first"])])[indices]
+        indices += row["start"]
+        if indices[-1] - indices[0] + 1 == len(indices):
+            return int(indices[0]), len(indices)
+        return indices.astype(np.uint32)
+
+
+def merge(totals: Int64s, target_bytes: int, most: int) -> Int64s:
+    """Where to cut a list of sizes, given its running totals: the last index of each group.
+
+    The list has one size at least; there are at most `most` groups of about the target each.
+    """
+    # Two groups fewer, for the rounding and for a leading group of empty messages.
+    target = max(target_bytes, -(-int(totals[-1]) // (most - 2)))
+    groups = (totals - 1) // target
+    return np.append(np.flatnonzero(np.diff(groups)), len(totals) - 1)
+
+
+def _runs(rows: Rows, breaks: Int64s, begin: int, end: int) -> tuple[Run, ...]:
+    """The rows begin..end cut at `breaks`."""
+    inner = breaks[np.searchsorted(breaks, begin, "right") : np.searchsorted(breaks, end)]
+    edges = [begin, *inner.tolist(), end]
+    return tuple(
+        Run(int(rows.labels[a]), b - a, int(rows.delivery_counts[a]), bool(rows.leased[a]))
+        for a, b in pairwise(edges)
+    )

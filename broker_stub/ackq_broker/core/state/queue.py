@@ -1,0 +1,465 @@
+"""A queue: which of its positions are ready, delayed, unacked, and kept for a replay.
+
+Invariant: every placed position is exactly one of the four until it is gone (I4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+from pyroaring import BitMap64
+
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.columns.bitmaps import Int64s
+from ackq_broker.core.columns.deadlines import Deadlines
+from ackq_broker.core.columns.position_counts import Counts
+from ackq_broker.core.columns.requeued import Requeued
+from ackq_broker.core.commands import Piece, QueueProperties
+from ackq_broker.core.state.origins import Origins
+from ackq_broker.core.state.placements import Moved, Placement, Placements, Rows
+from ackq_broker.core.state.signals import Signals
+
+# An instant that has come, whatever the time is.
+_LONG_AGO: Final = 1
+
+
+class Gone(StrEnum):
+    """Why a tag of a lease is a hole (S5)."""
+
+    TAKEN = "taken"  # another reader has the message, or had it
+    SETTLED = "settled"  # an operator settled it (S8)
+    EXPIRED = "expired"
+    PURGED = "purged"  # with its queue, too, or because a queue was over its bounds
+    VANISHED = "vanished"  # it was transient, and the broker started anew
+
+
+class Queue:
+    """Positions count from 1 and are never given twice.
+
+    Attributes:
+        deleted: Its name is gone, and it stays only for the bodies that are still leased (Q4).
+        delayed: Put back, and ready only when their delay is over (C14).
+        kept: Gone for everyone but the sessions that may replay them (K2); no count of messages or
+            bytes has them.
+        replays: By how many kept leases each position is held that is, or was, among the messages
+            at the same time: an accept that put it back, or rejected it, leaves it readable (S6).
+            What a session accepted and nobody else has held is not in here.
+        watched: What a detached session had leased (S5). `departed` are those of them that are gone
+            since, by reason.
+        deliveries: How often each position was delivered and put back (C7).
+        failures: How often each position was settled as FAILED (C13).
+        expiries: When messages expire (Q3); `late`: those whose time came and was dealt with, which
+            expire as soon as nobody holds them (S7).
+        delays: When what is delayed becomes ready.
+        origins: Where dead letters came from (C13).
+        passing: Messages that go with a restart, though the block that they lie in does not (P12).
+        requeued: Which record put a ready position back (K5).
+        staged: Rows that writers have staged for this queue; `staged_bytes` is their payload (K3).
+        published: Messages ever placed; `accepted`, `expired`, `dead_lettered` and `dropped`:
+            messages that ended so.
+        bindings: (exchange, binding key) pairs that name this queue; an index.
+        sessions: Names of the sessions that read it; `sources`: ids of the other queues whose dead
+            letters come here; both are indexes.
+        signals: Told of what becomes ready, and of what is due when.
+        consumers: Consumers that the service has on it now; `used_us` is when it was last used
+            (queue expiry). Both are volatile.
+    """
+
+    __slots__ = (
+        "accepted",
+        "bindings",
+        "consumers",
+        "dead_lettered",
+        "delayed",
+        "delays",
+        "deleted",
+        "deliveries",
+        "departed",
+        "dropped",
+        "expired",
+        "expiries",
+        "failures",
+        "kept",
+        "late",
+        "name",
+        "next_position",
+        "origins",
+        "passing",
+        "placements",
+        "properties",
+        "published",
+        "queue_id",
+        "ready",
+        "replays",
+        "requeued",
+        "sessions",
+        "signals",
+        "sources",
+        "staged",
+        "staged_bytes",
+        "unacked",
+        "used_us",
+        "watched",
+    )
+
+    def __init__(
+        self, queue_id: int, name: str, properties: QueueProperties, signals: Signals
+    ) -> None:
+        self.queue_id = queue_id
+        self.name = name
+        self.properties = properties
+        self.deleted = False
+        self.next_position = 1
+        self.ready = BitMap64()
+        self.delayed = BitMap64()
+        self.unacked = BitMap64()
+        self.kept = BitMap64()
+        self.replays = Counts()
+        self.watched = BitMap64()
+        self.departed: dict[str, BitMap64] = {}
+        self.placements = Placements()
+        self.deliveries = Counts()
+        self.failures = Counts()
+        self.expiries = Deadlines()
+        self.late = BitMap64()
+        self.delays = Deadlines()
+        self.origins = Origins()
+        self.passing = BitMap64()
+        self.requeued = Requeued()
+        self.staged = 0
+        self.staged_bytes = 0
+        self.published = 0
+        self.accepted = 0
+        self.expired = 0
+        self.dead_lettered = 0
+        self.dropped = 0
+        self.bindings: set[tuple[str, str]] = set()
+        self.sessions: set[str] = set()
+        self.sources: set[int] = set()
+        self.signals = signals
+        self.consumers = 0
+        self.used_us = 0
+
+    # --- what it holds ---
+
+    @property
+    def messages(self) -> int:
+        """Ready, delayed and unacked messages."""
+        return len(self.ready) + len(self.delayed) + len(self.unacked)
+
+    @property
+    def present(self) -> BitMap64:
+        """The positions of its messages."""
+        return self.ready | self.delayed | self.unacked
+
+    @property
+    def payload_bytes(self) -> int:
+        """Payload of its messages; runs cut pro rata."""
+        return self.placements.payload_bytes - self.placements.size(self.kept)
+
+    @property
+    def ready_bytes(self) -> int:
+        """Payload of the ready messages: what the others leave, as they are fewer as a rule."""
+        held = self.placements.size(self.unacked) + self.placements.size(self.delayed)
+        return self.payload_bytes - held
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing is left, not even for a replay."""
+        return not self.placements.live
+
+    @property
+    def in_use(self) -> bool:
+        """Whether something other than messages that wait refers to the queue (Q4)."""
+        return bool(self.sessions or self.unacked or self.staged or self.consumers or self.sources)
+
+    def timely(self, positions: BitMap64, now_us: int) -> BitMap64:
+        """Those of some positions that are not overdue (Q3)."""
+        for gone in (self.expiries.due(now_us), self.late):
+            if gone and not gone.isdisjoint(positions):
+                positions = positions - gone
+        return positions
+
+    def available(self, now_us: int, horizon: int = 0) -> BitMap64:
+        """What can be given out: the ready positions that are not overdue (Q3).
+
+        With a horizon, those that were ready by that sequence (K5).
+        """
+        if not horizon:
+            return self.timely(self.ready, now_us)
+        found = bitmaps.between(self.ready, 1, self.placements.visible_by(horizon))
+        found -= self.requeued.after(horizon)
+        return self.timely(found, now_us)
+
+    def delivered_before(self, positions: BitMap64, *, also: BitMap64 | None = None) -> int:
+        """How many of these positions were delivered and put back before, or are in `also`."""
+        found = self.deliveries.some(positions)
+        if also:
+            found |= also & positions
+        return len(found)
+
+    def delivery_counts(self, positions: BitMap64) -> Int64s:
+        """The number of each position's present or next delivery: 1 the first time (C7)."""
+        return self.deliveries.at(positions) + 1
+
+    def oldest_us(self, *, without: BitMap64 | None = None) -> int:
+        """When the oldest message, those `without` left out, became visible; 0 for none."""
+        ready, unacked = self.ready, self.unacked
+        if without:
+            unacked = unacked - without
+            ready = ready if ready.isdisjoint(without) else ready - without
+        heads = [found.min() for found in (ready, self.delayed, unacked) if found]
+        return self.placements.published_us(min(heads)) if heads else 0
+
+    def pieces(self, rows: Rows) -> Iterable[Piece]:
+        """The block rows behind present positions; dead letters with their origin (C13)."""
+        return self.origins.attach(self.placements.pieces, self.name, rows)
+
+    # --- what becomes of messages ---
+
+    def place(self, placement: Placement) -> BitMap64:
+        """Appends a run of ready messages; gives its positions."""
+        assert placement.first_position == self.next_position
+        self.placements.append(placement)
+        return self._placed(placement.rows)
+
+    def take_in(self, moved: Moved, at_us: int, sequence: int) -> BitMap64:
+        """Appends runs that come from another queue; gives their positions."""
+        self.placements.extend(moved, self.next_position, at_us, sequence)
+        return self._placed(moved.messages)
+
+    def expire_at(self, instant_us: int, positions: BitMap64) -> None:
+        """Q3: placed messages expire at the end of this bucket."""
+        self.expiries.add(instant_us, positions)
+        self.signals.note(self.queue_id, instant_us)
+
+    def lease(self, positions: BitMap64) -> None:
+        """Ready messages become unacked."""
+        assert positions.issubset(self.ready)
+        self.ready -= positions
+        self.unacked |= positions
+        self._check()
+
+    def requeue(self, positions: BitMap64, sequence: int) -> None:
+        """Unacked messages become ready at their old place, one delivery older (C6, C7)."""
+        self._return(positions)
+        self._make_ready(positions, sequence)
+
+    def postpone(self, positions: BitMap64, until_us: int) -> None:
+        """C14: as `requeue`, but they are ready only when their delay is over."""
+        self._return(positions)
+        self.delayed |= positions
+        self.delays.add(until_us, positions)
+        self.signals.note(self.queue_id, until_us)
+        self._check()
+
+    def mature(self, positions: BitMap64, sequence: int) -> None:
+        """C14: the delay of messages is over."""
+        assert positions.issubset(self.delayed)
+        self.delayed -= positions
+        self._make_ready(positions, sequence)
+
+    def accept(self, positions: BitMap64) -> None:
+        """Unacked messages are done with; they stay for a replay until they are let go."""
+        assert positions.issubset(self.unacked)
+        self.replays.add(self.replays.some(positions))
+        self.unacked -= positions
+        self._keep(positions)
+        self.accepted += len(positions)
+        self._note_gone(positions, Gone.TAKEN)
+        self._check()
+
+    def keep_readable(self, positions: BitMap64) -> None:
+        """Unacked messages stay for a replay, whatever becomes of them now (S6)."""
+        assert positions.issubset(self.unacked)
+        self.replays.add(positions)
+
+    def let_go(self, positions: BitMap64) -> list[int]:
+        """One session can not replay these any more; gives the blocks that lost a run."""
+        shared = self.replays.some(positions)
+        if shared:
+            self.replays.subtract(shared)
+            # The others still are messages, or another session may replay them.
+            positions = positions - shared | (shared & self.kept) - self.replays.some(shared)
+        assert positions.issubset(self.kept)
+        self.kept -= positions
+        return self._remove(positions)
+
+    def finish(self, positions: BitMap64) -> list[int]:
+        """Unacked messages are accepted and gone; gives the blocks that lost a run."""
+        self.accepted += len(positions)
+        return self.discard(positions)
+
+    def discard(self, positions: BitMap64) -> list[int]:
+        """Unacked messages go; gives the blocks that lost a run."""
+        assert positions.issubset(self.unacked)
+        self.unacked -= positions
+        return self._leave(positions, Gone.TAKEN)
+
+    def drop(self, positions: BitMap64, reason: Gone) -> list[int]:
+        """Messages that nobody holds go; gives the blocks that lost a run."""
+        assert positions.isdisjoint(self.unacked)
+        assert positions.isdisjoint(self.kept)
+        self.ready -= positions
+        self.delayed -= positions
+        return self._leave(positions, reason)
+
+    def vanish(self, positions: BitMap64) -> list[int]:
+        """A restart takes messages of any state (Q7); gives the blocks that lost a run."""
+        self.ready -= positions
+        self.delayed -= positions
+        self.unacked -= positions
+        self.kept -= positions
+        self.replays.forget(positions)
+        return self._remove(positions)
+
+    # --- detached leases ---
+
+    def watch(self, positions: BitMap64) -> None:
+        """S5: a session has these under tags that it does not hold any more."""
+        self.watched |= positions
+
+    def unwatch(self, positions: BitMap64) -> None:
+        """S5: no session has these under tags that it does not hold."""
+        self.watched -= positions
+        for reason in tuple(self.departed):
+            self.departed[reason] -= positions
+            if not self.departed[reason]:
+                del self.departed[reason]
+
+    # --- time ---
+
+    def overdue(self, now_us: int) -> BitMap64:
+        """The messages that nobody holds and whose time has come (Q3)."""
+        found = BitMap64()
+        for positions in (self.expiries.due(now_us), self.late):
+            if positions:
+                found |= positions & self.ready
+                found |= positions & self.delayed
+        return found
+
+    def matured(self, now_us: int) -> BitMap64:
+        """The delayed messages whose delay is over (C14)."""
+        return self.delays.due(now_us) & self.delayed
+
+    def ticks(self, now_us: int) -> bool:
+        """Whether time has anything to do here."""
+        return bool(self.expiries.due(now_us) or self.delays.due(now_us) or self.overdue(now_us))
+
+    def tick(self, now_us: int) -> None:
+        """What is due is dealt with; what is not, as it is unacked or too much at once, is late."""
+        due = self.expiries.pop(now_us)
+        for present in (self.ready, self.delayed, self.unacked):
+            self.late |= due & present
+        self.delays.pop(now_us)
+
+    def forget_deadlines(self) -> None:
+        """Nothing expires any more (Q4: what is still leased of a deleted queue is kept)."""
+        self.expiries, self.delays, self.late = Deadlines(), Deadlines(), BitMap64()
+
+    def next_due_us(self) -> int:
+        """When something is due next; 0 for never."""
+        if not (self.late.isdisjoint(self.ready) and self.late.isdisjoint(self.delayed)):
+            return _LONG_AGO
+        instants = (
+            self.expiries.first(self.ready, self.delayed, self.unacked),
+            self.delays.first(self.delayed),
+            self._unused_us(),
+        )
+        return min(filter(None, instants), default=0)
+
+    def unused(self, now_us: int) -> bool:
+        """Q3: whether nothing has used it for as long as its properties say."""
+        return not self.in_use and 0 < self._unused_us() <= now_us
+
+    def use(self) -> None:
+        """It is used now: its expiry, if it has one, begins anew."""
+        if self.properties.expires_ms:
+            self.used_us = self.signals.now_us
+            self.signals.note(self.queue_id, self._unused_us())
+
+    def _unused_us(self) -> int:
+        """When it goes if nothing uses it until then; 0 for never."""
+        if self.deleted or not self.properties.expires_ms:
+            return 0
+        wait_us = self.properties.expires_ms * 1000
+        since_us = max(self.used_us, self.signals.started_us)
+        if self.in_use and since_us + wait_us <= self.signals.now_us:
+            self.used_us = since_us = self.signals.now_us
+        return since_us + wait_us
+
+    # --- inside ---
+
+    def check(self) -> None:
+        """I4: every message is in exactly one state, and nothing is kept of others.
+
+        For tests: it costs as much as the queue is long.
+        """
+        states = (self.ready, self.delayed, self.unacked, self.kept)
+        everything = BitMap64.union(*states)
+        assert len(everything) == sum(map(len, states)) == self.placements.live
+        for known in (self.deliveries, self.failures, self.origins, self.replays):
+            assert known.positions().issubset(everything)
+        for departed in self.departed.values():
+            assert departed.issubset(self.watched)
+            assert departed.isdisjoint(self.present)
+        assert self.late.issubset(self.present)
+        assert self.passing.issubset(everything)
+
+    def _placed(self, messages: int) -> BitMap64:
+        assert messages > 0
+        first = self.next_position
+        self.next_position += messages
+        self.ready.add_range(first, self.next_position)
+        self.published += messages
+        self.signals.woken.add(self.name)
+        self._check()
+        return bitmaps.span(first, self.next_position - 1)
+
+    def _return(self, positions: BitMap64) -> None:
+        assert positions.issubset(self.unacked)
+        self.unacked -= positions
+        self.deliveries.add(positions)
+        if not positions.isdisjoint(self.late):
+            self.signals.note(self.queue_id, _LONG_AGO)
+
+    def _make_ready(self, positions: BitMap64, sequence: int) -> None:
+        self.ready |= positions
+        self.requeued.add(sequence, positions, self.ready)
+        self.signals.woken.add(self.name)
+        self._check()
+
+    def _leave(self, positions: BitMap64, reason: Gone) -> list[int]:
+        """Messages are none any more, though a kept lease may still have them."""
+        self._note_gone(positions, reason)
+        stay = self.replays.some(positions)
+        if stay:
+            self._keep(stay)
+            positions = positions - stay
+        return self._remove(positions)
+
+    def _keep(self, positions: BitMap64) -> None:
+        self.late -= positions
+        self.kept |= positions
+
+    def _note_gone(self, positions: BitMap64, reason: Gone) -> None:
+        if not self.watched.isdisjoint(positions):
+            gone = self.departed.setdefault(reason.value, BitMap64())
+            gone |= self.watched & positions
+
+    def _remove(self, positions: BitMap64) -> list[int]:
+        self.deliveries.forget(positions)
+        self.failures.forget(positions)
+        self.late -= positions
+        self.passing -= positions
+        self.origins.forget(positions)
+        blocks = self.placements.remove(positions)
+        self._check()
+        return blocks
+
+    def _check(self) -> None:
+        """I4, as far as it costs next to nothing: with each change checked, the sums suffice."""
+        assert self.messages + len(self.kept) == self.placements.live
+        assert self.placements.payload_bytes >= 0

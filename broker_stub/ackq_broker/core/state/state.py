@@ -1,0 +1,342 @@
+"""The state that records fold into: plain data, mutated by `apply` functions alone.
+
+Invariant: it is a function of the records applied, byte for byte (I2); nothing here comes from a
+clock or from chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from pyroaring import BitMap64
+
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.record_fields import Fate, Holder, Part
+from ackq_broker.core.state.block_references import BlockReferences
+from ackq_broker.core.state.channel import Channel
+from ackq_broker.core.state.exchange import Exchange
+from ackq_broker.core.state.queue import Queue
+from ackq_broker.core.state.signals import Signals
+
+
+class History(msgspec.Struct, frozen=True):
+    """A span of the journal's life (Q8): its id, when it was first served, and why it began."""
+
+    history_id: str
+    began_us: int
+    cause: str = ""
+
+
+class StagedRows(msgspec.Struct, frozen=True):
+    """A block of a stage or transaction: where its rows will go; whether it survives a restart."""
+
+    block_id: int
+    parts: tuple[Part, ...]
+    durable: bool = True
+
+
+class Transaction(msgspec.Struct):
+    """What a publisher has published and not committed (P13); `rows` with those for no queue."""
+
+    transaction_id: bytes
+    rows: int = 0
+    blocks: list[StagedRows] = msgspec.field(default_factory=list)
+
+
+class Publisher(msgspec.Struct):
+    """What is known of a publisher (P10).
+
+    Attributes:
+        lowest_unanswered: Every number below it was answered; none of them is in the bitmaps.
+        accepted: Numbers placed that survive a restart; `transient`: numbers placed that do not.
+        closed_us: When its last stream ended; 0 while it has one.
+        transactional: Its mode (P1); then the numbers above play no part, and else those below.
+        transaction: The open one, if any.
+        committed_id: The transaction committed last, of `committed_messages` (P13); empty for none.
+        history: The number of the history in which it was opened first (Q8).
+    """
+
+    publisher_id: bytes
+    label: str
+    lowest_unanswered: int = 1
+    accepted: BitMap64 = msgspec.field(default_factory=BitMap64)
+    transient: BitMap64 = msgspec.field(default_factory=BitMap64)
+    closed_us: int = 0
+    transactional: bool = False
+    transaction: Transaction | None = None
+    committed_id: bytes = b""
+    committed_messages: int = 0
+    history: int = 0
+
+
+class Stage(msgspec.Struct):
+    """One task's rows of a writer's batch (K3). `touched_us` is when it last changed."""
+
+    stage_id: bytes
+    writer: str
+    batch_id: int
+    run_id: str
+    label: str
+    mandatory: bool
+    touched_us: int
+    rows: int = 0
+    payload_bytes: int = 0
+    sealed: bool = False
+    blocks: list[StagedRows] = msgspec.field(default_factory=list)
+
+
+class Writer(msgspec.Struct):
+    """What a writer committed last, -1 for none, and the runs seen of it, latest last (K3, K12).
+
+    Attributes:
+        executions: Of the batch committed last: by run, the SQL execution that wrote it or found it
+            written. Another one of that run is another write.
+        history: The number of the history in which it was first heard of (Q8).
+        single: It commits once, and nobody can repeat that: a write without a `txnAppId`.
+        touched_us: When it last opened a stage or committed.
+    """
+
+    writer: str
+    batch_id: int = -1
+    executions: dict[str, str] = msgspec.field(default_factory=dict)
+    rows: int = 0
+    runs: tuple[str, ...] = ()
+    history: int = 0
+    single: bool = False
+    touched_us: int = 0
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """Consecutive tags of a lease: the i-th position (from 0) has tag `first_tag + i`.
+
+    A lease has one at most of each queue.
+    """
+
+    first_tag: int
+    queue_id: int
+    positions: BitMap64
+
+    @property
+    def last_tag(self) -> int:
+        """The tag of the last position."""
+        return self.first_tag + len(self.positions) - 1
+
+    def present(self, holes: BitMap64) -> BitMap64:
+        """The positions whose tags are no holes."""
+        gone = bitmaps.array(bitmaps.between(holes, self.first_tag, self.last_tag))
+        if not len(gone):
+            return self.positions
+        return self.positions - bitmaps.of(bitmaps.array(self.positions)[gone - self.first_tag])
+
+    def tags(self, positions: BitMap64) -> BitMap64:
+        """The tags of some positions; those that are not in the segment have none."""
+        found = bitmaps.array(self.positions & positions)
+        ranks = np.searchsorted(bitmaps.array(self.positions), found)
+        return bitmaps.of(ranks.astype(np.int64) + self.first_tag)
+
+    def at(self, tags: BitMap64) -> BitMap64:
+        """The positions of some tags; those that are not in the segment have none."""
+        inside = bitmaps.array(bitmaps.between(tags, self.first_tag, self.last_tag))
+        if len(inside) == len(self.positions):
+            return self.positions
+        return bitmaps.of(bitmaps.array(self.positions)[inside - self.first_tag])
+
+
+class Reader(msgspec.Struct, frozen=True):
+    """A run of a query that fetched from a lease in an epoch, for one of its batches (S6)."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+    epoch: int
+
+
+class OutcomeStage(msgspec.Struct, frozen=True):
+    """What one task says of its messages: sealed, and of no effect before a commit names it (S6).
+
+    The fates have no tag in common.
+    """
+
+    label: str
+    tags: int
+    fates: tuple[Fate, ...]
+
+
+class Outcomes(msgspec.Struct):
+    """What becomes of a lease's messages at its accept, by the newest epoch that said so (S6).
+
+    Attributes:
+        batch_id: The query's batch; -1 for none.
+        fates: Without a tag in common; what is in none is accepted.
+        stages: The stages that said so, with their tags.
+    """
+
+    epoch: int
+    batch_id: int
+    fates: tuple[Fate, ...] = ()
+    stages: dict[bytes, int] = msgspec.field(default_factory=dict)
+
+    def tags(self) -> BitMap64:
+        """The tags that are not accepted."""
+        return BitMap64.union(BitMap64(), *(fate.tags for fate in self.fates))
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """How often messages had been delivered when a lease first had them, by tag (S1).
+
+    Kept for `tags` that went back to their queue, whose own count goes on.
+    """
+
+    tags: BitMap64 = msgspec.field(default_factory=BitMap64)
+    counts: tuple[tuple[int, BitMap64], ...] = ()
+
+
+class Lease(msgspec.Struct):
+    """Tags given to a session, and the messages behind them, which never change (S1).
+
+    Attributes:
+        holes: Tags without a message; they only grow. `reasons` counts them.
+        attaches: How many holders it has had.
+        accepted_us: When it was accepted; 0 while it is outstanding.
+        readers: Who fetched from it, latest last (S6).
+        stages: Stages of outcomes that nothing has committed, by id; all of the present epoch. Of
+            an accepted lease, what a replay said of it, without an effect.
+        outcomes: What was committed.
+        delivered: Delivery counts that are not the queue's any more.
+    """
+
+    segments: tuple[Segment, ...]
+    leased_us: int
+    holes: BitMap64 = msgspec.field(default_factory=BitMap64)
+    attaches: int = 1
+    accepted_us: int = 0
+    reasons: dict[str, int] = msgspec.field(default_factory=dict)
+    readers: tuple[Reader, ...] = ()
+    stages: dict[bytes, OutcomeStage] = msgspec.field(default_factory=dict)
+    outcomes: Outcomes | None = None
+    delivered: Delivered = msgspec.field(default_factory=Delivered)
+
+    @property
+    def floor(self) -> int:
+        """The tag before the first."""
+        return self.segments[0].first_tag - 1
+
+    def held(self) -> dict[int, BitMap64]:
+        """Its messages by queue id, holes left out."""
+        found = ((part.queue_id, part.present(self.holes)) for part in self.segments)
+        return {queue_id: positions for queue_id, positions in found if positions}
+
+    def dig(self, tags: BitMap64, reason: str) -> None:
+        """S5: these tags are holes from now on; `reason` says why."""
+        new = tags - self.holes
+        if new:
+            self.holes = self.holes | new
+            self.reasons[reason] = self.reasons.get(reason, 0) + len(new)
+
+
+class Session(msgspec.Struct):
+    """A durable consumer: tags up to `floor` are accepted, (floor, end] is its lease (S1).
+
+    Attributes:
+        kept: The lease accepted last, still readable: the commit entry that proved its batch may
+            be lost with the machine that wrote it, and then that batch is run again (K2).
+        turn: How many leases were made: which queue comes first changes with it.
+        proven: A start that names the incarnation has come back (S9).
+        holder: Who attached last; without a token when its epoch was ended for it (S5, S8).
+        queue_pattern: Finds its queues; empty when they are named (S10).
+        timeout_ms: How long its owner may be away before the lease goes back; 0 for ever (S5).
+        detached: The owner was away for longer: the messages of the lease are back in their queues.
+        fenced: Tokens of the holders that an operator ended last: they can not attach again (S8).
+        history: The number of the history in which it was opened (Q8).
+    """
+
+    name: str
+    incarnation: str
+    queue_ids: tuple[int, ...]
+    holder: Holder
+    opened_us: int
+    epoch: int = 1
+    proven: bool = False
+    floor: int = 0
+    end: int = 0
+    lease: Lease | None = None
+    turn: int = 0
+    kept: Lease | None = None
+    queue_pattern: str = ""
+    timeout_ms: int = 0
+    detached: bool = False
+    fenced: tuple[bytes, ...] = ()
+    history: int = 0
+
+    def held(self) -> dict[int, BitMap64]:
+        """The messages of the outstanding lease by queue id, holes left out."""
+        return self.lease.held() if self.lease is not None and not self.detached else {}
+
+    def leases(self) -> Iterator[Lease]:
+        """The leases that can be read: the outstanding one, the kept one."""
+        yield from filter(None, (self.lease, self.kept))
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What became of an incarnation that is refused now (S9)."""
+
+    session: str
+    how: str
+    at_us: int
+
+
+@dataclass(slots=True)
+class State:
+    """Everything.
+
+    `histories` are those of the journal, the present one last, numbered from 0; what began before
+    number `admitted_history` is refused (Q8).
+    `queue_ids`, `dead_letters_to` (ids of queues by the name of their dead-letter queue),
+    `incarnations` (to session names), `stages_of` (by writer), `runs` (names of the sessions that a
+    run of a query reads) and `outcome_stages` (to session names) are indexes.
+    Volatile, and no part of a snapshot: `labels` (of the fetch that came last, by session),
+    `signals`, the dead blocks not yet drained, and the routes that exchanges remember.
+    """
+
+    sequence: int = 0
+    histories: tuple[History, ...] = ()
+    admitted_history: int = 0
+    topology_sequence: int = 0
+    next_queue_id: int = 1
+    next_block_id: int = 1
+    bindings: int = 0
+    queues: dict[int, Queue] = field(default_factory=dict)
+    queue_ids: dict[str, int] = field(default_factory=dict)
+    dead_letters_to: dict[str, set[int]] = field(default_factory=dict)
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
+    publishers: dict[bytes, Publisher] = field(default_factory=dict)
+    writers: dict[str, Writer] = field(default_factory=dict)
+    stages: dict[bytes, Stage] = field(default_factory=dict)
+    stages_of: dict[str, set[bytes]] = field(default_factory=dict)
+    sessions: dict[str, Session] = field(default_factory=dict)
+    incarnations: dict[str, str] = field(default_factory=dict)
+    ended: dict[str, Ended] = field(default_factory=dict)
+    channels: dict[bytes, Channel] = field(default_factory=dict)
+    blocks: BlockReferences = field(default_factory=BlockReferences)
+    runs: dict[str, set[str]] = field(default_factory=dict)
+    outcome_stages: dict[bytes, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    signals: Signals = field(default_factory=Signals)
+
+    @property
+    def history_id(self) -> str:
+        """The identity of the present history; empty before the first start."""
+        return self.histories[-1].history_id if self.histories else ""
+
+    @property
+    def began_us(self) -> int:
+        """When the present history was first served."""
+        return self.histories[-1].began_us
+
+    @property
+    def history(self) -> int:
+        """The number of the present history."""
+        return max(len(self.histories) - 1, 0)

@@ -1,0 +1,1 @@
+"""Files of a data directory: formats, names, identity, and the disk under them."""

@@ -1,0 +1,1 @@
+"""Reading a journal: scans of segments, blocks, snapshots."""

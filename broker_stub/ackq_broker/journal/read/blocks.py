@@ -1,0 +1,183 @@
+"""Reading blocks: from memory until they are in a file, from there after.
+
+Thread-safe. Invariant: at every instant a live block is in memory, in the table, or both.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ackq.errors import BlockNotFoundError, DamagedError
+from ackq_broker.journal.files.block_table import BlockIds, BlockTable, Freed, Location
+from ackq_broker.journal.files.format import Bulk
+
+# Segments are 256 MiB: 64 open ones are 16 GiB of backlog without reopening, far below the usual
+# limit of 1024 files.
+_MAX_OPEN_FILES: Final = 64
+
+
+class BlockStore:
+    """The blocks of one series of files.
+
+    Args:
+        path_of: The file of a segment number.
+        table: The blocks that are in files already.
+    """
+
+    def __init__(self, path_of: Callable[[int], Path], table: BlockTable | None = None) -> None:
+        self._lock = threading.Lock()
+        self._pending: dict[int, Bulk] = {}
+        self._table = table or BlockTable()
+        self._files = _Files(path_of)
+
+    @property
+    def last_id(self) -> int:
+        """The highest block id that was ever in a file, -1 for none."""
+        return self._table.last_id
+
+    def hold(self, block_id: int, bulk: Bulk) -> None:
+        """Keeps a block in memory until `place` says where it went."""
+        with self._lock:
+            self._pending[block_id] = bulk
+
+    def held(self, block_id: int) -> Bulk | None:
+        """The block in memory; None if it went to a file or was freed."""
+        with self._lock:
+            return self._pending.get(block_id)
+
+    def place(self, block_id: int, location: Location) -> None:
+        """A new block is in a file."""
+        with self._lock:
+            self._table.add(block_id, location)
+            self._pending.pop(block_id, None)
+
+    def place_held(self, block_id: int, location: Location) -> bool:
+        """As `place`, unless the block was freed meanwhile; says whether it was placed."""
+        with self._lock:
+            if self._pending.pop(block_id, None) is None:
+                return False
+            self._table.add(block_id, location)
+            return True
+
+    def move(self, block_id: int, location: Location) -> None:
+        """A block is read from another place from now on; unless it was freed meanwhile."""
+        with self._lock:
+            self._table.move(block_id, location)
+
+    def free(self, block_ids: BlockIds) -> Freed:
+        """Drops blocks. `Freed.found` is also true for those that were in memory only."""
+        with self._lock:
+            freed = self._table.free(block_ids)
+            for index in np.flatnonzero(~freed.found):
+                if self._pending.pop(int(block_ids[index]), None) is not None:
+                    freed.found[index] = True
+            return freed
+
+    def locate(self, block_id: int) -> Location | None:
+        """Where a block is; None if it is not live or not in a file yet."""
+        with self._lock:
+            return self._table.find(block_id)
+
+    def copy_table(self) -> BlockTable:
+        """The blocks that are in files now."""
+        with self._lock:
+            return self._table.copy()
+
+    def keep_files(self, segments: Iterable[int]) -> None:
+        """Other files than these went: reads in progress end well, later ones do not find them."""
+        self._files.keep(set(segments))
+
+    def read(self, block_id: int) -> bytes:
+        """The bytes of a block; blocks on the disk.
+
+        Raises:
+            BlockNotFoundError: Freed, or never there.
+            DamagedError: The bytes on the disk are not those that were written.
+        """
+        while True:
+            with self._lock:
+                bulk = self._pending.get(block_id)
+                location = self._table.find(block_id)
+            if bulk is not None:
+                return b"".join(bulk)
+            if location is None:
+                raise BlockNotFoundError(f"block {block_id} was freed", block=block_id)
+            try:
+                return self._files.read(block_id, location)
+            except FileNotFoundError as error:
+                # Compaction moved the block, or it was freed, between the lookup and the open.
+                with self._lock:
+                    gone = self._table.find(block_id) == location
+                if gone:
+                    raise DamagedError(
+                        f"block {block_id} is lost: {error.filename} is gone",
+                        block=block_id,
+                        segment=error.filename,
+                    ) from error
+
+
+class _Handle:
+    """An open file that closes with its last reader, whoever that is."""
+
+    __slots__ = ("fd", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.fd = -1
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+class _Files:
+    """The segment files that were read last, kept open."""
+
+    def __init__(self, path_of: Callable[[int], Path]) -> None:
+        self._path_of = path_of
+        self._lock = threading.Lock()
+        self._open: OrderedDict[int, _Handle] = OrderedDict()
+
+    def keep(self, segments: set[int]) -> None:
+        with self._lock:
+            for segment in self._open.keys() - segments:
+                del self._open[segment]
+
+    def read(self, block_id: int, location: Location) -> bytes:
+        handle = self._handle(location.segment)
+        data = os.pread(handle.fd, location.length, location.offset)
+        while len(data) < location.length:
+            more = os.pread(handle.fd, location.length - len(data), location.offset + len(data))
+            if not more:
+                break
+            data += more
+        # Also how a read meets a block that repair marked as lost.
+        if len(data) < location.length or zlib.crc32(data) != location.crc:
+            raise DamagedError(
+                f"block {block_id} is damaged on the disk: {handle.path} byte {location.offset}, "
+                f"{location.length} bytes; its messages cannot be read",
+                block=block_id,
+                segment=handle.path,
+                byte=location.offset,
+            )
+        return data
+
+    def _handle(self, segment: int) -> _Handle:
+        with self._lock:
+            handle = self._open.get(segment)
+            if handle is None:
+                handle = self._open[segment] = _Handle(self._path_of(segment))
+                if len(self._open) > _MAX_OPEN_FILES:
+                    self._open.popitem(last=False)
+            else:
+                self._open.move_to_end(segment)
+            return handle

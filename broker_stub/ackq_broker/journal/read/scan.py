@@ -1,0 +1,308 @@
+"""Reading a segment back group by group, and telling a torn tail from damage.
+
+Group k+1 is written only after group k is synced. So a bad group with anything behind it was
+complete once: that is damage. A bad group with nothing behind it may never have been synced, hence
+was never answered for: that is the torn tail of a crash. Invariant: a group is yielded whole and
+checked, or not at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from ackq_broker.journal.files.directory import segment_name
+from ackq_broker.journal.files.format import (
+    CORE,
+    GROUP_HEADER_BYTES,
+    GROUP_MAGIC,
+    HAS_BLOCK,
+    LOST,
+    RECORD_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    FormatError,
+    GroupHeader,
+    Position,
+    RecordHeader,
+    SegmentHeader,
+)
+
+_READ_BYTES: Final = 1024 * 1024
+
+
+class Flaw(NamedTuple):
+    """Bytes that are not what was written.
+
+    Attributes:
+        path: The file.
+        offset: Its first byte that cannot be trusted.
+        reason: Why.
+        block_id: Set when only the bytes of this block are concerned: records can be read on behind
+            them.
+    """
+
+    path: Path
+    offset: int
+    reason: str
+    block_id: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path.name} byte {self.offset}: {self.reason}"
+
+
+class ScannedRecord(NamedTuple):
+    """A record as found; `offset` in the file is that of its header, `bulk_offset` of its block."""
+
+    offset: int
+    header: RecordHeader
+    payload: bytes
+    bulk_offset: int
+
+    @property
+    def block_id(self) -> int | None:
+        """The block the record brings."""
+        return self.header.block_id if self.header.flags & HAS_BLOCK else None
+
+
+class Group(NamedTuple):
+    """A group as found; `flaws` are of blocks only, `end` is where the next group begins."""
+
+    offset: int
+    header: GroupHeader
+    records: list[ScannedRecord]
+    flaws: list[Flaw]
+    end: Position
+
+
+class BrokenLogError(Exception):
+    """The log cannot be read on.
+
+    Attributes:
+        flaw: Where and why.
+        torn_bytes: Length of the torn tail if it is one; 0 means damage.
+        at: The end of the last good group.
+    """
+
+    def __init__(self, flaw: Flaw, *, at: Position, torn_bytes: int = 0) -> None:
+        super().__init__(str(flaw))
+        self.flaw = flaw
+        self.at = at
+        self.torn_bytes = torn_bytes
+
+
+class SegmentFile:
+    """A segment open for reading; one buffer, as large as the largest group, serves all reads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.fstat(self.fd).st_size
+        self._buffer = bytearray()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self.fd)
+
+    def header(self) -> SegmentHeader:
+        """The segment's header, which has to be that of the file's name; raises `FormatError`."""
+        header = SegmentHeader.unpack(os.pread(self.fd, SEGMENT_HEADER_BYTES, 0))
+        if self.path.name != segment_name(header.number):
+            raise FormatError(f"the header is that of segment {header.number}")
+        return header
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Up to `length` bytes, fewer at the end of the file; valid until the next read."""
+        length = max(0, min(length, self.size - offset))
+        if len(self._buffer) < length:
+            self._buffer = bytearray(length)
+        view = memoryview(self._buffer)[:length]
+        done = 0
+        while done < length:
+            count = os.preadv(self.fd, [view[done:]], offset + done)
+            if count == 0:
+                break
+            done += count
+        return view[:done]
+
+    def data_from(self, offset: int) -> Iterator[tuple[int, memoryview]]:
+        """Pieces of the file from `offset` on that may be other than zeros, with their offsets.
+
+        A segment is allocated whole; skipping what was never written spares reading 256 MiB of
+        zeros.
+        """
+        while offset < self.size:
+            try:
+                start = os.lseek(self.fd, offset, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return
+                raise
+            end = os.lseek(self.fd, start, os.SEEK_HOLE)
+            for piece in range(start, end, _READ_BYTES):
+                yield piece, self.read(piece, min(_READ_BYTES, end - piece))
+            offset = end
+
+    def data_end(self, offset: int) -> int:
+        """Just behind the last byte from `offset` on that is not zero, `offset` for none."""
+        end = offset
+        for start, data in self.data_from(offset):
+            used = len(bytes(data).rstrip(b"\0"))
+            if used:
+                end = start + used
+        return end
+
+
+def read_groups(file: SegmentFile, position: Position, *, last: bool) -> Iterator[Group]:
+    """The groups of a segment from a position in it to its clean end, each checked in full.
+
+    Damage to a block only is left to the caller, in `Group.flaws`.
+
+    Args:
+        file: The segment.
+        position: Where to begin: a segment's start, or the position of a snapshot.
+        last: False when a later segment is there: then every group of this one was synced.
+
+    Raises:
+        BrokenLogError: A bad record or header, also that of the segment.
+    """
+    try:
+        salt = file.header().salt
+    except FormatError as error:
+        raise BrokenLogError(Flaw(file.path, 0, str(error)), at=position) from error
+    if file.size < position.offset:
+        flaw = Flaw(file.path, file.size, "the file ends before the place of the snapshot")
+        raise BrokenLogError(flaw, at=position)
+    while True:
+        group = _read_group(file, position, salt, last=last)
+        if group is None:
+            return
+        if group.flaws and last and not _followed(file, group.end.offset):
+            raise _broken(file, group.flaws[0], position, torn=True)
+        yield group
+        position = group.end
+
+
+def _read_group(file: SegmentFile, at: Position, salt: int, *, last: bool) -> Group | None:
+    try:
+        header = GroupHeader.unpack(file.read(at.offset, GROUP_HEADER_BYTES), salt)
+        _check_order(header, at)
+    except FormatError as error:
+        if file.data_end(at.offset) == at.offset:
+            return None
+        flaw = Flaw(file.path, at.offset, str(error))
+        torn = last and not _later_group(file, at, salt)
+        raise _broken(file, flaw, at, torn=torn) from error
+    body = at.offset + GROUP_HEADER_BYTES
+    end = body + header.length
+    data = file.read(body, header.length)
+    try:
+        records, flaws = _parse_records(file.path, header, data, body)
+    except _BadRecordError as error:
+        flaw = Flaw(file.path, body + error.offset, str(error))
+        torn = last and not _followed(file, end)
+        raise _broken(file, flaw, at, torn=torn) from error
+    core = sum(record.header.kind == CORE for record in records)
+    after = Position(at.segment, end, header.number, header.crc, at.sequence + core)
+    return Group(at.offset, header, records, flaws, after)
+
+
+def _broken(file: SegmentFile, flaw: Flaw, at: Position, *, torn: bool) -> BrokenLogError:
+    torn_bytes = file.data_end(at.offset) - at.offset if torn else 0
+    return BrokenLogError(flaw, at=at, torn_bytes=torn_bytes)
+
+
+def _check_order(header: GroupHeader, at: Position) -> None:
+    found = (header.number, header.first_sequence, header.chain)
+    if found != (at.group + 1, at.sequence + 1, at.chain):
+        raise FormatError(
+            f"group {header.number} with first sequence {header.first_sequence} does not follow "
+            f"group {at.group} and sequence {at.sequence}"
+        )
+
+
+class _BadRecordError(Exception):
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.offset = offset
+
+
+def _parse_records(
+    path: Path, group: GroupHeader, data: memoryview, base: int
+) -> tuple[list[ScannedRecord], list[Flaw]]:
+    if len(data) < group.length:
+        raise _BadRecordError(len(data), f"the file ends within group {group.number}")
+    records: list[ScannedRecord] = []
+    flaws: list[Flaw] = []
+    offset = 0
+    seed = group.crc
+    for index in range(group.records):
+        try:
+            header = RecordHeader.unpack(data, offset, seed)
+        except FormatError as error:
+            raise _BadRecordError(
+                offset, f"record {index} of group {group.number}: {error}"
+            ) from error
+        body = offset + RECORD_HEADER_BYTES
+        bulk = body + header.length
+        end = bulk + header.bulk_length
+        if end > len(data):
+            raise _BadRecordError(
+                offset, f"record {index} of group {group.number} is longer than its group"
+            )
+        payload = bytes(data[body:bulk])
+        if zlib.crc32(payload) != header.record_crc:
+            raise _BadRecordError(
+                body, f"record {index} of group {group.number}: its checksum is wrong"
+            )
+        record = ScannedRecord(base + offset, header, payload, base + bulk)
+        if zlib.crc32(data[bulk:end]) != header.bulk_crc and not header.flags & LOST:
+            reason = f"block {header.block_id} of group {group.number}: its checksum is wrong"
+            flaws.append(Flaw(path, base + bulk, reason, header.block_id))
+        records.append(record)
+        offset, seed = end, header.crc
+    if offset != len(data):
+        raise _BadRecordError(offset, f"group {group.number} is longer than its records")
+    return records, flaws
+
+
+def _followed(file: SegmentFile, end: int) -> bool:
+    """Whether anything was written behind a group: then it was synced before."""
+    return file.data_end(end) > end
+
+
+def _later_group(file: SegmentFile, at: Position, salt: int) -> bool:
+    """Whether a later group is behind a place where none can be read, of unknown length.
+
+    A message body cannot pass for one: the salt is that of this segment alone, and what a body can
+    hold of this very segment are groups that were there before it, which have lower numbers.
+    """
+    carry, carry_at = b"", at.offset
+    for start, piece in file.data_from(at.offset):
+        data = bytes(piece)
+        if carry and carry_at + len(carry) == start:
+            data, start = carry + data, carry_at  # noqa: PLW2901 - a header may lie across two pieces
+        found = data.find(GROUP_MAGIC)
+        while found >= 0:
+            try:
+                header = GroupHeader.unpack(data[found : found + GROUP_HEADER_BYTES], salt)
+            except FormatError:
+                pass
+            else:
+                if header.number > at.group + 1:
+                    return True
+            found = data.find(GROUP_MAGIC, found + 1)
+        carry = data[-GROUP_HEADER_BYTES:]
+        carry_at = start + len(data) - len(carry)
+    return False

@@ -1,0 +1,167 @@
+"""Snapshot files: the state after a sequence, where the log goes on, where live blocks are.
+
+    snapshot header, 88 bytes
+     0       8       12      16      24            32        40            48      56
+     +-------+-------+-------+-------+-------------+---------+-------------+-------+
+     | magic |version|segment|offset | group number| sequence| state length| blocks|
+     +-------+-------+-------+-------+-------------+---------+-------------+-------+
+     56      60         64          68          84    88
+     +-------+----------+-----------+-----------+-----+
+     | chain | state crc| blocks crc| history id| crc |
+     +-------+----------+-----------+-----------+-----+
+    followed by the block table (`BlockTable.to_bytes`, 28 bytes a block) and the state.
+
+Segment to chain are the `Position` at which reading goes on. Invariant: a snapshot has its final
+name only when it is on the disk whole, and all it says was on the disk in the log before.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ackq.errors import DamagedError
+from ackq_broker.journal.files.block_table import ROW_BYTES, BlockTable
+from ackq_broker.journal.files.directory import (
+    DataDirectory,
+    segment_name,
+    snapshot_name,
+    unfinished,
+)
+from ackq_broker.journal.files.disk import Disk
+from ackq_broker.journal.files.format import FORMAT_VERSION, FormatError, Position
+
+SNAPSHOT_MAGIC: Final = b"ackqsnp\n"
+_HEADER: Final = struct.Struct("<8sIIQQQQQIII16s")
+_CRC: Final = struct.Struct("<I")
+SNAPSHOT_HEADER_BYTES: Final = _HEADER.size + _CRC.size
+
+assert SNAPSHOT_HEADER_BYTES == 88  # noqa: PLR2004 - the diagram
+
+
+class Snapshot(NamedTuple):
+    """The state after `position.sequence`, opaque, and the live blocks there."""
+
+    position: Position
+    table: BlockTable
+    state: bytes
+    history_id: bytes
+
+
+def write(directory: Path, snapshot: Snapshot, disk: Disk) -> None:
+    """Puts a snapshot on the disk under its unfinished name.
+
+    Raises:
+        OSError: Nothing of it counts; the snapshot before it does.
+    """
+    path = unfinished(directory / snapshot_name(snapshot.position.sequence))
+    fd = disk.create(path)
+    try:
+        disk.write(fd, _encode(snapshot), 0)
+        disk.sync_file(fd)
+    except OSError:
+        disk.unlink(path)
+        raise
+    finally:
+        os.close(fd)
+
+
+def publish(directory: Path, snapshot: Snapshot, disk: Disk) -> None:
+    """Gives a written snapshot its name, once the log is on the disk up to its position (I1).
+
+    Raises:
+        OSError: Whether the snapshot counts is not known.
+    """
+    path = directory / snapshot_name(snapshot.position.sequence)
+    disk.rename(unfinished(path), path)
+    # What it replaces is deleted next: that must not reach the disk before the name does.
+    disk.sync_directory(directory)
+
+
+def superseded(data: DataDirectory, position: Position, table: BlockTable) -> list[Path]:
+    """What a snapshot makes superfluous: older ones, and covered segments without live blocks."""
+    live = table.live_bytes()
+    paths = [
+        data.path / snapshot_name(sequence)
+        for sequence in data.snapshots()
+        if sequence < position.sequence
+    ]
+    paths += [
+        data.path / segment_name(number)
+        for number in data.segments()
+        if number < position.segment and number not in live
+    ]
+    return paths
+
+
+def read(path: Path) -> Snapshot:
+    """Reads a snapshot back.
+
+    Raises:
+        DamagedError: Any byte of it is not what was written.
+    """
+    data = memoryview(path.read_bytes())
+    try:
+        return _decode(data)
+    except FormatError as error:
+        raise DamagedError(
+            f"{path} is damaged: {error}; the records it replaced are gone, so restore the data "
+            "directory from a copy",
+            file=path,
+        ) from error
+
+
+def _encode(snapshot: Snapshot) -> list[bytes]:
+    table = snapshot.table.to_bytes()
+    position = snapshot.position
+    head = _HEADER.pack(
+        SNAPSHOT_MAGIC,
+        FORMAT_VERSION,
+        position.segment,
+        position.offset,
+        position.group,
+        position.sequence,
+        len(snapshot.state),
+        len(snapshot.table),
+        position.chain,
+        zlib.crc32(snapshot.state),
+        zlib.crc32(table),
+        snapshot.history_id,
+    )
+    return [head + _CRC.pack(zlib.crc32(head)), table, snapshot.state]
+
+
+def _decode(data: memoryview) -> Snapshot:
+    if len(data) < SNAPSHOT_HEADER_BYTES:
+        raise FormatError("the header is short")
+    (
+        magic,
+        version,
+        segment,
+        offset,
+        group,
+        sequence,
+        length,
+        blocks,
+        chain,
+        state_crc,
+        table_crc,
+        history_id,
+    ) = _HEADER.unpack_from(data)
+    if magic != SNAPSHOT_MAGIC or version != FORMAT_VERSION:
+        raise FormatError("the magic or the version is wrong")
+    if zlib.crc32(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
+        raise FormatError("the checksum of the header is wrong")
+    middle = SNAPSHOT_HEADER_BYTES + blocks * ROW_BYTES
+    if len(data) != middle + length:
+        raise FormatError(f"it has {len(data)} bytes instead of {middle + length}")
+    table, state = data[SNAPSHOT_HEADER_BYTES:middle], data[middle:]
+    if zlib.crc32(table) != table_crc:
+        raise FormatError("the checksum of the block table is wrong")
+    if zlib.crc32(state) != state_crc:
+        raise FormatError("the checksum of the state is wrong")
+    position = Position(segment, offset, group, chain, sequence)
+    return Snapshot(position, BlockTable.from_bytes(table, blocks), bytes(state), history_id)

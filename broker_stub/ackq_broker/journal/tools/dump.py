@@ -1,0 +1,97 @@
+"""Dumping a journal as text: a line for every file, group and record; no lock, no change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ackq.errors import DamagedError
+from ackq_broker.journal.files.directory import (
+    numbers,
+    require_journal,
+    segment_name,
+    snapshot_name,
+)
+from ackq_broker.journal.files.format import CORE, LOST, FormatError
+from ackq_broker.journal.read import snapshot as snapshots
+from ackq_broker.journal.read.scan import BrokenLogError, Group, SegmentFile, read_groups
+
+
+def dump(directory: Path) -> Iterator[str]:
+    """Lines about every file of a journal, in order, and on damage; also while a broker runs.
+
+    Raises:
+        NotFoundError: No such directory, or no journal in it.
+    """
+    require_journal(directory)
+    form = directory / "FORMAT"
+    yield (
+        f"FORMAT {form.read_text(encoding='utf-8').strip()}"
+        if form.exists()
+        else "FORMAT is missing"
+    )
+    for sequence in sorted(numbers(directory, "snapshot")):
+        yield _snapshot_line(directory / snapshot_name(sequence))
+    segments = sorted(numbers(directory, "journal"))
+    for number in segments:
+        path = directory / segment_name(number)
+        try:
+            yield from _segment_lines(path, last=number == segments[-1])
+        except FileNotFoundError:
+            yield f"{path.name} went meanwhile"
+
+
+def _snapshot_line(path: Path) -> str:
+    try:
+        snapshot = snapshots.read(path)
+    except FileNotFoundError:
+        return f"{path.name} went meanwhile"
+    except DamagedError as error:
+        return f"{path.name} {error.message}"
+    position = snapshot.position
+    return (
+        f"{path.name} sequence {position.sequence}, goes on at segment {position.segment} "
+        f"byte {position.offset} after group {position.group}, {len(snapshot.table)} blocks, "
+        f"state of {len(snapshot.state)} bytes, history {snapshot.history_id.hex()}"
+    )
+
+
+def _segment_lines(path: Path, *, last: bool) -> Iterator[str]:
+    with SegmentFile(path) as file:
+        try:
+            header = file.header()
+        except FormatError as error:
+            yield f"{path.name} {file.size} bytes: {error}"
+            return
+        yield (
+            f"{path.name} {file.size} bytes, first sequence {header.first_sequence}, "
+            f"first group {header.first_group}, chain {header.chain:08x}, salt {header.salt:08x}, "
+            f"history {header.history_id.hex()}"
+        )
+        try:
+            for group in read_groups(file, header.position, last=last):
+                yield from _group_lines(group)
+        except BrokenLogError as broken:
+            kind = f"torn tail of {broken.torn_bytes} bytes" if broken.torn_bytes else "damage"
+            yield f"  {broken.flaw.offset:>10} {kind}: {broken.flaw.reason}"
+
+
+def _group_lines(group: Group) -> Iterator[str]:
+    header = group.header
+    yield (
+        f"  {group.offset:>10} group {header.number}: {header.records} records, "
+        f"{header.length} bytes, sequence from {header.first_sequence}, crc {header.crc:08x}"
+    )
+    damaged = {flaw.block_id for flaw in group.flaws}
+    sequence = header.first_sequence
+    for record in group.records:
+        core = record.header.kind == CORE
+        what = f"record {sequence}: {record.header.length} bytes" if core else "relocation"
+        sequence += core
+        if record.block_id is not None:
+            what += f", block {record.block_id} of {record.header.bulk_length} bytes"
+        if record.header.flags & LOST:
+            what += ", lost"
+        if record.block_id in damaged and record.block_id is not None:
+            what += ", damaged"
+        yield f"    {record.offset:>10} {what}"

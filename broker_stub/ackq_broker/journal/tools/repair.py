@@ -1,0 +1,234 @@
+"""Repairing a damaged journal: it becomes a prefix of what it was, less some blocks.
+
+Invariant: records are only ever dropped from the end, because the state is a fold over them; a
+damaged block is marked in place, so that no byte of the log moves and everything that points into
+it stays right. A repaired journal is another history (Q8): that is written first, so that an
+interrupted repair cannot pass for the old one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import defaultdict
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from ackq import limits
+from ackq.errors import DamagedError, UnsupportedError
+from ackq_broker.journal.files.directory import REPAIRED, DataDirectory, segment_name, unfinished
+from ackq_broker.journal.files.disk import Disk
+from ackq_broker.journal.files.format import (
+    LOST,
+    SEGMENT_HEADER_BYTES,
+    FormatError,
+    Position,
+    SegmentHeader,
+)
+from ackq_broker.journal.read.scan import BrokenLogError, Flaw, Group
+from ackq_broker.journal.read.walk import walk
+from ackq_broker.journal.recovery import ORIGIN, missing_segments, newest_snapshot
+from ackq_broker.journal.tools.verify import inspect
+from ackq_broker.journal.write.log import create_segment
+
+
+class Repaired(NamedTuple):
+    """What a repair did.
+
+    Attributes:
+        changed: False when the journal was sound: then nothing was done.
+        history_id: The new history, 32 hex digits; "" when nothing was changed.
+        end: The end of the log now: records after `end.sequence` were given up.
+        cut: Why the log was cut there; None if it was not.
+        lost_blocks: Blocks that cannot be read: the next start drops their messages.
+        kept_in: Where the files are as they were before; None if none was changed or kept.
+    """
+
+    changed: bool
+    history_id: str
+    end: Position
+    cut: Flaw | None
+    lost_blocks: tuple[int, ...]
+    kept_in: Path | None
+
+
+def repair(
+    directory: Path, *, keep_damaged: bool = True, segment_bytes: int = limits.SEGMENT_BYTES
+) -> Repaired:
+    """Makes a damaged journal open again.
+
+    Args:
+        directory: A data directory that no process has open.
+        keep_damaged: Keep the files as they were in a folder `damaged-N` of it; else they are
+            deleted.
+        segment_bytes: Size of a segment file.
+
+    Raises:
+        InUseError: A process has it open.
+        NotFoundError: No such directory, or no journal in it.
+        UnsupportedError: The snapshot is damaged: the records it replaced are gone. Or the format
+            is newer.
+        DamagedError: FORMAT cannot be read.
+    """
+    disk = Disk()
+    data = DataDirectory(directory, disk, create=False)
+    try:
+        report = inspect(data)
+        lost = {flaw.block_id for flaw in report.flaws if flaw.block_id is not None}
+        lost.update(report.lost_blocks)
+        if report.opens and lost.issubset(data.lost_blocks):
+            return Repaired(
+                changed=False,
+                history_id="",
+                end=report.end,
+                cut=None,
+                lost_blocks=data.lost_blocks,
+                kept_in=None,
+            )
+        work = _Repair(data, disk, keep_damaged=keep_damaged, segment_bytes=segment_bytes)
+        data.lost_blocks = tuple(sorted(lost))
+        data.new_history(REPAIRED)
+        data.write_format()
+        return work.run()
+    finally:
+        data.close()
+
+
+class _Repair:
+    def __init__(
+        self, data: DataDirectory, disk: Disk, *, keep_damaged: bool, segment_bytes: int
+    ) -> None:
+        self._data = data
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        try:
+            self._snapshot = newest_snapshot(data)
+        except DamagedError as error:
+            raise UnsupportedError(
+                f"{error.message}; a damaged snapshot cannot be repaired", directory=data.path
+            ) from error
+        self._keep_damaged = keep_damaged
+        self._kept_in: Path | None = None
+
+    def run(self) -> Repaired:
+        data = self._data
+        begin = self._snapshot.position if self._snapshot else ORIGIN
+        self._replace_missing(begin)
+        marks: dict[int, dict[int, bytes]] = defaultdict(dict)
+        cut: Flaw | None = None
+        end = begin
+        try:
+            for _, group in walk(data.path, begin, data.segments()):
+                marks[group.end.segment].update(_marks(group))
+                end = group.end
+        except BrokenLogError as broken:
+            if not broken.torn_bytes:
+                cut, end = broken.flaw, broken.at
+        for segment, patches in marks.items():
+            if patches:
+                self._rebuild(segment, None, patches)
+        if cut is not None:
+            self._cut(end)
+        return Repaired(
+            changed=True,
+            history_id=data.require_history().hex(),
+            end=end,
+            cut=cut,
+            lost_blocks=data.lost_blocks,
+            kept_in=self._kept_in,
+        )
+
+    def _replace_missing(self, begin: Position) -> None:
+        """Puts an empty segment where live blocks were: they are lost, the journal opens."""
+        for number in missing_segments(self._snapshot, self._data.segments()):
+            if number < begin.segment:
+                self._rebuild(number, SEGMENT_HEADER_BYTES, {})
+            elif number == begin.segment:
+                self._rebuild(number, begin.offset, {})
+
+    def _cut(self, end: Position) -> None:
+        """Gives up all behind `end`, the last segment first: no gap arises on the way."""
+        for number in reversed(self._data.segments()):
+            if number > end.segment:
+                path = self._data.path / segment_name(number)
+                self._keep(path)
+                self._disk.unlink(path)
+        if end == ORIGIN:
+            history_id = self._data.require_history()
+            _, fd = create_segment(
+                self._data.path, self._disk, end, history_id, self._segment_bytes
+            )
+            os.close(fd)
+        else:
+            self._rebuild(end.segment, end.offset, {})
+
+    def _rebuild(self, number: int, size: int | None, patches: dict[int, bytes]) -> None:
+        """Writes a segment anew: its first `size` bytes, or all, under the patches by offset.
+
+        A header that cannot be read is replaced: the groups in front of a snapshot are not read
+        again, blocks in them are found by their offsets.
+        """
+        path = self._data.path / segment_name(number)
+        data = bytearray(path.read_bytes() if path.exists() else b"")
+        if size is not None:
+            data = data[:size].ljust(size, b"\0")
+        for offset, patch in patches.items():
+            data[offset : offset + len(patch)] = patch
+        try:
+            SegmentHeader.unpack(data)
+        except FormatError:
+            data[:SEGMENT_HEADER_BYTES] = self._new_header(number)
+        fd = self._disk.create(unfinished(path))
+        try:
+            self._disk.write(fd, [memoryview(data)], 0)
+            self._disk.sync_file(fd)
+        finally:
+            os.close(fd)
+        self._keep(path)
+        self._disk.rename(unfinished(path), path)
+        self._disk.sync_directory(self._data.path)
+
+    def _new_header(self, number: int) -> bytes:
+        return SegmentHeader(
+            number=number,
+            salt=secrets.randbits(32),
+            first_sequence=1,
+            first_group=1,
+            chain=0,
+            history_id=self._data.require_history(),
+        ).pack()
+
+    def _keep(self, path: Path) -> None:
+        """Keeps a file as it was before the repair; what the repair itself made is not kept."""
+        if not self._keep_damaged or not path.exists():
+            return
+        if self._kept_in is None:
+            self._kept_in = self._make_folder()
+        kept = self._kept_in / path.name
+        if not kept.exists():
+            kept.hardlink_to(path)
+            self._disk.sync_directory(self._kept_in)
+
+    def _make_folder(self) -> Path:
+        taken = {path.name for path in self._data.path.glob("damaged-*")}
+        name = next(name for n in count(1) if (name := f"damaged-{n}") not in taken)
+        folder = self._data.path / name
+        folder.mkdir()
+        self._disk.sync_directory(self._data.path)
+        return folder
+
+
+def _marks(group: Group) -> dict[int, bytes]:
+    """The record headers of a group, by offset in the file, with its damaged blocks as lost."""
+    lost = {flaw.block_id for flaw in group.flaws}
+    if not lost:
+        return {}
+    headers: dict[int, bytes] = {}
+    crc = group.header.crc
+    for record in group.records:
+        header = record.header
+        if record.block_id in lost:
+            header = header._replace(flags=header.flags | LOST)
+        headers[record.offset], crc = header.pack(crc)
+    return headers

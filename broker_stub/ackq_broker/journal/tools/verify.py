@@ -1,0 +1,113 @@
+"""Verifying a data directory: all that a start reads and every live block, changing nothing.
+
+Invariant: a journal of which the report says `opens` does open.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ackq.errors import DamagedError
+from ackq_broker.journal.files.directory import DataDirectory, segment_name, snapshot_name
+from ackq_broker.journal.files.disk import Disk
+from ackq_broker.journal.files.format import LOST, Position
+from ackq_broker.journal.read.blocks import BlockStore
+from ackq_broker.journal.read.scan import BrokenLogError, Flaw
+from ackq_broker.journal.read.snapshot import Snapshot
+from ackq_broker.journal.read.walk import walk
+from ackq_broker.journal.recovery import ORIGIN, missing_segments, newest_snapshot
+
+
+class Report(NamedTuple):
+    """What `verify` found.
+
+    Attributes:
+        groups: Groups behind the snapshot that are whole.
+        end: The end of the last of them.
+        torn_bytes: Length of the torn tail, which the next open cuts; it is no damage.
+        flaws: Damage with which the journal does not open, in the order of the log.
+        lost_blocks: Damaged blocks with which the journal opens: a read of one is an error, until
+            a repair drops their messages.
+    """
+
+    groups: int
+    end: Position
+    torn_bytes: int
+    flaws: tuple[Flaw, ...]
+    lost_blocks: tuple[int, ...]
+
+    @property
+    def opens(self) -> bool:
+        """Whether the journal opens."""
+        return not self.flaws
+
+
+def verify(directory: Path) -> Report:
+    """Checks the journal of a data directory that no process has open.
+
+    Raises:
+        InUseError: A process has it open.
+        NotFoundError: No such directory, or no journal in it.
+        UnsupportedError: The format is newer than this program.
+        DamagedError: FORMAT cannot be read.
+    """
+    data = DataDirectory(directory, Disk(), create=False)
+    try:
+        return inspect(data)
+    finally:
+        data.close()
+
+
+def inspect(data: DataDirectory) -> Report:
+    """As `verify`, in a directory that the caller has locked."""
+    try:
+        snapshot = newest_snapshot(data)
+    except DamagedError as error:
+        path = data.path / snapshot_name(data.snapshots()[-1])
+        return Report(0, ORIGIN, 0, (Flaw(path, 0, error.message),), ())
+    flaws = []
+    if not data.formatted:
+        flaws.append(Flaw(data.path / "FORMAT", 0, "the file is missing"))
+    begin = snapshot.position if snapshot else ORIGIN
+    numbers = data.segments()
+    flaws += [
+        Flaw(data.path / segment_name(number), 0, "the file is missing")
+        for number in missing_segments(snapshot, numbers)
+        if number < begin.segment
+    ]
+    lost = set(_unreadable(data, snapshot))
+    groups = torn_bytes = 0
+    end = begin
+    try:
+        for _, group in walk(data.path, begin, numbers):
+            flaws += group.flaws
+            groups += 1
+            end = group.end
+            flawed = {flaw.block_id for flaw in group.flaws}
+            for record in group.records:
+                if record.header.flags & LOST:
+                    lost.add(record.header.block_id)
+                elif record.block_id is not None and record.block_id not in flawed:
+                    # A block that could not be read where it was may have been moved before that.
+                    lost.discard(record.block_id)
+    except BrokenLogError as broken:
+        torn_bytes = broken.torn_bytes
+        if not torn_bytes:
+            flaws.append(broken.flaw)
+    return Report(groups, end, torn_bytes, tuple(flaws), tuple(sorted(lost)))
+
+
+def _unreadable(data: DataDirectory, snapshot: Snapshot | None) -> list[int]:
+    """Blocks of the snapshot that cannot be read back."""
+    if snapshot is None:
+        return []
+    store = BlockStore(lambda number: data.path / segment_name(number), snapshot.table)
+    lost: list[int] = []
+    for segment in snapshot.table.live_bytes():
+        for block_id in snapshot.table.of_segment(segment).tolist():
+            try:
+                store.read(block_id)
+            except DamagedError:
+                lost.append(block_id)
+    return lost

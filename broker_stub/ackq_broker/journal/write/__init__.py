@@ -1,0 +1,1 @@
+"""Writing a journal: group commit, segments, transient messages, compaction."""

@@ -1,0 +1,182 @@
+"""What follows a snapshot: segments that nothing needs go, mostly dead ones are compacted.
+
+Invariant: a segment is deleted only when a snapshot that is on the disk covers all its records and
+has no block in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Final
+
+from ackq import limits
+from ackq.errors import BlockNotFoundError, ClosedError, DamagedError
+from ackq_broker.journal.failpoints import Failpoint
+from ackq_broker.journal.files.block_table import BlockTable
+from ackq_broker.journal.files.directory import DataDirectory, segment_name
+from ackq_broker.journal.files.disk import Disk
+from ackq_broker.journal.files.format import RELOCATION, Entry, entry_bytes
+from ackq_broker.journal.read import snapshot as snapshots
+from ackq_broker.journal.read.blocks import BlockStore
+from ackq_broker.journal.write.group_commit import Capture, Committer, Mark, Unit
+
+# A segment is worth copying when that frees at least three times what it writes.
+_COMPACT_BELOW: Final = 0.25
+# What one snapshot may lead to, so that the copying never competes with publishers for long.
+_COMPACT_BYTES: Final = limits.SEGMENT_BYTES // 4
+_COMPACT_UNIT_BYTES: Final = 8 * limits.MIB
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Housekeeping:
+    """Snapshots, and what they make superfluous, in a thread of their own; one at a time.
+
+    Args:
+        data: The data directory.
+        disk: Does every change.
+        store: The blocks.
+        committer: Where marks and relocations go.
+        failpoint: Called at its named points.
+        on_failure: Told when the snapshot's name may or may not be on the disk: then nothing may be
+            served any more.
+    """
+
+    def __init__(
+        self,
+        data: DataDirectory,
+        disk: Disk,
+        store: BlockStore,
+        committer: Committer,
+        *,
+        failpoint: Failpoint,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._data = data
+        self._disk = disk
+        self._store = store
+        self._committer = committer
+        self._failpoint = failpoint
+        self._on_failure = on_failure
+        self._thread: threading.Thread | None = None
+        self._done: Future[None] | None = None
+        self._closing = threading.Event()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a snapshot, or what follows it, is under way."""
+        return self._done is not None and not self._done.done()
+
+    def start(self, state: bytes) -> Future[None]:
+        """Writes a snapshot of everything handed to the committer so far, beside it.
+
+        One under way is finished first.
+
+        The future is resolved when the snapshot is on the disk, the dead segments are gone and the
+        copies out of mostly dead ones are synced. It has an `OSError` when the snapshot could not
+        be written: the one before still counts.
+        """
+        captured: Future[Capture] = Future()
+        self._committer.put(Mark(captured))
+        before, done = self._thread, Future[None]()
+        self._done = done
+        self._thread = threading.Thread(
+            target=self._run,
+            args=(before, state, captured, done),
+            name="journal-snapshot",
+            daemon=True,
+        )
+        self._thread.start()
+        return done
+
+    def close(self) -> None:
+        """Ends compaction early, waits for a snapshot under way; the committer has to run."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(
+        self,
+        before: threading.Thread | None,
+        state: bytes,
+        captured: Future[Capture],
+        done: Future[None],
+    ) -> None:
+        if before is not None:
+            before.join()
+        try:
+            capture = captured.result()
+            snapshot = snapshots.Snapshot(
+                capture.position, capture.table, state, self._data.require_history()
+            )
+            snapshots.write(self._data.path, snapshot, self._disk)
+        except (OSError, ClosedError) as error:
+            done.set_exception(error)
+            return
+        try:
+            self._failpoint("before_snapshot_rename")
+            snapshots.publish(self._data.path, snapshot, self._disk)
+            self._failpoint("after_snapshot_rename")
+            self._delete(capture)
+            self._compact(capture)
+        except ClosedError as error:
+            done.set_exception(error)
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the process is told
+            done.set_exception(error)
+            self._on_failure(error)
+        else:
+            done.set_result(None)
+
+    def _delete(self, capture: Capture) -> None:
+        for path in snapshots.superseded(self._data, capture.position, capture.table):
+            self._failpoint("before_segment_delete")
+            self._disk.unlink(path)
+        self._store.keep_files(self._data.segments())
+
+    def _compact(self, capture: Capture) -> None:
+        """Copies live blocks forward; their old segments go after the next snapshot."""
+        copied = 0
+        for number in self._mostly_dead(capture):
+            for unit in self._relocations(capture.table, number):
+                if self._closing.is_set() or copied >= _COMPACT_BYTES:
+                    return
+                self._committer.put(unit)
+                assert unit.done is not None
+                unit.done.result()
+                copied += unit.size
+
+    def _mostly_dead(self, capture: Capture) -> list[int]:
+        """Segments worth compacting, the deadest first."""
+        shares = []
+        for number, live in capture.table.live_bytes().items():
+            if number < capture.position.segment:
+                size = (self._data.path / segment_name(number)).stat().st_size
+                shares.append((live / size, number))
+        return [number for share, number in sorted(shares) if share < _COMPACT_BELOW]
+
+    def _relocations(self, table: BlockTable, segment: int) -> Iterator[Unit]:
+        entries: list[Entry] = []
+        size = 0
+        for block_id in table.of_segment(segment).tolist():
+            location = self._store.locate(block_id)
+            if location is None or location.segment != segment:
+                # Freed or copied since the table was captured.
+                continue
+            try:
+                entry = Entry(b"", block_id, (self._store.read(block_id),))
+            except BlockNotFoundError:
+                continue
+            except DamagedError as error:
+                # Its segment stays, and the reader who asks for the block is told as well.
+                _LOG.warning("compaction leaves segment %d alone: %s", segment, error)
+                continue
+            entries.append(entry)
+            size += entry_bytes(entry)
+            if size >= _COMPACT_UNIT_BYTES:
+                yield Unit(RELOCATION, entries, size, Future())
+                entries, size = [], 0
+        if entries:
+            yield Unit(RELOCATION, entries, size, Future())

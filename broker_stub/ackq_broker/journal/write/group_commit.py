@@ -1,0 +1,214 @@
+"""Group commit: one thread writes whatever has arrived as one group and syncs it, again and again.
+
+Invariant: units take effect in the order in which they were handed in, each whole in one group, and
+`on_synced` names a sequence only after the sync that covers it returned. After a failure nothing is
+ever reported again.
+
+What is handed in need not be bytes for the disk: freed blocks and snapshot marks wait in the same
+queue, so that the block table, which only this thread changes, always is the one of a definite
+point in the log.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple
+
+from ackq import limits
+from ackq.errors import ClosedError
+from ackq_broker.journal.files.block_table import BlockIds, BlockTable
+from ackq_broker.journal.files.format import CORE, Entry, Position
+from ackq_broker.journal.read.blocks import BlockStore
+from ackq_broker.journal.write.log import Log
+
+# A group that nothing follows for this long is closed by an empty one: from then on its end is
+# provably the end.
+IDLE_CLOSE_S: Final = 0.25
+
+
+class Unit(NamedTuple):
+    """Entries that belong together, and their `entry_bytes`; `done` is resolved after the sync."""
+
+    kind: int
+    entries: Sequence[Entry]
+    size: int
+    done: Future[None] | None = None
+
+
+class FreedBlocks(NamedTuple):
+    """Blocks that nothing refers to once the units before have taken effect."""
+
+    block_ids: BlockIds
+
+
+class Mark(NamedTuple):
+    """A point between two units; `captured` is resolved when everything before it is synced."""
+
+    captured: Future[Capture]
+
+
+class Capture(NamedTuple):
+    """The log at a mark: where it ends, and its live blocks."""
+
+    position: Position
+    table: BlockTable
+
+
+Item = Unit | FreedBlocks | Mark
+
+
+class Committer:
+    """The queue and the thread behind it.
+
+    Args:
+        log: Where groups go; owned by the thread from `start` on.
+        store: Told where blocks went.
+        on_synced: Called in the thread with the last sequence on the disk.
+        on_failure: Called in the thread once, with what ended it. The process must not answer
+            anybody any more.
+        idle_close_s: Seconds without a unit after which the log is closed by an empty group.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        store: BlockStore,
+        *,
+        on_synced: Callable[[int], None],
+        on_failure: Callable[[BaseException], None],
+        idle_close_s: float,
+    ) -> None:
+        self._log = log
+        self._store = store
+        self._on_synced = on_synced
+        self._on_failure = on_failure
+        self._idle_close_s = idle_close_s
+        self._thread = threading.Thread(target=self._run, name="journal-commit", daemon=True)
+        self._changed = threading.Condition()
+        self._items: deque[Item] = deque()
+        self._batch: list[Item] = []
+        self._closing = False
+        self.failure: BaseException | None = None
+        self.synced = log.position.sequence
+        self.unsynced_bytes = 0
+        self.written_bytes = 0
+        self.freed_bytes = 0
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def put(self, item: Item) -> None:
+        """Hands in an item; never waits for the disk.
+
+        Raises:
+            ClosedError: The committer was closed, or failed.
+        """
+        with self._changed:
+            if self.failure is not None or self._closing:
+                raise ClosedError(
+                    f"the journal takes no records any more: {self.failure or 'it was closed'}"
+                )
+            self._items.append(item)
+            if isinstance(item, Unit):
+                self.unsynced_bytes += item.size
+            if not isinstance(item, FreedBlocks):
+                # Freed blocks are in no hurry: they wait for the next unit.
+                self._changed.notify()
+
+    def close(self) -> None:
+        """Writes what was handed in, closes the log by an empty group, and ends the thread."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+        elif self.failure is None:
+            self._log.abandon()
+
+    def _run(self) -> None:
+        try:
+            while self._take():
+                self._commit(self._batch)
+            self._log.close()
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the process is told
+            self._fail(error)
+
+    def _take(self) -> bool:
+        """Waits for the items of the next group, none to close the log; False at the end."""
+        with self._changed:
+            while not self._items:
+                if not self._log.closed:
+                    if self._closing or not self._changed.wait(self._idle_close_s):
+                        self._batch = []
+                        return True
+                elif self._closing:
+                    return False
+                else:
+                    self._changed.wait()
+            self._batch = self._next_batch()
+            return True
+
+    def _next_batch(self) -> list[Item]:
+        batch: list[Item] = []
+        size = 0
+        while self._items:
+            item = self._items[0]
+            if isinstance(item, Unit):
+                size += item.size
+                if size > limits.MAX_GROUP_BYTES and batch:
+                    break
+            batch.append(self._items.popleft())
+            if isinstance(item, Mark):
+                # What a mark captures must not reach beyond it.
+                break
+        return batch
+
+    def _commit(self, batch: list[Item]) -> None:
+        units = [item for item in batch if isinstance(item, Unit)]
+        records = [(unit.kind, entry) for unit in units for entry in unit.entries]
+        if records or not batch:
+            size = sum(unit.size for unit in units)
+            placed = iter(self._log.write(records, size))
+            self._log.sync()
+            self.written_bytes += size
+        for item in batch:
+            if isinstance(item, Unit):
+                for _ in range(sum(entry.block_id is not None for entry in item.entries)):
+                    block, location = next(placed)
+                    put = self._store.place if item.kind == CORE else self._store.move
+                    put(block.block_id, location)
+            elif isinstance(item, FreedBlocks):
+                self.freed_bytes += self._store.free(item.block_ids).length
+            else:
+                item.captured.set_result(Capture(self._log.position, self._store.copy_table()))
+        self._report(units)
+
+    def _report(self, units: list[Unit]) -> None:
+        if not units:
+            return
+        with self._changed:
+            self.unsynced_bytes -= sum(unit.size for unit in units)
+        for unit in units:
+            if unit.done is not None:
+                unit.done.set_result(None)
+        if self._log.position.sequence > self.synced:
+            self.synced = self._log.position.sequence
+            self._on_synced(self.synced)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self.failure = error
+            abandoned = [*self._batch, *self._items]
+            self._items.clear()
+        self._log.abandon()
+        self._on_failure(error)
+        for item in abandoned:
+            if isinstance(item, FreedBlocks):
+                continue
+            future: Future[Any] | None = item.done if isinstance(item, Unit) else item.captured
+            if future is not None and not future.done():
+                future.set_exception(ClosedError(f"the journal failed: {error}"))

@@ -1,0 +1,162 @@
+"""The end of the log: writes groups into the last segment and starts new segments.
+
+Invariant: a group is written only after the group before it was synced; a segment has its name only
+after it is on the disk. After any error the log is not used again: what a failed write or sync left
+behind is not known, and the next open finds out from the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from ackq_broker.journal.failpoints import Failpoint
+from ackq_broker.journal.files.block_table import Location
+from ackq_broker.journal.files.directory import segment_name, unfinished
+from ackq_broker.journal.files.disk import Disk
+from ackq_broker.journal.files.format import (
+    CORE,
+    GROUP_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    Entry,
+    Placed,
+    Position,
+    SegmentHeader,
+    encode_group,
+)
+
+
+class Log:
+    """The last segment, open for writing at `position`.
+
+    Args:
+        directory: The data directory.
+        disk: Does every change.
+        header: Of the last segment.
+        fd: Its file; the log closes it.
+        position: The end of its last group.
+        closed: Whether that group is empty, so that all before it is provably complete.
+        segment_bytes: Size at which a new segment is started. A larger group gets a segment of its
+            own.
+        failpoint: Called at its named points.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        disk: Disk,
+        *,
+        header: SegmentHeader,
+        fd: int,
+        position: Position,
+        closed: bool,
+        segment_bytes: int,
+        failpoint: Failpoint,
+    ) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._header = header
+        self._fd = fd
+        self._segment_bytes = segment_bytes
+        self._failpoint = failpoint
+        self._unsynced: Position | None = None
+        self.position = position
+        self.closed = closed
+
+    def write(
+        self, records: Sequence[tuple[int, Entry]], size: int
+    ) -> list[tuple[Placed, Location]]:
+        """Writes one group; `size` is the sum of its `entry_bytes`. It counts after `sync`."""
+        assert self._unsynced is None, "a group is written only after the one before it was synced"
+        # Room for the empty group that closes the log is kept, so that it never needs a new
+        # segment.
+        end = self.position.offset + GROUP_HEADER_BYTES + size + GROUP_HEADER_BYTES
+        if records and end > self._segment_bytes and self.position.offset > SEGMENT_HEADER_BYTES:
+            self._start_segment()
+        at = self.position
+        group = encode_group(at, self._header.salt, records)
+        self._failpoint("before_write")
+        self._disk.write(self._fd, group.buffers, at.offset)
+        self._failpoint("after_write")
+        core = sum(kind == CORE for kind, _ in records)
+        self.closed = not records
+        self._unsynced = Position(
+            at.segment,
+            at.offset + GROUP_HEADER_BYTES + size,
+            at.group + 1,
+            group.crc,
+            at.sequence + core,
+        )
+        return [
+            (item, Location(at.segment, at.offset + item.offset, item.length, item.crc))
+            for item in group.placed
+        ]
+
+    def sync(self) -> None:
+        """Returns when the group is on the disk, and moves `position` behind it."""
+        assert self._unsynced is not None, "nothing was written"
+        self._disk.sync_data(self._fd)
+        self.position = self._unsynced
+        self._unsynced = None
+        self._failpoint("after_sync")
+
+    def close(self) -> None:
+        """Cuts the room that was not used and closes the file."""
+        assert self._unsynced is None
+        self._disk.truncate(self._fd, self.position.offset)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Closes the file as it is: after an error nothing more is known about it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _start_segment(self) -> None:
+        # First, to make room for the new one. Without a sync: zeros behind the last group are a
+        # clean end as well.
+        self._disk.truncate(self._fd, self.position.offset)
+        header, fd = create_segment(
+            self._directory,
+            self._disk,
+            self.position,
+            self._header.history_id,
+            self._segment_bytes,
+        )
+        os.close(self._fd)
+        self._header, self._fd = header, fd
+        self.position = header.position
+        self._failpoint("after_segment_create")
+
+
+def create_segment(
+    directory: Path, disk: Disk, after: Position, history_id: bytes, segment_bytes: int
+) -> tuple[SegmentHeader, int]:
+    """Makes the segment that follows `after`, on the disk with its name, and returns it open.
+
+    It is allocated whole. Then a write within it never meets a full disk: room is found or refused
+    here, between two groups. Small syncs gain as well (512 B: 12,500/s instead of 8,600/s; from 4
+    KiB on no difference).
+    """
+    header = SegmentHeader(
+        number=after.segment + 1,
+        salt=secrets.randbits(32),
+        first_sequence=after.sequence + 1,
+        first_group=after.group + 1,
+        chain=after.chain,
+        history_id=history_id,
+    )
+    path = directory / segment_name(header.number)
+    fd = disk.create(unfinished(path))
+    try:
+        disk.allocate(fd, segment_bytes)
+        disk.write(fd, [header.pack()], 0)
+        disk.sync_file(fd)
+        disk.rename(unfinished(path), path)
+        disk.sync_directory(directory)
+    except BaseException:
+        os.close(fd)
+        raise
+    return header, fd

@@ -1,0 +1,131 @@
+"""Transient blocks: in files that are never synced, so that memory does not bound a queue.
+
+Invariant: a block is readable from `put` until it is freed; writing it out happens beside the
+caller.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ackq import limits
+from ackq_broker.journal.files.block_table import BlockIds, Location
+from ackq_broker.journal.files.directory import transient_name
+from ackq_broker.journal.files.disk import Disk
+from ackq_broker.journal.files.format import Bulk, bulk_bytes
+from ackq_broker.journal.read.blocks import BlockStore
+
+_FILE_BYTES: Final = 64 * limits.MIB
+
+
+class TransientStore:
+    """The transient blocks of this process.
+
+    Args:
+        directory: The data directory.
+        disk: Does every change; its sync methods are not used.
+        on_failure: Told when a block could not be written.
+    """
+
+    def __init__(
+        self, directory: Path, disk: Disk, on_failure: Callable[[BaseException], None]
+    ) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._on_failure = on_failure
+        self._store = BlockStore(self._path)
+        self._spill = ThreadPoolExecutor(1, "journal-transient")
+        self._lock = threading.Lock()
+        self._live: Counter[int] = Counter()
+        self._number = 0
+        self._fd = -1
+        self._size = 0
+        self._last_id = -1
+        self.unwritten_bytes = 0
+
+    def put(self, block_id: int, bulk: Bulk) -> None:
+        """Takes a block; its id is above those of all blocks before. Never waits for the disk."""
+        assert block_id > self._last_id, "block ids ascend"
+        self._last_id = block_id
+        with self._lock:
+            self.unwritten_bytes += bulk_bytes(bulk)
+        self._store.hold(block_id, bulk)
+        self._spill.submit(self._write, block_id, bulk)
+
+    def free(self, block_ids: BlockIds) -> npt.NDArray[np.bool_]:
+        """Drops blocks, and the files left empty; says which of the ids were transient blocks."""
+        freed = self._store.free(block_ids)
+        with self._lock:
+            self._live.subtract(freed.segments.tolist())
+            self._drop_files()
+        return freed.found
+
+    def read(self, block_id: int) -> bytes:
+        """As `BlockStore.read`."""
+        return self._store.read(block_id)
+
+    def close(self) -> None:
+        """Removes everything."""
+        self._spill.shutdown(cancel_futures=True)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        for number in self._live:
+            self._disk.unlink(self._path(number))
+        self._live.clear()
+
+    def _path(self, number: int) -> Path:
+        return self._directory / transient_name(number)
+
+    def _write(self, block_id: int, bulk: Bulk) -> None:
+        try:
+            self._place(block_id, bulk)
+        except OSError as error:
+            self._on_failure(error)
+        finally:
+            with self._lock:
+                self.unwritten_bytes -= bulk_bytes(bulk)
+
+    def _place(self, block_id: int, bulk: Bulk) -> None:
+        if self._store.held(block_id) is None:
+            return
+        if self._fd < 0 or self._size >= _FILE_BYTES:
+            self._next_file()
+        self._disk.write(self._fd, bulk, self._size)
+        crc = 0
+        for part in bulk:
+            crc = zlib.crc32(part, crc)
+        location = Location(self._number, self._size, bulk_bytes(bulk), crc)
+        self._size += location.length
+        with self._lock:
+            if self._store.place_held(block_id, location):
+                self._live[self._number] += 1
+
+    def _next_file(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self._fd = self._disk.create(self._path(self._number + 1))
+        self._size = 0
+        with self._lock:
+            self._number += 1
+            self._live[self._number] = 0
+            self._drop_files()
+
+    def _drop_files(self) -> None:
+        empty = [n for n, blocks in self._live.items() if not blocks and n != self._number]
+        for number in empty:
+            self._disk.unlink(self._path(number))
+            del self._live[number]
+        if empty:
+            self._store.keep_files(self._live)

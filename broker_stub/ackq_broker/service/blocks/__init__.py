@@ -1,0 +1,1 @@
+"""Blocks on their way through the broker: validated, coalesced, split by route, framed."""

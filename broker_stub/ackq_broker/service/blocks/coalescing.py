@@ -1,0 +1,114 @@
+"""Frames that arrive together are handled together: neighbours that fit become one block.
+
+Invariant: the folded block holds the rows of its frames in order: row i has the i-th number of
+`numbers_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ackq import limits
+from ackq.errors import MalformedBlockError
+from ackq.v1 import publishing_pb2 as pb
+from ackq.wire import block, frame
+from ackq.wire.frame import Bytes
+from ackq_broker.service.blocks import validation
+from ackq_broker.service.blocks.ingest import from_messages
+from ackq_broker.service.blocks.merge import merge
+
+Request = frame.Frame[pb.PublishHeader]
+
+# A larger block is stored as it came: merging would copy what is large enough already.
+_SMALL_BYTES: Final = 64 * limits.KIB
+# Neighbours may leave out numbers that were answered before. Not 2^60 of them: there are steps with
+# the numbers of a group that cost what lies between its first and last.
+_GAP_NUMBERS: Final = limits.FRAME_TARGET_ROWS
+
+
+def groups(requests: Sequence[Request]) -> Iterator[list[Request]]:
+    """The requests in order, neighbours that can be folded together in one list."""
+    group: list[Request] = []
+    size = rows = 0
+    for request in requests:
+        fits = (
+            group
+            and _alike(group[-1], request)
+            and size + size_of(request) <= limits.FRAME_TARGET_BYTES
+            and rows + rows_of(request) <= limits.FRAME_TARGET_ROWS
+        )
+        if group and not fits:
+            yield group
+            group, size, rows = [], 0, 0
+        group.append(request)
+        size += size_of(request)
+        rows += rows_of(request)
+    if group:
+        yield group
+
+
+def rows_of(request: Request) -> int:
+    """Rows a data frame announces; 0 for other requests."""
+    data = request.header.data
+    return len(data.messages) or data.rows
+
+
+def numbers_of(group: Sequence[Request]) -> npt.NDArray[np.uint64]:
+    """The publish number of each row of a group of data frames, ascending."""
+    return np.concatenate(
+        [
+            np.arange(first, first + rows_of(request), dtype=np.uint64)
+            for request in group
+            for first in (request.header.data.first_number,)
+        ]
+    )
+
+
+def fold(group: Sequence[Request], now_us: int) -> Bytes:
+    """One block with the rows of all frames of a group.
+
+    Raises:
+        MalformedBlockError: A frame holds no valid block, or not the rows it announces.
+    """
+    if group[0].header.data.messages:
+        messages = [message for request in group for message in request.header.data.messages]
+        return from_messages(messages, now_us)
+    for request in group:
+        _check_rows(request)
+    if len(group) == 1:
+        return group[0].block
+    return merge([validation.decode(request.block) for request in group])
+
+
+def _check_rows(request: Request) -> None:
+    header, _ = block.split(request.block)
+    if header.rows != request.header.data.rows or not header.rows:
+        raise MalformedBlockError(
+            f"The frame announces {request.header.data.rows} rows and its block {header.rows};"
+            " it must hold at least one."
+        )
+
+
+def _alike(before: Request, request: Request) -> bool:
+    """Whether two neighbours may share a block."""
+    if not (before.header.HasField("data") and request.header.HasField("data")):
+        return False
+    one, two = before.header.data, request.header.data
+    return (
+        one.exchange == two.exchange
+        and one.mandatory == two.mandatory
+        and one.transaction_id == two.transaction_id
+        and bool(one.messages) == bool(two.messages)
+        and 0 <= two.first_number - one.first_number - rows_of(before) <= _GAP_NUMBERS
+        and len(before.block) <= _SMALL_BYTES
+        and len(request.block) <= _SMALL_BYTES
+    )
+
+
+def size_of(request: Request) -> int:
+    """Bytes of a request."""
+    return len(request.block) + request.header.ByteSize()

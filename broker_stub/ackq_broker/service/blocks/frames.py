@@ -1,0 +1,178 @@
+"""Frames of a fetch, a browse or a channel, built from the pieces the core names.
+
+Invariant: a frame's `DeliveryRuns` describe exactly the rows of its block, in order. A block that
+is wanted whole leaves as the bytes that are on disk, never decoded (K7); parts and small blocks are
+cut and merged to about `FRAME_TARGET_BYTES` or `FRAME_TARGET_ROWS`. Dead letters say where they
+came from, to every reader alike (C13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ackq import limits
+from ackq.errors import BlockNotFoundError
+from ackq.v1 import messages_pb2 as pb
+from ackq.wire import block, columns, frame
+from ackq_broker.core.commands import Piece, Run
+from ackq_broker.service.blocks.dead_letter_headers import with_provenance
+from ackq_broker.service.blocks.merge import merge
+
+DeliveryFrame = frame.Frame[pb.DeliveryRuns]
+
+# ttl_ms became expires_at at the broker; a consumer never sees it.
+_VISIBLE: Final = columns.STORED_MASK & ~(1 << pb.COLUMN_TTL_MS)
+# A piece this large is a frame of its own.
+_LARGE_BYTES: Final = limits.FRAME_TARGET_BYTES // 2
+_LARGE_ROWS: Final = limits.FRAME_TARGET_ROWS // 2
+
+
+class _Loaded(NamedTuple):
+    """A piece: the bytes of a block that is wanted whole, or the rows of a part."""
+
+    piece: Piece
+    columns: int
+    data: bytes | block.Block
+    rows: int
+    payload_bytes: int
+
+    @property
+    def large(self) -> bool:
+        return self.payload_bytes >= _LARGE_BYTES or self.rows >= _LARGE_ROWS
+
+
+class FrameBuilder:
+    """Turns pieces into frames, one at a time; it blocks on reads and belongs in a worker thread.
+
+    Args:
+        pieces: In tag (or position) order.
+        read_block: A block's stored bytes by its id.
+        wanted: Bit set of `Column` values; 0 means all.
+        browse: Say of each run whether it is leased (Q5).
+        settled_ok: Leave out messages whose block is gone, because they were settled meanwhile;
+            otherwise that is an error.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        read_block: Callable[[int], bytes],
+        wanted: int = 0,
+        *,
+        browse: bool = False,
+        settled_ok: bool = False,
+    ) -> None:
+        self._pieces = pieces
+        self._read_block = read_block
+        self._browse = browse
+        self._settled_ok = settled_ok
+        self._visible = wanted & _VISIBLE if wanted else _VISIBLE
+        self._at = 0
+        self._last_read: tuple[int, bytes] = (-1, b"")
+        self._ahead: _Loaded | None = None
+
+    def next_frame(self) -> DeliveryFrame | None:
+        """The next frame; None after the last."""
+        group: list[_Loaded] = []
+        size = rows = 0
+        while (loaded := self._ahead or self._load()) is not None:
+            self._ahead = None
+            if group and loaded.large:
+                self._ahead = loaded
+                break
+            group.append(loaded)
+            size += loaded.payload_bytes
+            rows += loaded.rows
+            if (
+                loaded.large
+                or size >= limits.FRAME_TARGET_BYTES
+                or rows >= limits.FRAME_TARGET_ROWS
+            ):
+                break
+        return self._build(group) if group else None
+
+    def _load(self) -> _Loaded | None:
+        while self._at < len(self._pieces):
+            piece = self._pieces[self._at]
+            self._at += 1
+            try:
+                data = self._read(piece.block_id)
+            except BlockNotFoundError:
+                if not self._settled_ok:
+                    raise
+                continue
+            header, _ = block.split(data)
+            whole = isinstance(piece.rows, tuple) and piece.rows == (0, header.rows)
+            if whole and piece.origin is None:
+                return _Loaded(piece, header.columns, data, header.rows, header.payload_bytes)
+            part = _cut(data, piece)
+            if piece.origin is not None:
+                part = with_provenance(part, piece.origin)
+            rows, size = part.batch.num_rows, block.payload_bytes(part.batch)
+            return _Loaded(piece, part.header.columns, part, rows, size)
+        return None
+
+    def _read(self, block_id: int) -> bytes:
+        """A block; one that several pieces in a row are of is read once."""
+        if self._last_read[0] != block_id:
+            self._last_read = (block_id, self._read_block(block_id))
+        return self._last_read[1]
+
+    def _build(self, group: list[_Loaded]) -> DeliveryFrame:
+        runs = delivery_runs([loaded.piece for loaded in group], browse=self._browse)
+        assert sum(runs.rows) == sum(loaded.rows for loaded in group)
+        first = group[0]
+        if len(group) == 1 and isinstance(first.data, bytes) and not first.columns & ~self._visible:
+            return frame.Frame(runs, first.data)
+        parts = [
+            block.decode(loaded.data) if isinstance(loaded.data, bytes) else loaded.data
+            for loaded in group
+        ]
+        return frame.Frame(runs, merge(parts, self._visible))
+
+
+def delivery_runs(pieces: Sequence[Piece], *, browse: bool = False) -> pb.DeliveryRuns:
+    """The frame header of pieces; runs that continue one another become one."""
+    queues: dict[str, int] = {}
+    joined: list[tuple[int, Run]] = []
+    for piece in pieces:
+        queue = queues.setdefault(piece.queue, len(queues))
+        for run in piece.runs:
+            if joined:
+                last_queue, last = joined[-1]
+                if (
+                    last_queue == queue
+                    and last._replace(first_tag=last.first_tag + last.rows, rows=run.rows) == run
+                ):
+                    joined[-1] = (queue, last._replace(rows=last.rows + run.rows))
+                    continue
+            joined.append((queue, run))
+    return pb.DeliveryRuns(
+        first_tag=[run.first_tag for _, run in joined],
+        rows=[run.rows for _, run in joined],
+        delivery_count=[run.delivery_count for _, run in joined],
+        queue_index=[queue for queue, _ in joined],
+        queues=list(queues),
+        leased=[int(run.leased) for _, run in joined] if browse else (),
+    )
+
+
+def _cut(data: bytes, piece: Piece) -> block.Block:
+    """The rows a piece wants of its block.
+
+    Few bytes of a large block are copied: a frame may be made of a row each of thousands of blocks,
+    which shall not all stay in memory for it.
+    """
+    header, batch = block.decode(data)
+    if not isinstance(piece.rows, tuple):
+        rows = np.ascontiguousarray(piece.rows, dtype=np.uint32)
+        return block.Block(header, batch.take(pa.array(rows)))
+    first, count = piece.rows
+    part = batch.slice(first, count)
+    if 2 * block.payload_bytes(part) < header.payload_bytes:
+        part = batch.take(pa.array(np.arange(first, first + count)))
+    return block.Block(header, part)

@@ -1,0 +1,48 @@
+"""Sending pieces to a reader: frames are built in a worker thread, one ahead of the wire.
+
+Invariant: no frame leaves before everything that the pieces depend on is on disk (I1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ackq_broker.core.commands import Piece
+from ackq_broker.service.blocks.frames import DeliveryFrame, FrameBuilder
+from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.rpc import Write
+
+
+async def send_pieces(
+    engine: Engine,
+    pieces: Sequence[Piece],
+    wanted: int,
+    write: Write[DeliveryFrame],
+    *,
+    browse: bool = False,
+) -> None:
+    """Send the rows of the pieces.
+
+    Args:
+        engine: Reads blocks.
+        pieces: As the core named them just now.
+        wanted: Bit set of columns; 0 means all.
+        write: Sends a frame.
+        browse: Mark leased rows, and leave out messages that go meanwhile (Q5).
+
+    Raises:
+        BlockNotFoundError: Messages went meanwhile, and it is no browse.
+    """
+    builder = FrameBuilder(
+        pieces, engine.journal.read_block, wanted, browse=browse, settled_ok=browse
+    )
+    await engine.gate.wait(engine.core.sequence)
+    ahead = asyncio.ensure_future(engine.run(builder.next_frame))
+    try:
+        while (frame := await ahead) is not None:
+            ahead = asyncio.ensure_future(engine.run(builder.next_frame))
+            await write(frame)
+    finally:
+        ahead.cancel()
+        await asyncio.gather(ahead, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Consuming (rules C): channel streams, dispatch, settlement, transport acknowledgements."""

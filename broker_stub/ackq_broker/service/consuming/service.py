@@ -1,0 +1,123 @@
+"""`ConsumingService`: channels and the streams that serve them (C1-C16).
+
+Invariant: a channel has one stream at most, and ends `CHANNEL_RESUME_MS` after a cut unless its
+client is back by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from ackq import limits
+from ackq.errors import AckqError, InvalidArgumentError
+from ackq.v1 import consuming_pb2 as pb
+from ackq_broker.service.consuming.channel import Channel
+from ackq_broker.service.consuming.dispatcher import Dispatcher
+from ackq_broker.service.consuming.stream import ChannelStream, Response
+from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.rpc import Read, Write
+from ackq_broker.service.transport.texts import shorten
+
+_ID_BYTES: Final = 16
+
+
+class ConsumingService:
+    """Consuming with application acks.
+
+    Args:
+        engine: Decides and reads.
+        dispatcher: Serves consumers.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        dispatcher: Dispatcher,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._channels: dict[bytes, Channel] = {}
+        # Channels that were cut, and the timer of each one's end.
+        self._cut: dict[Channel, asyncio.TimerHandle] = {}
+
+    async def consume(self, read: Read[pb.ConsumeRequest], write: Write[Response]) -> None:
+        """A stream of a channel."""
+        opening = _opening(await read())
+        channel = self._channels.get(opening.channel_id)
+        resumed = channel is not None and not channel.closed
+        if channel is None or channel.closed:
+            channel = self._open(opening)
+        else:
+            self._resume(channel, opening)
+        stream = ChannelStream(self._engine, channel, read, write, self._clock, resumed=resumed)
+        channel.attach(stream)
+        ended = False
+        try:
+            await stream.run()
+            ended = True
+        except AckqError:
+            ended = True
+            raise
+        finally:
+            if channel.stream is stream:
+                self._leave(channel, ended=ended)
+
+    def _open(self, opening: pb.ChannelOpen) -> Channel:
+        channel = Channel(
+            self._engine,
+            self._dispatcher,
+            opening.channel_id,
+            _window(opening),
+            shorten(opening.label),
+        )
+        self._channels[opening.channel_id] = channel
+        return channel
+
+    def _resume(self, channel: Channel, opening: pb.ChannelOpen) -> None:
+        """C11: the client is back, maybe before this broker noticed that it was gone."""
+        timer = self._cut.pop(channel, None)
+        if timer is not None:
+            timer.cancel()
+        if channel.stream is not None:
+            channel.stream.fence()
+            channel.detach()
+        channel.window.messages = _window(opening)
+
+    def _leave(self, channel: Channel, *, ended: bool) -> None:
+        """A channel's stream is over: the channel ends now, or waits for its client."""
+        if ended or self._engine.stopping:
+            self._end(channel)
+            return
+        channel.detach()
+        self._cut[channel] = asyncio.get_running_loop().call_later(
+            limits.CHANNEL_RESUME_MS / 1000, self._end, channel
+        )
+
+    def _end(self, channel: Channel) -> None:
+        self._cut.pop(channel, None)
+        if self._channels.get(channel.channel_id) is channel:
+            del self._channels[channel.channel_id]
+        if not self._engine.stopping:
+            channel.close()
+
+
+def _opening(request: pb.ConsumeRequest | None) -> pb.ChannelOpen:
+    if request is None or request.WhichOneof("kind") != "open":
+        raise InvalidArgumentError("The first request on a channel must be an open.")
+    if len(request.open.channel_id) != _ID_BYTES:
+        raise InvalidArgumentError(
+            f"A channel id has {_ID_BYTES} random bytes, not {len(request.open.channel_id)}."
+        )
+    return request.open
+
+
+def _window(opening: pb.ChannelOpen) -> int:
+    """The transport window a client asks for, bounded."""
+    wanted = opening.window_messages or limits.CHANNEL_WINDOW_MESSAGES
+    return min(wanted, limits.MAX_CHANNEL_WINDOW_MESSAGES)

@@ -1,0 +1,146 @@
+"""From a data directory to an engine that may serve (Q7).
+
+Invariant: recovery folds records with the same `apply` as live traffic (I2), and after a failed
+write or sync the process ends without another answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn
+
+from pyroaring import BitMap64
+
+from ackq_broker.core import commands, records
+from ackq_broker.core.core import Core
+from ackq_broker.journal import Failpoint, Journal
+from ackq_broker.journal.failpoints import unarmed
+from ackq_broker.journal.files.directory import require_journal
+from ackq_broker.service.engine.clock import BrokerClock
+from ackq_broker.service.engine.disk_alarm import DiskWatch
+from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.snapshot import unpack_state
+
+_log = logging.getLogger(__name__)
+
+_JOURNAL_FAILED: Final = 70
+
+
+class Recovered(NamedTuple):
+    """An engine with the state of its journal.
+
+    Attributes:
+        engine: It may serve after `settle`.
+        records: How many were folded for it.
+        gave_up: Whether the journal had blocks that repair gave up.
+        lost: (queue, messages) that repair gave up, and that are dropped.
+        lost_stages: Stages of writers that went with them.
+    """
+
+    engine: Engine
+    records: int
+    gave_up: bool
+    lost: tuple[tuple[str, int], ...]
+    lost_stages: int
+
+
+def recover(directory: Path, *, sync: bool, failpoint: Failpoint) -> Recovered:
+    """Open the journal, fold its records, and begin this process's part of the history.
+
+    Must be called on the event loop that will run the engine; what it decides is not synced yet.
+
+    Raises:
+        InUseError: Another process has the data directory.
+        UnsupportedError: The data directory is of a newer format.
+        DamagedError: The journal cannot be read.
+    """
+    loop = asyncio.get_running_loop()
+    engine: Engine | None = None
+
+    def on_synced(_: int) -> None:
+        assert engine is not None
+        loop.call_soon_threadsafe(engine.on_synced)
+
+    journal, recovery = Journal.open(
+        directory, sync=sync, on_synced=on_synced, on_failure=_die, failpoint=failpoint
+    )
+    core, newest_us = Core(), 0
+    if recovery.snapshot is not None:
+        core, newest_us = unpack_state(recovery.snapshot)
+    assert core.sequence == recovery.snapshot_sequence
+    folded = 0
+    for sequence, data in recovery.records:
+        record = records.decode(data)
+        core.apply(sequence, record)
+        journal.free_blocks(core.drain_dead_blocks())
+        newest_us = max(newest_us, getattr(record, "at_us", 0))
+        folded += 1
+    journal.start()
+    clock = BrokerClock(newest_us)
+    engine = Engine(core, journal, recovery.history_id, clock, DiskWatch(journal.disk_free_bytes))
+    start = commands.Start(
+        recovery.history_id, recovery.history_cause, BitMap64(recovery.lost_blocks)
+    )
+    started: commands.Started = engine.decide(start).reply
+    if recovery.cut_bytes:
+        _log.warning(
+            "cut a torn tail of %d bytes, which nobody was answered for", recovery.cut_bytes
+        )
+    if started.vanished:
+        _log.warning("%d transient messages are gone with the restart", started.vanished)
+    for queue, messages in started.lost:
+        _log.error(
+            "%d messages of queue '%s' were in damaged blocks and are dropped", messages, queue
+        )
+    if started.lost_stages:
+        _log.error(
+            "%d stages were in damaged blocks: their batches have to be run again",
+            started.lost_stages,
+        )
+    if any(held_back := core.held_back()):
+        _log.warning(
+            "the journal is history %s, because it was %s: %d publishers, %d sessions and %d "
+            "writers of older histories are refused until `ackq broker accept-history`",
+            recovery.history_id,
+            recovery.history_cause,
+            *held_back,
+        )
+    gave_up = bool(recovery.lost_blocks)
+    return Recovered(engine, folded, gave_up, started.lost, started.lost_stages)
+
+
+async def settle(recovered: Recovered) -> None:
+    """Returns when what the recovery decided is on the disk."""
+    engine = recovered.engine
+    await engine.settled()
+    if recovered.gave_up:
+        await engine.forget_lost()
+
+
+@asynccontextmanager
+async def offline(directory: Path) -> AsyncIterator[Recovered]:
+    """The engine of a journal that no broker serves, for work that needs its state.
+
+    Raises:
+        NotFoundError: No such directory, or no journal in it.
+        InUseError, UnsupportedError, DamagedError: As `recover`.
+    """
+    require_journal(directory)
+    recovered = recover(directory, sync=True, failpoint=unarmed)
+    try:
+        await settle(recovered)
+        yield recovered
+    finally:
+        await recovered.engine.close()
+
+
+def _die(error: BaseException) -> NoReturn:
+    """The journal failed: what is on disk is not known, so nobody may be answered any more."""
+    _log.critical("the journal failed, the broker ends without answers: %s", error, exc_info=error)
+    logging.shutdown()
+    os._exit(_JOURNAL_FAILED)

@@ -1,0 +1,1 @@
+"""Publishing (rules P, K3): publisher streams, transactions, stages."""

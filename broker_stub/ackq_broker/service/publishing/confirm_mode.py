@@ -1,0 +1,242 @@
+"""A publisher's stream in confirm mode: frames in, confirms, nacks and returns out (P2-P11).
+
+Invariant: every publish that arrives is answered exactly once while the stream lives (P3), and only
+from behind the synced gate (I1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, Final, NamedTuple
+
+import numpy as np
+from pyroaring import BitMap64
+
+from ackq.errors import (
+    AckqError,
+    DiskFullError,
+    InvalidArgumentError,
+    PublisherForgottenError,
+    WrongModeError,
+)
+from ackq.v1 import publishing_pb2 as pb
+from ackq.wire import frame
+from ackq_broker.core import commands
+from ackq_broker.service.blocks import coalescing, ingest
+from ackq_broker.service.publishing.pending_confirms import Unanswered, ranges
+from ackq_broker.service.publishing.stream import (
+    Numbers,
+    PublisherStream,
+    Request,
+    Response,
+    check_numbers,
+    numbers_of,
+    too_many_rows,
+)
+from ackq_broker.service.transport.errors import detail
+
+# What one probe may ask about: far over any window, and a bitmap of it still takes 100 KB.
+_PROBE_NUMBERS: Final = 1 << 28
+
+
+class _Answer(NamedTuple):
+    """What goes out once its sequence is synced: nacks, frames, then confirms, folded together."""
+
+    nacks: tuple[commands.Nack, ...] = ()
+    frames: tuple[Response, ...] = ()
+    confirmed: BitMap64 | None = None
+
+
+class PublishStream(PublisherStream[_Answer]):
+    """See the module."""
+
+    TRANSACTIONAL: ClassVar[bool] = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._unanswered = Unanswered(self._opening.window_messages)
+
+    # --- requests ---
+
+    async def _handle(self, group: list[Request]) -> None:
+        kind = group[0].header.WhichOneof("kind")
+        if kind == "data":
+            await self._publish(group)
+        elif kind == "probe":
+            self._probe(group[0].header.probe)
+        elif kind in ("commit", "rollback"):
+            raise WrongModeError(
+                f"A publisher in confirm mode was asked for a {kind}; open another publisher in"
+                " transaction mode."
+            )
+        else:
+            raise InvalidArgumentError("A publish stream is opened once and then carries data.")
+
+    async def _publish(self, group: list[Request]) -> None:
+        """Publishes the rows of frames that came together as one block."""
+        if group[0].header.data.transaction_id:
+            raise WrongModeError(
+                "A publisher in confirm mode sent publishes of a transaction; open another"
+                " publisher in transaction mode."
+            )
+        too_many = too_many_rows(group)
+        if too_many is not None:
+            for request in group:
+                first = request.header.data.first_number
+                last = first + coalescing.rows_of(request) - 1
+                check_numbers(first, last)
+                self._received(request, last)
+                self._refuse(_span(first, last), too_many)
+            return
+        numbers = numbers_of(group)
+        in_progress = BitMap64()
+        for request in group:
+            last = request.header.data.first_number + coalescing.rows_of(request) - 1
+            in_progress |= self._received(request, last)
+        prepared = await self._prepare(group)
+        if prepared is None:
+            return
+        for part in prepared.parts:
+            self._publish_part(group[-1].header, numbers, part, in_progress)
+        for refusal in prepared.refusals:
+            self._refuse(_bitmap(numbers[refusal.rows]), refusal.reason)
+
+    def _received(self, request: Request, last: int) -> BitMap64:
+        """Notes what arrived; the part of it that came before and has its answer on the way."""
+        header = request.header
+        return self._unanswered.received(
+            header.data.first_number,
+            last,
+            header.lowest_unanswered,
+            urgent=header.data.ack_immediately,
+        )
+
+    def _publish_part(
+        self, header: pb.PublishHeader, numbers: Numbers, part: ingest.Part, in_progress: BitMap64
+    ) -> None:
+        """Publishes one part and puts its answer behind the gate."""
+        if part.rows is not None:
+            numbers = numbers[part.rows]
+        of_rows = _bitmap(numbers)
+        command = commands.Publish(
+            publisher_id=self._publisher_id,
+            numbers=of_rows,
+            lowest_unanswered=header.lowest_unanswered,
+            exchange=header.data.exchange,
+            mandatory=header.data.mandatory,
+            routes=part.routes,
+            rows=part.row_count,
+            payload_bytes=part.payload_bytes,
+            persistent=part.persistent,
+            expiries=part.expiries,
+            in_progress=in_progress & of_rows,
+            transient=part.transient,
+        )
+        try:
+            reply, sequence = self._engine.decide(command, part.block)
+        except PublisherForgottenError:
+            raise
+        except DiskFullError as refusal:
+            self._refuse_new(of_rows - in_progress, refusal)
+            return
+        except AckqError as refusal:
+            self._refuse(of_rows - in_progress, refusal)
+            return
+        frames: tuple[Response, ...] = ()
+        if reply.returned:
+            named = np.array(reply.returned.to_array())
+            rows = np.searchsorted(numbers, named)
+            frames = (self._return(named, rows, part, header.data.exchange),)
+        if reply.sooner is not None:
+            transient, after = reply.sooner
+            self._outbox.put(_Answer(confirmed=transient), after)
+        self._outbox.put(_Answer(reply.nacks, frames, reply.confirmed), sequence)
+        self._engine.counters["published"] += len(reply.confirmed)
+
+    def _refuse(self, numbers: BitMap64, reason: AckqError) -> None:
+        self._outbox.put(_Answer((commands.Nack(numbers, reason),)), self._engine.core.sequence)
+
+    def _refuse_new(self, numbers: BitMap64, reason: AckqError) -> None:
+        """Nacks what was not accepted before: a nacked message is in no queue (P8, P10)."""
+        new = BitMap64()
+        for first, last in ranges(numbers):
+            for missing in self._engine.core.missing(self._publisher_id, first, last):
+                new |= _span(*missing)
+        self._refuse(new, reason)
+        self._outbox.put(_Answer(confirmed=numbers - new), self._engine.core.sequence)
+
+    def _probe(self, probe: pb.PublishProbe) -> None:
+        """Says which numbers never came; those that are known are answered again (P10).
+
+        A number in progress is neither: it came, and its answer is on its way. Told that it is
+        missing the client would send it again, and what was unroutable might be routed by then.
+        """
+        first, last = probe.first_number, probe.last_number
+        check_numbers(first, last)
+        if last - first >= _PROBE_NUMBERS:
+            raise InvalidArgumentError(
+                f"A probe asks about {_PROBE_NUMBERS} numbers at most; send several."
+            )
+        new = BitMap64()
+        for each in self._engine.core.missing(self._publisher_id, first, last):
+            new |= _span(*each)
+        known = _span(first, last) - new
+        named = ranges(new - self._unanswered.in_progress(first, last))
+        for each in ranges(known):
+            self._unanswered.received(*each, 0)
+        answer = pb.PublishAnswer(
+            probed=pb.PublishProbed(
+                missing_first=[first for first, _ in named],
+                missing_last=[last for _, last in named],
+            )
+        )
+        self._outbox.put(_Answer((), (frame.Frame(answer),), known), self._engine.core.sequence)
+
+    # --- answers ---
+
+    def _wait_s(self) -> float | None:
+        return self._unanswered.wait_s(_now_s())
+
+    async def _answer(self, answers: list[_Answer]) -> None:
+        handled = BitMap64()
+        for answer in answers:
+            for response in self._nacks(answer.nacks):
+                await self._write(response)
+            for response in answer.frames:
+                await self._write(response)
+            if answer.confirmed is not None:
+                handled |= answer.confirmed
+        for confirm in self._unanswered.confirms(handled, _now_s()):
+            await self._write(frame.Frame(pb.PublishAnswer(confirm=confirm)))
+
+    def _tell(self, answer: Response) -> None:
+        self._outbox.put(_Answer((), (answer,)))
+
+    def _nacks(self, nacks: Iterable[commands.Nack]) -> Iterator[Response]:
+        for numbers, reason in nacks:
+            due = self._unanswered.refused(numbers)
+            self._engine.counters["nacked"] += len(due)
+            for first, last in ranges(due):
+                nack = pb.PublishNack(first_number=first, last_number=last, reason=detail(reason))
+                yield frame.Frame(pb.PublishAnswer(nack=nack))
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _bitmap(numbers: Numbers) -> BitMap64:
+    """Ascending numbers as a bitmap."""
+    first, last = int(numbers[0]), int(numbers[-1])
+    if last - first + 1 == len(numbers):
+        return _span(first, last)
+    return BitMap64(array("Q", numbers.tobytes()))
+
+
+def _span(first: int, last: int) -> BitMap64:
+    """The numbers first..last."""
+    numbers = BitMap64()
+    numbers.add_range(first, last + 1)
+    return numbers

@@ -1,0 +1,92 @@
+"""`PublishingService`: publishers' streams, stages, and the commit or abort of a writer's batch."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from ackq.errors import InvalidArgumentError
+from ackq.v1 import publishing_pb2 as pb
+from ackq.wire import frame
+from ackq_broker.core import commands
+from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.publishing.confirm_mode import PublishStream
+from ackq_broker.service.publishing.stage import StageStream
+from ackq_broker.service.publishing.stream import PublisherStream, read_opening
+from ackq_broker.service.publishing.transaction_mode import TransactionStream
+from ackq_broker.service.rpc import Read, Write
+from ackq_broker.service.transport.texts import check_identifier
+
+_log = logging.getLogger(__name__)
+
+_STREAMS: Final[dict[int, type[PublisherStream[Any]]]] = {
+    pb.PUBLISH_MODE_CONFIRM: PublishStream,
+    pb.PUBLISH_MODE_TRANSACTION: TransactionStream,
+}
+
+
+class PublishingService:
+    """Rules P1-P14, K3, K12."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._live: dict[bytes, PublisherStream[Any]] = {}
+
+    async def publish(
+        self,
+        read: Read[frame.Frame[pb.PublishHeader]],
+        write: Write[frame.Frame[pb.PublishAnswer]],
+    ) -> None:
+        """A publisher's stream, in one mode (P1)."""
+        opening = await read_opening(read)
+        stream = _STREAMS.get(opening.mode)
+        if stream is None:
+            raise InvalidArgumentError(
+                f"A publisher was opened in mode {opening.mode}; it must be PUBLISH_MODE_CONFIRM or"
+                " PUBLISH_MODE_TRANSACTION."
+            )
+        await stream(self._engine, self._live, opening, read, write).run()
+
+    async def stage(
+        self, read: Read[frame.Frame[pb.StageHeader]], write: Write[pb.StageResponse]
+    ) -> None:
+        """An upload of one task's rows."""
+        await StageStream(self._engine, read, write).run()
+
+    async def commit_batch(self, request: pb.CommitBatchRequest) -> pb.CommitBatchResponse:
+        """Makes the named stages visible together (K3)."""
+        check_identifier("writer", request.writer)
+        check_identifier("run id", request.run_id)
+        check_identifier("execution id", request.execution_id)
+        reply: commands.CommittedBatch = await self._engine.call(
+            commands.CommitBatch(
+                request.writer,
+                request.batch_id,
+                request.run_id,
+                request.execution_id,
+                tuple(
+                    commands.StageRef(stage.stage_id, stage.rows, stage.payload_bytes)
+                    for stage in request.stages
+                ),
+                request.single,
+            )
+        )
+        if reply.repeated:
+            staged = sum(stage.rows for stage in request.stages)
+            _log.log(
+                logging.INFO if staged == reply.rows else logging.WARNING,
+                "writer '%s': batch %d was committed before, with %d rows; the %d that came now"
+                " were not written",
+                request.writer,
+                request.batch_id,
+                reply.rows,
+                staged,
+            )
+        return pb.CommitBatchResponse(rows=reply.rows, repeated=reply.repeated)
+
+    async def abort_batch(self, request: pb.AbortBatchRequest) -> pb.AbortBatchResponse:
+        """Drops the named stages; never un-commits (K3)."""
+        dropped: int = await self._engine.call(
+            commands.AbortBatch(request.writer, request.batch_id, tuple(request.stage_ids))
+        )
+        return pb.AbortBatchResponse(dropped=dropped)

@@ -1,0 +1,154 @@
+"""One task's upload of a writer batch: frames in, progress out; nothing counts unsealed (K3).
+
+Invariant: a stage whose stream ends without an answered seal is dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ackq import limits
+from ackq.errors import BrokerUnavailableError, InvalidArgumentError, MalformedBlockError
+from ackq.v1 import publishing_pb2 as pb
+from ackq.wire import block, frame
+from ackq_broker.core import commands
+from ackq_broker.service.blocks import ingest
+from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.rpc import Read, Write
+from ackq_broker.service.transport.mailboxes import Inbox, Outbox, alongside
+from ackq_broker.service.transport.texts import check_identifier, shorten
+
+Request = frame.Frame[pb.StageHeader]
+
+_ID_BYTES: Final = 16
+_INBOX_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
+
+
+class StageStream:
+    """A stage from its open to its seal.
+
+    Args:
+        engine: Decides and journals.
+        read: The next request.
+        write: Sends progress.
+    """
+
+    def __init__(self, engine: Engine, read: Read[Request], write: Write[pb.StageResponse]) -> None:
+        self._engine = engine
+        self._read = read
+        self._write = write
+        self._stage_id = b""
+        self._rows = 0
+        self._inbox = Inbox[Request](_INBOX_BYTES)
+        # Rows on disk after each frame; the newest says it all.
+        self._stored = Outbox[int](engine.gate)
+
+    async def run(self) -> None:
+        """Serve the upload until it is sealed.
+
+        Raises:
+            AckqError: The stream ends with this status; the stage is dropped.
+        """
+        opening = await self._opening()
+        self._stage_id = opening.stage_id
+        command = commands.OpenStage(
+            opening.stage_id,
+            opening.writer,
+            opening.batch_id,
+            opening.run_id,
+            shorten(opening.label),
+            opening.mandatory,
+        )
+        _, opened = self._engine.decide(command)
+        try:
+            await self._engine.gate.wait(opened)
+            with self._engine.listening(alarm=lambda _: None, stop=self._stop):
+                await alongside(self._store_all(), self._receive(), self._report())
+        finally:
+            # A sealed stage is left alone.
+            self._engine.decide(commands.DropStage(self._stage_id))
+
+    async def _opening(self) -> pb.StageOpen:
+        request = await self._read()
+        if request is None or request.header.WhichOneof("kind") != "open":
+            raise InvalidArgumentError("The first request on a stage stream must be an open.")
+        opening = request.header.open
+        if len(opening.stage_id) != _ID_BYTES:
+            raise InvalidArgumentError(
+                f"A stage id has {_ID_BYTES} random bytes, not {len(opening.stage_id)}."
+            )
+        if not opening.writer:
+            raise InvalidArgumentError("A stage names its writer; this one names none.")
+        check_identifier("writer", opening.writer)
+        check_identifier("run id", opening.run_id)
+        return opening
+
+    async def _receive(self) -> None:
+        while (request := await self._read()) is not None:
+            await self._inbox.put(request, len(request.block))
+        self._inbox.close()
+
+    async def _store_all(self) -> None:
+        """Stores frames in their order until the seal, and answers that."""
+        while requests := await self._inbox.take():
+            for request in requests:
+                kind = request.header.WhichOneof("kind")
+                if kind == "seal":
+                    await self._seal(request.header.seal)
+                    return
+                if kind != "data":
+                    raise InvalidArgumentError(
+                        "A stage stream is opened once, carries data and ends with a seal."
+                    )
+                await self._store(request)
+        raise InvalidArgumentError("The stage ended without a seal; nothing of it was kept.")
+
+    async def _store(self, request: Request) -> None:
+        """Stores one frame; a row that is refused refuses the stage."""
+        now_us = self._engine.clock.now_us()
+        prepared = await self._engine.run(lambda: _prepare(request, now_us))
+        if prepared.refusals:
+            raise prepared.refusals[0].reason
+        (part,) = prepared.parts
+        command = commands.StageBlock(
+            self._stage_id,
+            request.header.data.exchange,
+            part.routes,
+            part.row_count,
+            part.payload_bytes,
+            part.expiries,
+            request.header.data.unroutable_queue,
+        )
+        await self._engine.writable()
+        _, sequence = self._engine.decide(command, part.block)
+        self._rows += part.row_count
+        self._stored.put(self._rows, sequence)
+        self._engine.counters["staged"] += part.row_count
+
+    async def _seal(self, seal: pb.StageSeal) -> None:
+        await self._engine.call(commands.SealStage(self._stage_id, seal.rows, seal.payload_bytes))
+        await self._stored.drained()
+        sealed = pb.StageSealed(rows=seal.rows, payload_bytes=seal.payload_bytes)
+        await self._write(pb.StageResponse(sealed=sealed))
+
+    async def _report(self) -> None:
+        """Tells the writer how many rows are on disk: once per sync."""
+        while True:
+            rows = await self._stored.take()
+            await self._write(pb.StageResponse(stored=pb.StageStored(rows=rows[-1])))
+            self._stored.written(len(rows))
+
+    def _stop(self) -> None:
+        self._inbox.fail(
+            BrokerUnavailableError("The broker is shutting down; write the batch again.")
+        )
+
+
+def _prepare(request: Request, now_us: int) -> ingest.Prepared:
+    """A stage is on disk before it is sealed, so its rows' delivery modes make no parts."""
+    header, _ = block.split(request.block)
+    if header.rows != request.header.data.rows:
+        raise MalformedBlockError(
+            f"The frame announces {request.header.data.rows} rows and its block {header.rows}."
+        )
+    return ingest.prepare(request.block, now_us, by_mode=False)

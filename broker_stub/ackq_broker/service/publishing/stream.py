@@ -1,0 +1,278 @@
+"""What a publisher's stream is in either mode: opened, fenced, fed, told of alarms, ended.
+
+Invariant: an id has one live stream, and nothing that a fenced one still receives is handled (P10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from functools import partial
+from typing import ClassVar, Final, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ackq import limits
+from ackq.errors import (
+    AckqError,
+    BrokerUnavailableError,
+    FencedError,
+    InvalidArgumentError,
+    UnroutableError,
+)
+from ackq.v1 import publishing_pb2 as pb
+from ackq.wire import frame
+from ackq_broker.core import commands
+from ackq_broker.service.blocks import coalescing, ingest, validation
+from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.rpc import Read, Write
+from ackq_broker.service.transport.errors import detail
+from ackq_broker.service.transport.mailboxes import Inbox, Outbox, alongside
+from ackq_broker.service.transport.texts import shorten
+
+Request = frame.Frame[pb.PublishHeader]
+Response = frame.Frame[pb.PublishAnswer]
+Numbers = npt.NDArray[np.uint64]
+# What waits behind the gate, by mode.
+A = TypeVar("A")
+
+_ID_BYTES: Final = 16
+_INBOX_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
+# Above this, validating a frame takes longer than handing it to a thread (about 0.1 ms).
+_THREAD_BYTES: Final = 64 * limits.KIB
+# As the core has it: above any count of publishes, apart from the edge of a signed 64-bit integer.
+_LARGEST_NUMBER: Final = 1 << 62
+# Returns, which hold messages, and answers that a client may leave unread.
+_RETURNED_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
+_UNREAD_ANSWERS: Final = 10_000
+
+
+class PublisherStream(ABC, Generic[A]):
+    """A publisher's stream from its open to its end.
+
+    Args:
+        engine: Decides and journals.
+        live: The live stream of each publisher id, shared by all streams: a newer stream fences the
+            older (P10).
+        opening: As `read_opening` gave it.
+        read: The next request.
+        write: Sends an answer.
+    """
+
+    TRANSACTIONAL: ClassVar[bool]
+
+    def __init__(
+        self,
+        engine: Engine,
+        live: dict[bytes, PublisherStream[A]],
+        opening: pb.PublishOpen,
+        read: Read[Request],
+        write: Write[Response],
+    ) -> None:
+        self._engine = engine
+        self._live = live
+        self._opening = opening
+        self._read = read
+        self._write = write
+        self._publisher_id = opening.publisher_id
+        self._inbox = Inbox[Request](_INBOX_BYTES)
+        self._outbox = Outbox[A](engine.gate)
+        self._returned_bytes = 0
+        self._blocked = False
+        self._fenced = False
+
+    async def run(self) -> None:
+        """Serve the stream until the client half-closes; everything is answered then.
+
+        Raises:
+            AckqError: The stream ends with this status.
+        """
+        # A stream that is refused, in the wrong mode for instance, does no harm to the older one.
+        _, opened = self._engine.decide(
+            commands.OpenPublisher(
+                self._publisher_id,
+                self._opening.resume,
+                shorten(self._opening.label),
+                self.TRANSACTIONAL,
+            )
+        )
+        older = self._live.get(self._publisher_id)
+        if older is not None:
+            older.fence()
+        self._live[self._publisher_id] = self
+        try:
+            await self._engine.gate.wait(opened)
+            await self._write(_opened(self._engine))
+            with self._engine.listening(self._alarm, self._inbox.close):
+                await alongside(self._handle_all(), self._receive(), self._send())
+        finally:
+            if self._live.get(self._publisher_id) is self:
+                del self._live[self._publisher_id]
+                self._engine.decide(commands.ClosePublisherStream(self._publisher_id))
+        if self._engine.stopping:
+            raise BrokerUnavailableError(
+                "The broker is shutting down; publish what has no answer again when it is back."
+            )
+
+    def fence(self) -> None:
+        """A newer stream of this publisher came: this one handles nothing more (P10)."""
+        self._fenced = True
+        self._inbox.fail(
+            FencedError(
+                f"A newer stream of publisher {self._publisher_id.hex()} replaced this one; publish"
+                " there.",
+                publisher=self._publisher_id.hex(),
+            )
+        )
+
+    # --- what the modes do ---
+
+    @abstractmethod
+    async def _handle(self, group: list[Request]) -> None:
+        """Handles one request, or data frames that came together."""
+
+    @abstractmethod
+    async def _answer(self, answers: list[A]) -> None:
+        """Writes what the gate released."""
+
+    @abstractmethod
+    def _tell(self, answer: Response) -> None:
+        """Puts a notice that depends on no record in the outbox."""
+
+    # --- requests ---
+
+    async def _receive(self) -> None:
+        """Moves requests into the inbox, so that those that come together are handled together."""
+        while (request := await self._read()) is not None:
+            await self._inbox.put(request, coalescing.size_of(request))
+        self._inbox.close()
+
+    async def _handle_all(self) -> None:
+        """Handles requests in their order until there are no more, and everything is answered."""
+        while requests := await self._inbox.take():
+            for group in coalescing.groups(requests):
+                if self._fenced:
+                    break  # the next take raises
+                await self._handle(group)
+        await self._outbox.drained()
+
+    async def _prepare(self, group: list[Request]) -> ingest.Prepared | None:
+        """The rows of frames that came together, taken apart; None: fenced meanwhile.
+
+        Then the next take raises, and the newer stream decides what becomes of them.
+        """
+        await self._read_answers()
+        await self._backpressure()
+        work = partial(_prepared, group, self._engine.clock.now_us())
+        large = sum(len(request.block) for request in group) > _THREAD_BYTES
+        prepared = await self._engine.run(work) if large else work()
+        return None if self._fenced else prepared
+
+    def _return(
+        self, numbers: Numbers, rows: validation.Rows, part: ingest.Part, exchange: str
+    ) -> Response:
+        """The return of rows of a part that no queue wanted, with the messages (P7)."""
+        block = ingest.take(part.block, rows)
+        self._returned_bytes += len(block)
+        reason = UnroutableError(
+            f"No queue is bound to {exchange or 'the default exchange'} for the routing key of"
+            f" {len(rows)} messages; declare the queue or the binding first.",
+            exchange=exchange,
+        )
+        answer = pb.PublishReturn(numbers=numbers.tolist(), reason=detail(reason))
+        return frame.Frame(pb.PublishAnswer(returned=answer), block)
+
+    # --- answers ---
+
+    async def _send(self) -> None:
+        """Writes what the gate released: one turn per sync, however many publishes it covered."""
+        while True:
+            answers: list[A] = []
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._wait_s()):
+                    answers = await self._outbox.take()
+            await self._answer(answers)
+            self._outbox.written(len(answers))
+
+    def _wait_s(self) -> float | None:
+        """In how many seconds `_answer` must be called, whatever is released; None: need not."""
+        return None
+
+    # --- flow control (P14) ---
+
+    async def _read_answers(self) -> None:
+        """Takes no more publishes from a client that does not read what it is answered (I6)."""
+        if self._returned_bytes > _RETURNED_BYTES or len(self._outbox) > _UNREAD_ANSWERS:
+            await self._outbox.drained()
+            self._returned_bytes = 0
+
+    async def _backpressure(self) -> None:
+        """Takes no more publishes while too many bytes wait for the disk."""
+        journal = self._engine.journal
+        if journal.unsynced_bytes <= limits.MAX_UNSYNCED_BYTES:
+            return
+        self._alarm(
+            f"{journal.unsynced_bytes} bytes wait for the broker's disk;"
+            f" the bound is {limits.MAX_UNSYNCED_BYTES}."
+        )
+        await self._engine.writable()
+        self._alarm(self._engine.disk.alarm)
+
+    def _alarm(self, reason: str) -> None:
+        """Tells the publisher why the broker is blocked; an empty reason: not any more."""
+        if bool(reason) == self._blocked:
+            return
+        self._blocked = bool(reason)
+        answer = pb.PublishAnswer(unblocked=pb.PublishUnblocked())
+        if reason:
+            answer = pb.PublishAnswer(blocked=pb.PublishBlocked(reason=reason))
+        self._tell(frame.Frame(answer))
+
+
+async def read_opening(read: Read[Request]) -> pb.PublishOpen:
+    """The first request of a stream, which must be an open; raises InvalidArgumentError."""
+    request = await read()
+    if request is None or request.header.WhichOneof("kind") != "open":
+        raise InvalidArgumentError("The first request on a publish stream must be an open.")
+    opening = request.header.open
+    if len(opening.publisher_id) != _ID_BYTES:
+        raise InvalidArgumentError(
+            f"A publisher id has {_ID_BYTES} random bytes, not {len(opening.publisher_id)}."
+        )
+    return opening
+
+
+def numbers_of(group: list[Request]) -> Numbers:
+    """The publish number of each row of data frames; raises InvalidArgumentError."""
+    for request in group:
+        first = request.header.data.first_number
+        check_numbers(first, first + coalescing.rows_of(request) - 1)
+    return coalescing.numbers_of(group)
+
+
+def check_numbers(first: int, last: int) -> None:
+    """Refuses numbers that no count of publishes reaches: InvalidArgumentError."""
+    if not 1 <= first <= _LARGEST_NUMBER or last > _LARGEST_NUMBER:
+        raise InvalidArgumentError(
+            f"Publish numbers start at 1 and end at 2^62; this request names {first} to {last}."
+        )
+
+
+def too_many_rows(group: list[Request]) -> AckqError | None:
+    """Why frames are refused before they are decoded, if they are."""
+    return validation.too_many_rows(sum(map(coalescing.rows_of, group)))
+
+
+def _prepared(group: list[Request], now_us: int) -> ingest.Prepared:
+    return ingest.prepare(coalescing.fold(group, now_us), now_us)
+
+
+def _opened(engine: Engine) -> Response:
+    opened = pb.PublishOpened(
+        history_id=engine.history_id,
+        max_frame_bytes=limits.MAX_FRAME_BYTES,
+        max_message_bytes=limits.MAX_MESSAGE_BYTES,
+    )
+    return frame.Frame(pb.PublishAnswer(opened=opened))

@@ -1,0 +1,202 @@
+"""A publisher's stream in transaction mode: frames, commits, rollbacks in, answers out (P7, P13).
+
+Invariant: every commit is answered from behind the synced gate (I1), after the returns of its
+transaction; a row that is refused refuses the commit, and nothing of the transaction is visible.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final, NamedTuple
+
+import numpy as np
+
+from ackq import limits
+from ackq.errors import (
+    AckqError,
+    InvalidArgumentError,
+    NackError,
+    NotFoundError,
+    TransactionRolledBackError,
+    WrongModeError,
+)
+from ackq.v1 import publishing_pb2 as pb
+from ackq.wire import frame
+from ackq_broker.core import commands
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.service.blocks import coalescing, ingest
+from ackq_broker.service.publishing.stream import (
+    Numbers,
+    PublisherStream,
+    Request,
+    Response,
+    numbers_of,
+    too_many_rows,
+)
+from ackq_broker.service.transport.errors import detail
+
+_ID_BYTES: Final = 16
+# Rows of a transaction that wait for its end in memory. With them a small transaction is handed to
+# the journal at once and costs one sync; staged when they arrive, it costs two. Rolled back, none.
+_HELD_BYTES: Final = 64 * limits.KIB
+
+
+class _Refused(NamedTuple):
+    """A transaction that can only be rolled back, and why."""
+
+    transaction_id: bytes
+    reason: AckqError
+
+
+class TransactionStream(PublisherStream[Response]):
+    """See the module."""
+
+    TRANSACTIONAL: ClassVar[bool] = True
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._held: list[Request] = []
+        self._held_bytes = 0
+        self._refused: _Refused | None = None
+
+    async def _handle(self, group: list[Request]) -> None:
+        header = group[0].header
+        kind = header.WhichOneof("kind")
+        if kind == "data":
+            await self._publish(group)
+        elif kind == "commit":
+            await self._stage_held()
+            if not self._fenced:
+                self._commit(header.commit)
+        elif kind == "rollback":
+            self._roll_back(header.rollback)
+        elif kind == "probe":
+            raise WrongModeError(
+                "A publisher in transaction mode sent a probe; its publishes have no answers of"
+                " their own. Open another publisher in confirm mode."
+            )
+        else:
+            raise InvalidArgumentError("A publish stream is opened once and then carries data.")
+
+    async def _answer(self, answers: list[Response]) -> None:
+        for answer in answers:
+            await self._write(answer)
+
+    def _tell(self, answer: Response) -> None:
+        self._outbox.put(answer)
+
+    # --- publishes ---
+
+    async def _publish(self, group: list[Request]) -> None:
+        """Holds the rows of frames that came together; stages what is held when it is much."""
+        transaction_id = group[0].header.data.transaction_id
+        if not transaction_id:
+            raise WrongModeError(
+                "A publisher in transaction mode sent publishes that name no transaction; open"
+                " another publisher in confirm mode."
+            )
+        _check_id(transaction_id)
+        self._held += group
+        self._held_bytes += sum(map(coalescing.size_of, group))
+        if self._held_bytes > _HELD_BYTES:
+            await self._stage_held()
+
+    async def _stage_held(self) -> None:
+        """Stages the rows that are held, in their order, but for those of a refused transaction."""
+        held, self._held, self._held_bytes = self._held, [], 0
+        for group in coalescing.groups(held):
+            if self._fenced:
+                return  # what is open now is the newer stream's
+            transaction_id = group[0].header.data.transaction_id
+            if self._refused is None or self._refused.transaction_id != transaction_id:
+                try:
+                    await self._stage(group)
+                except (NackError, NotFoundError) as refusal:
+                    self._refuse(transaction_id, refusal)
+
+    async def _stage(self, group: list[Request]) -> None:
+        """Stages the rows of frames of one block; raises why one of them is refused."""
+        too_many = too_many_rows(group)
+        if too_many is not None:
+            raise too_many
+        numbers = numbers_of(group)
+        prepared = await self._prepare(group)
+        if prepared is None:
+            return
+        if prepared.refusals:
+            self._refuse(group[0].header.data.transaction_id, prepared.refusals[0].reason)
+            return
+        for part in prepared.parts:
+            self._stage_part(group[0].header.data, numbers, part)
+
+    def _stage_part(self, data: pb.PublishData, numbers: Numbers, part: ingest.Part) -> None:
+        """Stages one part and puts the return of what no queue wants behind the gate."""
+        command = commands.TransactionBlock(
+            self._publisher_id,
+            data.transaction_id,
+            data.exchange,
+            data.mandatory,
+            part.routes,
+            part.row_count,
+            part.payload_bytes,
+            part.persistent,
+            part.expiries,
+            part.transient,
+        )
+        reply, sequence = self._engine.decide(command, part.block)
+        if reply.returned:
+            rows = bitmaps.row_array(reply.returned).astype(np.int64)
+            named = numbers if part.rows is None else numbers[part.rows]
+            self._outbox.put(self._return(named[rows], rows, part, data.exchange), sequence)
+
+    def _refuse(self, transaction_id: bytes, reason: AckqError) -> None:
+        """Gives the room back at once; the commit will be told why."""
+        self._refused = _Refused(transaction_id, reason)
+        self._engine.decide(commands.RollbackTransaction(self._publisher_id))
+
+    # --- their end ---
+
+    def _commit(self, commit: pb.PublishTransaction) -> None:
+        _check_id(commit.transaction_id)
+        answer = pb.PublishTransaction(transaction_id=commit.transaction_id)
+        try:
+            committed = self._committed(commit)
+        except (NackError, NotFoundError, InvalidArgumentError, TransactionRolledBackError) as no:
+            # Whatever is there of a transaction that cannot be committed goes.
+            self._engine.decide(commands.RollbackTransaction(self._publisher_id))
+            answer.reason.CopyFrom(detail(no))
+        else:
+            answer.messages, answer.repeated = committed
+        self._end(answer)
+
+    def _committed(self, commit: pb.PublishTransaction) -> commands.CommittedTransaction:
+        """Commits; raises why not."""
+        if self._refused is not None and self._refused.transaction_id == commit.transaction_id:
+            raise self._refused.reason
+        command = commands.CommitTransaction(
+            self._publisher_id, commit.transaction_id, commit.messages
+        )
+        reply: commands.CommittedTransaction = self._engine.decide(command).reply
+        if not reply.repeated:
+            self._engine.counters["published"] += reply.messages
+            self._engine.counters["transactions"] += 1
+        return reply
+
+    def _roll_back(self, rollback: pb.PublishTransaction) -> None:
+        _check_id(rollback.transaction_id)
+        self._held, self._held_bytes = [], 0
+        self._engine.decide(commands.RollbackTransaction(self._publisher_id))
+        self._end(pb.PublishTransaction(transaction_id=rollback.transaction_id))
+
+    def _end(self, answer: pb.PublishTransaction) -> None:
+        """The transaction is over; its answer waits for everything decided so far."""
+        self._refused = None
+        self._outbox.put(
+            frame.Frame(pb.PublishAnswer(transaction=answer)), self._engine.core.sequence
+        )
+
+
+def _check_id(transaction_id: bytes) -> None:
+    if len(transaction_id) != _ID_BYTES:
+        raise InvalidArgumentError(
+            f"A transaction id has {_ID_BYTES} random bytes, not {len(transaction_id)}."
+        )

@@ -1,0 +1,68 @@
+"""A session as operators are shown it; the token of its holder is left out (S3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Final
+
+from ackq.v1 import sessions_pb2 as pb
+from ackq_broker.core import commands
+from ackq_broker.core.checks import counted
+from ackq_broker.service.engine.clock import age_ms
+
+# Sessions that an opening is told of by name.
+_MOST_NAMED: Final = 100
+
+
+def stranded(absent: Sequence[commands.HeldElsewhere], now_us: int) -> Iterator[str]:
+    """S9: the warnings for an opening whose queues' messages are held by nobody who is there.
+
+    They may be those of its own query, whose checkpoint is gone: nothing else would tell.
+    """
+    for held in absent[:_MOST_NAMED]:
+        age = timedelta(seconds=age_ms(held.leased_us, now_us) // 1000)
+        yield (
+            f"The session '{held.session}' has held {counted(held.messages, 'message')} of these "
+            f"queues for {age} (h:mm:ss), and no query is connected to it now. They wait for the "
+            "query that has its checkpoint; if there is none any more, put them back with `ackq "
+            f"session release {held.session}`."
+        )
+    if len(absent) > _MOST_NAMED:
+        more = len(absent) - _MOST_NAMED
+        yield f"{more} more absent sessions hold some, too; see `ackq session list`."
+
+
+def session_info(session: commands.SessionInfo, now_us: int, *, live: bool) -> pb.SessionInfo:
+    """The wire form; `live` is whether its holder counts as live."""
+    holder = session.holder
+    return pb.SessionInfo(
+        session=session.session,
+        incarnation=session.incarnation,
+        queues=session.queues,
+        epoch=session.epoch,
+        floor_tag=session.floor_tag,
+        end_tag=session.end_tag,
+        leased=session.leased,
+        holes=session.holes,
+        holder=None
+        if holder is None
+        else pb.Holder(
+            host=holder.host,
+            pid=holder.pid,
+            since_us=session.since_us,
+            application=holder.application,
+        ),
+        live=live,
+        proven=session.proven,
+        lease_age_ms=age_ms(session.leased_at_us, now_us),
+        query_id=session.fetch.query_id,
+        batch_id=session.fetch.batch_id,
+        attaches=session.attaches,
+        run_id=session.run_id,
+        session_timeout_ms=session.session_timeout_ms,
+        detached=session.detached,
+        holes_by_reason=dict(session.holes_by_reason),
+        settled=session.settled,
+        queue_pattern=session.queue_pattern,
+    )

@@ -1,0 +1,331 @@
+"""`SessionsService`: what a replaying reader asks for, and what operators do (S1-S10)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from dataclasses import replace
+from typing import Final
+
+from ackq import limits
+from ackq.errors import BlockNotFoundError, InvalidArgumentError
+from ackq.v1 import messages_pb2
+from ackq.v1 import sessions_pb2 as pb
+from ackq.wire import frame
+from ackq_broker.core import commands
+from ackq_broker.service.blocks.sending import send_pieces
+from ackq_broker.service.engine.clock import age_ms
+from ackq_broker.service.engine.engine import Engine, Ticket
+from ackq_broker.service.rpc import Read, Write
+from ackq_broker.service.sessions.info import session_info, stranded
+from ackq_broker.service.sessions.liveness import Liveness
+from ackq_broker.service.sessions.liveness_stream import Holds
+from ackq_broker.service.sessions.outcomes import owner_of, read_stage, settlement_of
+from ackq_broker.service.transport.texts import shorten
+
+_log = logging.getLogger(__name__)
+
+_TOKEN_BYTES: Final = 16
+
+
+class SessionsService:
+    """What a replaying reader needs.
+
+    Args:
+        engine: Decides and reads.
+        liveness: Which holders count as live (S3).
+    """
+
+    def __init__(self, engine: Engine, liveness: Liveness) -> None:
+        self._engine = engine
+        self._holds = Holds(engine, liveness)
+
+    async def horizon(self, _: pb.HorizonRequest) -> pb.HorizonResponse:
+        """The journal sequence now (K5)."""
+        return pb.HorizonResponse(
+            sequence=await self._engine.query(lambda: self._engine.core.sequence)
+        )
+
+    # --- advance and attach ---
+
+    async def advance(self, request: pb.AdvanceRequest) -> pb.AdvanceResponse:
+        """Accepts up to the start, then leases anew or gives the lease again (S4, S9)."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(request.wait_ms, limits.MAX_ADVANCE_WAIT_MS) / 1000
+        reply, sequence = self._advance(request)
+        while _may_wait(request, reply) and await self._until_worth(request, reply, deadline):
+            reply, sequence = self._advance(request)
+        await self._engine.gate.wait(sequence)
+        return self._advanced(reply)
+
+    async def attach(self, request: pb.AttachRequest) -> pb.AttachResponse:
+        """Attaches for a replay of exactly the outstanding lease."""
+        incumbent = self._holds.incumbent(request.session, request.incarnation)
+        reply, sequence = self._engine.decide(
+            commands.Attach(
+                request.session,
+                request.incarnation,
+                _holder_info(request.holder),
+                request.start_tag,
+                request.end_tag,
+                incumbent_live=self._holds.live(incumbent),
+            )
+        )
+        self._holds.changed(incumbent, request.incarnation, request.holder.token)
+        await self._engine.gate.wait(sequence)
+        return pb.AttachResponse(
+            epoch=reply.epoch,
+            chunks=_chunks(reply.chunks),
+            attaches=reply.attaches,
+            warnings=reply.warnings,
+        )
+
+    async def hold(self, read: Read[pb.HoldRequest], write: Write[pb.HoldResponse]) -> None:
+        """The holder's liveness stream (S3)."""
+        await self._holds.hold(read, write)
+
+    # --- fetch ---
+
+    async def fetch(
+        self, request: pb.FetchRequest, write: Write[frame.Frame[messages_pb2.DeliveryRuns]]
+    ) -> None:
+        """Reads a sub-range of the outstanding lease; changes nothing (S2)."""
+        core = self._engine.core
+
+        def pieces() -> list[commands.Piece]:
+            return core.fetch(
+                request.session,
+                request.incarnation,
+                request.epoch,
+                request.after_tag,
+                request.last_tag,
+            )
+
+        found = pieces()
+        # After the check: a reader that was replaced is not taken for the one that holds the lease.
+        self._note(request)
+        try:
+            await send_pieces(self._engine, found, request.columns, write)
+        except BlockNotFoundError:
+            # The lease went while it was read; asking again says why.
+            pieces()
+            raise
+
+    # --- operators ---
+
+    async def list_sessions(self, request: pb.ListSessionsRequest) -> pb.ListSessionsResponse:
+        """All sessions, or one."""
+        found = await self._engine.query(lambda: self._engine.core.sessions(request.session))
+        now_us = self._engine.clock.now_us()
+        return pb.ListSessionsResponse(
+            sessions=[
+                session_info(session, now_us, live=self._holds.live(session.incarnation))
+                for session in found
+            ]
+        )
+
+    async def release_session(self, request: pb.ReleaseSessionRequest) -> pb.ReleaseSessionResponse:
+        """Puts a session's lease back and ends its incarnation (S5, S9)."""
+        incumbent = self._holds.incumbent(request.session, "")
+        reply, sequence = self._engine.decide(
+            commands.ReleaseSession(
+                request.session,
+                fence=request.fence,
+                incumbent_live=self._holds.live(incumbent),
+            )
+        )
+        self._holds.changed(incumbent)
+        await self._engine.gate.wait(sequence)
+        return pb.ReleaseSessionResponse(released=reply.released, dropped=reply.dropped)
+
+    async def browse_lease(
+        self,
+        request: pb.BrowseLeaseRequest,
+        write: Write[frame.Frame[messages_pb2.DeliveryRuns]],
+    ) -> None:
+        """Reads the outstanding lease without being its holder (S8)."""
+        pieces = self._engine.core.lease_pieces(
+            request.session, request.first_tag, request.last_tag, request.max_messages
+        )
+        await send_pieces(self._engine, pieces, request.columns, write, browse=True)
+
+    async def settle_session(self, request: pb.SettleSessionRequest) -> pb.SettleSessionResponse:
+        """Rejects or releases tags of the outstanding lease, between two epochs (S8)."""
+        command = settlement_of(request)
+        incumbent = self._holds.incumbent(request.session, "")
+        reply, sequence = self._engine.decide(
+            replace(command, incumbent_live=self._holds.live(incumbent))
+        )
+        self._holds.fenced(incumbent)
+        await self._engine.gate.wait(sequence)
+        return pb.SettleSessionResponse(
+            settled=reply.settled,
+            dead_lettered=reply.dead_lettered,
+            epoch=reply.epoch,
+            dropped=reply.dropped,
+        )
+
+    # --- outcomes ---
+
+    async def stage_outcomes(self, read: Read[pb.StageOutcomesRequest]) -> pb.StageOutcomesResponse:
+        """Stages what a task decided for messages of the outstanding lease (S6)."""
+        command = await read_stage(self._engine, read)
+        await self._engine.writable()
+        return pb.StageOutcomesResponse(tags=await self._engine.call(command))
+
+    async def commit_outcomes(self, request: pb.CommitOutcomesRequest) -> pb.CommitOutcomesResponse:
+        """Makes a whole settle call effective with the accept of its lease (S6)."""
+        reply: commands.CommittedOutcomes = await self._engine.call(
+            commands.CommitOutcomes(
+                owner_of(request.owner),
+                tuple((stage.stage_id, stage.tags) for stage in request.stages),
+            )
+        )
+        return pb.CommitOutcomesResponse(tags=reply.tags, accepted_before=reply.accepted_before)
+
+    async def abort_outcomes(self, request: pb.AbortOutcomesRequest) -> pb.AbortOutcomesResponse:
+        """Drops stages of outcomes that no commit will name."""
+        dropped: int = await self._engine.call(commands.AbortOutcomes(tuple(request.stage_ids)))
+        return pb.AbortOutcomesResponse(dropped=dropped)
+
+    # --- time ---
+
+    def detach_absent(self) -> None:
+        """Gives back the leases of owners who are away for longer than they said (S5)."""
+        for name, incarnation in self._holds.overdue():
+            if incarnation != self._holds.incumbent(name, ""):
+                continue  # it ended by itself
+            (session,) = self._engine.core.sessions(name)
+            if session.detached or not session.leased:
+                continue  # and nothing will be, until its owner is back
+            command = commands.DetachSession(name, incarnation, session.epoch)
+            back: commands.Released = self._engine.decide(command).reply
+            self._holds.fenced(incarnation)
+            _log.info(
+                "session '%s': its owner was away for more than %d ms; %d messages of its lease"
+                " are ready again%s",
+                name,
+                session.session_timeout_ms,
+                back.released,
+                f", {back.dropped} went with their queue" if back.dropped else "",
+            )
+
+    def housekeep(self) -> None:
+        """Forgets what it knows of holders whose sessions ended by themselves."""
+        self._holds.housekeep()
+
+    # --- parts ---
+
+    def _note(self, request: pb.FetchRequest) -> None:
+        """Notes who reads, for a settle call to come (S6), and that somebody does (S9).
+
+        The rows wait for the disk with it, once a batch: a reader that the broker forgot could not
+        be told from one that was replaced.
+        """
+        self._engine.decide(
+            commands.NoteFetch(
+                session=request.session,
+                incarnation=request.incarnation,
+                epoch=request.epoch,
+                query_id=shorten(request.query_id),
+                run_id=shorten(request.run_id),
+                batch_id=request.batch_id,
+                label=shorten(request.label),
+                last_tag=request.last_tag,
+            )
+        )
+
+    def _advance(self, request: pb.AdvanceRequest) -> Ticket:
+        """One decision; the holder it makes is taken note of at once."""
+        incumbent = self._holds.incumbent(request.session, request.incarnation)
+        ticket = self._engine.decide(
+            commands.Advance(
+                session=request.session,
+                incarnation=request.incarnation,
+                holder=_holder_info(request.holder),
+                queues=tuple(request.queues),
+                start_tag=request.start_tag,
+                max_messages=request.max_messages,
+                max_bytes=request.max_bytes,
+                min_messages=request.min_messages,
+                max_delay_ms=request.max_delay_ms,
+                horizon=request.horizon,
+                open_and_lease=request.open_and_lease,
+                takeover=request.takeover,
+                session_timeout_ms=request.session_timeout_ms,
+                queue_pattern=request.queue_pattern,
+                incumbent_live=self._holds.live(incumbent),
+                new_incarnation="" if request.incarnation else secrets.token_hex(16),
+            )
+        )
+        reply: commands.Advanced = ticket.reply
+        self._holds.changed(incumbent, reply.incarnation, request.holder.token)
+        self._holds.watch(reply.session, reply.incarnation, request.session_timeout_ms)
+        return ticket
+
+    async def _until_worth(
+        self, request: pb.AdvanceRequest, reply: commands.Advanced, deadline: float
+    ) -> bool:
+        """Waits until asking again may lease something (True), or time is over (False)."""
+        loop = asyncio.get_running_loop()
+        # K6: fewer than the minimum are leased once the oldest has waited so long.
+        waited_ms = age_ms(reply.backlog.oldest_us, self._engine.clock.now_us())
+        due = loop.time() + (request.max_delay_ms - waited_ms) / 1000
+        delayed = reply.backlog.ready and request.max_delay_ms > waited_ms
+        while not self._engine.stopping:
+            now = loop.time()
+            if delayed and now >= due:
+                return True
+            if now >= deadline:
+                return False
+            await self._engine.changed((min(due, deadline) if delayed else deadline) - now)
+            ready = self._engine.core.ready_total(reply.session)
+            if ready > reply.backlog.ready and ready >= request.min_messages:
+                return True
+        return False
+
+    def _advanced(self, reply: commands.Advanced) -> pb.AdvanceResponse:
+        backlog, now_us = reply.backlog, self._engine.clock.now_us()
+        others = {name: self._holds.incumbent(name, "") for name in reply.other_sessions}
+        absent = [
+            held for held in reply.held_elsewhere if not self._holds.connected(others[held.session])
+        ]
+        return pb.AdvanceResponse(
+            session=reply.session,
+            incarnation=reply.incarnation,
+            epoch=reply.epoch,
+            end_tag=reply.end_tag,
+            chunks=_chunks(reply.chunks),
+            backlog=pb.Backlog(
+                ready=backlog.ready,
+                unacked=backlog.unacked,
+                oldest_age_ms=age_ms(backlog.oldest_us, now_us),
+                redelivered=backlog.redelivered,
+            ),
+            other_sessions=[name for name, each in others.items() if self._holds.live(each)],
+            attaches=reply.attaches,
+            warnings=[*reply.warnings, *stranded(absent, now_us)],
+        )
+
+
+def _may_wait(request: pb.AdvanceRequest, reply: commands.Advanced) -> bool:
+    """Whether to wait for more.
+
+    An opening would prove its incarnation by asking again (S9); a bounded run has its end (K5).
+    """
+    return bool(request.incarnation) and not request.horizon and reply.end_tag == request.start_tag
+
+
+def _holder_info(holder: pb.Holder) -> commands.HolderInfo:
+    if len(holder.token) != _TOKEN_BYTES:
+        raise InvalidArgumentError(
+            f"A holder token has {_TOKEN_BYTES} random bytes, not {len(holder.token)}."
+        )
+    return commands.HolderInfo(
+        holder.token, shorten(holder.host), holder.pid, shorten(holder.application)
+    )
+
+
+def _chunks(chunks: tuple[commands.Chunk, ...]) -> list[pb.LeaseChunk]:
+    return [pb.LeaseChunk(last_tag=last, payload_bytes=size) for last, size in chunks]

@@ -1,0 +1,1 @@
+"""What every stream and call shares: mailboxes, error details, texts, dispositions."""

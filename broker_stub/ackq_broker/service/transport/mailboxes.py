@@ -1,0 +1,120 @@
+"""The two ends of a stream: requests that arrived together, and answers that wait for the disk.
+
+Invariant: an answer is taken only after the journal has synced the sequence it was put with (I1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from ackq_broker.service.engine.sync_gate import SyncGate
+
+T = TypeVar("T")
+
+
+class Outbox(Generic[T]):
+    """Answers of one stream, put by its reader and taken, in bulk per sync, by its writer."""
+
+    def __init__(self, gate: SyncGate) -> None:
+        self._gate = gate
+        self._released: list[T] = []
+        self._unwritten = 0
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __len__(self) -> int:
+        """Answers that were put and not written yet."""
+        return self._unwritten
+
+    def put(self, answer: T, sequence: int = 0) -> None:
+        """An answer that may leave once `sequence` is synced."""
+        self._unwritten += 1
+        self._idle.clear()
+        self._gate.when(sequence, partial(self._release, answer))
+
+    async def take(self) -> list[T]:
+        """Everything that may leave now; waits until there is something. `written` must follow."""
+        await self._wake.wait()
+        self._wake.clear()
+        taken, self._released = self._released, []
+        return taken
+
+    def written(self, count: int) -> None:
+        """So many of the answers taken have been sent."""
+        self._unwritten -= count
+        assert self._unwritten >= 0
+        if not self._unwritten:
+            self._idle.set()
+
+    async def drained(self) -> None:
+        """Return when every answer that was put has been written."""
+        await self._idle.wait()
+
+    def _release(self, answer: T) -> None:
+        self._released.append(answer)
+        self._wake.set()
+
+
+class Inbox(Generic[T]):
+    """Requests of one stream, taken together; bounded in bytes, then the reader waits."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._requests: list[T] = []
+        self._bytes = 0
+        self._closed = False
+        self._failure: BaseException | None = None
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def put(self, request: T, size_bytes: int) -> None:
+        """A request arrived; returns when there is room for the next."""
+        self._requests.append(request)
+        self._bytes += size_bytes
+        self._wake.set()
+        if self._bytes > self._max_bytes:
+            self._room.clear()
+            await self._room.wait()
+
+    async def take(self) -> list[T]:
+        """All requests that wait; empty only when it is closed. Raises what it was failed with."""
+        await self._wake.wait()
+        if self._failure is not None:
+            raise self._failure
+        if not self._closed:
+            self._wake.clear()
+        taken, self._requests = self._requests, []
+        self._bytes = 0
+        self._room.set()
+        return taken
+
+    def close(self) -> None:
+        """No request follows."""
+        self._closed = True
+        self._wake.set()
+
+    def fail(self, error: BaseException) -> None:
+        """The next `take` raises the error, whatever waits."""
+        self._failure = error
+        self._wake.set()
+
+
+async def alongside(main: Coroutine[Any, Any, None], *others: Coroutine[Any, Any, None]) -> None:
+    """Run `main` to its end with the others beside it, which end then; a failure ends all."""
+    tasks = [asyncio.create_task(each) for each in (main, *others)]
+    try:
+        while not tasks[0].done():
+            done, _ = await asyncio.wait(
+                [task for task in tasks if not task.done()], return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Connections to a broker: gRPC channels, calls with retries, and their errors."""

@@ -1,0 +1,163 @@
+"""Makes gRPC channels: one per process, endpoint and security; none outlives a fork.
+
+The cache is keyed by process id: a forked child makes its own channel on first use. (Spark's worker
+daemon forks before user code runs, so there the child's channel is also the first.)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from ackq import limits
+from ackq.client.connection.security import Security
+from ackq.errors import InvalidArgumentError
+
+_PLAIN: Final = Security()
+
+# Calls that gRPC may repeat by itself. Readers and writers bound their own retries (`retry`), and
+# what deletes, purges or releases answers with what it removed: a silent second run would answer 0,
+# so the caller gets the error instead.
+_REPEATABLE: Final = (
+    ("ackq.v1.AdminService", "ServerInfo"),
+    ("ackq.v1.AdminService", "ListQueues"),
+    ("ackq.v1.AdminService", "ListExchanges"),
+    ("ackq.v1.AdminService", "PlanBrowse"),
+    ("ackq.v1.SessionsService", "ListSessions"),
+)
+_SERVICE_CONFIG: Final = json.dumps(
+    {
+        "methodConfig": [
+            {
+                "name": [{"service": service, "method": method} for service, method in _REPEATABLE],
+                "retryPolicy": {
+                    "maxAttempts": 4,
+                    "initialBackoff": f"{limits.RETRY_INITIAL_MS / 1000}s",
+                    "maxBackoff": f"{limits.RETRY_MAX_MS / 1000}s",
+                    "backoffMultiplier": 2,
+                    "retryableStatusCodes": ["UNAVAILABLE"],
+                },
+            }
+        ]
+    }
+)
+# gRPC refuses a frame over its limit with an error that names no message; the limits of ackq are
+# checked first.
+_MAX_WIRE_BYTES: Final = limits.MAX_FRAME_BYTES + limits.MAX_HEADER_BYTES
+_OPTIONS: Final = (
+    ("grpc.service_config", _SERVICE_CONFIG),
+    ("grpc.enable_retries", 1),
+    ("grpc.max_send_message_length", _MAX_WIRE_BYTES),
+    ("grpc.max_receive_message_length", _MAX_WIRE_BYTES),
+    # A peer that vanished without closing is noticed on a live stream within half a minute. The
+    # last line is for a ping that gRPC sent for its own ends: it holds back the keepalive's, and by
+    # default for a minute (measured with a stopped broker: 60 s without the line).
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),
+    ("grpc.initial_reconnect_backoff_ms", limits.RETRY_INITIAL_MS),
+    ("grpc.min_reconnect_backoff_ms", limits.CONNECT_TIMEOUT_MS),
+    # Calls fail at once while gRPC waits to connect again, also when the broker is back. How often
+    # to try is decided by `retry`, which knows its bounds; this only keeps gRPC from refusing.
+    ("grpc.max_reconnect_backoff_ms", 2 * limits.RETRY_INITIAL_MS),
+    # Each channel has connections of its own: one that is closed and made anew starts without the
+    # old one's back-off.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+_LARGEST_PORT: Final = 65_535
+
+_channels: dict[tuple[int, str, Security], grpc.Channel] = {}
+_lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """Another thread may have held the lock at the fork; the child has no such thread."""
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def channel(endpoint: str, security: Security | None = None) -> grpc.Channel:
+    """The channel of this process to an endpoint; made on first use, then shared.
+
+    Connecting happens on the first call.
+
+    Args:
+        endpoint: `host:port`, or `unix:path`.
+        security: Transport security; None: plain text.
+
+    Raises:
+        InvalidArgumentError: The endpoint is not host:port, or a certificate file cannot be read.
+    """
+    _check_endpoint(endpoint)
+    key = (os.getpid(), endpoint, security or _PLAIN)
+    with _lock:
+        if key not in _channels:
+            _channels[key] = _connect(endpoint, key[2])
+        return _channels[key]
+
+
+def close_channels() -> None:
+    """Closes every channel of this process; calls in flight end, later ones make new channels."""
+    pid = os.getpid()
+    with _lock:
+        mine = [key for key in _channels if key[0] == pid]
+        closing = [_channels.pop(key) for key in mine]
+    for each in closing:
+        each.close()
+
+
+def _check_endpoint(endpoint: object) -> None:
+    """Refuses what gRPC would misread: it takes port 65537 for port 1, and a URL for a host."""
+    problem = ""
+    if not isinstance(endpoint, str):
+        problem = f"is a {type(endpoint).__name__}"
+    elif not endpoint.startswith("unix:"):
+        host, _, port = endpoint.rpartition(":")
+        if not (port.isascii() and port.isdigit()):
+            problem = "has no port"
+        elif not 1 <= int(port) <= _LARGEST_PORT:
+            problem = f"has no port between 1 and {_LARGEST_PORT}"
+        elif not host:
+            problem = "has no host"
+        elif "//" in host and not host.startswith("dns:"):
+            problem = "is a URL"
+    if problem:
+        raise InvalidArgumentError(
+            f"The endpoint '{endpoint}' {problem}; write it as host:port, "
+            "for instance 127.0.0.1:5775.",
+            endpoint=endpoint,
+        )
+
+
+def _connect(endpoint: str, security: Security) -> grpc.Channel:
+    if not security.tls:
+        return grpc.insecure_channel(endpoint, options=_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=_pem(security.ca),
+        private_key=_pem(security.key),
+        certificate_chain=_pem(security.cert),
+    )
+    options: list[tuple[str, str | int]] = [*_OPTIONS]
+    if security.server_name:
+        options.append(("grpc.ssl_target_name_override", security.server_name))
+    return grpc.secure_channel(endpoint, credentials, options=options)
+
+
+def _pem(path: str) -> bytes | None:
+    if not path:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"The certificate file '{path}' cannot be read: {error.strerror}.", path=path
+        ) from error

@@ -1,0 +1,46 @@
+"""Waits for a broker to serve, by the standard gRPC health check."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import grpc
+
+from ackq import limits
+from ackq.client.connection import errors
+from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.retry import Patience, exhausted
+from ackq.client.connection.security import Security
+from ackq.errors import AckqError
+
+# grpc.health.v1 has one-field messages, so the two values needed are written here and clients do
+# without its package: a request for the whole server is empty, and SERVING is field 1 with value 1.
+_WHOLE_SERVER: Final = b""
+_SERVING: Final = b"\x08\x01"
+
+
+def wait_ready(endpoint: str, timeout_s: float, *, security: Security | None = None) -> None:
+    """Returns once the broker says that it serves.
+
+    Raises:
+        BrokerUnavailableError: It did not within `timeout_s`; names the endpoint and the cause.
+    """
+    check = channel(endpoint, security).unary_unary(
+        "/grpc.health.v1.Health/Check", request_serializer=None, response_deserializer=None
+    )
+    bound_ms, shortest_s = int(timeout_s * 1000), limits.RETRY_INITIAL_MS / 1000
+    patience = Patience(endpoint, bound_ms)
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left_s = max(deadline - time.monotonic(), shortest_s)
+        try:
+            if check(_WHOLE_SERVER, timeout=left_s) == _SERVING:
+                return
+            error: AckqError = errors.unavailable(endpoint, "it is up but does not serve yet")
+        except grpc.RpcError as rpc:
+            error = errors.from_rpc(rpc, endpoint)
+        # One that accepts and says nothing takes all of the time for its first failure.
+        if errors.is_transient(error) and time.monotonic() > deadline - shortest_s:
+            raise exhausted(endpoint, error, bound_ms)
+        patience.wait_or_raise(error)

@@ -1,0 +1,151 @@
+"""When to try again: exponential back-off with jitter, always within a stated bound."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import grpc
+
+from ackq import limits
+from ackq.client.connection import errors
+from ackq.errors import AckqError, AlreadyHeldError, BrokerUnavailableError
+
+T = TypeVar("T")
+
+Clock = Callable[[], float]
+# Told before each wait: the error, and for how many seconds.
+OnWait = Callable[[AckqError, float], None]
+
+
+class Backoff:
+    """The waits between attempts.
+
+    Doubling, each shortened by up to half at random, until `total_ms` has passed.
+
+    Args:
+        total_ms: Give up so long after the first failure; 0: never try again; None: never give up.
+        clock: Monotonic seconds.
+        jitter: Gives values in [0, 1).
+    """
+
+    def __init__(
+        self,
+        total_ms: int | None,
+        *,
+        clock: Clock = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.total_ms = total_ms
+        self._clock = clock
+        self._jitter = jitter
+        self._failed_at: float | None = None
+        self._step_s = 0.0
+
+    def reset(self) -> None:
+        """An attempt got somewhere: the next failure counts as the first."""
+        self._failed_at = None
+
+    def next_wait_s(self) -> float | None:
+        """Seconds until the next attempt, or None when the total is used up.
+
+        The last attempt falls on the bound.
+        """
+        now = self._clock()
+        if self._failed_at is None:
+            self._failed_at = now
+            self._step_s = limits.RETRY_INITIAL_MS / 1000
+        wait_s = self._step_s * (1 - self._jitter() / 2)
+        self._step_s = min(self._step_s * 2, limits.RETRY_MAX_MS / 1000)
+        if self.total_ms is None:
+            return wait_s
+        left_s = self._failed_at + self.total_ms / 1000 - now
+        return min(wait_s, left_s) if left_s > 0 else None
+
+
+class Patience:
+    """What to do about an error: wait, or give up.
+
+    Transient errors and a held session (S3) have a bound each.
+
+    Args:
+        endpoint: Named in the last error.
+        total_ms: Bound for transient errors.
+        on_wait: Told before each wait.
+        sleep: Seconds to sleep.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        total_ms: int = limits.RETRY_TOTAL_MS,
+        *,
+        on_wait: OnWait | None = None,
+        clock: Clock = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._endpoint = endpoint
+        self._gone = Backoff(total_ms, clock=clock)
+        # Twice the heartbeat outlasts a holder whose host vanished, so a restart elsewhere just
+        # works (S3).
+        self._held = Backoff(2 * limits.HEARTBEAT_MS, clock=clock)
+        self._on_wait = on_wait
+        self._sleep = sleep
+
+    def progress(self) -> None:
+        """Something arrived: bounds count anew from the next failure."""
+        self._gone.reset()
+
+    def wait_or_raise(self, error: AckqError) -> None:
+        """Sleeps until the next attempt.
+
+        Raises the error when it is final or its bound is used up.
+        """
+        if isinstance(error, AlreadyHeldError):
+            self._gone.reset()  # a broker has answered
+            wait_s = self._held.next_wait_s()
+        elif errors.is_transient(error):
+            # A holder's silence does not count while the broker is down (S3, S5).
+            self._held.reset()
+            wait_s = self._gone.next_wait_s()
+        else:
+            raise error
+        if wait_s is None:
+            raise self._final(error)
+        if self._on_wait is not None:
+            self._on_wait(error, wait_s)
+        self._sleep(wait_s)
+
+    def _final(self, error: AckqError) -> AckqError:
+        if isinstance(error, AlreadyHeldError):
+            return error
+        return exhausted(self._endpoint, error, self._gone.total_ms or 0)
+
+
+def exhausted(endpoint: str, error: AckqError, total_ms: int) -> BrokerUnavailableError:
+    """The error after the last attempt: names the endpoint, the cause and how long was tried."""
+    cause = error.fields.get("cause", error.message)
+    return BrokerUnavailableError(
+        f"The broker at {endpoint} could not be reached for {total_ms / 1000:g} s: "
+        f"{cause.rstrip('.')}. Check the address and that the broker runs, then start again.",
+        endpoint=endpoint,
+        cause=cause,
+    )
+
+
+def call(attempt: Callable[[], T], endpoint: str, patience: Patience) -> T:
+    """Runs `attempt` until it succeeds.
+
+    Its `grpc.RpcError`s become `AckqError`s and are judged by `patience`.
+    """
+    while True:
+        try:
+            return attempt()
+        except grpc.RpcError as rpc:
+            error = errors.from_rpc(rpc, endpoint)
+            try:
+                patience.wait_or_raise(error)
+            except AckqError as final:
+                raise final from rpc

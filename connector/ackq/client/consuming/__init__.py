@@ -1,0 +1,1 @@
+"""Consuming (rules C): channels, consumers, acknowledge modes, settlements."""

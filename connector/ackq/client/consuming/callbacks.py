@@ -1,0 +1,151 @@
+"""Runs a consumer's callback, one message after another, on a thread of its own (C10).
+
+Invariant: what a callback raises is logged once and stops nothing; the message is settled by the
+rule of the mode unless the callback settled it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from copy import copy
+
+from ackq.client.consuming.message import Message
+from ackq.client.consuming.receiver import Receiver
+from ackq.client.consuming.stream import ChannelPump, Handover
+from ackq.client.outcomes import (
+    AFTER_CALLBACK,
+    BEFORE_CALLBACK,
+    RELEASE,
+    AcknowledgeMode,
+    How,
+    Outcome,
+    When,
+)
+from ackq.errors import AckqError
+
+_log = logging.getLogger(__name__)
+
+Callback = Callable[[Message], object]
+
+# Enough of what a callback raised for whoever looks at the dead letter.
+_REASON_CHARACTERS = 500
+# What a raising callback's message is settled with: the first that was declared (C10).
+_AUTOMATIC = (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
+
+
+def settle_returned(receiver: Receiver, message: Message) -> None:
+    """The callback returned: accepts its message as the mode says."""
+    when = AFTER_CALLBACK[receiver.settler.mode]
+    pump = receiver.settler.pump
+    if when is When.NOT:
+        return
+    with pump.lock:
+        if receiver.settler.has(message.delivery_tag):
+            pump.accept(message.runs, when)
+
+
+def settle_raised(receiver: Receiver, message: Message, error: BaseException) -> None:
+    """The callback raised: logs it, and puts its message back as the mode says (C10)."""
+    settler = receiver.settler
+    _log.error(
+        "The callback of a consumer of queue '%s' raised on message %d",
+        receiver.inbox.request.queue,
+        message.delivery_tag,
+        exc_info=error,
+    )
+    if settler.mode not in _AUTOMATIC:
+        return
+    with settler.pump.lock:
+        if settler.has(message.delivery_tag):
+            failed = Outcome.FAILED in settler.outcomes
+            how = How(Outcome.FAILED, _reason(error)) if failed else RELEASE
+            settler.pump.settle(message.runs, how, told=False)
+
+
+class Dispatcher:
+    """The thread that calls back.
+
+    Args:
+        receiver: Of the consumer.
+        callback: The application's.
+        arrived: Of the receiver's inbox; shares the pump's lock.
+    """
+
+    def __init__(
+        self, receiver: Receiver, callback: Callback, arrived: threading.Condition
+    ) -> None:
+        self._receiver = receiver
+        self._callback = callback
+        self._arrived = arrived
+        self._pump: ChannelPump = receiver.settler.pump
+        self._error: AckqError | None = None
+        self._thread = threading.Thread(target=self._run, name="ackq-consumer", daemon=True)
+        self._thread.start()
+
+    @property
+    def here(self) -> bool:
+        """Whether this is the thread that calls back."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread goes on."""
+        return self._thread.is_alive()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Waits for the end of the thread; False: it goes on."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def join(self, timeout_s: float | None) -> bool:
+        """As `wait`.
+
+        Raises:
+            AckqError: Why it ended, unless the application wanted it.
+        """
+        if not self.wait(timeout_s):
+            return False
+        if self._error is not None:
+            raise copy(self._error)
+        return True
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._handle(self._next())
+        except AckqError as error:
+            if not self._receiver.ended:
+                self._error = error
+                _log.warning(
+                    "The consumer of queue '%s' has ended: %s",
+                    self._receiver.inbox.request.queue,
+                    error,
+                )
+
+    def _next(self) -> Message:
+        """Waits for a message; raises why none will come."""
+        before = BEFORE_CALLBACK[self._receiver.settler.mode]
+        with self._arrived:
+            while (given := self._take(before)) is None:
+                self._arrived.wait()
+        if given.accepted is not None:
+            given.accepted.result()
+        return self._receiver.message(given.taken)
+
+    def _take(self, before: When) -> Handover | None:
+        return self._pump.take(self._receiver.inbox, 1, before, told=False)
+
+    def _handle(self, message: Message) -> None:
+        try:
+            self._callback(message)
+        except BaseException as error:  # noqa: BLE001 - what an application raises is its own
+            settle_raised(self._receiver, message, error)
+        else:
+            settle_returned(self._receiver, message)
+
+
+def _reason(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
+    return text.encode(errors="replace").decode()

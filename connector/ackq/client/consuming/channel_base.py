@@ -1,0 +1,142 @@
+"""What blocking and asynchronous channels have in common: arguments, settling, the finaliser."""
+
+from __future__ import annotations
+
+import os
+import socket
+import weakref
+from copy import copy
+
+from ackq import limits
+from ackq.client.blocks import encoding
+from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.security import Security
+from ackq.client.consuming.message import Message
+from ackq.client.consuming.receiver import (
+    Pulling,
+    Receiver,
+    Settler,
+    Wishes,
+    check_count,
+    check_queue,
+)
+from ackq.client.consuming.settlement import Settlement
+from ackq.client.consuming.state import ChannelFlow, Settings
+from ackq.client.consuming.stream import ChannelPump
+from ackq.client.consuming.unsettled import unknown_tag
+from ackq.client.outcomes import AcknowledgeMode, Outcome, declared
+
+
+class ConsumerChannel:
+    """A channel: what `Channel` and `AsyncChannel` share. It connects when it is first used.
+
+    Args:
+        endpoint: `host:port`.
+        window_messages: The broker sends so many without a transport ack, at most (C11).
+        transport_ack_percent: A transport ack is sent at this part of the window.
+        transport_ack_delay_ms: ... or so long after a message without one arrived.
+        retry_total_ms: Fail after so long without a broker that answers the first open. A channel
+            that was cut later is tried for as long as the broker may wait for it.
+        label: Shown to operators; empty: host and process id.
+        security: Transport security.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        window_messages: int = limits.CHANNEL_WINDOW_MESSAGES,
+        transport_ack_percent: int = limits.TRANSPORT_ACK_AT_PERCENT,
+        transport_ack_delay_ms: float = limits.TRANSPORT_ACK_DELAY_MS,
+        retry_total_ms: int = limits.RETRY_TOTAL_MS,
+        label: str = "",
+        security: Security | None = None,
+    ) -> None:
+        channel(endpoint, security)  # a bad address or certificate is told here
+        encoding.text_bytes("label", label)
+        check_count("window_messages", window_messages)
+        settings = Settings(window_messages, transport_ack_percent, transport_ack_delay_ms / 1000)
+        self._flow = ChannelFlow(settings)
+        self._pump = ChannelPump(
+            endpoint,
+            security,
+            self._flow,
+            label=label or f"{socket.gethostname()}:{os.getpid()}",
+            retry_total_ms=retry_total_ms,
+        )
+        self._finalizer = weakref.finalize(self, self._pump.abandon)
+
+    @property
+    def unacked(self) -> int:
+        """Messages the application has and did not settle."""
+        with self._pump.lock:
+            return len(self._flow.settling.seen)
+
+    @property
+    def outcomes(self) -> frozenset[Outcome]:
+        """What the broker supports (C5); empty before the channel was opened."""
+        return self._flow.announced
+
+    def acknowledge(self, message: Message) -> Settlement:
+        """Accepts everything the application got on this channel, up to and including a message.
+
+        For mode CLIENT and pulled messages (C10, C3). Messages it has not got yet are not meant.
+
+        Returns:
+            A future with how many messages that were, once it took effect (C15).
+
+        Raises:
+            UnknownDeliveryTagError: The message is of another channel, or nothing up to it is
+                unsettled; the channel is closed (C2).
+            PreconditionFailedError: The message's consumer settles by itself.
+            ClosedError: The channel is closed.
+        """
+        self._pump.refuse_fork()
+        if not message.settler.belongs_to(self._pump):
+            error = unknown_tag(message.delivery_tag)
+            with self._pump.lock:
+                self._pump.fail(copy(error))
+            raise error
+        return message.settler.settle_up_to(message.delivery_tag)
+
+    def set_prefetch(self, messages: int) -> None:
+        """Bounds what all consumers of the channel together may have unsettled; 0: unlimited (C8).
+
+        Raises ClosedError.
+        """
+        check_count("messages", messages, least=0)
+        self._pump.refuse_fork()
+        with self._pump.lock:
+            self._pump.check()
+            self._flow.set_prefetch(None, messages)
+            self._pump.nudge()
+
+    def _subscribe(self, wishes: Wishes) -> Receiver:
+        """Starts a consumer on an open channel; under the lock."""
+        subscription = self._flow.subscribe(
+            wishes.queue,
+            prefetch=wishes.prefetch,
+            outcomes=wishes.outcomes,
+            no_ack=wishes.mode is AcknowledgeMode.NONE,
+        )
+        self._pump.nudge()
+        settler = Settler(self._pump, self._flow, wishes.mode, wishes.outcomes)
+        return Receiver(settler, self._flow, subscription, wishes.columns)
+
+    def _pull(self, queue: str, messages: int, *, no_ack: bool) -> Pulling:
+        """Starts a pull on an open channel; under the lock."""
+        mode = AcknowledgeMode.NONE if no_ack else AcknowledgeMode.CLIENT
+        settler = Settler(self._pump, self._flow, mode, declared(self._flow.announced))
+        pull = self._flow.pull(queue, messages, no_ack=no_ack)
+        self._pump.nudge()
+        return Pulling(settler, self._flow, pull)
+
+
+def check_pull(queue: str, messages: int, no_ack: object) -> None:
+    """Raises InvalidArgumentError for what cannot be pulled."""
+    check_queue(queue)
+    check_count("messages", messages)
+    encoding.check_flag("no_ack", no_ack)

@@ -1,0 +1,136 @@
+"""What arrived for a consumer or a pull and waits for the application: frames with their tags.
+
+Invariant: rows are handed over once, in the order of their tags; columns come into being when
+somebody looks at them. No I/O, no clock, no lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ackq.client.blocks import decoding
+from ackq.client.ranges import Range
+from ackq.errors import AckqError
+from ackq.v1 import messages_pb2 as pb
+from ackq.wire import block
+
+
+class Content:
+    """The rows of a frame as it came, as Arrow or as Python values; each column is made once."""
+
+    __slots__ = ("_batch", "_held", "_runs", "_values")
+
+    def __init__(self, runs: pb.DeliveryRuns, data: bytes | memoryview) -> None:
+        self._runs = runs
+        self._held: block.Block = decoding.decode(runs, data)
+        self._values: dict[str, list[Any]] = {}
+        self._batch: pa.RecordBatch | None = None
+
+    def value(self, name: str, row: int) -> Any:
+        """A column's value in a row."""
+        values = self._values.get(name)
+        if values is None:
+            column = decoding.assemble(self._runs, self._held, decoding.schema((name,))).column(0)
+            values = self._values[name] = column.to_pylist()
+        return values[row]
+
+    def batch(self, names: tuple[str, ...], row: int, rows: int) -> pa.RecordBatch:
+        """Columns of consecutive rows."""
+        whole = self._batch
+        if whole is None or tuple(whole.schema.names) != names:
+            whole = self._batch = decoding.assemble(self._runs, self._held, decoding.schema(names))
+        return whole if rows == whole.num_rows else whole.slice(row, rows)
+
+
+class Span(NamedTuple):
+    """Consecutive rows of a frame with consecutive tags."""
+
+    row: int
+    tags: Range
+
+
+class Taken(NamedTuple):
+    """Consecutive rows that are handed over, and their tags."""
+
+    content: Content
+    row: int
+    rows: int
+    runs: list[Range]
+
+    def split(self, rows: int) -> tuple[Taken, Taken]:
+        """The first rows, fewer than there are, and the others."""
+        head: list[Range] = []
+        tail: list[Range] = []
+        left = rows
+        for first, last in self.runs:
+            end = min(last, first + left - 1)
+            if end >= first:
+                head.append(Range(first, end))
+                left -= end - first + 1
+            if end < last:
+                tail.append(Range(max(first, end + 1), last))
+        return (
+            Taken(self.content, self.row, rows, head),
+            Taken(self.content, self.row + rows, self.rows - rows, tail),
+        )
+
+
+class Inbox:
+    """Deliveries of one consumer or pull.
+
+    Attributes:
+        no_ack: The broker removed the messages when it sent them (C10, NONE).
+        rows: How many wait.
+        closed: The application wants no more.
+        ended: Why the broker sends no more.
+        ring: Called when something changed; set by who waits for it.
+    """
+
+    def __init__(self, *, no_ack: bool) -> None:
+        self.no_ack = no_ack
+        self.rows = 0
+        self.closed = False
+        self.ended: AckqError | None = None
+        self.ring: Callable[[], None] = _nobody
+        self._frames: deque[tuple[Content, deque[Span]]] = deque()
+
+    def put(self, content: Content, spans: list[Span]) -> None:
+        """A frame arrived; the spans are those of its rows that are news."""
+        self._frames.append((content, deque(spans)))
+        self.rows += sum(tags.last - tags.first + 1 for _, tags in spans)
+
+    def take(self, limit: int) -> Taken | None:
+        """Takes rows of the oldest frame: up to `limit` of those that are consecutive."""
+        if not self.rows:
+            return None
+        content, spans = self._frames[0]
+        row, rows = spans[0].row, 0
+        runs: list[Range] = []
+        while spans and rows < limit and spans[0].row == row + rows:
+            first, last = spans[0].tags
+            end = min(last, first + limit - rows - 1)
+            if end == last:
+                spans.popleft()
+            else:
+                spans[0] = Span(spans[0].row + end - first + 1, Range(end + 1, last))
+            runs.append(Range(first, end))
+            rows += end - first + 1
+        if not spans:
+            self._frames.popleft()
+        self.rows -= rows
+        return Taken(content, row, rows, runs)
+
+    def drain(self) -> list[Range]:
+        """Drops what waits; answers its tags."""
+        left = [span.tags for _, spans in self._frames for span in spans]
+        self._frames.clear()
+        self.rows = 0
+        return left
+
+
+def _nobody() -> None:
+    """The ring that no one hears."""

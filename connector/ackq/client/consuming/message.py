@@ -1,0 +1,208 @@
+"""A delivered message, as an application sees it; its values are made when they are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Protocol, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackq.client.consuming.inbox import Content
+from ackq.client.consuming.settlement import Settlement
+from ackq.client.outcomes import ACCEPT, How, Outcome, how
+from ackq.client.ranges import Range
+from ackq.errors import SchemaError
+
+
+class Settles(Protocol):
+    """Settles messages of one consumer, or of the pulls of one channel."""
+
+    def settle(self, runs: list[Range], how: How) -> Settlement:
+        """See `Message.accept`."""
+        ...
+
+    def settle_up_to(self, tag: int) -> Settlement:
+        """See `ConsumerChannel.acknowledge`."""
+        ...
+
+    def belongs_to(self, channel: object) -> bool:
+        """Whether a channel's pump is that of the messages."""
+        ...
+
+
+class Message:
+    """A delivered message. Its settlement may be called from any thread.
+
+    Attributes:
+        delivery_tag: Its number on its channel (C1).
+    """
+
+    __slots__ = ("_content", "_row", "delivery_tag", "settler")
+
+    def __init__(self, content: Content, row: int, delivery_tag: int, settler: Settles) -> None:
+        self._content = content
+        self._row = row
+        self.delivery_tag = delivery_tag
+        self.settler = settler
+
+    def __repr__(self) -> str:
+        return (
+            f"Message(delivery_tag={self.delivery_tag}, queue={self.queue!r}, "
+            f"delivery_count={self.delivery_count}, {len(self.body or b'')} bytes)"
+        )
+
+    @property
+    def runs(self) -> list[Range]:
+        """Its tag, as a run of one."""
+        return [Range(self.delivery_tag, self.delivery_tag)]
+
+    @property
+    def body(self) -> bytes | None:
+        """The body; None only for a row that was published without one."""
+        return cast("bytes | None", self._content.value("body", self._row))
+
+    @property
+    def routing_key(self) -> str:
+        """The key it was published with."""
+        return cast("str", self._content.value("routing_key", self._row))
+
+    @property
+    def message_id(self) -> str | None:
+        """Application data."""
+        return cast("str | None", self._content.value("message_id", self._row))
+
+    @property
+    def correlation_id(self) -> str | None:
+        """Application data."""
+        return cast("str | None", self._content.value("correlation_id", self._row))
+
+    @property
+    def reply_to(self) -> str | None:
+        """Application data."""
+        return cast("str | None", self._content.value("reply_to", self._row))
+
+    @property
+    def content_type(self) -> str | None:
+        """Application data."""
+        return cast("str | None", self._content.value("content_type", self._row))
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Application headers; those of a dead letter say where it came from (C13)."""
+        return dict(self._content.value("headers", self._row))
+
+    @property
+    def published_at(self) -> datetime:
+        """When it was published."""
+        return cast("datetime", self._content.value("published_at", self._row))
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it expires; None: never."""
+        return cast("datetime | None", self._content.value("expires_at", self._row))
+
+    @property
+    def persistent(self) -> bool:
+        """Whether it survives a broker restart (P12)."""
+        return cast("bool", self._content.value("persistent", self._row))
+
+    @property
+    def queue(self) -> str:
+        """The queue it came from."""
+        return cast("str", self._content.value("queue", self._row))
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether it was delivered before, to anyone (C7)."""
+        return cast("bool", self._content.value("redelivered", self._row))
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered, this time included (C7)."""
+        return cast("int", self._content.value("delivery_count", self._row))
+
+    def accept(self) -> Settlement:
+        """Removes the message from its queue (C4).
+
+        Returns:
+            A future with 1 once the settlement took effect (C15).
+
+        Raises:
+            UnknownDeliveryTagError: It was settled before; the channel is closed (C2).
+            PreconditionFailedError: Its consumer's mode settles by itself.
+            ClosedError: The channel is closed: the message is delivered again.
+        """
+        return self._settle(ACCEPT)
+
+    def release(self, delay_ms: int = 0) -> Settlement:
+        """Puts the message back without counting (C4), ready after a delay; raises as `reject`."""
+        return self._settle(how(Outcome.RELEASED, delay_ms=delay_ms))
+
+    def reject(self, reason: str = "") -> Settlement:
+        """Removes the message, to the dead-letter queue if there is one (C4). As `accept`.
+
+        Raises:
+            OutcomeNotSupportedError: Its consumer did not declare the outcome (C5); the message
+                can still be settled with one that it did.
+            InvalidArgumentError: An argument is out of its range.
+        """
+        return self._settle(how(Outcome.REJECTED, reason))
+
+    def fail(self, reason: str = "", delay_ms: int = 0) -> Settlement:
+        """Puts the message back, counted against the queue's delivery limit (C4, C13).
+
+        Raises as `reject`.
+
+        Args:
+            reason: Goes into the dead letter at the limit, as header `ackq-dead-reason`.
+            delay_ms: Ready so much later, instead of the queue's redelivery delay (C14).
+        """
+        return self._settle(how(Outcome.FAILED, reason, delay_ms))
+
+    def _settle(self, chosen: How) -> Settlement:
+        return self.settler.settle(self.runs, chosen)
+
+
+def tag_runs(batch: pa.RecordBatch | pa.Table) -> list[Range]:
+    """The delivery tags of a batch, in its order, as runs; raises SchemaError without the column.
+
+    A batch as it was received costs the same whatever its size.
+    """
+    if "delivery_tag" not in batch.schema.names:
+        raise SchemaError(
+            "The batch has no column 'delivery_tag'; receive it with that column to settle it.",
+            column="delivery_tag",
+        )
+    tags = batch.column("delivery_tag")
+    if tags.null_count or not pa.types.is_integer(tags.type):
+        raise SchemaError(
+            f"The column 'delivery_tag' is {tags.type} with {tags.null_count} nulls; it must hold "
+            "the tags that were received.",
+            column="delivery_tag",
+        )
+    if not len(tags):
+        return []
+    first, last = tags[0].as_py(), tags[-1].as_py()
+    # Ascending integers with as many steps as values leave none out.
+    if (
+        last - first == len(tags) - 1
+        and pc.all(pc.greater(pc.pairwise_diff(_whole(tags)), 0)).as_py()
+    ):
+        return [Range(first, last)]
+    return _runs(tags.to_pylist())
+
+
+def _whole(tags: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return tags.combine_chunks() if isinstance(tags, pa.ChunkedArray) else tags
+
+
+def _runs(tags: Iterable[int]) -> list[Range]:
+    runs: list[Range] = []
+    for tag in tags:
+        if runs and runs[-1].last + 1 == tag:
+            runs[-1] = Range(runs[-1].first, tag)
+        else:
+            runs.append(Range(tag, tag))
+    return runs

@@ -1,0 +1,281 @@
+"""What blocking and asynchronous consumers have in common: handing over, settling, the end.
+
+Invariant: a message that was accepted for the application is given to it, also when the call that
+asked for it was interrupted (C10). Nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from ackq import limits
+from ackq.client.blocks import decoding, encoding
+from ackq.client.consuming.inbox import Taken
+from ackq.client.consuming.message import Message, tag_runs
+from ackq.client.consuming.settlement import Settlement
+from ackq.client.consuming.state import ChannelFlow, Pull, Subscription
+from ackq.client.consuming.stream import ChannelPump, Handover
+from ackq.client.outcomes import (
+    ACCEPT,
+    AT_RECEIVE,
+    AcknowledgeMode,
+    How,
+    Outcome,
+    declared,
+    mode_of,
+)
+from ackq.client.ranges import Range
+from ackq.errors import (
+    AckqError,
+    InvalidArgumentError,
+    OutcomeNotSupportedError,
+    OutcomeUnknownError,
+    PreconditionFailedError,
+)
+from ackq.wire import columns as wire_columns
+
+
+class Wishes:
+    """What an application asks of a consumer, checked before any broker is.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range.
+        SchemaError: A column does not exist.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        mode: AcknowledgeMode | str,
+        outcomes: Iterable[Outcome | str],
+        prefetch: int,
+        columns: Sequence[str] | None,
+    ) -> None:
+        check_queue(queue)
+        check_count("prefetch", prefetch, least=0)
+        self.queue = queue
+        self.mode = mode_of(mode)
+        self.outcomes = declared(outcomes)
+        self.prefetch = prefetch
+        self.columns = tuple(wire_columns.DELIVERED) if columns is None else tuple(columns)
+        decoding.schema(self.columns)
+
+
+class Settler:
+    """Settles messages of one consumer, or what one channel pulled.
+
+    Args:
+        pump: Of the channel.
+        flow: Of the channel; touched under the pump's lock.
+        mode: Only CLIENT lets the application settle what it was given.
+        outcomes: What was declared (C5).
+    """
+
+    def __init__(
+        self,
+        pump: ChannelPump,
+        flow: ChannelFlow,
+        mode: AcknowledgeMode,
+        outcomes: frozenset[Outcome],
+    ) -> None:
+        self.pump = pump
+        self.mode = mode
+        self.outcomes = outcomes
+        self._flow = flow
+
+    def settle(self, runs: list[Range], how: How) -> Settlement:
+        """See `Message.accept`."""
+        self.pump.refuse_fork()
+        with self.pump.lock:
+            self._check(runs[-1].last, how.outcome)
+            return self.pump.settle(runs, how)
+
+    def settle_up_to(self, tag: int) -> Settlement:
+        """See `ConsumerChannel.acknowledge`."""
+        self.pump.refuse_fork()
+        with self.pump.lock:
+            self._check(tag, Outcome.ACCEPTED)
+            return self.pump.settle_up_to(tag, ACCEPT)
+
+    def belongs_to(self, channel: object) -> bool:
+        """Whether a channel's pump is that of the messages."""
+        return channel is self.pump
+
+    def has(self, tag: int) -> bool:
+        """Whether the application has a message and did not settle it; under the lock."""
+        return tag in self._flow.settling.seen
+
+    def _check(self, tag: int, outcome: Outcome) -> None:
+        if self.mode is not AcknowledgeMode.CLIENT and not self.has(tag):
+            raise PreconditionFailedError(
+                f"Mode {self.mode.name} has settled message {tag} by itself. To settle messages "
+                "yourself, consume in mode CLIENT.",
+                delivery_tag=tag,
+                mode=self.mode.value,
+            )
+        if outcome not in self.outcomes:
+            raise OutcomeNotSupportedError(
+                f"Required Settlement Outcome Not Supported: the consumer did not declare "
+                f"'{outcome.value}'. Name it in `outcomes` when you start the consumer; message "
+                f"{tag} is still to be settled.",
+                delivery_tag=tag,
+                outcome=outcome.value,
+            )
+
+
+class Receiver:
+    """Takes what has arrived for one consumer.
+
+    Args:
+        settler: Of the consumer.
+        flow: Of the channel.
+        inbox: The consumer.
+        columns: Of batches.
+    """
+
+    def __init__(
+        self,
+        settler: Settler,
+        flow: ChannelFlow,
+        inbox: Subscription,
+        columns: tuple[str, ...],
+    ) -> None:
+        self.settler = settler
+        self.inbox = inbox
+        self._flow = flow
+        self._columns = columns
+        self._kept: deque[Taken] = deque()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the application ended the consumer or its channel."""
+        return self.inbox.closed or self.settler.pump.closing
+
+    def poll(self, limit: int) -> Handover | None:
+        """The next messages; None: none has arrived. Raises why none will; not under the lock."""
+        pump = self.settler.pump
+        pump.refuse_fork()
+        with pump.lock:
+            if self._kept:
+                return Handover(self._take_kept(limit), None)
+            return pump.take(self.inbox, limit, AT_RECEIVE[self.settler.mode])
+
+    def keep(self, taken: Taken) -> None:
+        """The application did not get these: the next call does."""
+        with self.settler.pump.lock:
+            self._kept.append(taken)
+
+    def despite(self, error: AckqError) -> None:
+        """Accepting the messages failed: raises, unless they are to be handed over all the same.
+
+        When nobody knows whether they were accepted, AUTO prefers twice and PRE prefers never.
+        """
+        known = not isinstance(error, OutcomeUnknownError)
+        if known or self.settler.mode is AcknowledgeMode.PRE:
+            raise error
+
+    def message(self, taken: Taken) -> Message:
+        """A message, of one row."""
+        return Message(taken.content, taken.row, taken.runs[0].first, self.settler)
+
+    def batch(self, taken: Taken) -> pa.RecordBatch:
+        """The rows as Arrow."""
+        return taken.content.batch(self._columns, taken.row, taken.rows)
+
+    def settle_batch(self, batch: pa.RecordBatch | pa.Table, how: How) -> Settlement:
+        """Settles the rows of a batch by their tags."""
+        runs = tag_runs(batch)
+        if not runs:
+            future = Settlement()
+            future.succeed(0)
+            return future
+        return self.settler.settle(runs, how)
+
+    def set_prefetch(self, messages: int) -> None:
+        """C8."""
+        check_count("prefetch", messages, least=0)
+        pump = self.settler.pump
+        pump.refuse_fork()
+        with pump.lock:
+            pump.check()
+            self._flow.set_prefetch(self.inbox, messages)
+            pump.nudge()
+
+    def close(self) -> None:
+        """Ends the consumer; what it did not read goes back."""
+        pump = self.settler.pump
+        if pump.inherited:
+            return
+        with pump.lock:
+            self._flow.unsubscribe(self.inbox)
+            self.inbox.ring()
+            pump.nudge()
+
+    def _take_kept(self, limit: int) -> Taken:
+        kept = self._kept.popleft()
+        if kept.rows <= limit:
+            return kept
+        head, tail = kept.split(limit)
+        self._kept.appendleft(tail)
+        return head
+
+
+class Pulling:
+    """A pull in progress (C9)."""
+
+    def __init__(self, settler: Settler, flow: ChannelFlow, pull: Pull) -> None:
+        self._settler = settler
+        self._flow = flow
+        self.pull = pull
+
+    def poll(self) -> list[Message] | None:
+        """The messages once all have come; None until then. Raises what ended the channel."""
+        pump = self._settler.pump
+        with pump.lock:
+            if not self.pull.complete:
+                pump.check()
+                return None
+            messages: list[Message] = []
+            while self.pull.rows:
+                got = self._flow.take(self.pull, 1)
+                assert got is not None, "rows that wait can be taken"
+                messages.append(Message(got.content, got.row, got.runs[0].first, self._settler))
+            pump.nudge()
+        return messages
+
+    def give_up(self) -> None:
+        """The application does not wait any more."""
+        with self._settler.pump.lock:
+            self._flow.forsake(self.pull)
+            self._settler.pump.nudge()
+
+
+def check_queue(queue: str) -> None:
+    """Raises InvalidArgumentError for what cannot be a queue's name."""
+    size = encoding.text_bytes("queue", queue)
+    if not 0 < size <= limits.MAX_NAME_BYTES:
+        raise InvalidArgumentError(
+            f"A queue's name has 1 to {limits.MAX_NAME_BYTES} bytes, not {size}.",
+            argument="queue",
+        )
+
+
+def check_callback(callback: object) -> None:
+    """Raises InvalidArgumentError for what cannot be called."""
+    if callback is not None and not callable(callback):
+        raise InvalidArgumentError(
+            f"'callback' is a {type(callback).__name__}; it must take a message.",
+            argument="callback",
+        )
+
+
+def check_count(name: str, value: int, *, least: int = 1) -> None:
+    """Raises InvalidArgumentError for what is no count of messages."""
+    most = 2**32 - 1
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidArgumentError(
+            f"'{name}' is {value!r}; it must be an int from {least} to {most}.", argument=name
+        )

@@ -1,0 +1,453 @@
+"""Decides what a channel does next on its stream; no I/O, no clock, no lock (the pump has those).
+
+Invariant: nothing but the open goes on the wire before `ChannelOpened`, and a message reaches the
+application once, under one tag, however often the broker sends it (C11).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ackq import limits
+from ackq.client.consuming.inbox import Content, Inbox, Span, Taken
+from ackq.client.consuming.received_tags import Arrivals
+from ackq.client.consuming.settlement import Settlement
+from ackq.client.consuming.unsettled import Entry, Settling
+from ackq.client.outcomes import ACCEPT, FROM_WIRE, RELEASE, TO_WIRE, Outcome, When
+from ackq.client.ranges import Range
+from ackq.errors import AckqError, InternalError, InvalidArgumentError, InvalidOperationError
+from ackq.v1 import consuming_pb2 as pb
+from ackq.v1 import messages_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a channel was given.
+
+    Attributes:
+        window_messages: What the broker sends without a transport ack, at most (C11).
+        transport_ack_percent: A transport ack is due at this part of the window.
+        transport_ack_delay_s: ... or after this time.
+    """
+
+    window_messages: int
+    transport_ack_percent: int
+    transport_ack_delay_s: float
+
+    def __post_init__(self) -> None:
+        # Named as the channel's arguments.
+        for name, value, most in (
+            ("window_messages", self.window_messages, limits.MAX_CHANNEL_WINDOW_MESSAGES),
+            ("transport_ack_percent", self.transport_ack_percent, 100),
+            ("transport_ack_delay_ms", self.transport_ack_delay_s * 1000, limits.HEARTBEAT_MS),
+        ):
+            if not 0 < value <= most:
+                raise InvalidArgumentError(
+                    f"'{name}' must be over 0 and at most {most}.", argument=name
+                )
+
+    @property
+    def ack_messages(self) -> int:
+        """So many messages make a transport ack due."""
+        return max(1, self.window_messages * self.transport_ack_percent // 100)
+
+
+class Send(NamedTuple):
+    """Send this."""
+
+    request: pb.ConsumeRequest
+
+
+class Wait(NamedTuple):
+    """Do nothing until something happens, or until this time."""
+
+    until: float | None
+
+
+class Lost(NamedTuple):
+    """The broker has been silent for too long: the stream is to be cut."""
+
+
+class Finish(NamedTuple):
+    """Half-close: everything is answered and nothing will follow."""
+
+
+Action = Send | Wait | Lost | Finish
+
+
+class Subscription(Inbox):
+    """A consumer of the channel.
+
+    Attributes:
+        request: What the broker is asked for.
+        outcomes: What the application may settle its messages with (C5).
+        known: The broker has it: a delivery came.
+        changed: Its prefetch is not the one it began with.
+    """
+
+    def __init__(self, request: pb.Subscribe, outcomes: frozenset[Outcome]) -> None:
+        super().__init__(no_ack=request.no_ack)
+        self.request = request
+        self.outcomes = outcomes
+        self.known = False
+        self.changed = False
+
+
+class Pull(Inbox):
+    """A `Get` (C9).
+
+    Attributes:
+        request: What the broker is asked for.
+        complete: Nothing more will come.
+    """
+
+    def __init__(self, request: pb.Get) -> None:
+        super().__init__(no_ack=request.no_ack)
+        self.request = request
+        self.left = request.messages
+        self.complete = False
+
+
+class ChannelFlow:
+    """The state of one channel: consumers, pulls, tags, what the stream has said.
+
+    Attributes:
+        announced: Outcomes the broker supports (C5); known once a stream was opened.
+        opened: There is a stream, and the broker has answered its open.
+        ever_opened: The broker knows the channel.
+        finishing: Nothing new will be asked for; half-close once all is answered.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.settling = Settling()
+        self.announced: frozenset[Outcome] = frozenset()
+        self.opened = False
+        self.ever_opened = False
+        self.finishing = False
+        self._arrivals = Arrivals(
+            settings.window_messages, settings.ack_messages, settings.transport_ack_delay_s
+        )
+        self._unread = 0  # messages in inboxes
+        self._subscriptions: dict[str, Subscription] = {}
+        # Closed, but the broker may not know yet; the newest of them.
+        self._closed: dict[str, Subscription] = {}
+        self._pulls: dict[int, Pull] = {}
+        self._prefetch: int | None = None  # of the channel, once it was set
+        self._last_consumer = 0
+        self._last_pull = 0
+        self._requests: deque[pb.ConsumeRequest] = deque()
+        self._heartbeat_s = limits.HEARTBEAT_SEND_MS / 1000
+        self._heard_at = 0.0
+        self._sent_at = 0.0
+        self._waits_until: float | None = None  # the sender; None: it will look by itself
+
+    # --- what the application does ---
+
+    @property
+    def inboxes(self) -> list[Inbox]:
+        """Every consumer and pull that is open."""
+        return [*self._subscriptions.values(), *self._pulls.values()]
+
+    def subscribe(
+        self, queue: str, *, prefetch: int, outcomes: frozenset[Outcome], no_ack: bool
+    ) -> Subscription:
+        """Starts a consumer.
+
+        RELEASED is declared for the client's own use: for what a closed consumer did not read, and
+        for what its callback raised on (C10).
+
+        Raises:
+            InvalidOperationError: The broker does not support an outcome (C5).
+        """
+        unsupported = outcomes - self.announced
+        if unsupported:
+            raise InvalidOperationError(
+                f"The broker does not support the outcome {_names(unsupported)}; it announces "
+                f"{_names(self.announced)}. Declare only those.",
+                outcome=_names(unsupported),
+                queue=queue,
+            )
+        negative = (outcomes | {Outcome.RELEASED}) & self.announced - {Outcome.ACCEPTED}
+        self._last_consumer += 1
+        request = pb.Subscribe(
+            consumer=str(self._last_consumer),
+            queue=queue,
+            prefetch=prefetch,
+            outcomes=[] if no_ack else sorted(TO_WIRE[each] for each in negative),
+            no_ack=no_ack,
+        )
+        subscription = Subscription(request, outcomes)
+        self._subscriptions[request.consumer] = subscription
+        self._requests.append(pb.ConsumeRequest(subscribe=request))
+        self._bound_laziness(prefetch)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Ends a consumer; what it has not read goes back."""
+        if subscription.closed:
+            return
+        self._forsake(subscription)
+        name = subscription.request.consumer
+        del self._subscriptions[name]
+        if subscription.ended is None:
+            self._requests.append(pb.ConsumeRequest(unsubscribe=pb.Unsubscribe(consumer=name)))
+            self._closed[name] = subscription
+            if len(self._closed) > limits.MAX_CONSUMERS_PER_CHANNEL:
+                del self._closed[next(iter(self._closed))]
+
+    def set_prefetch(self, subscription: Subscription | None, messages: int) -> None:
+        """C8: of a consumer, or of the channel."""
+        if subscription is None:
+            self._prefetch = messages
+            name = ""
+        else:
+            subscription.request.prefetch = messages
+            subscription.changed = True
+            name = subscription.request.consumer
+        self._bound_laziness(messages)
+        change = pb.Prefetch(consumer=name, messages=messages)
+        self._requests.append(pb.ConsumeRequest(prefetch=change))
+
+    def pull(self, queue: str, messages: int, *, no_ack: bool) -> Pull:
+        """Asks for messages (C9)."""
+        self._last_pull += 1
+        pull = Pull(pb.Get(queue=queue, messages=messages, number=self._last_pull, no_ack=no_ack))
+        self._pulls[self._last_pull] = pull
+        self._requests.append(pb.ConsumeRequest(get=pull.request))
+        return pull
+
+    def forsake(self, pull: Pull) -> None:
+        """The application does not wait for a pull any more: what it brings goes back."""
+        self._forsake(pull)
+
+    def take(self, inbox: Inbox, limit: int) -> Taken | None:
+        """Hands over up to `limit` messages."""
+        taken = inbox.take(limit)
+        if taken is not None:
+            self._unread -= taken.rows
+            if not inbox.no_ack:
+                self.settling.hand_over(taken.runs)
+        return taken
+
+    def accept(self, runs: list[Range], when: When, now: float) -> Settlement | None:
+        """Accepts messages by itself, as a mode says (C10)."""
+        if when is When.LAZILY:
+            self.settling.accept_lazily(runs, now)
+        elif when is When.NOW:
+            future = Settlement()
+            self.settling.settle(runs, ACCEPT, future)
+            return future
+        return None
+
+    # --- what the sender does ---
+
+    def next_action(self, now: float) -> Action:
+        """What to put on the stream now; new settlements come last, so they hold nothing up."""
+        self._waits_until = None
+        silent_at = self._heard_at + limits.HEARTBEAT_MS / 1000
+        if now >= silent_at:
+            return Lost()
+        if not self.opened:
+            return Wait(silent_at)
+        request = self._next_request(now)
+        if request is not None:
+            self._sent_at = now
+            return Send(request)
+        if self.finishing and self.settling.idle:
+            return Finish()
+        self._waits_until = self._wake_at()
+        return Wait(self._waits_until)
+
+    def wakes_sender(self) -> bool:
+        """Whether the sender waits for longer than it should by now; says so once."""
+        if self._waits_until is None or not self.opened:
+            return False
+        if self._requests or self._wake_at() < self._waits_until:
+            self._waits_until = None
+            return True
+        return False
+
+    def _next_request(self, now: float) -> pb.ConsumeRequest | None:
+        if self._requests:
+            return self._requests.popleft()
+        # Before any transport ack: the broker may take one for a sign that its answers arrived.
+        again = self.settling.next_again()
+        if again is not None:
+            return pb.ConsumeRequest(settle=again)
+        tag = self._arrivals.ack_due(now, self._unread)
+        if tag is not None:
+            return pb.ConsumeRequest(transport_ack=pb.TransportAck(delivery_tag=tag))
+        if now >= self._sent_at + self._heartbeat_s:
+            return pb.ConsumeRequest(heartbeat=pb.ChannelHeartbeat())
+        settle = self.settling.next_request(now, self._arrivals.lowest_missing)
+        return None if settle is None else pb.ConsumeRequest(settle=settle)
+
+    def _wake_at(self) -> float:
+        times = (
+            self._arrivals.wake_at(self._unread),
+            self.settling.wake_at,
+            self._sent_at + self._heartbeat_s,
+            self._heard_at + limits.HEARTBEAT_MS / 1000,
+        )
+        return min(each for each in times if each is not None)
+
+    # --- what the broker says ---
+
+    def on_heard(self, now: float) -> None:
+        """A frame came, which is a sign of life, or a stream begins."""
+        self._heard_at = now
+
+    def on_opened(self, opened: pb.ChannelOpened, now: float) -> bool:
+        """The stream is open.
+
+        False: the broker does not know the channel any more, its tags are gone (C11).
+        """
+        if self.ever_opened and not opened.resumed:
+            return False
+        self.announced = frozenset(FROM_WIRE[each] for each in opened.outcomes if each in FROM_WIRE)
+        if opened.heartbeat_ms:
+            self._heartbeat_s = min(limits.HEARTBEAT_SEND_MS, opened.heartbeat_ms) / 1000
+        self.settling.takes_runs = opened.settle_runs
+        self._sent_at = now
+        self.opened = self.ever_opened = True
+        return True
+
+    def on_delivery(self, delivery: pb.Delivery, content: Content, now: float) -> Inbox | None:
+        """Messages came; answers who has news.
+
+        Raises:
+            InternalError: Nobody asked for them.
+        """
+        spans = self._news(delivery.runs, now)
+        if not spans:
+            return None
+        inbox = self._inbox_of(delivery)
+        if isinstance(inbox, Pull):
+            inbox.left -= _rows(spans)
+            self._completed(inbox)
+        elif isinstance(inbox, Subscription):
+            inbox.known = True
+        if not inbox.no_ack:
+            for _, (first, last) in spans:
+                self.settling.unseen.add(first, last)
+        if inbox.closed:
+            self._give_back(inbox, [tags for _, tags in spans])
+        else:
+            inbox.put(content, spans)
+            self._unread += _rows(spans)
+        return inbox
+
+    def on_settled(self, settled: pb.Settled) -> list[Entry]:
+        """C15; answers what is settled completely now."""
+        return self.settling.on_settled(settled.number, settled.settled)
+
+    def on_get_empty(self, number: int) -> Pull | None:
+        """A pull found no more."""
+        pull = self._pulls.get(number)
+        if pull is not None:
+            pull.left = 0
+            self._completed(pull)
+        return pull
+
+    def on_cancelled(self, name: str, reason: AckqError) -> Subscription | None:
+        """The broker ended a consumer; what came before can still be read and settled."""
+        subscription = self._subscriptions.get(name)
+        if subscription is not None and subscription.ended is None:
+            subscription.ended = reason
+        return subscription
+
+    def on_cut(self, now: float) -> None:
+        """The stream is gone. What may not have arrived is asked again, as the broker allows."""
+        if not self.opened:
+            return
+        self.opened = False
+        self._arrivals.cut(now)
+        self.settling.on_cut()
+        self._requests = deque(self._asked())
+
+    def _asked(self) -> Iterable[pb.ConsumeRequest]:
+        """Everything that stands, whether the broker knows it or not."""
+        if self._prefetch is not None:
+            yield pb.ConsumeRequest(prefetch=pb.Prefetch(messages=self._prefetch))
+        for name, subscription in self._subscriptions.items():
+            if not subscription.known and subscription.ended is None:
+                yield pb.ConsumeRequest(subscribe=subscription.request)
+            if subscription.changed:
+                bound = pb.Prefetch(consumer=name, messages=subscription.request.prefetch)
+                yield pb.ConsumeRequest(prefetch=bound)
+        for name in self._closed:
+            yield pb.ConsumeRequest(unsubscribe=pb.Unsubscribe(consumer=name))
+        for pull in self._pulls.values():
+            yield pb.ConsumeRequest(get=pull.request)
+
+    def _news(self, runs: messages_pb2.DeliveryRuns, now: float) -> list[Span]:
+        """The rows of a frame that did not arrive before; neighbours in one span."""
+        spans: list[Span] = []
+        row = 0
+        for first, rows in zip(runs.first_tag, runs.rows, strict=True):
+            for tags in self._arrivals.take(first, first + rows - 1, now):
+                at = row + tags.first - first
+                if spans and spans[-1].tags.last + 1 == tags.first and _end(spans[-1]) == at:
+                    spans[-1] = Span(spans[-1].row, Range(spans[-1].tags.first, tags.last))
+                else:
+                    spans.append(Span(at, tags))
+            row += rows
+        return spans
+
+    def _inbox_of(self, delivery: pb.Delivery) -> Inbox:
+        inbox: Inbox | None
+        name = delivery.consumer
+        if delivery.get_number:
+            inbox = self._pulls.get(delivery.get_number)
+        else:
+            inbox = self._subscriptions.get(name) or self._closed.get(name)
+        if inbox is None:
+            raise InternalError(
+                f"The broker sent messages to consumer '{name}', pull {delivery.get_number}, which "
+                "the channel does not have. Check that client and broker are of one version.",
+                consumer=name,
+            )
+        return inbox
+
+    def _completed(self, pull: Pull) -> None:
+        if pull.left <= 0 and not pull.complete:
+            pull.complete = True
+            del self._pulls[pull.request.number]
+
+    def _forsake(self, inbox: Inbox) -> None:
+        inbox.closed = True
+        self._unread -= inbox.rows
+        self._give_back(inbox, inbox.drain())
+
+    def _give_back(self, inbox: Inbox, runs: list[Range]) -> None:
+        """Releases what nobody will read.
+
+        A consumer without acks that is closed has asked for its loss (C10, NONE). Where a broker
+        does not know RELEASED, or the channel is ending, that end is what puts messages back.
+        """
+        if self.finishing or inbox.no_ack or Outcome.RELEASED not in self.announced:
+            return
+        if runs:
+            self.settling.give_back(runs, RELEASE)
+
+    def _bound_laziness(self, prefetch: int) -> None:
+        """Lazily accepted messages must not use up a prefetch."""
+        if prefetch:
+            bound = max(1, prefetch // 2)
+            self.settling.lazy_messages = min(self.settling.lazy_messages, bound)
+
+
+def _rows(spans: Iterable[Span]) -> int:
+    return sum(tags.last - tags.first + 1 for _, tags in spans)
+
+
+def _end(span: Span) -> int:
+    return span.row + span.tags.last - span.tags.first + 1
+
+
+def _names(outcomes: Iterable[Outcome]) -> str:
+    return ", ".join(sorted(each.value for each in outcomes))

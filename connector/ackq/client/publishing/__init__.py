@@ -1,0 +1,1 @@
+"""Publishing (rules P, K3): publishers with confirms, transactions, stages of writer batches."""

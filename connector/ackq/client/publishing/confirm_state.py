@@ -1,0 +1,282 @@
+"""Decides what a publisher does next on its stream; no I/O, no clock, no lock (the pump has those).
+
+Invariant: a frame goes on the wire only after `PublishOpened` and never while the broker is blocked
+(P14); what is admitted and unanswered never exceeds the window, except that one message is always
+admitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from ackq.client.blocks import encoding
+from ackq.client.publishing.drafts import Draft
+from ackq.client.publishing.receipts import Confirmation, MessageReceipt
+from ackq.client.publishing.requests import Action, Finish, Probe, Send, Wait
+from ackq.client.publishing.unconfirmed import Destination, Frame, Outstanding, Settled
+from ackq.client.ranges import Range
+from ackq.errors import InvalidArgumentError, UnroutableError
+
+# With frames in flight a draft may grow this many lingers long: their answers clock the next frame,
+# but an answer that the broker delays (P11: up to 1 s) must not hold messages back.
+_BUSY_LINGERS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a publisher was given.
+
+    Attributes:
+        persistent: Delivery mode of messages that have none of their own (P12).
+        window_messages: Most messages without an answer (P14).
+        window_bytes: Most payload bytes without an answer (P14).
+        linger_s: How long a single message waits for others to share its frame.
+        ack_timeout_s: Unanswered for so long on a live stream: ask (P10).
+    """
+
+    persistent: bool
+    window_messages: int
+    window_bytes: int
+    linger_s: float
+    ack_timeout_s: float
+
+    def __post_init__(self) -> None:
+        # Named as the publisher's arguments.
+        for name, value in (
+            ("window_messages", self.window_messages),
+            ("window_bytes", self.window_bytes),
+            ("publish_ack_timeout_ms", self.ack_timeout_s),
+        ):
+            if value <= 0:
+                raise InvalidArgumentError(f"'{name}' must be positive.", argument=name)
+        if self.linger_s < 0:
+            raise InvalidArgumentError("'linger_ms' must not be negative.", argument="linger_ms")
+
+
+class Window:
+    """Messages and bytes without an answer, and their bounds (P14)."""
+
+    def __init__(self, messages: int, size: int) -> None:
+        self._max_messages = messages
+        self._max_bytes = size
+        self.messages = 0
+        self.bytes = 0
+
+    def admits(self, messages: int, size: int) -> bool:
+        """Whether so much more fits.
+
+        Into an empty window everything does, or a large message could never go.
+        """
+        return not self.messages or (
+            self.messages + messages <= self._max_messages and self.bytes + size <= self._max_bytes
+        )
+
+    def take(self, messages: int, size: int) -> None:
+        """Uses a part of the window."""
+        self.messages += messages
+        self.bytes += size
+
+    def give_back(self, messages: int, size: int) -> None:
+        """Frees a part of the window."""
+        self.messages -= messages
+        self.bytes -= size
+        assert self.messages >= 0 <= self.bytes, "a message leaves the window once"
+
+
+class ConfirmedDraft(Draft):
+    """A draft with a future for each message."""
+
+    def __init__(self, destination: Destination, started_at: float) -> None:
+        super().__init__(destination, started_at)
+        self._futures: list[Future[Confirmation]] = []
+
+    def expect(self, row: encoding.Row, payload_bytes: int, future: Future[Confirmation]) -> None:
+        """Puts a message last, whose answer the future gets."""
+        self.add(row, payload_bytes)
+        self._futures.append(future)
+
+    def frame(self, *, persistent: bool) -> Frame:
+        """The frame."""
+        return Frame(
+            self.destination,
+            self.content(persistent=persistent),
+            len(self),
+            self.payload_bytes,
+            MessageReceipt(self._futures),
+        )
+
+
+class Flow:
+    """The state of one publisher: window, draft, unanswered frames, what the stream has said."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.window = Window(settings.window_messages, settings.window_bytes)
+        self.outstanding = Outstanding()
+        self.returns: dict[int, UnroutableError] = {}
+        self.opened = False
+        self.blocked: str | None = None
+        self.finishing = False
+        self._draft: ConfirmedDraft | None = None
+        self._probe_at: float | None = None
+
+    # --- what the application does ---
+
+    def append(
+        self,
+        destination: Destination,
+        row: encoding.Row,
+        payload_bytes: int,
+        future: Future[Confirmation],
+        now: float,
+    ) -> bool:
+        """Adds a message. True when the sender has something new to see, about twice per frame."""
+        self.window.take(1, payload_bytes)
+        draft = self._draft
+        if draft is not None and not draft.takes(destination, payload_bytes):
+            self.close_draft()
+            draft = None
+        new = draft is None
+        if draft is None:
+            draft = self._draft = ConfirmedDraft(destination, now)
+        draft.expect(row, payload_bytes, future)
+        if draft.full:
+            self.close_draft()
+            return True
+        return new
+
+    def append_frame(self, frame: Frame) -> None:
+        """Adds a ready frame, behind the messages that came before."""
+        self.close_draft()
+        self.window.take(frame.rows, frame.payload_bytes)
+        self.outstanding.add(frame)
+
+    def close_draft(self) -> None:
+        """Makes the draft, if any, a frame in the line to be sent."""
+        if self._draft is not None:
+            self.outstanding.add(self._draft.frame(persistent=self.settings.persistent))
+            self._draft = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything is answered."""
+        return self._draft is None and not self.outstanding
+
+    # --- what the sender does ---
+
+    def next_action(self, now: float) -> Action:
+        """What to put on the stream now."""
+        if self.finishing and self.idle:
+            return Finish()
+        if not self.opened or self.blocked is not None:
+            return Wait(None)
+        if self._draft is not None and not self.outstanding.has_more_to_send:
+            due_at = self._draft_due_at(self._draft)
+            if now >= due_at:
+                self.close_draft()
+        part = self.outstanding.next_part(now)
+        if part is not None:
+            return Send(part, self.outstanding.lowest_unanswered)
+        return self._probe(now) or Wait(self._wake_at())
+
+    def _draft_due_at(self, draft: ConfirmedDraft) -> float:
+        if draft.destination.ack_immediately or self.finishing:
+            return draft.started_at
+        lingers = _BUSY_LINGERS if self.outstanding.in_flight else 1
+        return draft.started_at + lingers * self.settings.linger_s
+
+    def _probe(self, now: float) -> Probe | None:
+        """P10: a probe for what has waited too long.
+
+        The timer is the publisher's, not the frame's, so the cost is per timeout.
+        """
+        if not self.outstanding.in_flight:
+            self._probe_at = None
+            return None
+        timeout_s = self.settings.ack_timeout_s
+        if self._probe_at is None:
+            self._probe_at = now + timeout_s
+        if now < self._probe_at:
+            return None
+        numbers = self.outstanding.overdue(now - timeout_s)
+        if numbers is None:
+            self._probe_at = (self.outstanding.oldest_sent_at() or now) + timeout_s
+            return None
+        self._probe_at = now + timeout_s
+        return Probe(numbers, self.outstanding.lowest_unanswered)
+
+    def _wake_at(self) -> float | None:
+        times = [] if self._probe_at is None else [self._probe_at]
+        if self._draft is not None:
+            times.append(self._draft_due_at(self._draft))
+        return min(times, default=None)
+
+    # --- what the broker says ---
+
+    def on_opened(self) -> None:
+        """The stream is open."""
+        self.opened = True
+
+    def on_confirm(self, first: int, last: int, *, multiple: bool) -> list[Settled]:
+        """P2: with `multiple`, everything up to `last` that has no answer."""
+        return self._release(self.outstanding.settle(1 if multiple else first, last))
+
+    def on_nack(self, first: int, last: int) -> list[Settled]:
+        """P8."""
+        return self._release(self.outstanding.settle(first, last))
+
+    def on_return(self, numbers: Iterable[int], reason: UnroutableError) -> list[int]:
+        """P7: keeps the reason until the confirm; answers the numbers that are news.
+
+        A cut between return and confirm brings the return again.
+        """
+        news = [
+            number
+            for number in self.outstanding.unanswered_among(numbers)
+            if number not in self.returns
+        ]
+        self.returns.update(dict.fromkeys(news, reason))
+        return news
+
+    def on_blocked(self, reason: str) -> None:
+        """P14."""
+        self.blocked = reason
+
+    def on_unblocked(self) -> None:
+        """P14. What waited meanwhile is not late."""
+        self.blocked = None
+        self._probe_at = None
+
+    def on_probed(self, missing: Iterable[Range]) -> None:
+        """P10: sends again what the broker never saw."""
+        self.outstanding.resend(missing)
+
+    def on_cut(self) -> None:
+        """The stream is gone."""
+        self.opened = False
+        self.blocked = None
+        self._probe_at = None
+        self.outstanding.cut()
+
+    def drain(self) -> list[Settled]:
+        """Gives up: everything unanswered."""
+        self.close_draft()
+        return self._release(self.outstanding.drain())
+
+    def take_returns(self, numbers: Range) -> dict[int, UnroutableError]:
+        """The returns among numbers that were just confirmed."""
+        first, last = numbers
+        if len(self.returns) < last - first:
+            inside = [each for each in self.returns if first <= each <= last]
+        else:
+            inside = [each for each in range(first, last + 1) if each in self.returns]
+        return {number: self.returns.pop(number) for number in inside}
+
+    def _release(self, settled: list[Settled]) -> list[Settled]:
+        for frame, numbers, frame_done in settled:
+            self.window.give_back(
+                numbers.last - numbers.first + 1, frame.payload_bytes if frame_done else 0
+            )
+        return settled

@@ -1,0 +1,220 @@
+"""Tells an application the fate of its publishes: futures, callbacks, and what `flush` waits for.
+
+Invariant: a publish is told before `told_below` passes its number, and exactly once (P3). Receipts
+and callbacks run on the receiving thread, without the lock, in the order of the answers.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
+
+import pyarrow as pa
+
+from ackq.client.blocks import decoding
+from ackq.client.connection import errors
+from ackq.client.publishing.confirm_state import Flow
+from ackq.client.publishing.receipts import Returned
+from ackq.errors import AckqError, OutcomeUnknownError, UnroutableError
+from ackq.v1 import publishing_pb2 as pb
+from ackq.wire import columns, frame
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+Answer = frame.Frame[pb.PublishAnswer]
+
+OnReturn = Callable[[Returned], None]
+# The reason, or None when the broker takes publishes again.
+OnBlocked = Callable[[str | None], None]
+
+_RETURNED_COLUMNS: Final = tuple(
+    name for name in columns.STORED if name not in ("expires_at", "ttl_ms")
+)
+
+
+class BlockedFlow(Protocol):
+    """What `Notices` need of a publisher's state."""
+
+    blocked: str | None
+
+    def on_blocked(self, reason: str) -> None:
+        """P14."""
+        ...
+
+    def on_unblocked(self) -> None:
+        """P14."""
+        ...
+
+    def on_cut(self) -> None:
+        """The stream is gone."""
+        ...
+
+
+class Notices:
+    """What is told in either mode: that the broker takes no publishes, and that it does again.
+
+    Args:
+        turn: The publisher's lock, notified when something changed.
+        flow: The publisher's state, touched under the lock only.
+        on_blocked: Called when the broker stops and goes on taking publishes (P14).
+    """
+
+    def __init__(
+        self, turn: threading.Condition, flow: BlockedFlow, on_blocked: OnBlocked | None
+    ) -> None:
+        self._turn = turn
+        self._state = flow
+        self._on_blocked = on_blocked
+
+    def blocked(self, answer: Answer) -> None:
+        """P14."""
+        reason = answer.header.blocked.reason
+        with self._turn:
+            self._state.on_blocked(reason)
+        _log.warning("The broker takes no publishes for now: %s", reason)
+        self._tell_blocked(reason)
+
+    def unblocked(self, _: Answer) -> None:
+        """P14."""
+        with self._turn:
+            self._state.on_unblocked()
+            self._turn.notify_all()
+        self._tell_blocked(None)
+
+    def cut(self) -> None:
+        """The stream is gone, and with it what it said about being blocked."""
+        with self._turn:
+            was_blocked = self._state.blocked is not None
+            self._state.on_cut()
+            self._turn.notify_all()
+        if was_blocked:
+            self._tell_blocked(None)
+
+    def _tell_blocked(self, reason: str | None) -> None:
+        if self._on_blocked is not None:
+            guarded(self._on_blocked, reason)
+
+
+class Teller(Notices):
+    """Applies answers to the flow and tells their meaning.
+
+    Args:
+        turn: As in Notices, like `flow` and `on_blocked`.
+        on_return: Called with unroutable messages, before they are confirmed (P7).
+    """
+
+    def __init__(
+        self,
+        turn: threading.Condition,
+        flow: Flow,
+        on_return: OnReturn | None,
+        on_blocked: OnBlocked | None,
+    ) -> None:
+        super().__init__(turn, flow, on_blocked)
+        self._flow = flow
+        self._on_return = on_return
+        self._first_error: AckqError | None = None
+        self.told_below = 1  # the application knows the fate of every number below
+
+    def take_first_error(self) -> AckqError | None:
+        """The first failure since the last call; under the lock."""
+        error, self._first_error = self._first_error, None
+        return error
+
+    def confirmed(self, answer: Answer) -> None:
+        """P2, P3."""
+        confirm = answer.header.confirm
+        with self._turn:
+            settled = self._flow.on_confirm(
+                confirm.first_number, confirm.last_number, multiple=confirm.multiple
+            )
+            returns = [self._flow.take_returns(each.numbers) for each in settled]
+            told_below = self._window_opened()
+        for each, returned in zip(settled, returns, strict=True):
+            each.frame.receipt.confirm(each.frame.first, each.numbers, returned)
+        self._told(told_below)
+
+    def nacked(self, answer: Answer) -> None:
+        """P8."""
+        nack = answer.header.nack
+        error = errors.from_detail(nack.reason)
+        with self._turn:
+            settled = self._flow.on_nack(nack.first_number, nack.last_number)
+            if settled:
+                self._first_error = self._first_error or error
+            told_below = self._window_opened()
+        for each in settled:
+            each.frame.receipt.fail(each.frame.first, each.numbers, error)
+        self._told(told_below)
+
+    def returned(self, answer: Answer) -> None:
+        """P7: before the confirm of the same numbers."""
+        numbers = list(answer.header.returned.numbers)
+        reason = unroutable(answer)
+        with self._turn:
+            news = self._flow.on_return(numbers, reason)
+            if news and self._on_return is None:
+                # Nobody else will hear of it: it counts as a failure of the next flush.
+                self._first_error = self._first_error or reason
+        if not news or self._on_return is None:
+            return
+        messages = returned_messages(answer)
+        if len(news) < len(numbers):
+            row_of = {number: row for row, number in enumerate(numbers)}
+            messages = messages.take([row_of[number] for number in news])
+        guarded(self._on_return, Returned(tuple(news), reason, messages))
+
+    def failed(self, error: AckqError) -> None:
+        """The publisher is dead: what was never sent has not happened; of the rest nobody knows.
+
+        P10: it is never sent under a new id, so only the application can decide.
+        """
+        unknown = OutcomeUnknownError(
+            f"Whether this publish took effect is unknown: {error.message} "
+            "Look into the queue before publishing it again.",
+            **{**error.fields, "cause": error.code},
+        )
+        with self._turn:
+            settled = self._flow.drain()
+            told_below = self._window_opened()
+            if settled:
+                sent = any(each.frame.ever_sent for each in settled)
+                self._first_error = self._first_error or (unknown if sent else error)
+        for each in settled:
+            fate = unknown if each.frame.ever_sent else error
+            each.frame.receipt.fail(each.frame.first, each.numbers, fate)
+        self._told(told_below)
+
+    def _window_opened(self) -> int:
+        """Under the lock: wakes who waits for room. What will be told below, once it is told."""
+        self._turn.notify_all()
+        return self._flow.outstanding.lowest_unanswered
+
+    def _told(self, below: int) -> None:
+        with self._turn:
+            self.told_below = below
+            self._turn.notify_all()
+
+
+def unroutable(answer: Answer) -> UnroutableError:
+    """Why messages were returned (P7)."""
+    detail = answer.header.returned.reason
+    return UnroutableError(detail.message, **dict(detail.fields))
+
+
+def returned_messages(answer: Answer) -> pa.RecordBatch:
+    """The messages of a return (P7)."""
+    return decoding.stored(answer.block, _RETURNED_COLUMNS)
+
+
+def guarded(callback: Callable[[T], None], argument: T) -> None:
+    """Runs an application's callback.
+
+    As with futures, its exception is logged and stops nothing, `sys.exit()` included.
+    """
+    try:
+        callback(argument)
+    except BaseException:  # noqa: BLE001 - what an application raises is its own
+        _log.exception("A callback of the publisher raised")

@@ -1,0 +1,295 @@
+"""Publishes messages with confirms: checks what it is given and hands it to the pump.
+
+Every publish that was taken is answered exactly once (P3); see also P2, P9, P10, P12, P14.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import warnings
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import Future
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from ackq import limits
+from ackq.client.blocks import encoding
+from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.security import Security
+from ackq.client.futures import LightFuture
+from ackq.client.publishing.confirm_state import Flow, Settings
+from ackq.client.publishing.confirm_stream import Pump
+from ackq.client.publishing.defaults import Bounds, Defaults
+from ackq.client.publishing.notifications import OnBlocked, OnReturn
+from ackq.client.publishing.receipts import BatchReceipt, Confirmation
+from ackq.client.publishing.unconfirmed import Frame
+from ackq.errors import AckqError
+
+
+class Publisher:
+    """Publishes to one broker, from any number of threads. Connects at the first publish.
+
+    Every publish is answered exactly once (P3): its future gets a result when the broker has taken
+    responsibility, or an error. After a cut connection the unanswered ones are sent again under the
+    same numbers, which the broker de-duplicates (P10). Futures' callbacks, `on_return` and
+    `on_blocked` run on the publisher's thread: they may publish, and must not block or call `flush`
+    or `close`. A fork cannot use it: make a publisher in each process (P10).
+
+    Each message has a future; leaving the block waits for all of them, and raises the first
+    failure:
+
+        with Publisher("127.0.0.1:5775", routing_key="orders", mandatory=True) as out:
+            first = out.publish(b"a")
+            out.publish("b", message_id="42", headers={"tenant": "x"})
+            print(first.result().number)  # waits for the confirm: 1
+
+    Arrow batches have one future each:
+
+        with Publisher("127.0.0.1:5775", exchange="events") as out:
+            batch = pyarrow.record_batch({"body": ["a", "b"], "routing_key": ["eu.1", "us.2"]})
+            print(out.publish_batch(batch).result())  # 2
+
+    Args:
+        endpoint: `host:port`.
+        exchange: Where messages go that name none; empty: the default exchange, where the routing
+            key names the queue.
+        routing_key: For messages that have none.
+        mandatory: Return messages that no queue wants (P7); without it they are confirmed and
+            dropped, so a wrong name goes unnoticed.
+        persistent: Survive a broker restart, unless a message says otherwise (P12).
+        window_messages: `publish` waits while so many messages are unanswered (P14).
+        window_bytes: ... or so many bytes.
+        linger_ms: How long a single message waits for others to share its frame.
+        publish_ack_timeout_ms: Ask the broker about a publish that is unanswered so long on a live
+            stream (P10).
+        retry_total_ms: Fail after so long without a broker while something is unanswered.
+        on_return: Called with a `Returned` before those messages are confirmed. Without it `flush`
+            and the future of a batch raise for them.
+        on_blocked: Called with the reason when the broker takes no publishes, with None when it
+            does again (P14).
+        label: Shown to operators; empty: host and process id.
+        security: Transport security.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        exchange: str = "",
+        routing_key: str = "",
+        mandatory: bool = False,
+        persistent: bool = True,
+        window_messages: int = limits.PUBLISH_WINDOW_MESSAGES,
+        window_bytes: int = limits.PUBLISH_WINDOW_BYTES,
+        linger_ms: float = limits.PUBLISH_LINGER_MS,
+        publish_ack_timeout_ms: float = limits.PUBLISH_ACK_TIMEOUT_MS,
+        retry_total_ms: int = limits.RETRY_TOTAL_MS,
+        on_return: OnReturn | None = None,
+        on_blocked: OnBlocked | None = None,
+        label: str = "",
+        security: Security | None = None,
+    ) -> None:
+        # A bad address or certificate is told here, not by the first future.
+        channel(endpoint, security)
+        self._defaults = Defaults(
+            exchange=exchange, routing_key=routing_key, mandatory=mandatory, persistent=persistent
+        )
+        encoding.text_bytes("label", label)
+        settings = Settings(
+            persistent=persistent,
+            window_messages=window_messages,
+            window_bytes=window_bytes,
+            linger_s=linger_ms / 1000,
+            ack_timeout_s=publish_ack_timeout_ms / 1000,
+        )
+        self._returns_fail = on_return is None
+        self._window = (window_messages, window_bytes)
+        self._pump = Pump(
+            endpoint,
+            security,
+            Flow(settings),
+            label=label or f"{socket.gethostname()}:{os.getpid()}",
+            retry_total_ms=retry_total_ms,
+            on_return=on_return,
+            on_blocked=on_blocked,
+        )
+        self._finalizer = weakref.finalize(self, _forsaken, self._pump)
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages without an answer."""
+        return self._pump.pending
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the broker takes no publishes at the moment; None: it does (P14)."""
+        return self._pump.blocked
+
+    def publish(
+        self,
+        body: bytes | str,
+        *,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+        message_id: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        published_at: datetime | None = None,
+        persistent: bool | None = None,
+        mandatory: bool | None = None,
+        ttl_ms: int | None = None,
+        ack_immediately: bool = False,
+    ) -> Future[Confirmation]:
+        """Publishes one message; waits while the window is full.
+
+        Args:
+            body: Bytes, or a string that goes as UTF-8.
+            exchange: Instead of the publisher's.
+            routing_key: Instead of the publisher's.
+            message_id: For the application.
+            correlation_id: For the application.
+            reply_to: For the application.
+            content_type: For the application.
+            headers: For the application.
+            published_at: With a time zone; None: the broker's clock at receipt.
+            persistent: Instead of the publisher's (P12).
+            mandatory: Instead of the publisher's (P7).
+            ttl_ms: The message expires so many milliseconds after the broker got it (Q3).
+            ack_immediately: Ask for the answer as soon as the message is handled (P11); it does
+                not wait for others to share its frame either.
+
+        Returns:
+            A future with a `Confirmation`; or with NackError (in no queue; publish it again if you
+            like), ExchangeNotFoundError (likewise), BrokerUnavailableError (it was never sent) or
+            OutcomeUnknownError (look before you publish it again). It cannot be cancelled.
+
+        Raises:
+            InvalidArgumentError: An argument of a wrong type, or over its limit.
+            MessageTooLargeError: The message is over the size limit.
+            ClosedError: The publisher is closed, or ended because of an error.
+        """
+        row, size = self._defaults.row(
+            body,
+            routing_key,
+            (message_id, correlation_id, reply_to, content_type),
+            headers,
+            published_at,
+            persistent=persistent,
+            ttl_ms=ttl_ms,
+            message_bytes=self._pump.max_message_bytes,
+        )
+        destination = self._defaults.destination(
+            exchange, mandatory=mandatory, ack_immediately=ack_immediately
+        )
+        future: Future[Confirmation] = LightFuture()
+        self._pump.publish(destination, row, size, future)
+        return future
+
+    def publish_batch(
+        self,
+        batch: pa.RecordBatch | pa.Table,
+        *,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+    ) -> Future[int]:
+        """Publishes the rows of an Arrow batch in order, in frames of about 1 MiB or less.
+
+        Waits while the window is full.
+
+        Args:
+            batch: Columns of `ackq.wire.columns.PUBLISHABLE`, `body` among them; a body of strings
+                becomes binary.
+            exchange: Instead of the publisher's.
+            routing_key: For rows without one, instead of the publisher's.
+
+        Returns:
+            A future with the number of rows once all are confirmed, or the first failure once all
+            are answered; without `on_return`, a returned row is a failure.
+
+        Raises:
+            SchemaError: A column is missing, unknown or of the wrong type; nothing was published.
+            MessageTooLargeError: A row is over the size limit; nothing was published.
+            InvalidArgumentError: A name is of a wrong type or over its limit; nothing was
+                published.
+            ClosedError: The publisher is closed, or it ended meanwhile: then the first rows may
+                have been published.
+        """
+        # A frame is admitted whole, so a batch is cut to the window as well (P14).
+        bounds = Bounds(*self._window, self._pump.max_message_bytes)
+        frames = self._defaults.frames(batch, routing_key, bounds)
+        destination = self._defaults.destination(exchange)
+        future: Future[int] = LightFuture()
+        if not batch.num_rows:
+            future.set_result(0)
+            return future
+        receipt = BatchReceipt(future, batch.num_rows, returns_fail=self._returns_fail)
+        for content, rows in frames:
+            try:
+                self._pump.publish_frame(Frame(destination, content, rows, len(content), receipt))
+            except AckqError as error:
+                receipt.give_up(error)
+                raise
+        return future
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Waits until everything published so far is answered and told.
+
+        Raises:
+            AckqError: The first failure since the last flush: a nack, an unknown outcome, or,
+                without `on_return`, a returned message.
+            BrokerUnavailableError: Not everything was answered within `timeout_s`.
+        """
+        self._pump.flush(timeout_s)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flushes, and ends the stream and its threads.
+
+        Raises what `flush` raises, but is closed then all the same.
+        """
+        self._finalizer.detach()
+        self._pump.close(timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Closes. Left by an exception, it does not wait: what is unanswered fails."""
+        if kind is None:
+            self.close()
+        else:
+            self._finalizer.detach()
+            self._pump.abandon()
+            self._pump.join()
+
+
+def _forsaken(pump: Pump) -> None:
+    """A publisher that nobody closed.
+
+    Its threads must not outlive it, nor hold up the interpreter's exit.
+    """
+    if pump.inherited:
+        return
+    unconfirmed = pump.pending
+    pump.abandon()
+    if unconfirmed:
+        warnings.warn(
+            f"A publisher was dropped with {unconfirmed} unconfirmed messages, which may be lost; "
+            "close it or use `with`.",
+            RuntimeWarning,  # shown by default, as a ResourceWarning is not
+            stacklevel=2,
+        )

@@ -1,0 +1,138 @@
+"""What a publisher may put on its stream, and how it is serialised.
+
+Every frame carries the lowest unanswered number: the broker forgets accepted numbers below it
+(P10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ackq.client.publishing.unconfirmed import Destination, Part
+from ackq.client.ranges import Range
+from ackq.v1 import publishing_pb2 as pb
+from ackq.wire import frame
+
+
+class Send(NamedTuple):
+    """Send these rows (confirm mode)."""
+
+    part: Part
+    lowest_unanswered: int
+
+
+class Probe(NamedTuple):
+    """Ask about these numbers (confirm mode)."""
+
+    numbers: Range
+    lowest_unanswered: int
+
+
+class AddRows(NamedTuple):
+    """Add these rows to a transaction; `content` makes their block."""
+
+    transaction_id: bytes
+    destination: Destination
+    first_number: int
+    rows: int
+    content: Callable[[], bytes]
+
+
+class Commit(NamedTuple):
+    """Commit a transaction."""
+
+    transaction_id: bytes
+    messages: int
+
+
+class Rollback(NamedTuple):
+    """Roll a transaction back."""
+
+    transaction_id: bytes
+
+
+class Wait(NamedTuple):
+    """Do nothing until something happens, or until this time."""
+
+    until: float | None
+
+
+class Finish(NamedTuple):
+    """Half-close: everything is answered and nothing will follow."""
+
+
+Action = Send | Probe | AddRows | Commit | Rollback | Wait | Finish
+
+
+def opening(
+    publisher_id: bytes,
+    *,
+    mode: pb.PublishMode,
+    resume: bool,
+    lowest_unanswered: int,
+    window_messages: int,
+    label: str,
+) -> bytes:
+    """The first frame of a stream."""
+    header = pb.PublishHeader(
+        lowest_unanswered=lowest_unanswered,
+        open=pb.PublishOpen(
+            publisher_id=publisher_id,
+            mode=mode,
+            resume=resume,
+            window_messages=window_messages,
+            label=label,
+        ),
+    )
+    return frame.encode(header.SerializeToString())
+
+
+def encoded(action: Action) -> bytes:
+    """What goes on the stream for an action; empty: nothing."""
+    content = b""
+    if isinstance(action, Send):
+        content = action.part.frame.block(action.part.numbers)
+        if not content:
+            return b""  # its rows were all answered meanwhile
+        header = _data(action)
+    elif isinstance(action, AddRows):
+        content = action.content()
+        header = _rows(action)
+    elif isinstance(action, Probe):
+        first, last = action.numbers
+        probe = pb.PublishProbe(first_number=first, last_number=last)
+        header = pb.PublishHeader(lowest_unanswered=action.lowest_unanswered, probe=probe)
+    elif isinstance(action, Commit):
+        header = pb.PublishHeader(commit=pb.PublishTransaction(**action._asdict()))
+    elif isinstance(action, Rollback):
+        header = pb.PublishHeader(rollback=pb.PublishTransaction(**action._asdict()))
+    else:
+        return b""
+    return frame.encode(header.SerializeToString(), content)
+
+
+def _data(send: Send) -> pb.PublishHeader:
+    destination = send.part.frame.destination
+    return pb.PublishHeader(
+        lowest_unanswered=send.lowest_unanswered,
+        data=pb.PublishData(
+            first_number=send.part.numbers.first,
+            rows=send.part.numbers.last - send.part.numbers.first + 1,
+            exchange=destination.exchange,
+            mandatory=destination.mandatory,
+            ack_immediately=destination.ack_immediately,
+        ),
+    )
+
+
+def _rows(added: AddRows) -> pb.PublishHeader:
+    return pb.PublishHeader(
+        data=pb.PublishData(
+            first_number=added.first_number,
+            rows=added.rows,
+            exchange=added.destination.exchange,
+            mandatory=added.destination.mandatory,
+            transaction_id=added.transaction_id,
+        )
+    )

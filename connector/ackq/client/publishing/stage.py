@@ -1,0 +1,334 @@
+"""Writes the stages of a writer batch and commits or aborts them (K3, K12).
+
+Invariant: a stage counts only after `seal` has returned it; a writer that fails or is dropped
+leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+from collections import deque
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import grpc
+import pyarrow as pa
+
+from ackq import limits
+from ackq.client.blocks import encoding
+from ackq.client.connection import calls, errors, retry
+from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.security import Security
+from ackq.errors import AckqError, ClosedError, InternalError
+from ackq.v1 import publishing_pb2 as pb
+from ackq.wire import block, frame
+
+
+class Stage(NamedTuple):
+    """A sealed stage as its writer counted it; travels in a task's commit message.
+
+    Attributes:
+        stage_id: 16 random bytes.
+        rows: Rows in it.
+        payload_bytes: Their payload bytes.
+    """
+
+    stage_id: bytes
+    rows: int
+    payload_bytes: int
+
+
+class StageWriter:
+    """Uploads rows in frames of about 1 MiB. Used by one thread.
+
+    The stream is never resumed: a stage that was cut is dropped by the broker, and the task runs
+    again under a new one.
+
+    Args:
+        endpoint: `host:port`.
+        writer: Who writes: the streaming query's id, or for batch writes the transaction's
+            application and target.
+        batch_id: The micro-batch, or the transaction version.
+        run_id: One run of the writer.
+        label: Partition and attempt, for operators.
+        mandatory: Refuse rows that no queue wants, instead of dropping them.
+        unroutable_queue: Put them there instead, with the routing key they have.
+        security: Transport security.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        writer: str,
+        batch_id: int,
+        run_id: str,
+        label: str = "",
+        mandatory: bool = True,
+        unroutable_queue: str = "",
+        security: Security | None = None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._stage_id = secrets.token_bytes(16)
+        self._rows = 0
+        self._payload_bytes = 0
+        self._waiting: list[pa.RecordBatch] = []  # small batches on their way to one frame
+        self._waiting_bytes = 0
+        self._destination = ("", "")
+        self._unroutable_queue = unroutable_queue
+        self._window: deque[tuple[int, int]] = deque()  # (rows up to and with it, bytes) per frame
+        self._window_bytes = 0
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._closed = False
+        opening = pb.StageOpen(
+            stage_id=self._stage_id,
+            writer=writer,
+            batch_id=batch_id,
+            run_id=run_id,
+            label=label,
+            mandatory=mandatory,
+        )
+        self._put(pb.StageHeader(open=opening))
+        self._call = calls.stage(channel(endpoint, security), _until_none(self._requests))
+
+    def write(self, batch: pa.RecordBatch, *, exchange: str = "", routing_key: str = "") -> None:
+        """Adds rows; waits while `STAGE_WINDOW_BYTES` are on their way to the broker's disk.
+
+        Args:
+            batch: As in `Publisher.publish_batch`.
+            exchange: For all rows; empty: the default exchange, where the routing key names the
+                queue.
+            routing_key: For rows without one.
+
+        Raises:
+            SchemaError: A column is missing, unknown or of the wrong type.
+            MessageTooLargeError: A row is over the size limit.
+            InvalidArgumentError: A name is of a wrong type or over its limit.
+            UnroutableError, QueueFullError, DiskFullError, ExchangeNotFoundError: The broker
+                refuses earlier rows.
+            BrokerUnavailableError: The stream was cut; the stage is gone.
+            ClosedError: The writer was sealed or aborted.
+        """
+        self._check_open()
+        encoding.check_exchange(exchange)
+        encoding.check_routing_key(routing_key)
+        ready = encoding.publishable(batch, routing_key=routing_key)
+        if not ready.num_rows:
+            return
+        if self._waiting and (
+            self._destination != (exchange, routing_key) or self._waiting[0].schema != ready.schema
+        ):
+            self._send_waiting()
+        self._destination = (exchange, routing_key)
+        for part in encoding.cut(ready):
+            size = block.payload_bytes(part)
+            if not self._fits(part.num_rows, size):
+                self._send_waiting()
+            self._waiting.append(part)
+            self._waiting_bytes += size
+
+    def seal(self) -> Stage:
+        """Sends what is left and waits until all of it is on the broker's disk.
+
+        The writer is closed then.
+
+        Raises:
+            StageMismatchError: The broker counted otherwise; the stage is gone.
+            AckqError: As `write`.
+        """
+        self._check_open()
+        self._send_waiting()
+        self._put(
+            pb.StageHeader(seal=pb.StageSeal(rows=self._rows, payload_bytes=self._payload_bytes))
+        )
+        self._requests.put(None)
+        while self._receive().WhichOneof("kind") != "sealed":
+            pass
+        self._closed = True
+        return Stage(self._stage_id, self._rows, self._payload_bytes)
+
+    def abort(self) -> None:
+        """Ends the upload without a seal: nothing of it stays. Does nothing after `seal`."""
+        if not self._closed:
+            self._closed = True
+            self._call.cancel()
+            self._requests.put(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Aborts, unless it was sealed."""
+        self.abort()
+
+    def _fits(self, rows: int, size: int) -> bool:
+        """Whether a part joins those that wait without passing a frame's targets."""
+        held = sum(each.num_rows for each in self._waiting)
+        return (
+            self._waiting_bytes + size <= limits.FRAME_TARGET_BYTES
+            and held + rows <= limits.FRAME_TARGET_ROWS
+        )
+
+    def _send_waiting(self) -> None:
+        if not self._waiting:
+            return
+        exchange, routing_key = self._destination
+        batch = _joined(self._waiting)
+        keyed = "routing_key" in batch.schema.names
+        content = block.encode(
+            batch,
+            routing_key="" if keyed else routing_key,
+            delivery_mode=encoding.delivery_mode(persistent=True),
+        )
+        self._waiting, self._waiting_bytes = [], 0
+        while self._window and self._window_bytes + len(content) > limits.STAGE_WINDOW_BYTES:
+            self._receive()
+        if self._call.done():
+            self._receive()  # raises why
+        self._rows += batch.num_rows
+        self._payload_bytes += block.split(content)[0].payload_bytes
+        self._window.append((self._rows, len(content)))
+        self._window_bytes += len(content)
+        self._put(
+            pb.StageHeader(
+                data=pb.StageData(
+                    rows=batch.num_rows,
+                    exchange=exchange,
+                    unroutable_queue=self._unroutable_queue,
+                )
+            ),
+            content,
+        )
+
+    def _receive(self) -> pb.StageResponse:
+        """The next answer; `stored` opens the window."""
+        try:
+            answer = next(self._call)
+        except StopIteration:
+            error: AckqError = InternalError(
+                f"The broker at {self._endpoint} ended a stage without an answer.",
+                endpoint=self._endpoint,
+            )
+            self.abort()
+            raise error from None
+        except grpc.RpcError as rpc:
+            error = errors.from_rpc(rpc, self._endpoint)
+            self.abort()
+            raise error from rpc
+        while self._window and self._window[0][0] <= answer.stored.rows:
+            self._window_bytes -= self._window.popleft()[1]
+        return answer
+
+    def _put(self, header: pb.StageHeader, content: bytes = b"") -> None:
+        self._requests.put(frame.encode(header.SerializeToString(), content))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(
+                f"The stage {self._stage_id.hex()} was sealed or aborted; open another.",
+                stage=self._stage_id.hex(),
+            )
+
+
+def commit_batch(
+    endpoint: str,
+    *,
+    writer: str,
+    batch_id: int,
+    run_id: str,
+    execution_id: str = "",
+    stages: Sequence[Stage],
+    single: bool = False,
+    retry_total_ms: int = limits.RETRY_TOTAL_MS,
+    security: Security | None = None,
+) -> pb.CommitBatchResponse:
+    """Makes the stages visible together, in their order.
+
+    Tried again while no broker answers: it is idempotent (K3).
+
+    Args:
+        endpoint: `host:port`.
+        writer: As in `StageWriter`.
+        batch_id: As in `StageWriter`.
+        run_id: As in `StageWriter`.
+        execution_id: Batch writes only: the SQL execution, where the run is known (K12).
+        stages: In the order their rows shall stand in the queue; none: an empty batch.
+        single: The writer commits this once and nobody can repeat it later: the broker forgets the
+            writer after 7 days.
+        retry_total_ms: Give up after so long without an answer.
+        security: Transport security.
+
+    Raises:
+        StageMismatchError: A stage is missing, unsealed or short; nothing became visible.
+        BatchOrderError: A later batch of this writer was committed already, or this one by another
+            execution of the same run (K12).
+        HistoryChangedError: This writer began before the broker's journal was restored or repaired
+            (Q8).
+        BrokerUnavailableError: No answer; whether it took effect shows when it is repeated.
+    """
+    request = pb.CommitBatchRequest(
+        writer=writer,
+        batch_id=batch_id,
+        run_id=run_id,
+        execution_id=execution_id,
+        stages=[pb.StageReference(**stage._asdict()) for stage in stages],
+        single=single,
+    )
+    return retry.call(
+        lambda: calls.unary(
+            channel(endpoint, security),
+            "PublishingService/CommitBatch",
+            request,
+            pb.CommitBatchResponse,
+        ),
+        endpoint,
+        retry.Patience(endpoint, retry_total_ms),
+    )
+
+
+def abort_batch(
+    endpoint: str,
+    *,
+    writer: str,
+    batch_id: int,
+    stage_ids: Sequence[bytes],
+    retry_total_ms: int = limits.RETRY_TOTAL_MS,
+    security: Security | None = None,
+) -> int:
+    """Drops stages; unknown ones are ignored, and a committed batch stays committed.
+
+    The number dropped.
+    """
+    request = pb.AbortBatchRequest(writer=writer, batch_id=batch_id, stage_ids=stage_ids)
+    response = retry.call(
+        lambda: calls.unary(
+            channel(endpoint, security),
+            "PublishingService/AbortBatch",
+            request,
+            pb.AbortBatchResponse,
+        ),
+        endpoint,
+        retry.Patience(endpoint, retry_total_ms),
+    )
+    return response.dropped
+
+
+def _until_none(requests: queue.SimpleQueue[bytes | None]) -> Iterator[bytes]:
+    """Runs on gRPC's sending thread.
+
+    It holds the queue and not the writer, so a dropped writer can go.
+    """
+    return iter(requests.get, None)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

@@ -1,0 +1,285 @@
+"""Decides what a publisher in transaction mode does next on its stream; no I/O, no clock, no lock.
+
+Invariant: rows, commit and rollback of a transaction go on one stream, in their order; only the
+commit may go again on a later one. What a stream was cut from before the commit was on it can only
+be rolled back (P13). Nothing but commits and rollbacks goes while the broker is blocked (P14).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ackq.client.blocks import encoding
+from ackq.client.publishing.confirm_state import Window
+from ackq.client.publishing.drafts import Draft
+from ackq.client.publishing.requests import Action, AddRows, Commit, Finish, Rollback, Wait
+from ackq.client.publishing.unconfirmed import Destination
+from ackq.errors import (
+    AckqError,
+    InternalError,
+    OutcomeUnknownError,
+    TransactionRolledBackError,
+    UnroutableError,
+)
+
+_ID_BYTES = 16
+
+
+class Committed(NamedTuple):
+    """A transaction that is visible and on disk (P13).
+
+    Attributes:
+        messages: Messages published in it.
+        returned: Those of them that no queue wanted, when they were mandatory (P7).
+    """
+
+    messages: int
+    returned: int = 0
+
+
+class Transaction:
+    """What was published since the last commit or rollback.
+
+    Attributes:
+        first_number: The number of its first message.
+        messages: How many messages.
+        returned: How many of them came back (P7); `unroutable`: why the first did.
+        added: Some of it went on a stream.
+        committing: The application asked for the commit.
+        asked: The commit went on the present stream; `ever_asked`: on some stream.
+        lost: Why nothing but a rollback is left.
+        outcome: How the commit ended; None: it has not.
+    """
+
+    def __init__(self, first_number: int) -> None:
+        self.transaction_id = secrets.token_bytes(_ID_BYTES)
+        self.first_number = first_number
+        self.messages = 0
+        self.returned = 0
+        self.unroutable: UnroutableError | None = None
+        self.added = False
+        self.committing = False
+        self.asked = False
+        self.ever_asked = False
+        self.lost: AckqError | None = None
+        self.outcome: Committed | AckqError | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether its commit is under way."""
+        return self.committing and self.outcome is None
+
+    def lose(self, error: AckqError) -> None:
+        """Nothing of it will become visible."""
+        self.lost = self.lost or error
+        if self.pending:
+            self.outcome = self.lost
+
+
+class TransactionFlow:
+    """The state of one publisher: its transaction, what has yet to go, what the stream has said.
+
+    Args:
+        persistent: Delivery mode of messages that have none of their own (P12).
+        window_messages: Most messages that were published and not sent (P14).
+        window_bytes: Most payload bytes of them.
+    """
+
+    def __init__(self, *, persistent: bool, window_messages: int, window_bytes: int) -> None:
+        self.window = Window(window_messages, window_bytes)
+        self.transaction = Transaction(1)
+        self.opened = False
+        self.blocked: str | None = None
+        self.finishing = False
+        self._persistent = persistent
+        self._next_number = 1
+        self._draft: Draft | None = None
+        self._to_send: deque[tuple[AddRows, int]] = deque()  # with their bytes in the window
+        self._rollback: Rollback | None = None  # has yet to go
+
+    # --- what the application does ---
+
+    def append(self, destination: Destination, row: encoding.Row, payload_bytes: int) -> int:
+        """Adds a message; its number. It waits for others until its frame is full, or the commit.
+
+        So a transaction of one message goes together with its commit.
+        """
+        if self._draft is not None and not self._draft.takes(destination, payload_bytes):
+            self.close_draft()
+        if self._draft is None:
+            self._draft = Draft(destination)
+        self._draft.add(row, payload_bytes)
+        self.window.take(1, payload_bytes)
+        self.transaction.messages += 1
+        number = self._next_number + len(self._draft) - 1
+        if self._draft.full:
+            self.close_draft()
+        return number
+
+    def append_frame(self, destination: Destination, content: bytes, rows: int) -> int:
+        """Adds a ready frame, behind the messages that came before; its first number."""
+        self.close_draft()
+        self.window.take(rows, len(content))
+        self.transaction.messages += rows
+        return self._add(destination, rows, lambda: content, len(content))
+
+    def close_draft(self) -> None:
+        """Puts the draft, if any, in the line to be sent."""
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            content = draft.content(persistent=self._persistent)
+            self._add(draft.destination, len(draft), content, draft.payload_bytes)
+
+    def commit(self) -> Transaction:
+        """Asks for the commit, once; the transaction, whose outcome will tell."""
+        transaction = self.transaction
+        if not transaction.committing:
+            transaction.committing = True
+            self.close_draft()
+            if transaction.lost is not None:
+                transaction.outcome = transaction.lost
+            elif not transaction.messages:
+                transaction.outcome = Committed(0)
+        return transaction
+
+    def roll_back(self) -> None:
+        """Drops the transaction: what has yet to go never does, the rest goes at the broker."""
+        transaction = self.transaction
+        assert not transaction.pending, "a commit under way cannot be taken back"
+        self._drop()
+        if transaction.added and transaction.outcome is None and transaction.lost is None:
+            self._rollback = Rollback(transaction.transaction_id)
+        self.begin()
+
+    def begin(self) -> None:
+        """The next transaction."""
+        self.transaction = Transaction(self._next_number)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing has to be sent or answered; an open transaction may be waiting."""
+        return not (self._to_send or self._rollback or self.transaction.pending)
+
+    # --- what the sender does ---
+
+    def next_action(self, _now: float) -> Action:
+        """What to put on the stream now."""
+        if self.finishing and self.idle:
+            return Finish()
+        if not self.opened:
+            return Wait(None)
+        if self._rollback is not None:
+            action, self._rollback = self._rollback, None
+            return action
+        if self._to_send:
+            return self._next_rows()
+        transaction = self.transaction
+        if transaction.pending and not transaction.asked:
+            transaction.asked = transaction.ever_asked = True
+            return Commit(transaction.transaction_id, transaction.messages)
+        return Wait(None)
+
+    def _next_rows(self) -> Action:
+        if self.blocked is not None:
+            return Wait(None)
+        rows, payload_bytes = self._to_send.popleft()
+        self.window.give_back(rows.rows, payload_bytes)
+        self.transaction.added = True
+        return rows
+
+    # --- what the broker says ---
+
+    def on_opened(self) -> None:
+        """The stream is open."""
+        self.opened = True
+
+    def on_return(self, numbers: Sequence[int], reason: UnroutableError) -> bool:
+        """P7: these messages came back; whether they are of the present transaction.
+
+        The broker may return others before it hears of their rollback.
+        """
+        transaction = self.transaction
+        if not numbers or numbers[0] < transaction.first_number:
+            return False
+        transaction.returned += len(numbers)
+        transaction.unroutable = transaction.unroutable or reason
+        return True
+
+    def on_transaction(
+        self, transaction_id: bytes, messages: int, refusal: AckqError | None
+    ) -> None:
+        """P13: the answer to a commit; the answer to a rollback says nothing new.
+
+        Raises:
+            InternalError: The commit was never asked for.
+        """
+        transaction = self.transaction
+        if transaction_id != transaction.transaction_id:
+            return
+        if not transaction.asked:
+            raise InternalError(
+                f"The broker answered the commit of transaction {transaction_id.hex()} unasked. "
+                "Check that client and broker are of one version."
+            )
+        transaction.outcome = refusal or Committed(messages, transaction.returned)
+
+    def on_blocked(self, reason: str) -> None:
+        """P14."""
+        self.blocked = reason
+
+    def on_unblocked(self) -> None:
+        """P14."""
+        self.blocked = None
+
+    def on_cut(self) -> None:
+        """The stream is gone, with what was on it without its commit."""
+        self.opened = False
+        self.blocked = None
+        self._rollback = None
+        transaction = self.transaction
+        if transaction.ever_asked:
+            transaction.asked = False  # it goes again, and is answered from the record
+        elif transaction.added:
+            self._drop()
+            transaction.lose(
+                TransactionRolledBackError(
+                    "The stream to the broker was cut before the commit: nothing of the "
+                    "transaction is visible. Roll it back and publish it again.",
+                    transaction=transaction.transaction_id.hex(),
+                )
+            )
+
+    def on_failure(self, error: AckqError) -> None:
+        """The publisher is dead: without its commit nothing happened, with it nobody knows."""
+        self._drop()
+        transaction = self.transaction
+        if transaction.ever_asked:
+            error = OutcomeUnknownError(
+                f"Whether the transaction was committed is unknown: {error.message} "
+                "Look into the queue before publishing it again.",
+                **{**error.fields, "cause": error.code},
+            )
+        if transaction.messages:
+            transaction.lose(error)
+
+    # --- inside ---
+
+    def _add(
+        self, destination: Destination, rows: int, content: Callable[[], bytes], payload_bytes: int
+    ) -> int:
+        """Numbers rows and puts them last in the line; the first number."""
+        first = self._next_number
+        self._next_number += rows
+        added = AddRows(self.transaction.transaction_id, destination, first, rows, content)
+        self._to_send.append((added, payload_bytes))
+        return first
+
+    def _drop(self) -> None:
+        """Forgets what has yet to go."""
+        self.close_draft()
+        for rows, payload_bytes in self._to_send:
+            self.window.give_back(rows.rows, payload_bytes)
+        self._to_send.clear()

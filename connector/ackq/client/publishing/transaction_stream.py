@@ -1,0 +1,230 @@
+"""Moves the transactions of a publisher, and the application's waiting for commits (P13).
+
+Invariant: a commit is told once, and after `close` none is left untold.
+"""
+
+from __future__ import annotations
+
+import time
+from copy import copy
+
+from ackq.client.blocks import encoding
+from ackq.client.connection import errors
+from ackq.client.connection.security import Security
+from ackq.client.publishing.notifications import (
+    Notices,
+    OnBlocked,
+    OnReturn,
+    guarded,
+    returned_messages,
+    unroutable,
+)
+from ackq.client.publishing.receipts import Returned
+from ackq.client.publishing.stream import Answer, Carrier
+from ackq.client.publishing.transaction_state import Committed, Transaction, TransactionFlow
+from ackq.client.publishing.unconfirmed import Destination
+from ackq.errors import (
+    AckqError,
+    OutcomeUnknownError,
+    PreconditionFailedError,
+    UnroutableError,
+)
+from ackq.v1 import publishing_pb2 as pb
+
+
+class TransactionPump(Carrier[TransactionFlow]):
+    """Carries a `TransactionFlow`.
+
+    Args:
+        endpoint: As in Carrier, like the arguments that are not named here.
+        on_return: Called with unroutable messages, before their commit is told (P7).
+        on_blocked: Called when the broker stops and goes on taking publishes (P14).
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        security: Security | None,
+        flow: TransactionFlow,
+        *,
+        label: str,
+        retry_total_ms: int,
+        on_return: OnReturn | None,
+        on_blocked: OnBlocked | None,
+    ) -> None:
+        super().__init__(
+            endpoint,
+            security,
+            flow,
+            mode=pb.PUBLISH_MODE_TRANSACTION,
+            label=label,
+            retry_total_ms=retry_total_ms,
+        )
+        self._notices = Notices(self._turn, flow, on_blocked)
+        self._on_return = on_return
+        self._handlers |= {
+            "transaction": self._on_transaction,
+            "returned": self._on_returned,
+            "blocked": self._notices.blocked,
+            "unblocked": self._notices.unblocked,
+        }
+
+    # --- called by the application's threads ---
+
+    @property
+    def pending(self) -> int:
+        """Messages of the transaction."""
+        return self._flow.transaction.messages
+
+    @property
+    def committing(self) -> bool:
+        """Whether a commit is under way."""
+        return self._flow.transaction.pending
+
+    def publish(self, destination: Destination, row: encoding.Row, payload_bytes: int) -> int:
+        """Adds a message; its number. Waits while too much has yet to go (P14)."""
+        self._refuse_fork()
+        with self._turn:
+            self._admit(1, payload_bytes)
+            number = self._flow.append(destination, row, payload_bytes)
+            if not self._flow.idle:
+                self._turn.notify_all()
+            return number
+
+    def publish_frame(self, destination: Destination, content: bytes, rows: int) -> int:
+        """Adds a frame; its first number. Waits while too much has yet to go (P14)."""
+        self._refuse_fork()
+        with self._turn:
+            self._admit(rows, len(content))
+            number = self._flow.append_frame(destination, content, rows)
+            self._turn.notify_all()
+            return number
+
+    def commit(self, timeout_s: float | None) -> Committed:
+        """Asks for the commit, unless it is under way, and waits for its outcome."""
+        self._refuse_fork()
+        self._refuse_callbacks("commit() and close()")
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._turn:
+            if self._flow.finishing or (self._failure is not None and not self.pending):
+                raise self._closed()
+            transaction = self._flow.commit()
+            self._turn.notify_all()
+            while transaction.outcome is None:
+                left_s = None if deadline is None else deadline - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    raise self._late(timeout_s)
+                self._turn.wait(left_s)
+            if self._flow.transaction is transaction:
+                self._flow.begin()
+        return self._result(transaction)
+
+    def roll_back(self) -> None:
+        """Drops the transaction, at once; nothing is a success as well."""
+        self._refuse_fork()
+        with self._turn:
+            self._refuse_pending()
+            self._flow.roll_back()
+            self._turn.notify_all()
+
+    def close(self) -> int:
+        """Takes no more, drops what is not committed, and ends the threads; messages dropped.
+
+        Repeating it does nothing, nor does it in a fork. A commit under way is not waited for.
+        """
+        if self.inherited:
+            return 0
+        self._refuse_callbacks("commit() and close()")
+        with self._turn:
+            if self._flow.finishing and self._thread is None:
+                return 0
+            dropped = 0
+            if not self._flow.transaction.pending:
+                lost = self._flow.transaction.lost is not None
+                dropped = 0 if lost else self.pending
+                self._flow.roll_back()
+            self._flow.finishing = True
+            self._turn.notify_all()
+        self._end()
+        return dropped
+
+    def _admit(self, rows: int, payload_bytes: int) -> None:
+        while True:
+            self._refuse_pending()
+            lost = self._flow.transaction.lost
+            if lost is not None:
+                raise copy(lost)
+            self._running()
+            if self._flow.window.admits(rows, payload_bytes) or self._on_own_thread:
+                return
+            self._flow.close_draft()  # nothing can join it now
+            self._turn.notify_all()
+            self._turn.wait()
+
+    def _refuse_pending(self) -> None:
+        if self._flow.transaction.pending:
+            raise PreconditionFailedError(
+                "A commit is under way, and its outcome is not known yet; call commit() again to "
+                "wait for it.",
+                transaction=self._flow.transaction.transaction_id.hex(),
+            )
+
+    def _result(self, transaction: Transaction) -> Committed:
+        """What the commit came to; raises when that is no plain success."""
+        outcome = transaction.outcome
+        if not isinstance(outcome, Committed):
+            assert outcome is not None
+            raise outcome
+        reason = transaction.unroutable
+        if reason is not None and self._on_return is None:
+            raise UnroutableError(
+                f"The transaction is committed, but {outcome.returned} of its {outcome.messages} "
+                f"messages are in no queue: {reason.message}",
+                **{**reason.fields, "committed": True, "returned": outcome.returned},
+            )
+        return outcome
+
+    def _late(self, timeout_s: float | None) -> OutcomeUnknownError:
+        blocked = f" It takes no publishes: {self._flow.blocked}." if self._flow.blocked else ""
+        why = f" {self._outage.message}" if self._outage is not None else blocked
+        return OutcomeUnknownError(
+            f"The broker at {self._endpoint} did not answer the commit within {timeout_s:g} s; it "
+            f"is under way.{why} Call commit() again to wait for it.",
+            endpoint=self._endpoint,
+            transaction=self._flow.transaction.transaction_id.hex(),
+        )
+
+    # --- what the carrier asks ---
+
+    def _lowest_unanswered(self) -> int:
+        return self._flow.transaction.first_number
+
+    def _window_messages(self) -> int:
+        return 0
+
+    def _on_cut(self) -> None:
+        self._notices.cut()
+
+    def _on_failure(self, error: AckqError) -> None:
+        with self._turn:
+            self._flow.on_failure(error)
+            self._turn.notify_all()
+
+    # --- answers ---
+
+    def _on_transaction(self, answer: Answer) -> None:
+        """P13."""
+        ended = answer.header.transaction
+        refusal = errors.from_detail(ended.reason) if ended.HasField("reason") else None
+        with self._turn:
+            self._flow.on_transaction(ended.transaction_id, ended.messages, refusal)
+            self._turn.notify_all()
+
+    def _on_returned(self, answer: Answer) -> None:
+        """P7: before the commit's answer."""
+        numbers = tuple(answer.header.returned.numbers)
+        reason = unroutable(answer)
+        with self._turn:
+            known = self._flow.on_return(numbers, reason)
+        if known and self._on_return is not None:
+            guarded(self._on_return, Returned(numbers, reason, returned_messages(answer)))

@@ -1,0 +1,292 @@
+"""Publishes messages in transactions: all of one become visible together, or none does (P13).
+
+Checks what it is given and hands it to the pump; see also P1, P7, P12, P14.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from ackq import limits
+from ackq.client.blocks import encoding
+from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.security import Security
+from ackq.client.publishing.defaults import Bounds, Defaults
+from ackq.client.publishing.notifications import OnBlocked, OnReturn
+from ackq.client.publishing.transaction_state import Committed, TransactionFlow
+from ackq.client.publishing.transaction_stream import TransactionPump
+from ackq.errors import InvalidArgumentError, PreconditionFailedError
+
+
+class TransactionalPublisher:
+    """Publishes to one broker in transactions, one after the other. Connects at the first publish.
+
+    What was published since the last commit or rollback is a transaction. Nobody sees any of it
+    before `commit`, which returns when all of it is on disk (P13). It is for one thread at a time;
+    `on_return` and `on_blocked` run on the publisher's own, and must not block or call `commit`. A
+    fork cannot use it.
+
+    A commit waits for the disk, so many small transactions are slow: a `Publisher`, whose confirms
+    stream, gives the same durability at a hundred times the rate. A publisher has one mode for
+    life, so these are two classes (P1).
+
+    The block commits at its end and rolls back when it is left by an exception:
+
+        >>> with TransactionalPublisher(endpoint, routing_key="orders") as out:
+        ...     with out.transaction():
+        ...         first = out.publish(b"debit")
+        ...         second = out.publish(b"credit")
+        ...         print(out.uncommitted)
+        2
+
+    The same in calls:
+
+        >>> with TransactionalPublisher(endpoint, routing_key="orders") as out:
+        ...     first = out.publish(b"debit")
+        ...     out.rollback()
+        ...     second = out.publish(b"credit")
+        ...     print(out.commit().messages)
+        1
+
+    A connection that is cut before the commit was sent rolls back: `publish` and `commit` raise
+    TransactionRolledBackError, and the transaction can be run again. Cut after it, the commit is
+    repeated and the broker answers it from its record.
+
+    Args:
+        endpoint: `host:port`.
+        exchange: As in Publisher, like the arguments that are not named here.
+        mandatory: Return messages that no queue wants (P7), before their commit returns.
+        window_messages: `publish` waits while so many messages have yet to be sent (P14).
+        window_bytes: ... or so many bytes.
+        on_return: Called with a `Returned` before the commit returns. Without it a commit with
+            returned messages raises UnroutableError, though it is done.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        exchange: str = "",
+        routing_key: str = "",
+        mandatory: bool = False,
+        persistent: bool = True,
+        window_messages: int = limits.PUBLISH_WINDOW_MESSAGES,
+        window_bytes: int = limits.PUBLISH_WINDOW_BYTES,
+        retry_total_ms: int = limits.RETRY_TOTAL_MS,
+        on_return: OnReturn | None = None,
+        on_blocked: OnBlocked | None = None,
+        label: str = "",
+        security: Security | None = None,
+    ) -> None:
+        channel(endpoint, security)  # a bad address or certificate is told here
+        self._defaults = Defaults(
+            exchange=exchange, routing_key=routing_key, mandatory=mandatory, persistent=persistent
+        )
+        encoding.text_bytes("label", label)
+        self._window = (window_messages, window_bytes)
+        for name, value in zip(("window_messages", "window_bytes"), self._window, strict=True):
+            if value <= 0:
+                raise InvalidArgumentError(f"'{name}' must be positive.", argument=name)
+        flow = TransactionFlow(
+            persistent=persistent, window_messages=window_messages, window_bytes=window_bytes
+        )
+        self._pump = TransactionPump(
+            endpoint,
+            security,
+            flow,
+            label=label or f"{socket.gethostname()}:{os.getpid()}",
+            retry_total_ms=retry_total_ms,
+            on_return=on_return,
+            on_blocked=on_blocked,
+        )
+        self._finalizer = weakref.finalize(self, _forsaken, self._pump)
+
+    @property
+    def uncommitted(self) -> int:
+        """Messages published since the last commit or rollback."""
+        return self._pump.pending
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the broker takes no publishes at the moment; None: it does (P14)."""
+        return self._pump.blocked
+
+    def publish(
+        self,
+        body: bytes | str,
+        *,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+        message_id: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        published_at: datetime | None = None,
+        persistent: bool | None = None,
+        mandatory: bool | None = None,
+        ttl_ms: int | None = None,
+    ) -> int:
+        """Adds a message to the transaction; waits while too much has yet to be sent.
+
+        The arguments are those of `Publisher.publish`. What is wrong with the message at the broker
+        (a full queue, an exchange that is not there) refuses the commit.
+
+        Returns:
+            The message's number, as `Returned` names it (P7).
+
+        Raises:
+            InvalidArgumentError: An argument of a wrong type, or over its limit; the message is not
+                part of the transaction, which goes on.
+            MessageTooLargeError: Likewise, the message is over the size limit.
+            TransactionRolledBackError: The connection was cut; roll back and publish it all again.
+            PreconditionFailedError: The outcome of a commit is not known yet.
+            ClosedError: The publisher is closed, or ended because of an error.
+        """
+        row, size = self._defaults.row(
+            body,
+            routing_key,
+            (message_id, correlation_id, reply_to, content_type),
+            headers,
+            published_at,
+            persistent=persistent,
+            ttl_ms=ttl_ms,
+            message_bytes=self._pump.max_message_bytes,
+        )
+        destination = self._defaults.destination(exchange, mandatory=mandatory)
+        return self._pump.publish(destination, row, size)
+
+    def publish_batch(
+        self,
+        batch: pa.RecordBatch | pa.Table,
+        *,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+    ) -> int:
+        """Adds the rows of an Arrow batch, in order; waits while too much has yet to be sent.
+
+        The arguments are those of `Publisher.publish_batch`.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            SchemaError: A column is missing, unknown or of the wrong type; nothing was added.
+            AckqError: As `publish`; of a batch that raises one of the last three some rows may have
+                been added.
+        """
+        bounds = Bounds(*self._window, self._pump.max_message_bytes)
+        frames = self._defaults.frames(batch, routing_key, bounds)
+        destination = self._defaults.destination(exchange)
+        for content, rows in frames:
+            self._pump.publish_frame(destination, content, rows)
+        return int(batch.num_rows)
+
+    def commit(self, timeout_s: float | None = None) -> Committed:
+        """Makes the transaction visible; returns when it is on disk. An empty one is a success.
+
+        Returns:
+            How many messages.
+
+        Raises:
+            TransactionRolledBackError: Nothing of it is visible; it can be published again.
+            NackError, ExchangeNotFoundError, InvalidArgumentError: The broker refused a message, so
+                nothing of it is visible either.
+            OutcomeUnknownError: No answer within `timeout_s`, and the commit is under way: call
+                `commit` again. Or the publisher ended: look before you publish it again.
+            UnroutableError: It is committed, but for messages that no queue wanted, and there is no
+                `on_return`.
+            BrokerUnavailableError: No broker was reached; nothing was sent.
+            ClosedError: The publisher is closed, or ended because of an error.
+        """
+        return self._pump.commit(timeout_s)
+
+    def rollback(self) -> None:
+        """Drops the transaction; an empty one is a success. Does not wait.
+
+        The broker drops what it has before it handles anything that is published later.
+
+        Raises:
+            PreconditionFailedError: Its commit is under way.
+        """
+        self._pump.roll_back()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A block that is a transaction: commits at its end, rolls back at an exception.
+
+        Raises:
+            PreconditionFailedError: Something was published before the block, and not committed.
+            AckqError: As `commit`.
+        """
+        if self.uncommitted:
+            raise PreconditionFailedError(
+                f"{self.uncommitted} messages were published before the transaction's block and are"
+                " not committed; commit them or roll them back first."
+            )
+        try:
+            yield
+        except BaseException:
+            if not self._pump.committing:
+                self.rollback()
+            raise
+        self.commit()
+
+    def close(self) -> None:
+        """Ends the stream and its threads.
+
+        What is not committed is rolled back, with a RuntimeWarning, because that may be a commit
+        that was forgotten.
+        """
+        self._finalizer.detach()
+        _warn(self._pump.close(), "closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Closes. Left by an exception, it rolls back without a warning."""
+        self._finalizer.detach()
+        dropped = self._pump.close()
+        if kind is None:
+            _warn(dropped, "closed")
+
+
+def _warn(dropped: int, how: str) -> None:
+    if dropped:
+        warnings.warn(
+            f"A transactional publisher was {how} with {dropped} uncommitted messages, which are "
+            "rolled back; commit them, or roll them back yourself.",
+            RuntimeWarning,  # shown by default, as a ResourceWarning is not
+            stacklevel=3,
+        )
+
+
+def _forsaken(pump: TransactionPump) -> None:
+    """A publisher that nobody closed.
+
+    Its threads must not outlive it, nor hold up the interpreter's exit.
+    """
+    if pump.inherited:
+        return
+    uncommitted = pump.pending
+    pump.abandon()
+    _warn(uncommitted, "dropped")

@@ -1,0 +1,320 @@
+"""What a publisher has no answer for yet.
+
+Frames by publish number, and which of their rows must go on the wire.
+
+Invariant: every number leaves the set exactly once (P3), and only numbers in the set are ever sent
+again (P10): a number below the lowest unanswered one is forgotten by the broker and would be
+published twice. An answer costs what it answers, however many numbers have none (P9): each frame
+knows its own unanswered rows, and frames are at hand by number. No I/O, no clock, no lock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import NamedTuple
+
+from ackq.client.publishing.receipts import Receipt
+from ackq.client.ranges import Range, Ranges
+from ackq.errors import InternalError
+from ackq.wire import block
+
+# Answered frames at the head are cut off the list in blocks of at least so many, which makes the
+# cut O(1) amortised.
+_TRIM = 64
+
+
+class Destination(NamedTuple):
+    """What all rows of a frame share."""
+
+    exchange: str
+    mandatory: bool
+    ack_immediately: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """Rows that travel together.
+
+    Attributes:
+        content: The serialised block, or what makes it on first use.
+        rows: Rows in the block.
+        payload_bytes: What the frame takes of the window.
+        receipt: Told the fate of each row.
+        first: Publish number of the first row (P2), given by `Outstanding.add`.
+        unanswered: Rows without an answer.
+        sent_at: When it went on the present stream; None: it has yet to go.
+        ever_sent: Whether a broker may have seen any of it.
+    """
+
+    destination: Destination
+    content: bytes | Callable[[], bytes]
+    rows: int
+    payload_bytes: int
+    receipt: Receipt
+    first: int = 0
+    unanswered: int = field(init=False)
+    sent_at: float | None = None
+    ever_sent: bool = False
+    _open: Ranges | None = field(init=False, default=None)  # None: all of them, or none
+
+    def __post_init__(self) -> None:
+        assert self.rows > 0, "a frame has rows"
+        self.unanswered = self.rows
+
+    @property
+    def last(self) -> int:
+        """Publish number of the last row."""
+        return self.first + self.rows - 1
+
+    @property
+    def lowest_unanswered(self) -> int:
+        """The first number without an answer; there must be one."""
+        assert self.unanswered
+        return self.first if self._open is None else self._open.lowest
+
+    def open_among(self, first: int, last: int) -> list[Range]:
+        """The unanswered numbers of the frame in first..last."""
+        if self._open is not None:
+            return self._open.intersection(first, last)
+        inside = Range(max(first, self.first), min(last, self.last))
+        return [inside] if self.unanswered and inside.first <= inside.last else []
+
+    def answer(self, first: int, last: int) -> list[Range]:
+        """The numbers of the frame in first..last have their answer; those that had none."""
+        answered = self.open_among(first, last)
+        self.unanswered -= sum(numbers.last - numbers.first + 1 for numbers in answered)
+        assert self.unanswered >= 0, "a number is answered once (P3)"
+        if not self.unanswered:
+            self._open = None
+        elif answered:
+            if self._open is None:
+                self._open = Ranges()
+                self._open.extend(self.first, self.last)
+            self._open.remove(first, last)
+        return answered
+
+    def block(self, numbers: Range) -> bytes:
+        """The block with the rows of these numbers, which are consecutive and in the frame.
+
+        Runs without the lock: empty when the frame's last answer came meanwhile and freed it.
+        """
+        assert self.first <= numbers.first <= numbers.last <= self.last, "the numbers are in it"
+        content = self.content
+        if not isinstance(content, bytes):
+            content = self.content = content()
+            if not self.unanswered:
+                self.content = b""
+        if not content or numbers == (self.first, self.last):
+            return content
+        header, batch = block.decode(content)
+        return block.encode(
+            batch.slice(numbers.first - self.first, numbers.last - numbers.first + 1),
+            routing_key=header.routing_key,
+            published_at_us=header.published_at_us,
+            delivery_mode=header.delivery_mode,
+        )
+
+
+class Part(NamedTuple):
+    """Consecutive rows of a frame, by publish number."""
+
+    frame: Frame
+    numbers: Range
+
+
+class Settled(NamedTuple):
+    """Rows of a frame that have their answer; `frame_done` with the frame's last ones."""
+
+    frame: Frame
+    numbers: Range
+    frame_done: bool
+
+
+class _Flight(NamedTuple):
+    """A frame that went on the present stream; `highest` is the highest number sent by then."""
+
+    sent_at: float
+    highest: int
+    frame: Frame
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has waited for its answer since then: neither answered nor sent again."""
+        return self.frame.unanswered > 0 and self.frame.sent_at == self.sent_at
+
+
+class _Flights:
+    """The frames on the present stream, oldest first."""
+
+    def __init__(self) -> None:
+        self._flights: list[_Flight] = []
+        self._head = 0  # none before it waits
+
+    def add(self, sent_at: float, frame: Frame) -> None:
+        """A frame goes."""
+        highest = max(frame.last, self._flights[-1].highest if self._flights else 0)
+        self._flights.append(_Flight(sent_at, highest, frame))
+
+    def oldest(self) -> _Flight | None:
+        """The one that waits longest."""
+        while self._head < len(self._flights) and not self._flights[self._head].waits:
+            self._head += 1
+        if self._head >= _TRIM and self._head * 2 >= len(self._flights):
+            del self._flights[: self._head]
+            self._head = 0
+        return self._flights[self._head] if self._head < len(self._flights) else None
+
+    def highest_sent(self, up_to: float) -> int:
+        """The highest number that was sent by then; there must be a flight by then."""
+        after = bisect_right(self._flights, up_to, key=itemgetter(0))
+        return self._flights[after - 1].highest
+
+
+class Outstanding:
+    """The unanswered publishes of one publisher."""
+
+    def __init__(self) -> None:
+        self.next_number = 1
+        self.highest_sent = 0
+        self.in_flight = 0  # frames sent on the present stream and not fully answered
+        self._frames: list[Frame] = []
+        self._firsts: list[int] = []  # first numbers of _frames, for bisection
+        self._head = 0  # frames before it are answered, and it is not
+        self._to_send: deque[Part] = deque()
+        self._flights = _Flights()
+
+    def __bool__(self) -> bool:
+        return self._head < len(self._frames)
+
+    @property
+    def lowest_unanswered(self) -> int:
+        """The broker may forget every number below (P10)."""
+        return self._frames[self._head].lowest_unanswered if self else self.next_number
+
+    @property
+    def has_more_to_send(self) -> bool:
+        """Whether `next_part` may have something."""
+        return bool(self._to_send)
+
+    def add(self, frame: Frame) -> None:
+        """Numbers the frame's rows and puts it last in the line to be sent."""
+        frame.first = self.next_number
+        self.next_number += frame.rows
+        self._frames.append(frame)
+        self._firsts.append(frame.first)
+        self._to_send.append(Part(frame, Range(frame.first, frame.last)))
+
+    def next_part(self, now: float) -> Part | None:
+        """Takes the next rows to send; rows answered since they were put in line are left out."""
+        while self._to_send:
+            frame, numbers = self._to_send.popleft()
+            still = frame.open_among(*numbers)
+            if not still:
+                continue
+            self._to_send.extendleft(Part(frame, each) for each in reversed(still[1:]))
+            if frame.sent_at is None:
+                self.in_flight += 1
+                self._flights.add(now, frame)
+                frame.sent_at = now
+            frame.ever_sent = True
+            self.highest_sent = max(self.highest_sent, still[0].last)
+            return Part(frame, still[0])
+        return None
+
+    def settle(self, first: int, last: int) -> list[Settled]:
+        """An answer for first..last has come; those of them that had none until now, by frame (P3).
+
+        Raises:
+            InternalError: A number that was never sent.
+        """
+        if last > self.highest_sent:
+            raise InternalError(
+                f"The broker answered publish number {last}, but only {self.highest_sent} were "
+                "sent. Check that client and broker are of one version.",
+                number=last,
+            )
+        return self._settle(first, last)
+
+    def drain(self) -> list[Settled]:
+        """Everything that is unanswered, sent or not; nothing is left."""
+        settled = self._settle(1, self.next_number - 1)
+        self._to_send.clear()
+        return settled
+
+    def unanswered_among(self, numbers: Iterable[int]) -> list[int]:
+        """Those of the numbers that have no answer."""
+        return [number for number in numbers if any(self._open_parts(number, number))]
+
+    def overdue(self, sent_before: float) -> Range | None:
+        """The span of the numbers that went on this stream before a time, if one has no answer."""
+        oldest = self._flights.oldest()
+        if oldest is None or oldest.sent_at > sent_before:
+            return None
+        return Range(self.lowest_unanswered, self._flights.highest_sent(sent_before))
+
+    def oldest_sent_at(self) -> float | None:
+        """When the frame that waits longest on the present stream was sent."""
+        oldest = self._flights.oldest()
+        return oldest.sent_at if oldest is not None else None
+
+    def resend(self, missing: Iterable[Range]) -> None:
+        """The broker never saw these numbers.
+
+        Those without an answer go to the head of the line (P10).
+        """
+        parts = [
+            part
+            for each in missing
+            for part in self._open_parts(*each)
+            if part.frame.sent_at is not None
+        ]
+        self._to_send.extendleft(reversed(parts))
+        for part in parts:
+            self.in_flight -= part.frame.sent_at is not None
+            part.frame.sent_at = None
+
+    def cut(self) -> None:
+        """The stream is gone: what is unanswered goes again, in order, with its numbers (P10)."""
+        for frame in self._frames[self._head :]:
+            frame.sent_at = None
+        self.in_flight = 0
+        self._flights = _Flights()
+        self._to_send = deque(self._open_parts(1, self.next_number - 1))
+
+    def _settle(self, first: int, last: int) -> list[Settled]:
+        settled = []
+        for frame in self._between(first, last):
+            answered = frame.answer(first, last)
+            done = bool(answered) and not frame.unanswered
+            if done:
+                self.in_flight -= frame.sent_at is not None
+                frame.content = b""  # frees it, also behind an older unanswered frame
+            settled += [Settled(frame, each, done and each is answered[-1]) for each in answered]
+        self._trim()
+        return settled
+
+    def _between(self, first: int, last: int) -> Iterator[Frame]:
+        """The frames with numbers in first..last, those that are answered left out."""
+        at = max(self._head, bisect_right(self._firsts, first) - 1)
+        while at < len(self._frames) and self._firsts[at] <= last:
+            if self._frames[at].unanswered:
+                yield self._frames[at]
+            at += 1
+
+    def _open_parts(self, first: int, last: int) -> Iterator[Part]:
+        """The unanswered rows in first..last."""
+        for frame in self._between(first, last):
+            for numbers in frame.open_among(first, last):
+                yield Part(frame, numbers)
+
+    def _trim(self) -> None:
+        while self._head < len(self._frames) and not self._frames[self._head].unanswered:
+            self._head += 1
+        if self._head >= _TRIM and self._head * 2 >= len(self._frames):
+            del self._frames[: self._head]
+            del self._firsts[: self._head]
+            self._head = 0

@@ -1,0 +1,212 @@
+"""Calls of a session's reader: typed, with transient failures retried within a bound.
+
+Rules S1-S4, S6, S9.
+
+Nothing is remembered between calls: what is leased and accepted is the broker's to know and the
+checkpoint's to prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import grpc
+import pyarrow as pa
+from google.protobuf.message import Message
+
+from ackq import limits
+from ackq.client.blocks import decoding
+from ackq.client.connection import calls, errors, retry
+from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.security import Security
+from ackq.client.sessions import outcomes
+from ackq.client.sessions.liveness_stream import Hold
+from ackq.client.sessions.outcomes import OutcomeStage
+from ackq.v1 import sessions_pb2 as pb
+from ackq.wire import columns as wire_columns
+
+
+class Session:
+    """A broker's sessions, as a reader uses them.
+
+    Holds no connection of its own and needs no close.
+
+    Args:
+        endpoint: `host:port`.
+        security: Transport security.
+        retry_total_ms: Give up after so long without a broker, with BrokerUnavailableError naming
+            endpoint and cause.
+        on_wait: Told before each wait: the error, and for how many seconds.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        security: Security | None = None,
+        retry_total_ms: int = limits.RETRY_TOTAL_MS,
+        on_wait: retry.OnWait | None = None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._security = security
+        self._retry_total_ms = retry_total_ms
+        self._on_wait = on_wait
+
+    def horizon(self) -> int:
+        """The journal sequence now: the bound of an AvailableNow run (K5)."""
+        return self._call("Horizon", pb.HorizonRequest(), pb.HorizonResponse).sequence
+
+    def advance(self, request: pb.AdvanceRequest) -> pb.AdvanceResponse:
+        """Accepts up to `start_tag` and leases anew, or answers the outstanding lease (S4).
+
+        Repeating it is safe.
+
+        Raises:
+            AlreadyHeldError: Another live reader holds the session, for twice the heartbeat by now
+                (S3).
+            FencedError: Another holder has taken over.
+            CheckpointMismatchError: `start_tag` does not fit the session (S4, S10).
+            SessionNotFoundError: The incarnation is gone.
+            LeaseHeldError: The opening would abandon a lease (S9).
+            QueueNotFoundError: One of the queues does not exist.
+            BrokerUnavailableError: No broker answered within the bound.
+        """
+        timeout_s = request.wait_ms / 1000 + calls.REQUEST_TIMEOUT_S
+        return self._call("Advance", request, pb.AdvanceResponse, timeout_s)
+
+    def attach(self, request: pb.AttachRequest) -> pb.AttachResponse:
+        """Attaches for a replay of exactly the outstanding lease; raises as `advance`."""
+        return self._call("Attach", request, pb.AttachResponse)
+
+    def fetch(self, request: pb.FetchRequest, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Reads the tags (after_tag, last_tag] of the outstanding lease (S2), one batch per frame.
+
+        A cut stream is resumed after the last tag received; the bound counts from the last batch.
+
+        Args:
+            request: Its `columns` is set from the argument.
+            columns: Names of `ackq.wire.columns.DELIVERED`: the batches hold exactly these, in this
+                order.
+
+        Raises:
+            SchemaError: A column does not exist.
+            FencedError: Another holder has taken over (S3).
+            BrokerUnavailableError: No broker answered within the bound.
+        """
+        decoding.schema(tuple(columns))
+        rest = pb.FetchRequest()
+        rest.CopyFrom(request)
+        rest.columns = wire_columns.bits(list(columns))
+        return self._fetch(rest, tuple(columns))
+
+    def hold(self, session: str, incarnation: str, epoch: int, token: bytes) -> Hold:
+        """Holds the session: a thread keeps its liveness stream until `close` (S3)."""
+        request = pb.HoldRequest(session=session, incarnation=incarnation, epoch=epoch, token=token)
+        return Hold(self._endpoint, request, self._security)
+
+    def stage_outcomes(
+        self,
+        owner: pb.LeaseOwner,
+        stage_id: bytes,
+        label: str,
+        groups: Iterable[Iterable[pb.OutcomeGroup]],
+        *,
+        discard: bool = False,
+    ) -> OutcomeStage:
+        """Stages what a task decided for messages of the outstanding lease (S6).
+
+        On the broker's disk when it returns, and without effect until `commit_outcomes` names it.
+        Sent again under the same id while no broker answers: it is idempotent.
+
+        Args:
+            owner: Whose lease: a session, or the query, run and batch that read it.
+            stage_id: 16 random bytes for each attempt of a task.
+            label: Partition and attempt, for operators.
+            groups: One request for each inner iterable, of about 1 MiB; see
+                `ackq.client.outcome_group`. Of a tag that comes twice the last counts.
+            discard: REJECTED may lose messages of a queue without a dead-letter queue.
+
+        Raises:
+            SessionNotFoundError: No such session, or none is read by this query, run and batch.
+            FencedError: Another holder has taken over.
+            UnknownDeliveryTagError: A tag is outside the outstanding lease.
+            PreconditionFailedError: REJECTED on a queue without dead-letter queue, no `discard`.
+            InvalidArgumentError: An outcome, a delay or the owner is not what the call takes.
+            LimitError: More than one stage takes.
+            BrokerUnavailableError: No broker answered within the bound.
+        """
+        requests = outcomes.requests(owner, stage_id, label, groups, discard=discard)
+        response = self._retried(
+            lambda: calls.stage_outcomes(channel(self._endpoint, self._security), requests)
+        )
+        return OutcomeStage(stage_id, response.tags)
+
+    def commit_outcomes(
+        self, owner: pb.LeaseOwner, stages: Iterable[OutcomeStage]
+    ) -> pb.CommitOutcomesResponse:
+        """Makes the outcomes of a whole settle call effective with the lease's accept (S6).
+
+        Repeating it is safe.
+
+        Args:
+            owner: As in `stage_outcomes`.
+            stages: In the order in which they count; of a tag in two of them the last counts.
+
+        Raises:
+            StageMismatchError: A stage is missing or has another count; nothing is effective.
+            AckqError: As `stage_outcomes`.
+        """
+        request = pb.CommitOutcomesRequest(
+            owner=owner, stages=[pb.OutcomeStage(**stage._asdict()) for stage in stages]
+        )
+        return self._call("CommitOutcomes", request, pb.CommitOutcomesResponse)
+
+    def abort_outcomes(self, stage_ids: Iterable[bytes]) -> int:
+        """Drops stages that no commit will name; unknown ones are ignored. The number dropped."""
+        request = pb.AbortOutcomesRequest(stage_ids=stage_ids)
+        return self._call("AbortOutcomes", request, pb.AbortOutcomesResponse).dropped
+
+    def _fetch(self, rest: pb.FetchRequest, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        patience = self._patience()
+        while True:
+            call = calls.fetch(channel(self._endpoint, self._security), rest)
+            try:
+                for runs, content in call:
+                    patience.progress()
+                    yield decoding.delivered(runs, content, columns)
+                    rest.after_tag = decoding.last_tag(runs)
+            except grpc.RpcError as rpc:
+                error = errors.from_rpc(rpc, self._endpoint)
+                if rest.after_tag >= rest.last_tag:
+                    return
+                try:
+                    patience.wait_or_raise(error)
+                except type(error) as final:
+                    raise final from rpc
+            else:
+                return
+            finally:
+                call.cancel()  # also when the reader stops in the middle
+
+    def _call(
+        self,
+        method: str,
+        request: Message,
+        response: type[calls.Response],
+        timeout_s: float = calls.REQUEST_TIMEOUT_S,
+    ) -> calls.Response:
+        return self._retried(
+            lambda: calls.unary(
+                channel(self._endpoint, self._security),
+                f"SessionsService/{method}",
+                request,
+                response,
+                timeout_s,
+            )
+        )
+
+    def _retried(self, attempt: Callable[[], calls.Response]) -> calls.Response:
+        return retry.call(attempt, self._endpoint, self._patience())
+
+    def _patience(self) -> retry.Patience:
+        return retry.Patience(self._endpoint, self._retry_total_ms, on_wait=self._on_wait)

@@ -1,0 +1,99 @@
+"""The data source `ackq`: checks options as soon as Spark shows them, then delegates.
+
+Light to import: everything that needs pyarrow or grpc is imported by the method that uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from ackq.errors import UnsupportedError
+from ackq.spark.options import options as parse
+from ackq.spark.options.table import Use, check
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class AckqDataSource(DataSource):
+    """Reads and writes acknowledged queues: `format("ackq")`, batch and streaming (K9).
+
+    Raises:
+        UnknownOptionError: At `load()` or `start()`, for an option that does not exist.
+        InvalidArgumentError: Likewise, for a value that its option does not take.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        check(self.options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The short name, as in `format("ackq")`."""
+        return "ackq"
+
+    def schema(self) -> StructType:
+        """The columns of `load()`; Spark does not say yet whether a stream or a batch is read."""
+        from ackq.spark import schema  # noqa: PLC0415 - pyarrow
+        from ackq.wire import columns  # noqa: PLC0415 - pyarrow
+
+        return schema.default(columns.DELIVERED)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """The source (S, K1, K2)."""
+        from ackq.spark.source.reader import AckqStreamReader  # noqa: PLC0415 - pyarrow
+
+        return AckqStreamReader(parse.source(self.options), schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A browse of a queue, which takes nothing out of it (Q5)."""
+        from ackq.spark.source.browse import AckqBrowser  # noqa: PLC0415 - pyarrow
+
+        return AckqBrowser(parse.browse(self.options), schema)
+
+    def streamWriter(  # noqa: N802
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001 - Spark's signature
+    ) -> DataSourceStreamWriter:
+        """The sink (K3)."""
+        from ackq.spark.sink import writer as sink  # noqa: PLC0415 - pyarrow
+
+        if overwrite:
+            raise UnsupportedError(
+                "The sink does not take output mode 'complete': what is in a queue cannot be"
+                " replaced. Use .outputMode('append').",
+                mode="complete",
+            )
+        return sink.stream_writer(parse.sink(self.options, Use.SINK), schema)
+
+    def writer(
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001 - Spark's signature
+    ) -> DataSourceWriter:
+        """A batch write (K12), or with the option `settle` the settling of messages (K8)."""
+        if overwrite:
+            raise UnsupportedError(
+                "A batch write does not take mode 'overwrite': what is in a queue cannot be"
+                " replaced. Use .mode('append').",
+                mode="overwrite",
+            )
+        if parse.settles(self.options):
+            from ackq.spark.settlement.writer import (  # noqa: PLC0415 - pyarrow
+                AckqSettlementWriter,
+            )
+
+            return AckqSettlementWriter(parse.settle(self.options), schema)
+        from ackq.spark.sink import writer as sink  # noqa: PLC0415 - pyarrow
+
+        return sink.batch_writer(parse.sink(self.options, Use.BATCH), schema)

@@ -1,0 +1,338 @@
+"""Turns option strings into frozen dataclasses, once; no other module sees an option string.
+
+An option that does not exist, has an unreadable value, belongs to another use of the format, or
+contradicts another one is an error: none is ever ignored. Light to import, because Spark's look-up
+of data sources imports it for every application.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ackq import limits
+from ackq.client.connection.security import Security
+from ackq.errors import InvalidArgumentError
+from ackq.spark.options.table import OPTIONS, Use, Values, check
+from ackq.spark.options.values import Guarantee
+
+_PLAIN: Final = Security()
+# The outcomes for which the other settings of a settlement mean something (C4).
+MEANS_SOMETHING_FOR: Final = {
+    "reason": ("failed", "rejected"),
+    "delay": ("failed", "released"),
+    "discard": ("rejected",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach the broker, from the driver and from every executor alike.
+
+    Attributes:
+        endpoint: `host:port`, or `unix:path`.
+        security: Its PEM files lie under the same paths on every host.
+        retry_ms: How long a broker that does not answer is tried again before the query fails.
+    """
+
+    endpoint: str
+    security: Security = _PLAIN
+    retry_ms: int = limits.RETRY_TOTAL_MS
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOptions:
+    """How rows become tasks.
+
+    Attributes:
+        min_partitions: At least so many tasks where there are as many rows; 0: as many as are
+            useful here.
+        max_bytes_per_partition: A task reads about so many payload bytes at most.
+    """
+
+    min_partitions: int = 0
+    max_bytes_per_partition: int = limits.DEFAULT_MAX_BYTES_PER_TRIGGER // 4
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """A streaming read. Sizes are payload bytes; a 0 among the limits means none.
+
+    Attributes:
+        queues: What to read, by name; empty with a pattern.
+        queue_pattern: Instead: the queues whose names match, also those that come later; `*` stands
+            for any characters, `?` for one (S10).
+        session: The session's name; empty: the broker makes one, which lives in the checkpoint.
+        session_timeout_ms: Put the lease back when the query is away so long; 0: never (S5).
+        takeover: Open although another incarnation holds a lease under this name (S9).
+        max_messages: Rows of a micro-batch at most (K6).
+        max_bytes: Payload bytes of a micro-batch at most, about; one message always passes (S4).
+        min_messages: Wait for so many ready messages ...
+        max_delay_ms: ... but not when the oldest has waited so long.
+        fail_on_data_loss: Whether a session that the broker no longer has ends the query.
+    """
+
+    connection: Connection
+    queues: tuple[str, ...]
+    queue_pattern: str = ""
+    session: str = ""
+    session_timeout_ms: int = 0
+    takeover: bool = False
+    max_messages: int = limits.DEFAULT_MAX_MESSAGES_PER_TRIGGER
+    max_bytes: int = limits.DEFAULT_MAX_BYTES_PER_TRIGGER
+    min_messages: int = 0
+    max_delay_ms: int = 0
+    fail_on_data_loss: bool = True
+    split: SplitOptions = SplitOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class BrowseOptions:
+    """A batch read (Q5); positions are inclusive, 0 is the head or the tail."""
+
+    connection: Connection
+    queue: str
+    first_position: int = 0
+    last_position: int = 0
+    split: SplitOptions = SplitOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """A write. An option set here beats the column of the same meaning; None: the column decides.
+
+    Attributes:
+        queue: The queue of every row, through the default exchange.
+        exchange: The exchange of every row.
+        routing_key: The routing key of every row.
+        mandatory: Whether a row that no queue wants fails its task (P7).
+        unroutable_queue: Where such a row goes instead.
+        persistent: The delivery mode of every row (P12).
+        txn_app_id: With `txn_version`, makes a batch write idempotent (K12).
+    """
+
+    connection: Connection
+    queue: str | None = None
+    exchange: str | None = None
+    routing_key: str | None = None
+    mandatory: bool = True
+    unroutable_queue: str | None = None
+    persistent: bool | None = None
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SettleOptions:
+    """A write that settles messages of a session's lease (S6, K8).
+
+    What is None here, the column of that name says, if there is one.
+
+    Attributes:
+        session: The session whose messages they are; empty: the one that the query reads.
+        outcome: Of every row.
+        reason: Of every row.
+        delay_ms: Of every row.
+        discard: Whether REJECTED may lose messages of a queue without a dead-letter queue.
+    """
+
+    connection: Connection
+    session: str = ""
+    outcome: str | None = None
+    reason: str | None = None
+    delay_ms: int | None = None
+    discard: bool = False
+
+
+def source(options: Mapping[str, str]) -> SourceOptions:
+    """The options of a streaming read.
+
+    Raises:
+        InvalidArgumentError: As `check`, and for options that contradict each other.
+    """
+    values = _for(Use.SOURCE, options)
+    most = values.get("maxMessagesPerTrigger", limits.DEFAULT_MAX_MESSAGES_PER_TRIGGER)
+    least = values.get("minMessagesPerTrigger", 0)
+    if least > most:
+        raise _contradiction(
+            f"minMessagesPerTrigger ({least}) is above maxMessagesPerTrigger ({most})",
+            "a batch could never start; lower the one or raise the other",
+        )
+    if "maxTriggerDelay" in values and not least:
+        raise _contradiction(
+            "maxTriggerDelay is set without minMessagesPerTrigger",
+            "it bounds the wait for that many messages; set both or neither",
+        )
+    return SourceOptions(
+        connection=_connection(values),
+        queues=_queues(values),
+        queue_pattern=values.get("queuePattern", ""),
+        session=values.get("session", ""),
+        session_timeout_ms=values.get("sessionTimeout", 0),
+        takeover=values.get("takeover", False),
+        max_messages=most,
+        max_bytes=values.get("maxBytesPerTrigger", limits.DEFAULT_MAX_BYTES_PER_TRIGGER),
+        min_messages=least,
+        max_delay_ms=values.get("maxTriggerDelay", 15 * 60_000) if least else 0,
+        fail_on_data_loss=values.get("failOnDataLoss", True),
+        split=_split(values),
+    )
+
+
+def browse(options: Mapping[str, str]) -> BrowseOptions:
+    """The options of a batch read; errors as `check`."""
+    values = _for(Use.BROWSE, options)
+    first, last = values.get("firstPosition", 0), values.get("lastPosition", 0)
+    if last and first > last:
+        raise _contradiction(
+            f"firstPosition ({first}) is above lastPosition ({last})", "the range would be empty"
+        )
+    return BrowseOptions(
+        connection=_connection(values),
+        queue=_required_queue(values),
+        first_position=first,
+        last_position=last,
+        split=_split(values),
+    )
+
+
+def sink(options: Mapping[str, str], use: Use) -> SinkOptions:
+    """The options of a write, streaming (`Use.SINK`) or batch (`Use.BATCH`); errors as `check`."""
+    values = _for(use, options)
+    for other in ("exchange", "routingKey"):
+        if "queue" in values and other in values:
+            raise _contradiction(
+                f"queue and {other} are both set",
+                "queue means the default exchange with the queue's name as routing key; set one of"
+                " the two",
+            )
+    if "unroutableQueue" in values and not values.get("mandatory", True):
+        raise _contradiction(
+            "unroutableQueue is set with mandatory=false",
+            "a row that no queue wants would be kept and be dropped; remove one of them",
+        )
+    if ("txnAppId" in values) != ("txnVersion" in values):
+        raise _contradiction(
+            "only one of txnAppId and txnVersion is set", "a write is idempotent by both together"
+        )
+    guarantee = values.get("guarantee", Guarantee.EXACTLY_ONCE)
+    if "txnAppId" in values and guarantee is Guarantee.AT_LEAST_ONCE:
+        raise _contradiction(
+            "txnAppId is set with guarantee=at-least-once",
+            "only an exactly-once write is recognised when it is repeated; drop one of them",
+        )
+    if "unroutableQueue" in values and guarantee is Guarantee.AT_LEAST_ONCE:
+        raise _contradiction(
+            "unroutableQueue is set with guarantee=at-least-once",
+            "only a staged row has a second choice; drop one of them",
+        )
+    return SinkOptions(
+        connection=_connection(values),
+        queue=values.get("queue"),
+        exchange=values.get("exchange"),
+        routing_key=values.get("routingKey"),
+        mandatory=values.get("mandatory", True),
+        unroutable_queue=values.get("unroutableQueue"),
+        persistent=values.get("persistent"),
+        guarantee=guarantee,
+        txn_app_id=values.get("txnAppId"),
+        txn_version=values.get("txnVersion"),
+    )
+
+
+def settles(options: Mapping[str, str]) -> bool:
+    """Whether a batch write settles messages instead of publishing them."""
+    return any(name.lower() == "settle" for name in options)
+
+
+def settle(options: Mapping[str, str]) -> SettleOptions:
+    """The options of a settling write; errors as `check`, and for what means nothing together."""
+    values = _for(Use.SETTLE, options)
+    outcome = values["settle"]
+    if outcome is not None:
+        for name in ("reason", "delay", "discard"):
+            if values.get(name) and outcome not in MEANS_SOMETHING_FOR[name]:
+                raise _contradiction(
+                    f"{name} is set with settle={outcome}",
+                    f"it is for {' and '.join(MEANS_SOMETHING_FOR[name])}; remove it",
+                )
+    return SettleOptions(
+        connection=_connection(values),
+        session=values.get("session", ""),
+        outcome=outcome,
+        reason=values.get("reason"),
+        delay_ms=values.get("delay"),
+        discard=values.get("discard", False),
+    )
+
+
+def _for(use: Use, options: Mapping[str, str]) -> Values:
+    """`check`, and that each option belongs to this use."""
+    values = check(options)
+    for name in values:
+        uses = OPTIONS[name.lower()].uses
+        if use not in uses:
+            owners = " and ".join(sorted(owner.value for owner in uses))
+            raise InvalidArgumentError(
+                f"Option '{name}' belongs to {owners}; {use.value} has no use for it. Remove it.",
+                option=name,
+            )
+    return values
+
+
+def _connection(values: Values) -> Connection:
+    files = [name for name in ("tlsCa", "tlsCert", "tlsKey", "tlsServerName") if name in values]
+    if files and not values.get("tls", True):
+        raise _contradiction(f"tls is false and {files[0]} is set", "remove one of them")
+    if ("tlsCert" in values) != ("tlsKey" in values):
+        raise _contradiction("only one of tlsCert and tlsKey is set", "a client identity is both")
+    return Connection(
+        endpoint=values["endpoint"],
+        security=Security(
+            tls=values.get("tls", bool(files)),
+            ca=values.get("tlsCa", ""),
+            cert=values.get("tlsCert", ""),
+            key=values.get("tlsKey", ""),
+            server_name=values.get("tlsServerName", ""),
+        ),
+        retry_ms=values.get("retryTimeout", limits.RETRY_TOTAL_MS),
+    )
+
+
+def _split(values: Values) -> SplitOptions:
+    default = SplitOptions()
+    return SplitOptions(
+        min_partitions=values.get("minPartitions", default.min_partitions),
+        max_bytes_per_partition=values.get("maxBytesPerPartition", default.max_bytes_per_partition),
+    )
+
+
+def _queues(values: Values) -> tuple[str, ...]:
+    given = [name for name in ("queue", "queues", "queuePattern") if name in values]
+    if len(given) > 1:
+        raise _contradiction(
+            f"{' and '.join(given)} are both set",
+            "name all queues, or their pattern, in one of them",
+        )
+    if given == ["queuePattern"]:
+        return ()
+    if given == ["queues"]:
+        names: tuple[str, ...] = values["queues"]
+        return names
+    return (_required_queue(values),)
+
+
+def _required_queue(values: Values) -> str:
+    if "queue" not in values:
+        raise InvalidArgumentError(
+            "The option 'queue' is missing: say what to read, .option('queue', 'name').",
+            option="queue",
+        )
+    queue: str = values["queue"]
+    return queue
+
+
+def _contradiction(what: str, remedy: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"The options contradict each other: {what}; {remedy}.")

@@ -1,0 +1,142 @@
+"""All options there are: name, reader, and which use of the format takes them.
+
+Spark hands every option over lower-cased and passes its own ones on; one that is in neither list is
+an error, with the nearest that is.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from ackq.errors import InvalidArgumentError, UnknownOptionError
+from ackq.spark.options import values
+
+
+class Use(Enum):
+    """What a query does with the format; the value completes the sentence "an option of ..."."""
+
+    SOURCE = "the streaming source"
+    BROWSE = "the batch reader"
+    SINK = "the streaming sink"
+    BATCH = "the batch writer"
+    SETTLE = "a settling write (option 'settle')"
+
+
+class _Option(NamedTuple):
+    """One option: its name as documented, its reader, and who takes it."""
+
+    name: str
+    parse: Callable[[str, str], object]
+    uses: frozenset[Use]
+
+
+_ALL: Final = frozenset(Use)
+_STREAM: Final = frozenset({Use.SOURCE})
+_READ: Final = frozenset({Use.SOURCE, Use.BROWSE})
+_WRITE: Final = frozenset({Use.SINK, Use.BATCH})
+_BROWSE: Final = frozenset({Use.BROWSE})
+_BATCH: Final = frozenset({Use.BATCH})
+_SETTLE: Final = frozenset({Use.SETTLE})
+
+OPTIONS: Final = {
+    option.name.lower(): option
+    for option in (
+        _Option("endpoint", values.endpoint, _ALL),
+        _Option("tls", values.flag, _ALL),
+        _Option("tlsCa", values.text, _ALL),
+        _Option("tlsCert", values.text, _ALL),
+        _Option("tlsKey", values.text, _ALL),
+        _Option("tlsServerName", values.text, _ALL),
+        _Option("retryTimeout", values.duration, _ALL),
+        _Option("queue", values.text, _ALL - _SETTLE),
+        _Option("queues", values.names, _STREAM),
+        _Option("queuePattern", values.text, _STREAM),
+        _Option("session", values.text, _STREAM | _SETTLE),
+        _Option("takeover", values.flag, _STREAM),
+        _Option("maxMessagesPerTrigger", values.count, _STREAM),
+        _Option("maxBytesPerTrigger", values.size, _STREAM),
+        _Option("minMessagesPerTrigger", values.count, _STREAM),
+        _Option("maxTriggerDelay", values.duration, _STREAM),
+        _Option("sessionTimeout", values.duration_or_never, _STREAM),
+        _Option("failOnDataLoss", values.flag, _STREAM),
+        _Option("minPartitions", values.count, _READ),
+        _Option("maxBytesPerPartition", values.size, _READ),
+        _Option("firstPosition", values.count, _BROWSE),
+        _Option("lastPosition", values.count, _BROWSE),
+        _Option("exchange", values.text, _WRITE),
+        _Option("routingKey", values.any_text, _WRITE),
+        _Option("mandatory", values.flag, _WRITE),
+        _Option("persistent", values.flag, _WRITE),
+        _Option("guarantee", values.guarantee, _WRITE),
+        _Option("unroutableQueue", values.text, _WRITE),
+        _Option("txnAppId", values.text, _BATCH),
+        _Option("txnVersion", values.whole, _BATCH),
+        _Option("settle", values.outcome, _SETTLE),
+        _Option("reason", values.text, _SETTLE),
+        _Option("delay", values.delay, _SETTLE),
+        _Option("discard", values.flag, _SETTLE),
+    )
+}
+
+# Spark's own keys, which it passes on to every source and sink.
+_SPARK_KEYS: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
+_SPARK_PREFIXES: Final = ("__", "spark.", "asyncprogress", "_asyncprogress")
+
+# What other connectors call an option of ours: nearer in meaning than in letters.
+_ELSEWHERE: Final = {
+    "bootstrap.servers": "endpoint",
+    "host": "endpoint",
+    "kafka.bootstrap.servers": "endpoint",
+    "maxoffsetspertrigger": "maxMessagesPerTrigger",
+    "maxrowspertrigger": "maxMessagesPerTrigger",
+    "minoffsetspertrigger": "minMessagesPerTrigger",
+    "minrowspertrigger": "minMessagesPerTrigger",
+    # What `load("x")`, `start("x")` and `save("x")` set.
+    "path": "queue",
+    "paths": "queues",
+    "subscribe": "queue",
+    "topic": "queue",
+}
+
+Values = dict[str, Any]
+
+
+def check(options: Mapping[str, str]) -> Values:
+    """The values of all options by documented name, each checked by itself, whoever may take it.
+
+    Args:
+        options: As Spark gives them; names in any case.
+
+    Raises:
+        UnknownOptionError: There is no such option; the message names the nearest.
+        InvalidArgumentError: A value is not what its option takes, or `endpoint` is missing.
+    """
+    found: Values = {}
+    for key, value in options.items():
+        lower = key.lower()
+        if lower in _SPARK_KEYS or lower.startswith(_SPARK_PREFIXES):
+            continue
+        if lower not in OPTIONS:
+            raise _unknown(key)
+        option = OPTIONS[lower]
+        found[option.name] = option.parse(option.name, value)
+    if "endpoint" not in found:
+        raise InvalidArgumentError(
+            "The option 'endpoint' is missing. Say where the broker is:"
+            " .option('endpoint', 'host:port').",
+            option="endpoint",
+        )
+    return found
+
+
+def _unknown(key: str) -> UnknownOptionError:
+    nearest = _ELSEWHERE.get(key.lower())
+    if nearest is None:
+        (match,) = difflib.get_close_matches(key.lower(), OPTIONS, n=1, cutoff=0.0)
+        nearest = OPTIONS[match].name
+    return UnknownOptionError(
+        f"There is no option '{key}'. Did you mean '{nearest}'?", option=key, nearest=nearest
+    )

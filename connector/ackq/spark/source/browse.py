@@ -1,0 +1,107 @@
+"""A batch read of a queue as it stands, which takes nothing out of it (Q5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ackq.spark import connections
+from ackq.spark.options.options import BrowseOptions, Connection
+from ackq.spark.schema import check_read
+from ackq.spark.source.partitions import Piece, Range, split
+from ackq.wire import columns
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from ackq.client import Admin
+
+# Spark asks for the default schema without saying whether a stream or a batch is read, so a browse
+# has the stream's columns too; nothing is delivered here, hence no tag.
+_UNDELIVERED: Final = "delivery_tag"
+_COLUMNS: Final = {**columns.DELIVERED, **columns.BROWSED}
+
+
+@dataclass(frozen=True)
+class PositionRange(InputPartition):
+    """The positions first..last of a queue, as one task."""
+
+    first: int
+    last: int
+
+
+class AckqBrowser(DataSourceReader):
+    """Reads a queue's messages, ready and leased, where they are.
+
+    Columns are those of a stream, with `delivery_tag` null, and by `.schema(...)` also `position`
+    and `leased`.
+
+    Raises:
+        SchemaError: `schema` has a column that a browse does not have.
+    """
+
+    def __init__(
+        self,
+        options: BrowseOptions,
+        schema: StructType,
+        connect: Callable[[Connection], Admin] = connections.admin,
+        wait_ready: Callable[[Connection], None] = connections.wait_ready,
+    ) -> None:
+        self._options = options
+        self._wait_ready = wait_ready
+        self._names = check_read(schema, _COLUMNS)
+        self._connect = connect
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks, cut like those of a stream. A message that comes later is not read.
+
+        Raises:
+            QueueNotFoundError, BrokerUnavailableError: As they say.
+        """
+        options = self._options
+        plan = self._admin().plan_browse(options.queue)
+        pieces: list[Piece] = []
+        for chunk in plan:
+            first = max(chunk.first_position, options.first_position)
+            last = min(chunk.last_position, options.last_position or chunk.last_position)
+            if first <= last:
+                pieces.append(Piece(first - 1, last, chunk.payload_bytes))
+        return [self._task(part) for part in split(pieces, options.split)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, in position order."""
+        if not isinstance(partition, PositionRange):
+            return  # Spark makes one partition of its own when there are none
+        wanted = [name for name in self._names if name != _UNDELIVERED]
+        batches = self._admin().browse(
+            self._options.queue,
+            first_position=partition.first,
+            last_position=partition.last,
+            columns=wanted or ["position"],
+        )
+        for batch in batches:
+            yield self._arranged(batch)
+
+    def _admin(self) -> Admin:
+        """The client, once a broker that is away or restarts has come back."""
+        self._wait_ready(self._options.connection)
+        return self._connect(self._options.connection)
+
+    def _task(self, part: Range) -> PositionRange:
+        return PositionRange(part.after + 1, part.last)
+
+    def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with a null `delivery_tag` where the schema has one."""
+        if _UNDELIVERED not in self._names:
+            return batch
+        arrays = [
+            pa.nulls(batch.num_rows, pa.int64()) if name == _UNDELIVERED else batch.column(name)
+            for name in self._names
+        ]
+        return pa.RecordBatch.from_arrays(
+            arrays, schema=pa.schema([pa.field(name, _COLUMNS[name][1]) for name in self._names])
+        )

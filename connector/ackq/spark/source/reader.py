@@ -1,0 +1,174 @@
+"""The streaming source: turns Spark's calls into steps of a session (S4, K1, K2).
+
+`latestOffset(start)` is where acknowledgements happen: `start` proves that the batch which ended
+there is in Spark's commit log. Nothing is done in `__init__`, `initialOffset` or `commit`, and
+nothing depends on `stop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ackq import limits
+from ackq.spark import connections, task
+from ackq.spark.options.options import Connection, SourceOptions
+from ackq.spark.schema import check_read
+from ackq.spark.source.checkpoint_proof import CheckpointProof
+from ackq.spark.source.fetch import LeaseRange, fetch
+from ackq.spark.source.lease import Admission, Lessee
+from ackq.spark.source.offset import OPENING, VERSION, Offset
+from ackq.spark.source.partitions import split
+from ackq.wire import columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from ackq.client import Session
+    from ackq.v1.sessions_pb2 import SessionInfo
+
+
+class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads queues through a session.
+
+    Spark makes one instance in the query's reader process, whose offsets methods it calls, and
+    another that it pickles into tasks for `read`; so an instance is plain data until the first
+    offsets call.
+
+    Args:
+        options: What to read.
+        schema: The columns wanted; the broker sends no others.
+        connect: Gives the client of a connection.
+        find: Gives a session by name as the broker records it.
+
+    Raises:
+        SchemaError: `schema` has a column that the source does not have.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        connect: Callable[[Connection], Session] = connections.session,
+        find: Callable[[Connection, str], SessionInfo] = connections.find_session,
+    ) -> None:
+        self._options = options
+        self._names = check_read(schema, columns.DELIVERED)
+        self._connect = connect
+        self._find = find
+        self._horizon: int | None = None
+        self._lessee: Lessee | None = None
+        self._proof = CheckpointProof()
+
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802
+        """The same for every query, so that it may be asked any number of times anywhere."""
+        return OPENING.to_dict()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Never read-all: so that one means Trigger.Once."""
+        return ReadMaxRows(self._options.max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Bounds the run at what is ready now (K5)."""
+        self._horizon = self._connect(self._options.connection).horizon()
+
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
+        """Accepts up to `start`, leases the next batch and gives its end (S4), in one RPC.
+
+        Returns `start` itself when there is nothing.
+
+        Raises:
+            UnsupportedError: The query tracks its progress asynchronously (K11).
+            AckqError: As `Lessee.advance`.
+        """
+        begin = Offset.from_dict(start)
+        self._proof.check(begin)
+        end = self._driver().advance(begin, self._admission(limit))
+        self._proof.answered(begin, end)
+        if self._horizon is not None and end.incarnation != begin.incarnation:
+            # What an opening puts back, of the incarnation it replaces, is ready since then.
+            self.prepareForTriggerAvailableNow()
+        return end.to_dict()
+
+    def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
+        """The backlog as the last call of `latestOffset` saw it, for `lastProgress`; no RPC."""
+        if self._lessee is None or self._lessee.backlog is None:
+            return None
+        backlog = self._lessee.backlog
+        report: dict[str, object] = {
+            "v": VERSION,
+            "ready": backlog.ready,
+            "unacked": backlog.unacked,
+            "oldest_age_ms": backlog.oldest_age_ms,
+            "redelivered": backlog.redelivered,
+            "attaches": self._lessee.attaches,
+        }
+        if self._lessee.warning:
+            report["warning"] = self._lessee.warning
+        return report
+
+    def partitions(
+        self, start: dict[str, object], end: dict[str, object]
+    ) -> Sequence[InputPartition]:
+        """The tasks of a batch: a pure function of the lease, which a replay looks up once (K2).
+
+        Raises:
+            AckqError: As `Lessee.lease`.
+        """
+        first, last = Offset.from_dict(start), Offset.from_dict(end)
+        if last.is_opening or first == last or not last.tag:
+            return []
+        lease = self._driver().lease(first, last)
+        if lease is None:
+            return []
+        return [
+            LeaseRange(lease.session, lease.incarnation, lease.epoch, after, upto)
+            for after, upto in split(lease.pieces, self._options.split)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task; runs on an executor, any number of times (S2)."""
+        assert isinstance(partition, LeaseRange)
+        session = self._connect(self._options.connection)
+        return fetch(session, partition, self._names, task.current())
+
+    def commit(self, end: dict[str, object]) -> None:  # noqa: ARG002 - Spark's signature
+        """Notes that Spark commits; the acknowledgement itself is the next `latestOffset` (K1)."""
+        self._proof.committed()
+
+    def stop(self) -> None:
+        """Ends the liveness stream early; Spark usually kills the process instead."""
+        if self._lessee is not None:
+            self._lessee.close()
+
+    def _driver(self) -> Lessee:
+        if self._lessee is None:
+            connection = self._options.connection
+            self._lessee = Lessee(
+                self._options, self._connect(connection), partial(self._find, connection)
+            )
+        return self._lessee
+
+    def _admission(self, limit: ReadLimit) -> Admission:
+        options = self._options
+        if isinstance(limit, ReadAllAvailable):
+            return Admission(max_messages=0, max_bytes=0, open_and_lease=True)
+        if self._horizon is not None:
+            return Admission(options.max_messages, options.max_bytes, horizon=self._horizon)
+        return Admission(
+            options.max_messages,
+            options.max_bytes,
+            min_messages=options.min_messages,
+            max_delay_ms=options.max_delay_ms,
+            wait_ms=limits.ADVANCE_WAIT_MS,
+        )

@@ -1,0 +1,67 @@
+"""A journal that syncs when the test says so."""
+
+from concurrent.futures import Future
+
+from ackq.errors import BlockNotFoundError
+from ackq_broker.core.core import Core
+from ackq_broker.service.engine.clock import BrokerClock
+from ackq_broker.service.engine.disk_alarm import DiskWatch
+from ackq_broker.service.engine.engine import Engine
+
+
+class FakeJournal:
+    """Keeps entries in memory; `synced` moves by `sync` alone."""
+
+    def __init__(self):
+        self.entries = []
+        self.blocks = {}
+        self.freed = []
+        self.synced = 0
+        self.unsynced_bytes = 0
+        self.snapshot_due = False
+        self.has_garbage = False
+        self.snapshots = []
+
+    def append(self, entries):
+        self.entries += entries
+        for entry in entries:
+            if entry.block_id is not None:
+                self.blocks[entry.block_id] = b"".join(entry.bulk)
+        return len(self.entries)
+
+    def store_transient(self, block_id, bulk):
+        self.blocks[block_id] = b"".join(bulk)
+
+    def read_block(self, block_id):
+        if block_id not in self.blocks:
+            raise BlockNotFoundError("gone", block=block_id)
+        return self.blocks[block_id]
+
+    def write_snapshot(self, _state, sequence):
+        self.snapshots.append(sequence)
+        return Future()
+
+    def free_blocks(self, block_ids):
+        self.freed += block_ids
+        for block_id in block_ids:
+            self.blocks.pop(block_id, None)
+
+
+class HeldEngine(Engine):
+    """An engine on a fake journal, an ample disk and a clock that stands still unless told."""
+
+    def __init__(self, free_bytes=1 << 60):
+        self.free_bytes = free_bytes
+        self.wall_us = 1_700_000_000_000_000
+        super().__init__(
+            Core(),
+            FakeJournal(),
+            "history",
+            BrokerClock(wall_ns=lambda: self.wall_us * 1000),
+            DiskWatch(lambda: self.free_bytes),
+        )
+
+    def sync(self, up_to=None):
+        """The disk has caught up."""
+        self.journal.synced = self.core.sequence if up_to is None else up_to
+        self.on_synced()

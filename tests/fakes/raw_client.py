@@ -1,0 +1,474 @@
+"""The protocol by ordinary generated classes, as a client in any language would speak it."""
+
+import queue
+import secrets
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import grpc
+import pytest
+
+from ackq import limits
+from ackq.errors import from_code
+from ackq.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    consuming_pb2,
+    consuming_pb2_grpc,
+    messages_pb2,
+    publishing_pb2,
+    publishing_pb2_grpc,
+    sessions_pb2,
+    sessions_pb2_grpc,
+)
+from tests.fakes.blocks import encoded, rows
+
+# Of calls and streams, on a machine that may do much else.
+TIMEOUT_S = 100
+# A queue that no test publishes to, and the number of a pull from it.
+_EMPTY = "empty"
+_QUIET = 1 << 40
+_OPTIONS = (
+    ("grpc.max_send_message_length", limits.MAX_FRAME_BYTES + limits.MIB),
+    ("grpc.max_receive_message_length", limits.MAX_FRAME_BYTES + limits.MIB),
+)
+
+
+def error_of(call_error):
+    """The `AckqError` that a failed call carries, and its gRPC status name."""
+    metadata = dict(call_error.trailing_metadata() or ())
+    detail = messages_pb2.ErrorDetail.FromString(metadata["ackq-error-bin"])
+    return from_code(detail.code, detail.message, dict(detail.fields)), call_error.code().name
+
+
+def refused(call, *args, **fields):
+    """The error that a call must fail with, and its gRPC status name."""
+    with pytest.raises(grpc.RpcError) as failed:
+        call(*args, **fields)
+    return error_of(failed.value)
+
+
+class Client:
+    """A channel to a broker with all stubs."""
+
+    def __init__(self, endpoint):
+        self.channel = grpc.insecure_channel(endpoint, options=_OPTIONS)
+        self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
+        self.publishing = publishing_pb2_grpc.PublishingServiceStub(self.channel)
+        self.sessions = sessions_pb2_grpc.SessionsServiceStub(self.channel)
+        self.consuming = consuming_pb2_grpc.ConsumingServiceStub(self.channel)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.channel.close()
+
+    # --- queues ---
+
+    def declare(self, name="q", **properties):
+        properties = {"durable": True, **properties}
+        return self.admin.DeclareQueue(
+            admin_pb2.DeclareQueueRequest(
+                queue=name, properties=admin_pb2.QueueProperties(**properties)
+            ),
+            timeout=TIMEOUT_S,
+        )
+
+    def queue(self, name="q"):
+        request = admin_pb2.ListQueuesRequest(queue=name)
+        (info,) = self.admin.ListQueues(request, timeout=TIMEOUT_S).queues
+        return info
+
+    def delete(self, name="q", **fields):
+        request = admin_pb2.DeleteQueueRequest(queue=name, **fields)
+        return self.admin.DeleteQueue(request, timeout=TIMEOUT_S)
+
+    def browse(self, name="q", **fields):
+        """The bodies of a browse, and the frames' headers."""
+        frames = list(
+            self.admin.Browse(admin_pb2.BrowseRequest(queue=name, **fields), timeout=TIMEOUT_S)
+        )
+        return bodies(frames), [frame.header for frame in frames]
+
+    # --- publishing ---
+
+    @contextmanager
+    def publisher(self, publisher_id=None, *, resume=False):
+        """A publish stream in confirm mode, opened."""
+        stream = PublishCall(self, publisher_id or secrets.token_bytes(16), resume=resume)
+        try:
+            yield stream
+        finally:
+            stream.call.cancel()
+
+    def publish(self, *messages, queue="q"):
+        """Publishes bodies on a stream of their own and waits for their confirms."""
+        with self.publisher() as stream:
+            stream.publish(1, *messages, routing_key=queue)
+            assert stream.confirmed(len(messages)) == set(range(1, len(messages) + 1))
+
+    # --- channels ---
+
+    @contextmanager
+    def consume(self, channel_id=None, **opening):
+        """A channel, opened."""
+        stream = ConsumeCall(self, channel_id or secrets.token_bytes(16), **opening)
+        try:
+            yield stream
+        finally:
+            stream.call.cancel()
+
+    @contextmanager
+    def resume(self, channel):
+        """A newer stream of a channel whose older one is lost (C11).
+
+        It is there before the older one goes: who knows how long this machine takes, and a broker
+        does not wait long.
+        """
+        with self.consume(channel.channel_id) as stream:
+            channel.call.cancel()
+            yield stream
+
+    def redrive(self, name, **fields):
+        request = admin_pb2.RedriveRequest(queue=name, **fields)
+        return self.admin.Redrive(request, timeout=TIMEOUT_S)
+
+    # --- sessions ---
+
+    def advance(self, reader, **fields):
+        return self.sessions.Advance(
+            sessions_pb2.AdvanceRequest(
+                **{"session": "s", "holder": reader, "queues": ["q"], **fields}
+            ),
+            timeout=TIMEOUT_S,
+        )
+
+    def open(self, reader, **fields):
+        """Opens a session and leases everything; returns its incarnation and the lease."""
+        incarnation = self.advance(reader, **fields).incarnation
+        return incarnation, self.advance(reader, incarnation=incarnation, **fields)
+
+    def fetch(self, advanced, after_tag, last_tag, **fields):
+        """The bodies of a fetch, and the frames' headers."""
+        frames = self.fetch_frames(advanced, after_tag, last_tag, **fields)
+        return bodies(frames), [frame.header for frame in frames]
+
+    def fetch_frames(self, advanced, after_tag, last_tag, **fields):
+        """The frames of a fetch."""
+        return list(
+            self.sessions.Fetch(
+                sessions_pb2.FetchRequest(
+                    session=advanced.session,
+                    incarnation=advanced.incarnation,
+                    epoch=advanced.epoch,
+                    after_tag=after_tag,
+                    last_tag=last_tag,
+                    **fields,
+                ),
+                timeout=TIMEOUT_S,
+            )
+        )
+
+    def session(self, name="s"):
+        request = sessions_pb2.ListSessionsRequest(session=name)
+        (info,) = self.sessions.ListSessions(request, timeout=TIMEOUT_S).sessions
+        return info
+
+    def stage_outcomes(self, stage_id, *groups, owner=None, seal=True, **fields):
+        """Stages (outcome, tags, fields) groups, a request each; the tags that were staged."""
+        owner = owner or sessions_pb2.LeaseOwner(session="s")
+        requests = [
+            sessions_pb2.StageOutcomesRequest(owner=owner, stage_id=stage_id, **fields),
+            *(
+                sessions_pb2.StageOutcomesRequest(
+                    groups=[sessions_pb2.OutcomeGroup(outcome=outcome, tags=tags, **how)]
+                )
+                for outcome, tags, how in groups
+            ),
+        ]
+        requests[-1].seal = seal
+        return self.sessions.StageOutcomes(iter(requests), timeout=TIMEOUT_S).tags
+
+    def commit_outcomes(self, *stages, owner=None):
+        request = sessions_pb2.CommitOutcomesRequest(
+            owner=owner or sessions_pb2.LeaseOwner(session="s"),
+            stages=[sessions_pb2.OutcomeStage(stage_id=i, tags=tags) for i, tags in stages],
+        )
+        return self.sessions.CommitOutcomes(request, timeout=TIMEOUT_S)
+
+    def settle_session(self, outcome, *ranges, **fields):
+        request = sessions_pb2.SettleSessionRequest(
+            session="s",
+            outcome=outcome,
+            first_tag=[first for first, _ in ranges],
+            last_tag=[last for _, last in ranges],
+            **fields,
+        )
+        return self.sessions.SettleSession(request, timeout=TIMEOUT_S)
+
+    def browse_lease(self, **fields):
+        """The bodies of an outstanding lease, and the frames' headers."""
+        request = sessions_pb2.BrowseLeaseRequest(**{"session": "s", **fields})
+        frames = list(self.sessions.BrowseLease(request, timeout=TIMEOUT_S))
+        return bodies(frames), [frame.header for frame in frames]
+
+    # --- writer batches ---
+
+    def stage(self, *frames, stage_id, writer="w", batch_id=0, run_id="r", seal=None, **opening):
+        """Uploads bodies, one frame each list, all to queue `q`; the answers of the stream."""
+        ttl = {"ttl_ms": opening.pop("ttl_ms")} if "ttl_ms" in opening else {}
+        requests = [
+            publishing_pb2.StageHeader(
+                open=publishing_pb2.StageOpen(
+                    stage_id=stage_id, writer=writer, batch_id=batch_id, run_id=run_id, **opening
+                )
+            ),
+            *(
+                publishing_pb2.StageHeader(data=publishing_pb2.StageData(rows=len(f)))
+                for f in frames
+            ),
+        ]
+        blocks = [b"", *(encoded(body=list(f), routing_key="q", **ttl) for f in frames)]
+        if seal is not None:
+            requests.append(
+                publishing_pb2.StageHeader(
+                    seal=publishing_pb2.StageSeal(rows=seal[0], payload_bytes=seal[1])
+                )
+            )
+            blocks.append(b"")
+        return list(
+            self.publishing.Stage(
+                iter(
+                    publishing_pb2.StageRequest(header=header, block=block)
+                    for header, block in zip(requests, blocks, strict=True)
+                ),
+                timeout=TIMEOUT_S,
+            )
+        )
+
+    def commit(self, *stages, writer="w", batch_id=0, run_id="r", execution_id=""):
+        return self.publishing.CommitBatch(
+            publishing_pb2.CommitBatchRequest(
+                writer=writer,
+                batch_id=batch_id,
+                run_id=run_id,
+                execution_id=execution_id,
+                stages=[
+                    publishing_pb2.StageReference(stage_id=i, rows=rows, payload_bytes=size)
+                    for i, rows, size in stages
+                ],
+            ),
+            timeout=TIMEOUT_S,
+        )
+
+
+class PublishCall:
+    """One publish stream: requests are sent as the test says, answers are read one by one."""
+
+    def __init__(self, client, publisher_id, *, resume=False, mode=1):
+        self.publisher_id = publisher_id
+        self._requests = queue.Queue()
+        self._answered = set()
+        opening = publishing_pb2.PublishOpen(publisher_id=publisher_id, mode=mode, resume=resume)
+        self.send(publishing_pb2.PublishHeader(lowest_unanswered=1, open=opening))
+        self.call = client.publishing.Publish(
+            iter(self._requests.get, None), timeout=TIMEOUT_S, wait_for_ready=True
+        )
+        self.opened = self.answer().opened
+
+    def send(self, header, block=b""):
+        self._requests.put(publishing_pb2.PublishRequest(header=header, block=block))
+
+    def half_close(self):
+        self._requests.put(None)
+
+    def publish(self, first, *messages, lowest=1, exchange="", mandatory=False, **columns):
+        """One frame of bodies, numbered from `first`."""
+        self.send_data(
+            first,
+            len(messages),
+            encoded(body=list(messages), **columns),
+            lowest=lowest,
+            exchange=exchange,
+            mandatory=mandatory,
+        )
+
+    def send_data(self, first, count, block, *, lowest=1, **fields):
+        data = publishing_pb2.PublishData(first_number=first, rows=count, **fields)
+        self.send(publishing_pb2.PublishHeader(lowest_unanswered=lowest, data=data), block)
+
+    def probe(self, first, last):
+        probe = publishing_pb2.PublishProbe(first_number=first, last_number=last)
+        self.send(publishing_pb2.PublishHeader(lowest_unanswered=1, probe=probe))
+
+    def answer(self):
+        """The next answer's header; a return's block is kept in `returned_block`."""
+        response = next(self.call)
+        if response.block:
+            self.returned_block = response.block
+        nack = response.header.nack
+        self._answered.update(range(nack.first_number, nack.last_number + 1))
+        return response.header
+
+    def confirmed(self, count, first=1):
+        """Reads confirms until `count` numbers from `first` have one; nothing else may come."""
+        numbers = set()
+        while len(numbers) < count:
+            confirm = self.answer().confirm
+            assert confirm.last_number
+            low = first if confirm.multiple else confirm.first_number
+            new = set(range(low, confirm.last_number + 1)) - self._answered
+            assert new
+            self._answered |= new
+            numbers |= new
+        return numbers
+
+
+class ConsumeCall:
+    """One channel stream: requests are sent as the test says, answers are read one by one."""
+
+    def __init__(self, client, channel_id, **opening):
+        self.channel_id = channel_id
+        self._client = client
+        self._requests = queue.Queue()
+        self._number = 0
+        self.send(open=consuming_pb2.ChannelOpen(channel_id=channel_id, **opening))
+        self.call = client.consuming.Consume(
+            iter(self._requests.get, None), timeout=TIMEOUT_S, wait_for_ready=True
+        )
+        self.opened = self.answer("opened")
+
+    # --- requests ---
+
+    def send(self, **kind):
+        self._requests.put(consuming_pb2.ConsumeRequest(**kind))
+
+    def half_close(self):
+        self._requests.put(None)
+
+    def subscribe(self, consumer="c", queue="q", outcomes=(2, 3, 4), **fields):
+        self.send(
+            subscribe=consuming_pb2.Subscribe(
+                consumer=consumer, queue=queue, outcomes=outcomes, **fields
+            )
+        )
+
+    def unsubscribe(self, consumer="c"):
+        self.send(unsubscribe=consuming_pb2.Unsubscribe(consumer=consumer))
+
+    def settle(self, tag, outcome=1, **fields):
+        """Settles under the next number, which it gives."""
+        self._number += 1
+        fields = {"number": self._number, **fields}
+        self.send(settle=consuming_pb2.Settle(delivery_tag=tag, outcome=outcome, **fields))
+        return fields["number"]
+
+    def transport_ack(self, tag):
+        self.send(transport_ack=consuming_pb2.TransportAck(delivery_tag=tag))
+
+    def prefetch(self, messages, consumer=""):
+        self.send(prefetch=consuming_pb2.Prefetch(consumer=consumer, messages=messages))
+
+    def get(self, messages=1, queue="q", number=1, **fields):
+        self.send(get=consuming_pb2.Get(queue=queue, messages=messages, number=number, **fields))
+
+    # --- answers ---
+
+    def response(self):
+        """The next frame that is no heartbeat."""
+        while (response := next(self.call)).header.HasField("heartbeat"):
+            pass
+        return response
+
+    def answer(self, kind):
+        """The next frame, which must be of this kind; its content."""
+        header = self.response().header
+        assert header.WhichOneof("kind") == kind, header
+        return getattr(header, kind)
+
+    def deliveries(self, count):
+        """Reads frames until `count` messages came; all as `Delivered`."""
+        found = []
+        while len(found) < count:
+            response = self.response()
+            assert response.header.HasField("delivery"), response.header
+            found += _delivered(response)
+        assert len(found) == count
+        return found
+
+    def settled(self, number, messages=1):
+        """Reads the answer to a settlement."""
+        answer = self.answer("settled")
+        assert (answer.number, answer.settled) == (number, messages)
+
+    def quiet(self):
+        """Nothing has been sent to this client: a pull that finds nothing is answered next."""
+        self._client.declare(_EMPTY)
+        self.get(queue=_EMPTY, number=_QUIET)
+        assert self.answer("get_empty").number == _QUIET
+
+    def ended(self):
+        """Reads the end of the stream, before which nothing more comes."""
+        assert [each for each in self.call if not each.header.HasField("heartbeat")] == []
+
+    def refusal(self):
+        """Reads to the end of the stream: the error it ends with and its status name."""
+        with pytest.raises(grpc.RpcError) as failed:
+            list(self.call)
+        return error_of(failed.value)
+
+
+class Delivered(NamedTuple):
+    """One message of a delivery frame."""
+
+    tag: int
+    body: bytes
+    count: int
+    consumer: str
+    get_number: int
+    row: dict
+
+
+def _delivered(response):
+    delivery = response.header.delivery
+    columns = rows(response.block)
+    count = len(next(iter(columns.values())))
+    counts = [
+        each
+        for each, run in zip(delivery.runs.delivery_count, delivery.runs.rows, strict=True)
+        for _ in range(run)
+    ]
+    return [
+        Delivered(
+            tag,
+            columns["body"][at],
+            counts[at],
+            delivery.consumer,
+            delivery.get_number,
+            {name: values[at] for name, values in columns.items()},
+        )
+        for at, tag in zip(range(count), tags([delivery.runs]), strict=True)
+    ]
+
+
+def holder(name="reader", token=None):
+    """A reader process with a random token."""
+    return sessions_pb2.Holder(
+        token=token or secrets.token_bytes(16), host="host", pid=1, application=name
+    )
+
+
+def bodies(frames):
+    """The bodies of data frames, in order."""
+    return [body for frame in frames for body in rows(frame.block)["body"]]
+
+
+def tags(headers):
+    """The tags (or positions) that frame headers name, in order."""
+    return [
+        first + row
+        for header in headers
+        for first, count in zip(header.first_tag, header.rows, strict=True)
+        for row in range(count)
+    ]

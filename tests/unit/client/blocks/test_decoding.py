@@ -1,0 +1,159 @@
+"""Batches from frames: exactly the columns, order and types asked for."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from ackq import errors
+from ackq.client.blocks import decoding
+from ackq.v1 import messages_pb2 as pb
+from ackq.wire import block, columns
+
+NOON_US = 1_714_564_800_000_000
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+def runs(*each, queues=("orders",)):
+    """Runs as (first tag, rows, delivery count, queue index, leased)."""
+    parts = [(*run, *(1, 0, 0)[len(run) - 2 :]) for run in each]
+    first, rows, count, queue, leased = zip(*parts, strict=True)
+    return pb.DeliveryRuns(
+        first_tag=first,
+        rows=rows,
+        delivery_count=count,
+        queue_index=queue,
+        leased=leased,
+        queues=queues,
+    )
+
+
+def content(bodies, **header):
+    return block.encode(pa.RecordBatch.from_pydict({"body": bodies}), **header)
+
+
+def test_all_columns_have_sparks_types():
+    """Types exactly as Spark wants them: anything else it refuses."""
+    names = tuple(columns.DELIVERED)
+    batch = decoding.delivered(runs((5, 2)), content([b"a", b"b"]), names)
+    assert batch.schema == pa.schema(
+        [(name, kind) for name, (_, kind) in columns.DELIVERED.items()]
+    )
+    batch.validate(full=True)
+    assert batch.num_rows == 2
+
+
+def test_columns_come_in_the_order_asked_for():
+    batch = decoding.delivered(runs((5, 1)), content([b"a"]), ["queue", "body", "delivery_tag"])
+    assert batch.to_pylist() == [{"queue": "orders", "body": b"a", "delivery_tag": 5}]
+    assert batch.schema.names == ["queue", "body", "delivery_tag"]
+
+
+def test_header_constants_are_expanded():
+    data = content(
+        [b"a", b"b"],
+        routing_key="k",
+        published_at_us=NOON_US,
+        delivery_mode=pb.DELIVERY_MODE_NON_PERSISTENT,
+    )
+    batch = decoding.delivered(runs((1, 2)), data, ["routing_key", "published_at", "persistent"])
+    expected = {"routing_key": "k", "published_at": NOON, "persistent": False}
+    assert batch.to_pylist() == [expected, expected]
+
+
+def test_null_means_the_headers_constant():
+    """A column with gaps takes the block's constants where it is null."""
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "body": [b"a", b"b"],
+            "published_at": pa.array([NOON_US + 1, None], columns.TIMESTAMP),
+            "persistent": pa.array([None, False]),
+        }
+    )
+    data = block.encode(rows, published_at_us=NOON_US)
+    batch = decoding.delivered(runs((1, 2)), data, ["published_at", "persistent"])
+    assert batch.column("published_at").cast(pa.int64()).to_pylist() == [NOON_US + 1, NOON_US]
+    assert batch.column("persistent").to_pylist() == [True, False]
+
+
+def test_absent_headers_are_empty_maps():
+    """Never null: an all-null map column makes Spark's default Arrow sink quadratic."""
+    batch = decoding.delivered(runs((1, 3)), content([b""] * 3), ["headers"])
+    assert batch.column(0).null_count == 0
+    assert batch.column(0).to_pylist() == [[], [], []]
+
+
+def test_null_headers_are_empty_maps():
+    rows = pa.RecordBatch.from_pydict(
+        {"body": [b"a", b"b"], "headers": pa.array([None, [("a", "b")]], columns.HEADERS)}
+    )
+    batch = decoding.delivered(runs((1, 2)), block.encode(rows), ["headers"])
+    assert batch.column(0).null_count == 0
+    assert batch.column(0).to_pylist() == [[], [("a", "b")]]
+
+
+def test_other_absent_columns_are_null():
+    names = ["message_id", "correlation_id", "reply_to", "content_type", "expires_at"]
+    batch = decoding.delivered(runs((1, 1)), content([b""]), names)
+    assert batch.to_pylist() == [dict.fromkeys(names)]
+
+
+def test_stored_columns_are_not_copied():
+    """K7: what the block holds is a view of the frame."""
+    data = content([b"a" * 1000])
+    body = decoding.delivered(runs((1, 1)), data, ["body"]).column(0)
+    frame = pa.py_buffer(data)
+    assert frame.address <= body.buffers()[2].address < frame.address + frame.size
+
+
+def test_runs_give_tags_counts_and_queues():
+    """C7: redelivered is false the first time; each run has its own tags, count and queue."""
+    deliveries = runs((5, 2), (9, 1, 3), (20, 3, 1, 1), queues=("orders", "other"))
+    names = ["delivery_tag", "delivery_count", "redelivered", "queue"]
+    batch = decoding.delivered(deliveries, content([b""] * 6), names)
+    assert [tuple(row.values()) for row in batch.to_pylist()] == [
+        (5, 1, False, "orders"),
+        (6, 1, False, "orders"),
+        (9, 3, True, "orders"),
+        (20, 1, False, "other"),
+        (21, 1, False, "other"),
+        (22, 1, False, "other"),
+    ]
+    batch.validate(full=True)
+    assert decoding.last_tag(deliveries) == 22
+
+
+def test_browse_marks_what_is_leased():
+    """Q5: positions instead of tags, leased ones marked."""
+    deliveries = runs((1, 1, 1, 0, 1), (2, 2, 1, 0, 0))
+    batch = decoding.browsed(deliveries, content([b""] * 3), list(columns.BROWSED))
+    assert batch.schema == pa.schema([(name, kind) for name, (_, kind) in columns.BROWSED.items()])
+    assert batch.column("position").to_pylist() == [1, 2, 3]
+    assert batch.column("leased").to_pylist() == [True, False, False]
+
+
+def test_browse_without_leases_may_leave_the_marks_out():
+    deliveries = pb.DeliveryRuns(
+        first_tag=[1], rows=[2], delivery_count=[1], queue_index=[0], queues=["q"]
+    )
+    batch = decoding.browsed(deliveries, content([b""] * 2), ["leased"])
+    assert batch.column(0).to_pylist() == [False, False]
+
+
+def test_runs_must_add_up_to_the_block():
+    with pytest.raises(errors.MalformedBlockError, match="announce 2 rows and its block holds 1"):
+        decoding.delivered(runs((1, 2)), content([b""]), ["body"])
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ((), "At least one column"),
+        (("colour",), "no message column 'colour'"),
+        (("position",), "no message column 'position'"),
+        (("body", "body"), "'body' is asked for twice"),
+    ],
+)
+def test_wrong_columns_are_refused(names, expected):
+    with pytest.raises(errors.SchemaError, match=expected):
+        decoding.schema(names)

@@ -1,0 +1,200 @@
+"""What a publisher puts in blocks: columns, types, sizes, and what it refuses."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from ackq import errors, limits
+from ackq.client.blocks import encoding
+from ackq.v1 import messages_pb2 as pb
+from ackq.wire import block, columns
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+def batch(**arrays):
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def row(body=b"x", key="k", **fields):
+    return encoding.Row(
+        **(dict.fromkeys(encoding.Row._fields) | {"body": body, "routing_key": key} | fields)
+    )
+
+
+def test_rows_use_only_the_columns_they_need():
+    """A block of bare messages has one column; a common routing key is in the header."""
+    header, held = block.decode(
+        encoding.encode_rows([row(b"a"), row(b"b")], persistent=False), validate=True
+    )
+    assert held.schema.names == ["body"]
+    assert (header.routing_key, header.delivery_mode) == ("k", pb.DELIVERY_MODE_NON_PERSISTENT)
+
+
+def test_rows_with_all_fields():
+    """Every field arrives as it was given."""
+    first = row(
+        b"a",
+        "k1",
+        message_id="1",
+        correlation_id="2",
+        reply_to="3",
+        content_type="4",
+        headers=[("h", "v")],
+        published_at=NOON,
+        persistent=True,
+        ttl_ms=5000,
+    )
+    _, held = block.decode(encoding.encode_rows([first, row()], persistent=True), validate=True)
+    assert held.to_pylist() == [
+        first._asdict(),
+        {**row()._asdict(), "headers": []},
+    ]
+
+
+def test_empty_routing_key_in_common_is_a_constant():
+    """A fanout exchange needs no key."""
+    header, held = block.decode(
+        encoding.encode_rows([row(key=""), row(key="")], persistent=True), validate=True
+    )
+    assert (header.routing_key, "routing_key" in held.schema.names) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("body", pa.array(["a"])),
+        ("body", pa.array([b"a"], pa.large_binary())),
+        ("body", pa.array([b"a"], pa.binary(1))),
+        ("body", pa.array(["a"]).dictionary_encode()),
+        ("message_id", pa.array(["a"], pa.large_string())),
+        ("message_id", pa.array(["a"]).dictionary_encode()),
+        (
+            "headers",
+            pa.array([[("a", "b")]], pa.map_(pa.string(), pa.field("v", pa.string(), False))),
+        ),
+        ("published_at", pa.array([NOON], pa.timestamp("ms", "Europe/Zurich"))),
+        ("ttl_ms", pa.array([5], pa.int32())),
+    ],
+)
+def test_other_layouts_of_the_same_values_are_converted(name, array):
+    """The batch comes out with exactly the wire's types."""
+    arrays = {"body": pa.array([b"a"]), name: array}
+    ready = encoding.publishable(pa.RecordBatch.from_pydict(arrays))
+    assert ready.column(name).type == columns.STORED[name][1]
+    ready.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "found"),
+    [
+        ("body", pa.array([1]), "int64"),
+        ("message_id", pa.array([1]), "int64"),
+        ("persistent", pa.array(["yes"]), "string"),
+        ("published_at", pa.array([NOON.replace(tzinfo=None)], pa.timestamp("us")), "timestamp"),
+        ("ttl_ms", pa.array([1.5]), "double"),
+        ("headers", pa.array([{"a": "b"}]), "struct"),
+    ],
+)
+def test_wrong_type_names_column_expected_and_found(name, array, found):
+    """A wrong column is refused with what was expected and what was found."""
+    arrays = {"body": pa.array([b"a"]), name: array}
+    with pytest.raises(errors.SchemaError) as failure:
+        encoding.publishable(pa.RecordBatch.from_pydict(arrays))
+    assert failure.value.fields["column"] == name
+    assert failure.value.fields["expected"] == str(columns.STORED[name][1])
+    assert failure.value.fields["found"].startswith(found)
+
+
+def test_value_that_does_not_fit_is_refused():
+    """A conversion never loses a value."""
+    ttl = pa.array([2**64 - 1], pa.uint64())
+    with pytest.raises(errors.SchemaError, match="ttl_ms"):
+        encoding.publishable(batch(body=[b"a"], ttl_ms=ttl))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "expected"),
+    [
+        ({"message_id": ["1"]}, "'body' is missing; found message_id"),
+        ({"body": [b""], "colour": ["red"]}, "'colour' is not one a publisher can send"),
+        ({"body": [b""], "expires_at": [NOON]}, "'expires_at' is not one a publisher can send"),
+    ],
+)
+def test_wrong_columns_are_named(arrays, expected):
+    with pytest.raises(errors.SchemaError, match=expected):
+        encoding.publishable(batch(**arrays))
+
+
+def test_column_twice_is_refused():
+    twice = pa.RecordBatch.from_arrays([pa.array([b""])] * 2, ["body", "body"])
+    with pytest.raises(errors.SchemaError, match="'body' is there twice"):
+        encoding.publishable(twice)
+
+
+def test_null_headers_become_empty_and_null_keys_the_default():
+    """A consumer never sees null headers."""
+    ready = encoding.publishable(
+        batch(
+            body=[b"a", b"b"],
+            routing_key=["k", None],
+            headers=pa.array([None, [("a", "b")]], columns.HEADERS),
+            message_id=pa.array([None, None], pa.string()),
+        ),
+        routing_key="default",
+    )
+    assert ready.to_pylist() == [
+        {"body": b"a", "routing_key": "k", "headers": []},
+        {"body": b"b", "routing_key": "default", "headers": [("a", "b")]},
+    ]
+
+
+def test_columns_come_in_the_wires_order():
+    ready = encoding.publishable(batch(message_id=["1"], routing_key=["k"], body=[b""]))
+    assert ready.schema.names == ["body", "routing_key", "message_id"]
+
+
+def test_long_routing_key_in_a_column_is_refused():
+    with pytest.raises(errors.InvalidArgumentError, match="256 bytes; the limit is 255"):
+        encoding.publishable(batch(body=[b""], routing_key=["k" * 256]))
+
+
+def test_cut_follows_bytes_and_rows():
+    """Frames of about the target; a row larger than the target goes alone."""
+    sizes = [10, 10, 10, 50, 10, 10]
+    parts = encoding.cut(batch(body=[bytes(n) for n in sizes]), target_bytes=30)
+    assert [[len(body) for body in part.column(0).to_pylist()] for part in parts] == [
+        [10, 10, 10],
+        [50],
+        [10, 10],
+    ]
+    parts = encoding.cut(batch(body=[b"x"] * 7), target_rows=3)
+    assert [part.num_rows for part in parts] == [3, 3, 1]
+
+
+def test_cut_of_a_slice_measures_the_slice():
+    """Arrow slices share buffers with their parent."""
+    whole = batch(body=[bytes(100)] * 4)
+    parts = list(encoding.cut(whole.slice(1, 2), target_bytes=200))
+    assert [part.num_rows for part in parts] == [2]
+
+
+def test_cut_of_no_rows_is_nothing():
+    assert list(encoding.cut(batch(body=pa.array([], pa.binary())))) == []
+
+
+def test_row_over_the_limit_is_named():
+    with pytest.raises(errors.MessageTooLargeError, match="row 1 has 70 bytes; the limit is 60"):
+        list(encoding.cut(batch(body=[bytes(5), bytes(70)]), max_message_bytes=60))
+
+
+def test_headers_over_the_limit():
+    with pytest.raises(errors.MessageTooLargeError, match=f"limit is {limits.MAX_HEADER_BYTES}"):
+        encoding.header_pairs({"h": "v" * limits.MAX_HEADER_BYTES})
+
+
+def test_size_counts_utf8():
+    """Sizes are of bytes, not of characters."""
+    assert encoding.text_bytes("x", "äö") == 4
+    assert encoding.header_pairs({"ä": "b"}) == ([("ä", "b")], 3)

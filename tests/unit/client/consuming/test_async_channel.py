@@ -1,0 +1,321 @@
+"""Consuming on an event loop, over a scripted broker: C10, C11, C15."""
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from ackq import errors
+from ackq.client import AsyncChannel
+from tests.fakes import scripted_channel as fake
+from tests.fakes.scripted_broker import Cut
+from tests.unit.client.channels import SOON_S, channel_threads, logged, outcomes, serve
+
+
+def run(coroutine):
+    """On a loop that says what blocks it or is left behind."""
+
+    async def bounded():
+        async with asyncio.timeout(3 * SOON_S):
+            return await coroutine
+
+    result = asyncio.run(bounded())
+    assert channel_threads() == []
+    return result
+
+
+def test_iteration_and_settlements(broker):
+    """C15: a settlement is awaited, or left to itself."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
+
+    async def main():
+        async with AsyncChannel(broker.endpoint) as it:
+            consumer = await it.consume("orders", mode="client", outcomes=["rejected"])
+            async for message in consumer:
+                if message.body == b"1":
+                    assert await message.accept() == 1
+                elif message.body == b"2":
+                    message.reject("no")
+                else:
+                    break
+
+    run(main())
+    assert outcomes(broker) == [(1, "ACCEPTED"), (2, "REJECTED")]
+
+
+def test_auto_accepts_before_it_returns(broker):
+    """C10: the message is off the queue when the application has it."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
+
+    async def main():
+        async with AsyncChannel(broker.endpoint) as it:
+            consumer = await it.consume("orders")
+            assert (await consumer.receive()).body == b"1"
+            return outcomes(broker)
+
+    assert run(main()) == [(1, "ACCEPTED")]
+
+
+def test_batches(broker):
+    """C16: no object per message."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 5)))
+
+    async def main():
+        async with AsyncChannel(broker.endpoint) as it:
+            consumer = await it.consume("orders", mode="client")
+            first = await consumer.receive_batch(2)
+            rest = await consumer.receive_batch()
+            assert [first.num_rows, rest.num_rows] == [2, 3]
+            assert await consumer.settle(rest.slice(0, 0)) == 0
+            assert await consumer.settle(rest) == 3
+            assert await consumer.settle(first) == 2
+
+    run(main())
+    assert [tag for tag, _ in outcomes(broker)] == [1, 2, 3, 4, 5]
+
+
+def test_receive_gives_up_in_time(broker):
+    """None: there was no message."""
+
+    async def main():
+        async with AsyncChannel(broker.endpoint) as it:
+            consumer = await it.consume("orders")
+            assert await consumer.receive(0.01) is None
+            assert await consumer.receive_batch(timeout_s=0) is None
+
+    run(main())
+
+
+def test_a_cancelled_receive_loses_no_message(broker):
+    """C10: a message that was accepted for it is given to the next call."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def script(requests):
+        for request in requests:
+            if request.HasField("open"):
+                yield fake.opened()
+            elif request.HasField("subscribe"):
+                yield fake.numbered(1, 1)
+            elif request.HasField("settle"):
+                asked.set()
+                assert go_on.wait(SOON_S)
+                yield fake.settled(request)
+
+    broker.consuming.scripts.append(script)
+
+    async def main():
+        async with AsyncChannel(broker.endpoint) as it:
+            consumer = await it.consume("orders")
+            task = asyncio.create_task(consumer.receive())
+            assert await asyncio.to_thread(asked.wait, SOON_S)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            go_on.set()
+            assert (await consumer.receive()).body == b"1"
+
+    run(main())
+
+
+def test_a_callback_is_awaited(broker, caplog):
+    """C10: accepted after it, put back when it raises; logged once."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
+    bodies = []
+
+    async def main():
+        done = asyncio.Event()
+
+        async def call_back(message):
+            await asyncio.sleep(0)
+            bodies.append(message.body)
+            if message.body == b"3":
+                done.set()
+            if message.body == b"2":
+                raise ValueError
+
+        async with AsyncChannel(broker.endpoint) as it:
+            await it.consume("orders", call_back, outcomes=["failed"])
+            await done.wait()
+            await asyncio.sleep(0)
+            await it.flush()
+
+    run(main())
+    assert bodies == [b"1", b"2", b"3"]
+    assert outcomes(broker) == [(1, "ACCEPTED"), (2, "FAILED"), (3, "ACCEPTED")]
+    assert [each.levelno for each in logged(caplog)] == [logging.ERROR]
+
+
+def test_a_callback_may_be_a_plain_function(broker):
+    """C10: one that waits for nothing."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
+
+    async def main():
+        done = asyncio.Event()
+
+        def call_back(message):
+            if message.body == b"2":
+                done.set()
+
+        async with AsyncChannel(broker.endpoint) as it:
+            with pytest.raises(errors.InvalidArgumentError, match="'callback' is a int"):
+                await it.consume("orders", 7)
+            await it.consume("orders", call_back)
+            await done.wait()
+            await asyncio.sleep(0)
+            await it.flush()
+
+    run(main())
+    assert outcomes(broker) == [(1, "ACCEPTED"), (2, "ACCEPTED")]
+
+
+def test_a_callback_may_close_its_consumer_and_not_its_channel(broker):
+    """It would end itself."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
+
+    async def main():
+        caught = []
+
+        async def call_back(_):
+            try:
+                await it.close()
+            except errors.PreconditionFailedError as error:
+                caught.append(error)
+            await consumer.close()
+
+        async with AsyncChannel(broker.endpoint) as it:
+            consumer = await it.consume("orders", call_back, mode="client")
+            await asyncio.wait([consumer.task])
+            assert consumer.task.exception() is None
+        return caught
+
+    assert len(run(main())) == 1
+    assert outcomes(broker) == [(2, "RELEASED")]
+
+
+def test_a_consumer_with_a_callback_has_no_receive(broker):
+    """Its messages go one way."""
+
+    async def main():
+        async def call_back(_):
+            pass
+
+        async with AsyncChannel(broker.endpoint) as it:
+            consumer = await it.consume("orders", call_back)
+            with pytest.raises(errors.PreconditionFailedError):
+                await consumer.receive()
+
+    run(main())
+
+
+def test_why_a_callbacks_consumer_ended_is_in_its_task(broker):
+    """The broker deleted the queue: whoever awaits the task is told."""
+    reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
+    broker.consuming.scripts.append(serve(fake.cancelled("1", reason)))
+
+    async def main():
+        async def call_back(_):
+            pass
+
+        async with AsyncChannel(broker.endpoint) as it:
+            consumer = await it.consume("orders", call_back)
+            with pytest.raises(errors.QueueNotFoundError):
+                await consumer.task
+
+    run(main())
+
+
+def test_pulls(broker):
+    """C9."""
+    frames = [fake.numbered(1, 2, get_number=1), fake.get_empty(1)]
+    broker.consuming.scripts.append(serve(*frames))
+
+    async def main():
+        async with AsyncChannel(broker.endpoint) as it:
+            messages = await it.get("orders", 5)
+            assert [each.body for each in messages] == [b"1", b"2"]
+            assert await messages[0].release() == 1
+            with pytest.raises(errors.BrokerUnavailableError, match="left a pull"):
+                await it.get("orders", 5, timeout_s=0.02)
+            it.acknowledge(messages[1])
+
+    run(main())
+
+
+def test_a_cut_beyond_the_grace_is_told(broker):
+    """C11: to who waits, and to who settles."""
+
+    def script(requests):
+        for request in requests:
+            if request.HasField("open"):
+                yield fake.opened()
+            elif request.HasField("subscribe"):
+                yield fake.numbered(1, 2)
+            elif request.HasField("settle"):
+                raise Cut
+
+    broker.consuming.scripts += [script, serve()]
+
+    async def main():
+        async with AsyncChannel(broker.endpoint) as it:
+            consumer = await it.consume("orders", mode="client")
+            message = await consumer.receive()
+            await consumer.receive()
+            with pytest.raises(errors.OutcomeUnknownError):
+                await message.accept()
+            with pytest.raises(errors.ClosedError, match="tags are gone"):
+                await consumer.receive()
+            with pytest.raises(errors.ClosedError, match="tags are gone"):
+                await it.flush()
+
+    run(main())
+
+
+def test_close_ends_an_iteration(broker):
+    """As the blocking one."""
+
+    async def main():
+        it = AsyncChannel(broker.endpoint)
+        consumer = await it.consume("orders")
+
+        async def iterate():
+            return [message async for message in consumer]
+
+        task = asyncio.create_task(iterate())
+        await asyncio.sleep(0)
+        await it.close()
+        await it.close()
+        assert await task == []
+
+    run(main())
+
+
+def test_close_with_a_bound_gives_up(broker):
+    """C15: as the blocking one."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1), settle=False))
+
+    async def main():
+        it = AsyncChannel(broker.endpoint)
+        consumer = await it.consume("orders", mode="client")
+        settlement = (await consumer.receive()).accept()
+        with pytest.raises(errors.BrokerUnavailableError, match=r"unanswered for 0\.05 s"):
+            await it.close(0.05)
+        with pytest.raises(errors.OutcomeUnknownError):
+            await settlement
+
+    run(main())
+
+
+def test_a_loop_that_is_gone_hears_nothing(broker):
+    """A channel that outlives its loop still has its thread, and ends it when it is collected."""
+    broker.consuming.scripts.append(serve())
+
+    async def main():
+        it = AsyncChannel(broker.endpoint)
+        await it.consume("orders")
+        return it
+
+    it = asyncio.run(main())
+    it._pump.abandon()
+    it._pump._thread.join(SOON_S)
+    assert channel_threads() == []

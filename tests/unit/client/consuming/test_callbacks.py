@@ -1,0 +1,378 @@
+"""Consumers with a callback, over a scripted broker: C10, and the thread that calls back."""
+
+import functools
+import threading
+
+import pytest
+
+from ackq import errors
+from tests.fakes import scripted_channel as fake
+from tests.unit.client.channels import (
+    SOON_S,
+    channel,
+    channel_threads,
+    logged,
+    outcomes,
+    refuse_threads,
+    serve,
+    settles,
+)
+
+
+class Calls:
+    """A callback that keeps what it got, and raises on some bodies."""
+
+    def __init__(self, wanted, *, raises_on=(), error=None):
+        self.bodies = []
+        self.done = threading.Event()
+        self._wanted = wanted
+        self._raises_on = raises_on
+        self._error = error or ValueError("no such customer")
+
+    def __call__(self, message):
+        self.bodies.append(message.body)
+        if len(self.bodies) == self._wanted:
+            self.done.set()
+        if message.body in self._raises_on:
+            raise self._error
+
+
+def consume(broker, calls, **options):
+    """Everything the calls want, and then the end."""
+    with channel(broker) as it:
+        it.consume("orders", calls, **options)
+        assert calls.done.wait(SOON_S)
+
+
+def one_by_one(requests):
+    """A broker that sends a message when the one before was settled."""
+    tag = 0
+    for request in requests:
+        kind = request.WhichOneof("kind")
+        if kind == "open":
+            yield fake.opened()
+        elif kind == "settle":
+            yield fake.settled(request)
+        if kind in {"subscribe", "settle"} and tag < 3:
+            tag += 1
+            yield fake.numbered(tag, tag)
+
+
+def test_auto_accepts_after_the_callback(broker):
+    """C10: when it returned without raising."""
+    broker.consuming.scripts.append(one_by_one)
+    calls = Calls(3)
+    consume(broker, calls)
+    assert calls.bodies == [b"1", b"2", b"3"]
+    assert outcomes(broker) == [(1, "ACCEPTED"), (2, "ACCEPTED"), (3, "ACCEPTED")]
+
+
+@pytest.mark.parametrize(
+    ("declared", "outcome"), [((), "RELEASED"), (("failed", "rejected"), "FAILED")]
+)
+@pytest.mark.parametrize("mode", ["auto", "dups_ok"])
+def test_a_raising_callback_puts_its_message_back(broker, caplog, mode, declared, outcome):
+    """C10: FAILED when that was declared, else RELEASED; logged once, and the next one comes."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
+    calls = Calls(2, raises_on=[b"1"])
+    consume(broker, calls, mode=mode, outcomes=declared)
+    assert outcomes(broker) == [(1, outcome), (2, "ACCEPTED")]
+    (record,) = logged(caplog)
+    assert record.getMessage() == "The callback of a consumer of queue 'orders' raised on message 1"
+    assert record.exc_info[0] is ValueError
+
+
+def test_a_raising_callback_says_why(broker, caplog):
+    """C13: what it raised is the reason in the dead letter, whatever characters it holds."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
+    calls = Calls(1, raises_on=[b"1"], error=KeyError("\ud800" + "x" * 9999))
+    consume(broker, calls, outcomes="failed")
+    (settle,) = settles(broker.consuming.streams[0])
+    assert settle.reason.startswith("KeyError: '")
+    assert len(settle.reason) <= 500
+    assert len(logged(caplog)) == 1
+
+
+def test_a_callback_that_exits_ends_nothing(broker, caplog):
+    """C10: `sys.exit()` in a callback is one more thing it can raise."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
+    calls = Calls(2, raises_on=[b"1"], error=SystemExit(3))
+    consume(broker, calls)
+    assert calls.bodies == [b"1", b"2"]
+    assert len(logged(caplog)) == 1
+
+
+def test_pre_accepts_before_the_callback(broker, caplog):
+    """C10: whatever the callback does."""
+    seen = []
+
+    def call_back(message):
+        seen.append([each[1] for each in outcomes(broker)])
+        if message.body == b"2":
+            calls.set()
+        raise ValueError
+
+    calls = threading.Event()
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
+    with channel(broker) as it:
+        it.consume("orders", call_back, mode="pre")
+        assert calls.wait(SOON_S)
+    assert seen == [["ACCEPTED"], ["ACCEPTED", "ACCEPTED"]]
+    assert outcomes(broker) == [(1, "ACCEPTED"), (2, "ACCEPTED")]
+    assert len(logged(caplog)) == 2
+
+
+@pytest.mark.parametrize("mode", ["none", "client"])
+def test_no_mode_of_the_application_settles_by_itself(broker, caplog, mode):
+    """C10: NONE has no acks, and CLIENT is the application's to settle, raising or not."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
+    consume(broker, Calls(2, raises_on=[b"1"]), mode=mode)
+    assert outcomes(broker) == []
+    assert len(logged(caplog)) == 1
+
+
+def test_a_callback_may_settle_its_message_itself(broker):
+    """C10: its word stands, and AUTO adds nothing."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
+    done = threading.Event()
+
+    def call_back(message):
+        message.reject("spoilt")
+        done.set()
+
+    with channel(broker) as it:
+        it.consume("orders", call_back, outcomes=["rejected"])
+        assert done.wait(SOON_S)
+    assert outcomes(broker) == [(1, "REJECTED")]
+
+
+def test_acknowledging_under_a_callbacks_feet_settles_once(broker):
+    """C2, C3: what another consumer of the channel accepted is not accepted again."""
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def call_back(_):
+        arrived.set()
+        assert go_on.wait(SOON_S)
+
+    def script(requests):
+        for request in requests:
+            kind = request.WhichOneof("kind")
+            if kind == "open":
+                yield fake.opened()
+            elif kind == "subscribe":
+                tag = int(request.subscribe.consumer)
+                yield fake.numbered(tag, tag, consumer=request.subscribe.consumer)
+            elif kind == "settle":
+                yield fake.settled(request, 2)
+
+    broker.consuming.scripts.append(script)
+    with channel(broker) as it:
+        it.consume("orders", call_back)
+        assert arrived.wait(SOON_S)
+        second = it.consume("bills", mode="client").receive(SOON_S)
+        assert it.acknowledge(second).result(SOON_S) == 2
+        go_on.set()
+    assert outcomes(broker) == [(1, "ACCEPTED"), (2, "ACCEPTED")]
+    assert len(settles(broker.consuming.streams[0])) == 1
+
+
+def test_close_waits_for_the_callback_that_runs(broker):
+    """C10: its message is accepted; those after it go back."""
+    running, go_on = threading.Event(), threading.Event()
+    calls = Calls(1)
+
+    def call_back(message):
+        running.set()
+        assert go_on.wait(SOON_S)
+        calls(message)
+
+    broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
+    it = channel(broker)
+    it.consume("orders", call_back)
+    assert running.wait(SOON_S)
+    closing = threading.Thread(target=it.close)
+    closing.start()
+    with it._pump.lock:
+        assert not calls.done.is_set()
+    go_on.set()
+    closing.join(SOON_S)
+    assert len(outcomes(broker)) == len(calls.bodies)
+    assert outcomes(broker)[0] == (1, "ACCEPTED")
+    assert channel_threads() == []
+
+
+def test_close_does_not_wait_for_ever(broker):
+    """A callback that hangs is left behind, and the application is told."""
+    running, go_on = threading.Event(), threading.Event()
+
+    def call_back(_):
+        running.set()
+        assert go_on.wait(SOON_S)
+
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
+    it = channel(broker)
+    consumer = it.consume("orders", call_back)
+    assert running.wait(SOON_S)
+    with pytest.raises(errors.PreconditionFailedError, match=r"still runs after 0\.05 s"):
+        it.close(0.05)
+    go_on.set()
+    assert consumer.join(SOON_S)
+    assert outcomes(broker) == []
+
+
+def test_a_callback_may_close_its_consumer(broker):
+    """It is the last one, and what was not read goes back."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
+    calls = Calls(1)
+
+    def call_back(message):
+        started.wait(SOON_S)
+        calls(message)
+        consumer.close()
+
+    started = threading.Event()
+    with channel(broker) as it:
+        consumer = it.consume("orders", call_back)
+        started.set()
+        assert consumer.join(SOON_S)
+    assert calls.bodies == [b"1"]
+    assert outcomes(broker) == [(1, "ACCEPTED"), (2, "RELEASED"), (3, "RELEASED")]
+
+
+def test_a_callback_must_not_close_its_channel(broker):
+    """It would wait for itself."""
+    caught = []
+    done = threading.Event()
+
+    def call_back(_):
+        try:
+            it.close()
+        except errors.PreconditionFailedError as error:
+            caught.append(str(error))
+        done.set()
+
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
+    with channel(broker) as it:
+        it.consume("orders", call_back)
+        assert done.wait(SOON_S)
+    assert len(caught) == 1
+    assert "may close its consumer" in caught[0]
+
+
+def test_a_callback_may_flush_and_pull(broker):
+    """C9, C15: it waits for the channel's thread, not for its own."""
+    done = threading.Event()
+    pulled = []
+
+    def call_back(message):
+        message.accept()
+        it.flush(SOON_S)
+        pulled.extend(it.get("bills"))
+        done.set()
+
+    frames = [fake.numbered(1, 1)]
+
+    def script(requests):
+        for request in requests:
+            kind = request.WhichOneof("kind")
+            if kind == "open":
+                yield fake.opened()
+            elif kind == "subscribe":
+                yield from frames
+            elif kind == "settle":
+                yield fake.settled(request)
+            elif kind == "get":
+                yield fake.numbered(2, 2, get_number=1)
+
+    broker.consuming.scripts.append(script)
+    with channel(broker) as it:
+        it.consume("orders", call_back, mode="client")
+        assert done.wait(SOON_S)
+    assert [each.body for each in pulled] == [b"2"]
+
+
+def test_what_cannot_be_called_back_is_refused(broker):
+    """C10: a coroutine that nobody awaits would lose its messages without a word."""
+
+    async def coroutine(_):
+        pass
+
+    class Late:
+        async def __call__(self, _):
+            pass
+
+    with channel(broker) as it:
+        for wrong in (coroutine, Late(), functools.partial(coroutine)):
+            with pytest.raises(errors.InvalidArgumentError, match="AsyncChannel"):
+                it.consume("orders", wrong)
+        with pytest.raises(errors.InvalidArgumentError, match="'callback' is a str"):
+            it.consume("orders", "print")
+    assert broker.consuming.streams == []
+
+
+def test_a_callback_that_gets_no_thread_leaves_no_consumer(broker, monkeypatch):
+    """Its messages would wait in a consumer that nobody has."""
+
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
+    with channel(broker) as it:
+        it.consume("bills").close()
+        with monkeypatch.context() as patched:
+            refuse_threads(patched, "ackq-consumer")
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                it.consume("orders", print)
+        assert it._flow.inboxes == []
+
+
+def test_a_consumer_with_a_callback_has_no_receive(broker):
+    """Its messages go one way."""
+    with channel(broker) as it:
+        consumer = it.consume("orders", print)
+        with pytest.raises(errors.PreconditionFailedError, match="callback"):
+            consumer.receive()
+        with pytest.raises(errors.PreconditionFailedError, match="no callback"):
+            it.consume("orders").join()
+
+
+def test_the_end_of_a_consumer_is_told(broker, caplog):
+    """Nobody may be waiting, so it is logged; who waits is told why."""
+    reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1), fake.cancelled("1", reason)))
+    calls = Calls(1)
+    with channel(broker) as it:
+        consumer = it.consume("orders", calls)
+        for _ in range(2):
+            with pytest.raises(errors.QueueNotFoundError):
+                consumer.join(SOON_S)
+        consumer.close()
+    assert calls.bodies == [b"1"]
+    assert [each.getMessage() for each in logged(caplog)] == [
+        "The consumer of queue 'orders' has ended: The queue 'orders' was deleted."
+    ]
+
+
+def test_the_end_of_a_channel_is_raised_although_a_callback_met_it(broker, caplog):
+    """The thread that calls back is nobody's: the application is told by `close`."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        raise errors.QueueNotFoundError("There is no queue 'orders'.")
+
+    broker.consuming.scripts.append(script)
+    it = channel(broker)
+    consumer = it.consume("orders", print)
+    with pytest.raises(errors.QueueNotFoundError):
+        consumer.join(SOON_S)
+    with pytest.raises(errors.QueueNotFoundError):
+        it.close()
+    assert len(logged(caplog)) == 1
+
+
+def test_join_with_a_bound_says_that_it_goes_on(broker):
+    """And ends when the consumer does."""
+    with channel(broker) as it:
+        consumer = it.consume("orders", print)
+        assert not consumer.join(0.01)
+        consumer.close()
+        assert consumer.join(0)

@@ -1,0 +1,680 @@
+"""A channel over a scripted broker, with its cuts, threads and forks: C2, C5, C9-C12, C15."""
+
+import gc
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from ackq import errors, limits
+from ackq.client import Channel, Outcome
+from ackq.client.consuming import stream
+from ackq.client.consuming.state import ChannelFlow, Lost
+from ackq.v1 import consuming_pb2 as pb
+from tests.fakes import scripted_channel as fake
+from tests.fakes.scripted_broker import Cut
+from tests.unit.client.channels import (
+    SOON_S,
+    channel,
+    channel_threads,
+    logged,
+    refuse_threads,
+    serve,
+    settles,
+)
+
+
+def test_a_channel_connects_when_it_is_used(broker):
+    """An unused one costs nothing, and its close neither."""
+    with channel(broker):
+        assert channel_threads() == []
+    assert broker.consuming.streams == []
+
+
+def test_a_channel_opens_with_its_window_and_label(broker):
+    """C11: the id is random, 16 bytes."""
+    with channel(broker, window_messages=7, label="till 4") as it:
+        it.consume("orders")
+    ((opening, *_),) = broker.consuming.streams
+    assert len(opening.open.channel_id) == 16
+    assert (opening.open.window_messages, opening.open.label) == (7, "till 4")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"queue": ""}, "queue's name has 1 to 255"),
+        ({"queue": "q" * 256}, "queue's name has 1 to 255"),
+        ({"queue": b"orders"}, "'queue' is a bytes"),
+        ({"mode": "later"}, "'mode' is 'later'; it must be one of auto, client"),
+        ({"outcomes": ["lost"]}, "'outcome' is 'lost'"),
+        ({"prefetch": -1}, "'prefetch' is -1"),
+        ({"prefetch": True}, "'prefetch' is True"),
+        ({"columns": ["bodi"]}, "no message column 'bodi'"),
+    ],
+)
+def test_bad_arguments_are_told_before_anything_is_sent(broker, arguments, words):
+    with channel(broker) as it:
+        with pytest.raises(errors.InvalidArgumentError, match=words):
+            it.consume(**({"queue": "orders"} | arguments))
+        assert broker.consuming.streams == []
+
+
+def test_outcomes_that_the_broker_lacks_are_refused(broker):
+    """C5: InvalidOperation at open; the channel goes on."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened(outcomes=[pb.OUTCOME_ACCEPTED])
+        for _ in requests:
+            pass
+
+    broker.consuming.scripts.append(script)
+    with channel(broker) as it:
+        with pytest.raises(errors.InvalidOperationError, match="rejected"):
+            it.consume("orders", outcomes=["rejected"])
+        it.consume("orders")
+        assert it.outcomes == {Outcome.ACCEPTED}
+
+
+def test_an_undeclared_outcome_is_refused(broker):
+    """C5: at the call; the message can still be settled with another."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
+    with channel(broker) as it:
+        message = it.consume("orders", mode="client", outcomes="rejected").receive(SOON_S)
+        with pytest.raises(errors.OutcomeNotSupportedError, match="did not declare 'failed'"):
+            message.fail()
+        assert message.reject("no").result(SOON_S) == 1
+
+
+def test_settling_twice_closes_the_channel(broker):
+    """C2: what was settled before it takes effect, what was not goes back with the channel."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
+    with channel(broker) as it:
+        consumer = it.consume("orders", mode="client")
+        message = consumer.receive(SOON_S)
+        first = message.accept()
+        with pytest.raises(errors.UnknownDeliveryTagError, match="unknown delivery tag 1"):
+            message.accept()
+        assert first.result(SOON_S) == 1
+        with pytest.raises(errors.UnknownDeliveryTagError):
+            consumer.receive(SOON_S)
+    assert [each.delivery_tag for each in settles(broker.consuming.streams[0])] == [1]
+
+
+def test_a_message_of_another_channel_closes_the_channel(broker):
+    """C2: its tag means something else here."""
+    broker.consuming.scripts += [serve(fake.numbered(1, 1)), serve(fake.numbered(1, 1))]
+    with channel(broker) as mine, channel(broker) as other:
+        consumer = mine.consume("orders", mode="client")
+        consumer.receive(SOON_S)
+        foreign = other.consume("orders", mode="client").receive(SOON_S)
+        with pytest.raises(errors.UnknownDeliveryTagError):
+            mine.acknowledge(foreign)
+        with pytest.raises(errors.UnknownDeliveryTagError):
+            consumer.receive(SOON_S)
+        assert foreign.accept().result(SOON_S) == 1
+    assert settles(broker.consuming.streams[0]) == []
+
+
+def test_acknowledge_takes_everything_before(broker):
+    """C10, CLIENT: up to and including the message, in one settlement."""
+
+    broker.consuming.scripts.append(serve(fake.numbered(1, 5)))
+    with channel(broker) as it:
+        consumer = it.consume("orders", mode="client")
+        messages = [consumer.receive(SOON_S) for _ in range(4)]
+        assert it.acknowledge(messages[2]).result(SOON_S) == 3
+        assert it.unacked == 1
+    ((settle),) = settles(broker.consuming.streams[0])
+    assert (settle.delivery_tag, settle.multiple) == (3, True)
+
+
+@pytest.mark.parametrize("mode", ["auto", "pre", "dups_ok", "none"])
+def test_other_modes_refuse_to_be_settled_by_hand(broker, mode):
+    """C10: the message is settled; saying so again is a mistake that costs no channel."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
+    with channel(broker) as it:
+        consumer = it.consume("orders", mode=mode)
+        message = consumer.receive(SOON_S)
+        with pytest.raises(errors.PreconditionFailedError, match=mode.upper()):
+            message.accept()
+        with pytest.raises(errors.PreconditionFailedError, match=mode.upper()):
+            it.acknowledge(message)
+        assert consumer.receive(SOON_S).body == b"2"
+
+
+def test_a_cut_within_the_grace_is_not_noticed(broker):
+    """C11, C15: same id, nothing twice, and what has no answer is asked again under its number."""
+    cut = threading.Event()
+
+    def first(requests):
+        for request in requests:
+            if request.HasField("open"):
+                yield fake.opened()
+            elif request.HasField("subscribe"):
+                yield fake.numbered(1, 3)
+            elif request.HasField("settle"):
+                cut.set()
+                raise Cut
+
+    second = serve(fake.numbered(1, 5), resumed=True)
+    broker.consuming.scripts += [first, second]
+    with channel(broker) as it:
+        consumer = it.consume("orders", mode="client")
+        message = consumer.receive(SOON_S)
+        settlement = message.accept()
+        assert cut.wait(SOON_S)
+        assert [consumer.receive(SOON_S).body for _ in range(4)] == [b"2", b"3", b"4", b"5"]
+        assert settlement.result(SOON_S) == 1
+    before, after = broker.consuming.streams
+    assert before[0] == after[0]
+    assert settles(before) == settles(after)
+    assert settles(before)[0].number == 1
+    assert "subscribe" not in fake.kinds(after)
+
+
+def test_a_cut_beyond_the_grace_closes_the_channel(broker):
+    """C11, C15: the application is told that its tags are gone, and the fate of settlements."""
+    cut = threading.Event()
+
+    def first(requests):
+        for request in requests:
+            if request.HasField("open"):
+                yield fake.opened()
+            elif request.HasField("subscribe"):
+                yield fake.numbered(1, 3)
+            elif request.HasField("settle"):
+                cut.set()
+                raise Cut
+
+    broker.consuming.scripts += [first, serve()]
+    with channel(broker) as it:
+        consumer = it.consume("orders", mode="client")
+        messages = [consumer.receive(SOON_S) for _ in range(3)]
+        settlement = messages[0].accept()
+        assert cut.wait(SOON_S)
+        with pytest.raises(errors.OutcomeUnknownError, match="delivered again unless it did"):
+            settlement.result(SOON_S)
+        with pytest.raises(errors.ClosedError, match="their tags are gone") as gone:
+            consumer.receive(SOON_S)
+        assert gone.value.fields["cause"] == "the connection was cut"
+        assert gone.value.fields["unacked"] == "2"
+        with pytest.raises(errors.ClosedError, match="Open a new channel"):
+            messages[1].accept()
+
+
+def test_a_broker_that_stays_away_closes_the_channel(broker, monkeypatch):
+    """C11: it is tried for as long as the broker may wait."""
+    monkeypatch.setattr(stream, "_RESUMABLE_S", 0.3)
+
+    def script(requests):
+        for request in requests:
+            if request.HasField("open"):
+                yield fake.opened()
+            elif request.HasField("subscribe"):
+                yield fake.numbered(1, 1)
+
+    broker.consuming.scripts.append(script)
+    with channel(broker) as it:
+        consumer = it.consume("orders", mode="client")
+        message = consumer.receive(SOON_S)
+        broker.close()
+        with pytest.raises(errors.ClosedError, match="their tags are gone"):
+            consumer.receive(SOON_S)
+        with pytest.raises(errors.ClosedError):
+            message.accept()
+
+
+def test_no_broker_at_all_is_told(broker):
+    """Names the endpoint and the cause, after the bound it was given."""
+    broker.close()
+    with (
+        channel(broker, retry_total_ms=100) as it,
+        pytest.raises(errors.BrokerUnavailableError, match=broker.endpoint),
+    ):
+        it.consume("orders")
+
+
+def test_what_the_broker_ends_a_channel_with_is_raised(broker):
+    """C2, C15: by every call, and by settlements without an answer."""
+
+    def script(requests):
+        for request in requests:
+            if request.HasField("open"):
+                yield fake.opened()
+            elif request.HasField("subscribe"):
+                yield fake.numbered(1, 2)
+            elif request.HasField("settle"):
+                raise errors.UnknownDeliveryTagError("unknown delivery tag 1", delivery_tag=1)
+
+    broker.consuming.scripts.append(script)
+    with channel(broker) as it:
+        consumer = it.consume("orders", mode="client")
+        settlement = consumer.receive(SOON_S).accept()
+        with pytest.raises(errors.UnknownDeliveryTagError):
+            settlement.result(SOON_S)
+        with pytest.raises(errors.UnknownDeliveryTagError):
+            consumer.receive(SOON_S)
+
+
+def test_a_failure_that_nobody_saw_is_raised_by_close(broker):
+    """Nothing is swallowed: an application that only waits is told at the end."""
+    failed = threading.Event()
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        failed.set()
+        raise errors.QueueNotFoundError("There is no queue 'orders'.")
+
+    broker.consuming.scripts.append(script)
+    it = channel(broker)
+    it.consume("orders")
+    assert failed.wait(SOON_S)
+    it._pump._thread.join(SOON_S)
+    with pytest.raises(errors.QueueNotFoundError):
+        it.close()
+    it.close()
+    assert channel_threads() == []
+
+
+def test_a_failure_that_comes_while_closing_is_raised(broker):
+    """Nothing is swallowed: the broker's last word is the reason, not the close."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        for _ in requests:
+            pass
+        raise errors.QueueNotFoundError("There is no queue 'orders'.")
+
+    broker.consuming.scripts.append(script)
+    it = channel(broker)
+    it.consume("orders")
+    with pytest.raises(errors.QueueNotFoundError):
+        it.close()
+    assert channel_threads() == []
+
+
+def test_a_consumer_the_broker_ends_gives_what_it_has_first(broker):
+    """The channel goes on: its other consumers, and what is to be settled."""
+    reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1), fake.cancelled("1", reason)))
+    with channel(broker) as it:
+        consumer = it.consume("orders", mode="client")
+        message = consumer.receive(SOON_S)
+        with pytest.raises(errors.QueueNotFoundError, match="was deleted"):
+            consumer.receive(SOON_S)
+        assert message.accept().result(SOON_S) == 1
+        consumer.close()
+
+
+def test_none_gives_what_it_has_after_the_channel_is_gone(broker):
+    """C10, NONE: nobody else will get what the broker has removed."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        yield fake.numbered(1, 3)
+        raise errors.ClosedError("The channel was closed.")
+
+    broker.consuming.scripts.append(script)
+    with channel(broker) as it:
+        consumer = it.consume("orders", mode="none")
+        it._pump._thread.join(SOON_S)
+        assert [consumer.receive(0).body for _ in range(3)] == [b"1", b"2", b"3"]
+        with pytest.raises(errors.ClosedError):
+            consumer.receive(SOON_S)
+
+
+def test_signs_of_life_go_out(broker):
+    """C12: as often as the broker asks."""
+    enough = threading.Event()
+
+    def script(requests):
+        for request in requests:
+            if request.HasField("open"):
+                yield fake.opened(heartbeat_ms=5)
+            elif request.HasField("heartbeat"):
+                enough.set()
+
+    broker.consuming.scripts.append(script)
+    with channel(broker) as it:
+        it.consume("orders")
+        assert enough.wait(SOON_S)
+
+
+def test_a_silent_broker_is_left_for_a_new_stream(broker, monkeypatch):
+    """C11, C12: a connection that hangs is as good as cut, and the channel goes on."""
+    decide = ChannelFlow.next_action
+    losses = [Lost()]
+
+    def lose_once(flow, now):
+        return losses.pop() if losses and flow.opened and flow.inboxes else decide(flow, now)
+
+    monkeypatch.setattr(ChannelFlow, "next_action", lose_once)
+    broker.consuming.scripts += [serve(), serve(fake.numbered(1, 1), resumed=True)]
+    with channel(broker) as it:
+        assert it.consume("orders").receive(SOON_S).body == b"1"
+    first, second = broker.consuming.streams
+    assert first[0] == second[0]
+
+
+def test_transport_acks_follow_their_settings(broker):
+    """C11: at the part of the window that was asked for, apart from application acks."""
+    acked = threading.Event()
+
+    def script(requests):
+        for request in requests:
+            if request.HasField("open"):
+                yield fake.opened()
+            elif request.HasField("subscribe"):
+                yield fake.numbered(1, 5)
+            elif request.HasField("transport_ack"):
+                acked.set()
+
+    broker.consuming.scripts.append(script)
+    options = {"window_messages": 10, "transport_ack_percent": 50}
+    with channel(broker, transport_ack_delay_ms=15_000, **options) as it:
+        it.consume("orders", mode="client")
+        assert acked.wait(SOON_S)
+        assert it._flow.settling.unseen.lowest == 1
+    acks = [each for each in broker.consuming.streams[0] if each.HasField("transport_ack")]
+    assert [each.transport_ack.delivery_tag for each in acks] == [5]
+
+
+def test_a_malformed_frame_ends_the_channel(broker):
+    """A broker that sends rows it did not announce is not understood."""
+    lie = fake.frame(
+        fake.block_of(b"a"), delivery=pb.Delivery(consumer="1", runs=fake.runs_of((1, 2)))
+    )
+    broker.consuming.scripts.append(serve(lie))
+    with channel(broker) as it:
+        consumer = it.consume("orders")
+        with pytest.raises(errors.MalformedBlockError, match="announce 2 rows"):
+            consumer.receive(SOON_S)
+
+
+def test_a_kind_of_a_later_version_is_passed_over(broker):
+    """What a newer broker says more is not needed."""
+    broker.consuming.scripts.append(serve(pb.ConsumeResponse(), fake.numbered(1, 1)))
+    with channel(broker) as it:
+        assert it.consume("orders").receive(SOON_S).body == b"1"
+
+
+def test_a_pull_gives_what_there_is(broker):
+    """C9: in frames or not, complete with `GetEmpty`."""
+    frames = [
+        fake.numbered(1, 2, get_number=1),
+        fake.numbered(3, 3, get_number=1),
+        fake.get_empty(1),
+    ]
+    broker.consuming.scripts.append(serve(*frames))
+    with channel(broker) as it:
+        messages = it.get("orders", 5)
+        assert [each.body for each in messages] == [b"1", b"2", b"3"]
+        assert messages[0].reject("no").result(SOON_S) == 1
+
+
+def test_a_pull_without_an_answer_is_given_up(broker):
+    """C9: what it brings later goes back."""
+    late = threading.Event()
+
+    def script(requests):
+        for request in requests:
+            if request.HasField("open"):
+                yield fake.opened()
+            elif request.HasField("subscribe"):
+                yield fake.numbered(1, 1, get_number=1)
+            elif request.HasField("settle"):
+                late.set()
+                yield fake.settled(request)
+
+    broker.consuming.scripts.append(script)
+    with channel(broker) as it:
+        with pytest.raises(errors.BrokerUnavailableError, match="left a pull of queue 'orders'"):
+            it.get("orders", timeout_s=0.05)
+        it.consume("orders")
+        assert late.wait(SOON_S)
+    (settle,) = settles(broker.consuming.streams[0])
+    assert settle.outcome == pb.OUTCOME_RELEASED
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_batch_is_settled_by_its_tags(broker, runs):
+    """C16: whole or in part; one settlement where the broker takes runs."""
+
+    broker.consuming.scripts.append(serve(fake.numbered(1, 6), settle_runs=runs))
+    with channel(broker) as it:
+        consumer = it.consume("orders", mode="client", columns=["delivery_tag", "body"])
+        batch = consumer.receive_batch(timeout_s=SOON_S)
+        assert batch.schema.names == ["delivery_tag", "body"]
+        assert consumer.settle(batch.take([1, 3, 4])).result(SOON_S) == 3
+        assert consumer.settle(batch.slice(0, 0)).result(SOON_S) == 0
+        with pytest.raises(errors.SchemaError, match="delivery_tag"):
+            consumer.settle(batch.select(["body"]))
+    assert len(settles(broker.consuming.streams[0])) == (1 if runs else 3)
+
+
+def test_receive_gives_up_in_time(broker):
+    """None: there was no message."""
+    with channel(broker) as it:
+        consumer = it.consume("orders")
+        assert consumer.receive(0) is None
+        assert consumer.receive(0.05) is None
+        assert consumer.receive_batch(timeout_s=0.05) is None
+
+
+def test_receive_from_many_threads_gives_each_message_once(broker):
+    """Thread safety: no message twice, none forgotten."""
+    broker.consuming.scripts.append(serve(*(fake.numbered(at, at) for at in range(1, 201))))
+    got = []
+
+    def work():
+        for _ in range(50):
+            message = consumer.receive(SOON_S)
+            got.append(message.body)
+            message.accept()
+
+    with channel(broker) as it:
+        consumer = it.consume("orders", mode="client")
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(SOON_S)
+        it.flush(SOON_S)
+    assert sorted(map(int, got)) == list(range(1, 201))
+
+
+def test_close_wakes_who_waits(broker):
+    """A thread in `receive`, and one in a loop."""
+    ends = []
+
+    def receive():
+        with pytest.raises(errors.ClosedError):
+            first.receive()
+        ends.append("receive")
+
+    def loop():
+        ends.extend(second)
+        ends.append("loop")
+
+    it = channel(broker)
+    first, second = it.consume("orders"), it.consume("bills")
+    threads = [threading.Thread(target=each) for each in (receive, loop)]
+    for each in threads:
+        each.start()
+    it.close()
+    for each in threads:
+        each.join(SOON_S)
+    assert sorted(ends) == ["loop", "receive"]
+    with pytest.raises(errors.ClosedError, match="is closed"):
+        it.consume("orders")
+
+
+def test_close_with_a_bound_gives_up(broker):
+    """C15: a broker that does not answer holds close no longer than it was told to wait."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1), settle=False))
+    it = channel(broker)
+    settlement = it.consume("orders", mode="client").receive(SOON_S).accept()
+    with pytest.raises(errors.BrokerUnavailableError, match=r"unanswered for 0\.1 s"):
+        it.close(0.1)
+    assert isinstance(settlement.exception(0), errors.OutcomeUnknownError)
+    assert channel_threads() == []
+
+
+def test_leaving_by_an_exception_keeps_the_exception(broker, monkeypatch):
+    """The channel is closed all the same, and has its threads no more."""
+    monkeypatch.setattr(limits, "HEARTBEAT_SEND_MS", 100)
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1), settle=False))
+
+    def leave():
+        with channel(broker) as it:
+            it.consume("orders", mode="client").receive(SOON_S).accept()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        leave()
+    assert channel_threads() == []
+
+
+def test_a_settlements_callback_must_not_wait_for_its_own_thread(broker):
+    """It would wait for itself."""
+    caught = []
+
+    def call_back(_):
+        for call in (it.flush, it.close, consumer.receive, lambda: it.get("orders")):
+            try:
+                call()
+            except errors.PreconditionFailedError as error:
+                caught.append(error)
+
+    added = threading.Event()
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1), asked=added))
+    with channel(broker) as it:
+        consumer = it.consume("orders", mode="client")
+        settlement = consumer.receive(SOON_S).accept()
+        settlement.add_done_callback(call_back)
+        added.set()
+        it.flush(SOON_S)
+    assert len(caught) == 4
+
+
+def test_a_settlements_callback_that_exits_stops_nothing(broker, caplog):
+    """C15: the others are told all the same."""
+    added = threading.Event()
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2), asked=added))
+    with channel(broker) as it:
+        consumer = it.consume("orders", mode="client")
+        first = consumer.receive(SOON_S)
+        second = consumer.receive(SOON_S)
+        first.accept().add_done_callback(lambda _: sys.exit(1))
+        added.set()
+        it.flush(SOON_S)
+        assert second.accept().result(SOON_S) == 1
+    assert [each.message for each in logged(caplog) if each.levelname == "ERROR"] == [
+        "A callback of a settlement's future raised"
+    ]
+
+
+def test_a_thread_that_cannot_start_leaves_the_channel_as_it_was(broker, monkeypatch):
+    """A process at its limit of threads is told, and the next call may find one."""
+
+    with channel(broker) as it:
+        with monkeypatch.context() as patched:
+            refuse_threads(patched, "ackq-channel")
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                it.consume("orders")
+        assert it.consume("orders").receive(0) is None
+
+
+def test_a_bug_in_the_thread_is_told(broker, monkeypatch):
+    """Nothing hangs: every call says what happened."""
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr("ackq.client.consuming.state.ChannelFlow.on_delivery", lambda *_: 1 / 0)
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
+    with channel(broker) as it:
+        consumer = it.consume("orders")
+        with pytest.raises(errors.InternalError, match="ZeroDivisionError"):
+            consumer.receive(SOON_S)
+    assert channel_threads() == []
+
+
+def test_a_forsaken_channel_leaves_no_thread(broker):
+    """A channel that is collected ends its stream; what it held goes back."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
+    it = channel(broker)
+    message = it.consume("orders", mode="client").receive(SOON_S)
+    del it
+    gc.collect()
+    for thread in channel_threads():
+        thread.join(SOON_S)
+    assert channel_threads() == []
+    with pytest.raises(errors.ClosedError):
+        message.accept()
+
+
+def test_a_consumer_keeps_its_channel(broker):
+    """Who holds a consumer need not hold its channel."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
+    consumer = Channel(broker.endpoint).consume("orders", mode="client")
+    gc.collect()
+    assert consumer.receive(SOON_S).body == b"1"
+    consumer.channel.close()
+
+
+def run_program(program):
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=SOON_S, check=True)
+
+
+def test_an_unclosed_channel_does_not_hold_up_the_exit(broker):
+    """A program that forgets to close ends all the same, callbacks included."""
+    done = run_program(f"""
+        from ackq.client import Channel
+        channel = Channel({broker.endpoint!r})
+        channel.consume("orders", print)
+        consumer = channel.consume("bills")
+    """)
+    assert done.stderr == ""
+
+
+def test_a_fork_must_not_use_its_parents_channel(broker):
+    """The child is told, and hangs nowhere; the parent goes on."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
+    done = run_program(f"""
+        import os, sys, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from ackq import errors
+        from ackq.client import Channel
+        channel = Channel({broker.endpoint!r})
+        consumer = channel.consume("orders", mode="client")
+        message = consumer.receive({SOON_S})
+        calls = [
+            message.accept, consumer.receive, channel.flush, lambda: channel.consume("x"),
+            lambda: channel.get("x"), lambda: channel.acknowledge(message),
+            lambda: channel.set_prefetch(1), lambda: consumer.set_prefetch(1),
+        ]
+        child = os.fork()
+        if not child:
+            told = 0
+            for call in calls:
+                try:
+                    call()
+                except errors.ClosedError as error:
+                    told += "fork" in str(error)
+            consumer.close()
+            channel.close()
+            os._exit(told)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), len(calls))
+        print(message.accept().result({SOON_S}), consumer.receive({SOON_S}).body)
+        channel.close()
+    """)
+    assert done.stdout == "8 8\n1 b'2'\n"

@@ -1,0 +1,67 @@
+"""The set of tags against Python's own set (C16)."""
+
+import sys
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackq.client.consuming.tag_set import TagSet
+
+TAG = st.integers(1, 5000)
+RANGE = st.tuples(TAG, st.integers(0, 3000)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+STEPS = st.lists(st.tuples(st.sampled_from(["add", "remove", "take_up_to"]), RANGE), max_size=30)
+
+
+def members(runs):
+    return [tag for first, last in runs for tag in range(first, last + 1)]
+
+
+@given(STEPS, RANGE)
+def test_it_is_a_set(steps, asked):
+    """C16: whatever is added and removed, it answers as a set does."""
+    tags, model = TagSet(), set()
+    for step, (first, last) in steps:
+        span = set(range(first, last + 1))
+        if step == "add":
+            tags.add(first, last)
+            model |= span
+        elif step == "remove":
+            assert tags.remove(first, last) == len(model & span)
+            model -= span
+        else:
+            taken = {tag for tag in model if tag <= last}
+            assert members(tags.take_up_to(last)) == sorted(taken)
+            model -= taken
+        assert len(tags) == len(model)
+        assert tags.lowest == min(model, default=None)
+    first, last = asked
+    assert tags.count(first, last) == len(model & set(range(first, last + 1)))
+    assert [tag in tags for tag in asked] == [tag in model for tag in asked]
+
+
+def test_what_is_taken_comes_in_whole_runs():
+    """C3: neighbours are one run, also across the words they are kept in."""
+    tags = TagSet()
+    tags.add(1000, 3000)
+    tags.remove(2000, 2000)
+    assert tags.take_up_to(4000) == [(1000, 1999), (2001, 3000)]
+
+
+def test_a_million_tags_take_little_memory():
+    """C16: under half a byte per tag, every other one of them settled."""
+    tags = TagSet()
+    tags.add(1, 1_000_000)
+    for tag in range(2, 1_000_001, 2):
+        tags.remove(tag, tag)
+    assert len(tags) == 500_000
+    words = tags._words
+    assert sys.getsizeof(words) + sum(map(sys.getsizeof, words.values())) < 500_000
+
+
+def test_tags_that_came_late_are_found():
+    """The lowest one is known also when a lower one comes after it."""
+    tags = TagSet()
+    tags.add(9000, 9000)
+    assert tags.lowest == 9000
+    tags.add(5, 5)
+    assert tags.lowest == 5

@@ -1,0 +1,413 @@
+"""The publisher's answers against a scripted broker: the client's side of the rules P2 to P14."""
+
+import threading
+from concurrent.futures import wait
+
+import pytest
+
+from ackq import errors
+from ackq.client import Confirmation, Publisher
+from ackq.v1 import publishing_pb2
+from ackq.wire import block
+from tests.fakes import scripted_broker as fake
+from tests.unit.client.publishers import SOON_S, publisher, publisher_threads
+
+
+def test_every_publish_is_confirmed_with_its_number(broker):
+    """P2, P3: numbers count from 1, each future gets exactly one answer."""
+    with publisher(broker) as out:
+        futures = [out.publish(f"m{i}") for i in range(100)]
+    assert [each.result() for each in futures] == [Confirmation(i) for i in range(1, 101)]
+    assert publisher_threads() == []
+
+
+def test_nack_fails_its_messages_alone(broker):
+    """P8: the reason is in the future and in flush; the others are confirmed."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        yield fake.nack(2, 3, errors.QueueFullError("The queue 'orders' is full.", queue="orders"))
+        yield fake.confirm(4)
+        yield from fake.confirm_all(requests)
+
+    broker.publishing.scripts.append(script)
+    with publisher(broker, linger_ms=1000) as out:
+        futures = [out.publish(f"m{i}") for i in range(4)]
+        with pytest.raises(errors.QueueFullError, match="full") as failure:
+            out.flush(SOON_S)
+        assert failure.value.fields == {"queue": "orders"}
+        out.flush(SOON_S)  # a failure is told once
+        assert out.unconfirmed == 0
+    assert [type(each.exception()) for each in futures] == [
+        type(None),
+        errors.QueueFullError,
+        errors.QueueFullError,
+        type(None),
+    ]
+
+
+def test_confirms_out_of_order(broker):
+    """P9: answers may come in any order and shape; each message is told once."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        yield fake.confirm(5, first=5)
+        yield fake.confirm(2, first=2)
+        yield fake.confirm(3)
+        yield fake.confirm(3)
+        yield fake.confirm(6)
+        yield from fake.confirm_all(requests)
+
+    broker.publishing.scripts.append(script)
+    order = []
+    with publisher(broker, linger_ms=1000) as out:
+        for i in range(6):
+            out.publish(f"m{i}").add_done_callback(lambda f: order.append(f.result().number))
+    assert order == [5, 2, 1, 3, 4, 6]
+
+
+def test_return_comes_before_its_confirm(broker):
+    """P7: a mandatory message that no queue wants is returned, then confirmed with the reason."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        request = next(requests)
+        header, batch = block.decode(request.block)
+        yield publishing_pb2.PublishResponse(
+            header=publishing_pb2.PublishAnswer(
+                returned=publishing_pb2.PublishReturn(
+                    numbers=[2], reason=fake.detail(errors.UnroutableError("No queue."))
+                )
+            ),
+            block=block.encode(batch.slice(1, 1), routing_key=header.routing_key),
+        )
+        yield fake.confirm(3)
+        yield from fake.confirm_all(requests)
+
+    broker.publishing.scripts.append(script)
+    events = []
+    with publisher(broker, mandatory=True, linger_ms=1000, on_return=events.append) as out:
+        futures = [out.publish(f"m{i}") for i in range(3)]
+        futures[1].add_done_callback(events.append)
+    returned, future = events
+    assert future is futures[1]
+    assert returned.numbers == (2,)
+    assert returned.messages.to_pylist() == [
+        {
+            "body": b"m1",
+            "routing_key": "orders",
+            "message_id": None,
+            "correlation_id": None,
+            "reply_to": None,
+            "content_type": None,
+            "headers": [],
+            "published_at": None,
+            "persistent": True,
+        }
+    ]
+    assert str(futures[1].result().returned) == "No queue."
+    assert futures[2].result().returned is None
+
+
+def test_return_without_a_listener_fails_the_flush(broker):
+    """P7: nobody else would hear of it."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        yield fake.answer(
+            returned=publishing_pb2.PublishReturn(
+                numbers=[1], reason=fake.detail(errors.UnroutableError("No queue."))
+            )
+        )
+        yield fake.confirm(1)
+        yield from fake.confirm_all(requests)
+
+    broker.publishing.scripts.append(script)
+    with pytest.raises(errors.UnroutableError, match="No queue"), publisher(broker) as out:
+        out.publish(b"a", mandatory=True)
+
+
+def test_cut_in_mid_publish_retransmits_the_same_numbers(broker):
+    """P10: on a new stream exactly what is unconfirmed goes again, under the same numbers."""
+
+    def cut(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        yield fake.confirm(2)
+        yield fake.confirm(4, first=4)
+        raise fake.Cut
+
+    broker.publishing.scripts.append(cut)
+    with publisher(broker, linger_ms=1000) as out:
+        futures = [out.publish(f"m{i}") for i in range(6)]
+    assert [each.result().number for each in futures] == [1, 2, 3, 4, 5, 6]
+    first, second = broker.publishing.streams
+    assert not first[0].header.open.resume
+    assert second[0].header.open.resume
+    assert second[0].header.open.publisher_id == first[0].header.open.publisher_id
+    assert second[0].header.lowest_unanswered == 3
+    again = fake.data_frames(second)
+    assert [(each.header.data.first_number, fake.bodies(each)) for each in again] == [
+        (3, [b"m2"]),
+        (5, [b"m4", b"m5"]),
+    ]
+
+
+def test_publisher_that_was_never_opened_does_not_resume(broker):
+    """P10: a broker that never answered the open is not asked for a state that it has not."""
+
+    def refuse(requests):
+        next(requests)
+        raise fake.Cut
+        yield
+
+    broker.publishing.scripts.append(refuse)
+    with publisher(broker) as out:
+        out.publish(b"a")
+    assert [each[0].header.open.resume for each in broker.publishing.streams] == [False, False]
+    assert fake.data_frames(broker.publishing.streams[0]) == []
+
+
+def test_lowest_unanswered_travels_with_every_frame(broker):
+    """P10: the broker may forget what is below."""
+    with publisher(broker) as out:
+        for i in range(3):
+            out.publish(f"m{i}").result(SOON_S)
+    assert [each.header.lowest_unanswered for each in broker.publishing.streams[0]] == [1, 1, 2, 3]
+
+
+def test_late_answer_is_probed_and_only_what_is_missing_goes_again(broker):
+    """P10: after publish_ack_timeout a probe asks; only what the broker never saw goes again."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        probe = next(requests).header.probe
+        assert (probe.first_number, probe.last_number) == (1, 4)
+        yield fake.answer(probed=publishing_pb2.PublishProbed(missing_first=[2], missing_last=[3]))
+        yield fake.confirm(1)
+        again = next(requests)
+        assert (again.header.data.first_number, fake.bodies(again)) == (2, [b"m1", b"m2"])
+        yield fake.confirm(4)
+        yield from fake.confirm_all(requests)
+
+    broker.publishing.scripts.append(script)
+    with publisher(broker, linger_ms=20, publish_ack_timeout_ms=50) as out:
+        futures = [out.publish(f"m{i}") for i in range(4)]
+        wait(futures, SOON_S)
+    assert [each.result().number for each in futures] == [1, 2, 3, 4]
+    assert len(broker.publishing.streams) == 1
+
+
+def test_forgotten_publisher_fails_with_outcome_unknown(broker):
+    """P10: a forgotten id is never replaced by a new one on its own."""
+
+    def cut(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        raise fake.Cut
+
+    def forgotten(requests):
+        next(requests)
+        raise errors.PublisherForgottenError("This publisher is not known any more.")
+        yield
+
+    broker.publishing.scripts.extend([cut, forgotten])
+    out = publisher(broker)
+    future = out.publish(b"a")
+    with pytest.raises(errors.OutcomeUnknownError, match="not known any more") as failure:
+        future.result(SOON_S)
+    assert failure.value.fields["cause"] == "publisher_forgotten"
+    with pytest.raises(errors.ClosedError, match="not known any more"):
+        out.publish(b"b")
+    with pytest.raises(errors.OutcomeUnknownError):
+        out.close()
+    assert publisher_threads() == []
+
+
+def cut_after_the_first(requests):
+    next(requests)
+    yield fake.opened("history-1")
+    next(requests)
+    raise fake.Cut
+
+
+def test_restored_broker_fails_with_outcome_unknown(broker):
+    """Q8: a broker refuses a publisher of an older history; what was under way may be in or not."""
+
+    def refuse(requests):
+        next(requests)
+        raise errors.HistoryChangedError("The publisher began in history 1.")
+        yield
+
+    broker.publishing.scripts.extend([cut_after_the_first, refuse])
+    out = publisher(broker)
+    future = out.publish(b"a")
+    with pytest.raises(errors.OutcomeUnknownError, match="began in history 1") as failure:
+        future.result(SOON_S)
+    assert failure.value.fields["cause"] == "history_changed"
+    with pytest.raises(errors.OutcomeUnknownError):
+        out.close()
+
+
+def test_goes_on_in_a_history_that_an_operator_accepted(broker):
+    """Q8, P10: the broker admits the publisher, so its numbers mean there what they mean here."""
+
+    def other(requests):
+        assert next(requests).header.open.resume
+        yield fake.opened("history-2")
+        yield from fake.confirm_all(requests)
+
+    broker.publishing.scripts.extend([cut_after_the_first, other])
+    with publisher(broker) as out:
+        out.publish(b"a").result(SOON_S)
+
+
+def test_no_broker_names_endpoint_and_cause():
+    """What was never sent has a known outcome: it did not happen."""
+    endpoint = "127.0.0.1:1"
+    out = Publisher(endpoint, routing_key="q", retry_total_ms=150)
+    future = out.publish(b"a")
+    with pytest.raises(errors.BrokerUnavailableError, match=endpoint) as failure:
+        future.result(SOON_S)
+    assert failure.value.fields["endpoint"] == endpoint
+    assert "refused" in failure.value.fields["cause"]
+    with pytest.raises(errors.BrokerUnavailableError):
+        out.close()
+
+
+def test_full_window_blocks_publish_until_an_answer(broker):
+    """P14: the window bounds what is unanswered; an answer lets the next publish in."""
+    release = threading.Event()
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        first = next(requests)
+        release.wait(SOON_S)
+        yield fake.confirm(fake.last_number(first))
+        yield from fake.confirm_all(requests)
+
+    broker.publishing.scripts.append(script)
+    with publisher(broker, window_messages=3) as out:
+        for i in range(3):
+            out.publish(f"m{i}")
+        late = threading.Thread(target=out.publish, args=(b"late",))
+        late.start()
+        late.join(0.05)
+        assert late.is_alive()
+        assert out.unconfirmed == 3
+        release.set()
+        late.join(SOON_S)
+        assert not late.is_alive()
+
+
+def test_message_larger_than_the_window_still_goes(broker):
+    """P14: into an empty window everything fits, or it could never be sent."""
+    with publisher(broker, window_bytes=10) as out:
+        assert out.publish(b"x" * 100).result(SOON_S) == Confirmation(1)
+
+
+def test_blocked_broker_is_told_and_respected(broker):
+    """P14: told by callback and property; nothing is sent meanwhile, and no probe either."""
+    told = []
+    blocked = threading.Event()
+    release = threading.Event()
+
+    def on_blocked(reason):
+        told.append(reason)
+        blocked.set()
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        yield fake.confirm(1)
+        yield fake.answer(blocked=publishing_pb2.PublishBlocked(reason="disk 99 % full"))
+        release.wait(SOON_S)
+        yield fake.answer(unblocked=publishing_pb2.PublishUnblocked())
+        yield from fake.confirm_all(requests)
+
+    broker.publishing.scripts.append(script)
+    with publisher(broker, on_blocked=on_blocked, publish_ack_timeout_ms=20) as out:
+        assert out.blocked is None
+        out.publish(b"a")
+        assert blocked.wait(SOON_S)
+        assert out.blocked == "disk 99 % full"
+        future = out.publish(b"b")
+        with pytest.raises(errors.BrokerUnavailableError, match="disk 99 % full"):
+            out.flush(0.1)
+        assert len(broker.publishing.streams[0]) == 2
+        release.set()
+        assert future.result(SOON_S) == Confirmation(2)
+        assert out.blocked is None
+    assert told == ["disk 99 % full", None]
+
+
+def test_answer_to_an_unsent_number_ends_the_publisher(broker):
+    """P3: a confirm of what was never published would be a lie."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        yield fake.confirm(9)
+
+    broker.publishing.scripts.append(script)
+    out = publisher(broker)
+    with pytest.raises(errors.OutcomeUnknownError, match="answered publish number 9"):
+        out.publish(b"a").result(SOON_S)
+    with pytest.raises(errors.OutcomeUnknownError):
+        out.close()
+
+
+def test_every_failed_publish_has_an_error_of_its_own(broker):
+    """P8: errors that are raised again and again would share one ever longer traceback."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        yield fake.nack(1, 2, errors.QueueFullError("Queue 'orders' is full.", queue="orders"))
+        yield from fake.confirm_all(requests)
+
+    broker.publishing.scripts.append(script)
+    out = publisher(broker, linger_ms=1000)
+    futures = [out.publish(b"a"), out.publish(b"b")]
+    with pytest.raises(errors.QueueFullError):
+        out.close()
+    first, second = (each.exception(SOON_S) for each in futures)
+    assert (first.message, first.fields) == (second.message, second.fields)
+    assert first is not second
+
+
+def test_many_threads_share_a_publisher(broker):
+    """Every message of every thread is confirmed once."""
+    futures = []
+
+    def publish(name):
+        futures.extend([out.publish(f"{name}-{i}") for i in range(500)])
+
+    with publisher(broker, window_messages=200) as out:
+        threads = [threading.Thread(target=publish, args=(name,)) for name in "abcd"]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(SOON_S)
+    assert sorted(each.result().number for each in futures) == list(range(1, 2001))
+    sent = [
+        body
+        for each in fake.data_frames(broker.publishing.streams[0])
+        for body in fake.bodies(each)
+    ]
+    assert len(sent) == len(set(sent)) == 2000

@@ -1,0 +1,271 @@
+"""What a publisher takes and sends: fields, frames, batches, and what it refuses. P12, P14."""
+
+import textwrap
+from datetime import datetime
+
+import pyarrow as pa
+import pytest
+
+from ackq import errors, limits
+from ackq.client import Confirmation, Publisher
+from ackq.v1 import messages_pb2, publishing_pb2
+from ackq.wire import block
+from tests.fakes import scripted_broker as fake
+from tests.unit.client.publishers import SOON_S, publisher
+
+
+def test_single_publishes_share_frames(broker):
+    """A thousand publishes make a few frames, numbered without a gap."""
+    with publisher(broker) as out:
+        for i in range(1000):
+            out.publish(f"m{i}")
+    frames = fake.data_frames(broker.publishing.streams[0])
+    assert len(frames) < 50
+    assert [body for each in frames for body in fake.bodies(each)] == [
+        f"m{i}".encode() for i in range(1000)
+    ]
+    firsts = [each.header.data.first_number for each in frames]
+    rows = [each.header.data.rows for each in frames]
+    assert firsts == [1 + sum(rows[:at]) for at in range(len(rows))]
+
+
+def test_frame_stays_within_its_target(broker):
+    """Single publishes go in frames of about 1 MiB."""
+    body = b"x" * 300_000
+    with publisher(broker, linger_ms=1000) as out:
+        for _ in range(12):
+            out.publish(body)
+    rows = [each.header.data.rows for each in fake.data_frames(broker.publishing.streams[0])]
+    assert rows == [3, 3, 3, 3]
+
+
+def test_message_keeps_its_fields(broker):
+    """P12: fields and delivery mode of each message reach the wire; absent columns do not."""
+    with publisher(broker, linger_ms=1000) as out:
+        out.publish(b"a", message_id="1", headers={"k": "v"}, persistent=False)
+        out.publish("b", routing_key="other")
+    (frame,) = fake.data_frames(broker.publishing.streams[0])
+    header, batch = block.decode(frame.block, validate=True)
+    assert header.delivery_mode == messages_pb2.DELIVERY_MODE_PERSISTENT
+    assert batch.to_pylist() == [
+        {
+            "body": b"a",
+            "routing_key": "orders",
+            "message_id": "1",
+            "headers": [("k", "v")],
+            "persistent": False,
+        },
+        {
+            "body": b"b",
+            "routing_key": "other",
+            "message_id": None,
+            "headers": [],
+            "persistent": None,
+        },
+    ]
+
+
+def test_constant_routing_key_travels_once(broker):
+    """P12: a non-persistent publisher says so in the block's header, as it does its routing key."""
+    with publisher(broker, persistent=False) as out:
+        out.publish(b"a")
+    (frame,) = fake.data_frames(broker.publishing.streams[0])
+    header, batch = block.decode(frame.block, validate=True)
+    assert (header.routing_key, header.delivery_mode) == (
+        "orders",
+        messages_pb2.DELIVERY_MODE_NON_PERSISTENT,
+    )
+    assert batch.schema.names == ["body"]
+
+
+def test_destinations_do_not_share_a_frame(broker):
+    """A frame has one exchange, one `mandatory`, one `ack_immediately`; order is kept."""
+    with publisher(broker, linger_ms=1000) as out:
+        out.publish(b"a")
+        out.publish(b"b", exchange="x")
+        out.publish(b"c", exchange="x", mandatory=True)
+        out.publish(b"d", ack_immediately=True)
+    frames = [each.header.data for each in fake.data_frames(broker.publishing.streams[0])]
+    assert [(each.exchange, each.mandatory, each.ack_immediately) for each in frames] == [
+        ("", False, False),
+        ("x", False, False),
+        ("x", True, False),
+        ("", False, True),
+    ]
+
+
+def test_batch_is_cut_into_frames_with_one_future(broker):
+    """K3-sized batches: one future, frames of at most 10,000 rows, order kept."""
+    table = pa.table({"body": [f"m{i}" for i in range(25_000)]})
+    with publisher(broker) as out:
+        assert out.publish_batch(table).result(SOON_S) == 25_000
+    frames = fake.data_frames(broker.publishing.streams[0])
+    assert [each.header.data.rows for each in frames] == [10_000, 10_000, 5_000]
+    assert [each.header.data.first_number for each in frames] == [1, 10_001, 20_001]
+    assert fake.bodies(frames[2])[-1] == b"m24999"
+
+
+def test_batch_fails_once_all_its_rows_are_answered(broker):
+    """P3, P8: the future of a batch has the first failure."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        yield fake.nack(2, 2, errors.NackError("Over a limit."))
+        yield fake.confirm(3)
+        yield from fake.confirm_all(requests)
+
+    broker.publishing.scripts.append(script)
+    with publisher(broker) as out:
+        future = out.publish_batch(pa.table({"body": [b"a", b"b", b"c"]}))
+        with pytest.raises(errors.NackError, match="Over a limit"):
+            future.result(SOON_S)
+        with pytest.raises(errors.NackError):
+            out.flush(SOON_S)
+
+
+@pytest.mark.parametrize("told", [None, lambda _: None])
+def test_batch_with_returned_rows_fails_unless_they_are_told(broker, told):
+    """P7: a batch's future has no other place for them."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        response = fake.answer(
+            returned=publishing_pb2.PublishReturn(
+                numbers=[2], reason=fake.detail(errors.UnroutableError("No queue wants it."))
+            )
+        )
+        response.block = block.encode(pa.record_batch({"body": pa.array([b"b"], pa.binary())}))
+        yield response
+        yield fake.confirm(3)
+        yield from fake.confirm_all(requests)
+
+    broker.publishing.scripts.append(script)
+    out = publisher(broker, mandatory=True, on_return=told)
+    future = out.publish_batch(pa.record_batch({"body": [b"a", b"b", b"c"]}))
+    if told is not None:
+        assert future.result(SOON_S) == 3
+        out.close()
+        return
+    with pytest.raises(errors.UnroutableError, match="No queue wants it"):
+        future.result(SOON_S)
+    with pytest.raises(errors.UnroutableError):
+        out.close()
+
+
+def test_empty_batch_is_confirmed_at_once(broker):
+    """No rows, no frame."""
+    with publisher(broker) as out:
+        assert out.publish_batch(pa.table({"body": pa.array([], pa.binary())})).result(0) == 0
+    assert broker.publishing.streams == []
+
+
+def test_batch_keeps_its_place_among_single_messages(broker):
+    """Messages keep the order in which they were published."""
+    with publisher(broker, linger_ms=1000) as out:
+        out.publish(b"before")
+        out.publish_batch(pa.table({"body": [b"batch"]}))
+        out.publish(b"after")
+    frames = fake.data_frames(broker.publishing.streams[0])
+    assert [fake.bodies(each) for each in frames] == [[b"before"], [b"batch"], [b"after"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"body": 1}, "'body' is a int; it must be bytes or str"),
+        ({"body": b"", "message_id": 7}, "'message_id' is a int"),
+        ({"body": b"", "message_id": "\ud800"}, "cannot be written as UTF-8"),
+        ({"body": b"", "headers": {"k": 1}}, "'headers' is a int"),
+        ({"body": b"", "routing_key": "k" * 256}, "256 bytes; the limit is 255"),
+        ({"body": "\ud800"}, "'body' cannot be written as UTF-8"),
+        ({"body": b"", "headers": [("k", "v")]}, "'headers' is a list"),
+        ({"body": b"", "exchange": 5}, "'exchange' is a int"),
+        ({"body": b"", "exchange": "e" * 256}, "256 bytes; the limit is 255"),
+        ({"body": b"", "persistent": "yes"}, "'persistent' is a str; it must be True or False"),
+        ({"body": b"", "mandatory": "yes"}, "'mandatory' is a str"),
+        ({"body": b"", "ack_immediately": 1}, "'ack_immediately' is a int"),
+        ({"body": b"", "published_at": "now"}, "'published_at' is a str"),
+        ({"body": b"", "ttl_ms": "1 s"}, "'ttl_ms' is a str"),
+        ({"body": b"", "ttl_ms": True}, "'ttl_ms' is a bool"),
+        ({"body": b"", "ttl_ms": 0}, "'ttl_ms' is 0; it must be 1 to"),
+        ({"body": b"", "ttl_ms": 1 << 62}, "a hundred years"),
+        ({"body": b"", "published_at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001
+    ],
+)
+def test_bad_arguments_are_refused_at_once(broker, arguments, expected):
+    """A bad message is told to its caller and spoils nothing."""
+    with publisher(broker) as out:
+        with pytest.raises(errors.InvalidArgumentError, match=expected):
+            out.publish(**arguments)
+        assert out.publish(b"good").result(SOON_S) == Confirmation(1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"exchange": 5},
+        {"mandatory": "yes"},
+        {"persistent": "no"},
+        {"label": b"x"},
+        {"window_messages": 0},
+        {"window_bytes": 0},
+        {"publish_ack_timeout_ms": 0},
+        {"linger_ms": -1},
+    ],
+)
+def test_bad_options_are_refused_at_once(broker, options):
+    """The error has the name that the caller wrote."""
+    with pytest.raises(errors.InvalidArgumentError, match=next(iter(options))):
+        Publisher(broker.endpoint, **options)
+
+
+def test_batch_to_a_bad_exchange_is_refused_at_once(broker):
+    batch = pa.record_batch({"body": ["a"]})
+    with publisher(broker) as out, pytest.raises(errors.InvalidArgumentError, match="'exchange'"):
+        out.publish_batch(batch, exchange=5)
+
+
+def test_message_over_the_limit_names_size_and_limit(broker):
+    """The limit is the broker's where that is lower, once it has been heard of."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened(max_message_bytes=100)
+        yield from fake.confirm_all(requests)
+
+    broker.publishing.scripts.append(script)
+    with publisher(broker) as out:
+        with pytest.raises(errors.MessageTooLargeError) as failure:
+            out.publish(bytes(limits.MAX_MESSAGE_BYTES))
+        assert failure.value.fields["limit"] == str(limits.MAX_MESSAGE_BYTES)
+        out.publish(b"a").result(SOON_S)
+        with pytest.raises(errors.MessageTooLargeError, match="107 bytes; the limit is 100"):
+            out.publish(bytes(101))
+
+
+def test_batch_is_cut_to_the_window(broker):
+    """P14: a frame is admitted whole, so none is larger than the window."""
+    with publisher(broker, window_messages=3) as out:
+        out.publish_batch(pa.record_batch({"body": ["a"] * 8})).result(SOON_S)
+    with publisher(broker, window_bytes=10) as out:
+        out.publish_batch(pa.record_batch({"body": ["1234"] * 5})).result(SOON_S)
+    rows = [
+        [each.header.data.rows for each in fake.data_frames(stream)]
+        for stream in broker.publishing.streams
+    ]
+    assert rows == [[3, 3, 2], [2, 2, 1]]
+
+
+def test_examples_of_the_docstring_are_right(broker, capsys):
+    """They run as they stand, and print what they say."""
+    paragraphs = Publisher.__doc__.split("\n\n")
+    examples = [each for each in paragraphs if each.lstrip().startswith("with ")]
+    assert len(examples) == 2
+    for each in examples:
+        program = textwrap.dedent(each).replace("127.0.0.1:5775", broker.endpoint)
+        exec(program, {"Publisher": Publisher, "pyarrow": pa})  # noqa: S102
+    assert capsys.readouterr().out == "1\n2\n"

@@ -1,0 +1,280 @@
+"""A publisher's end, its callbacks, threads and forks: every publish is told (P3, P10)."""
+
+import gc
+import logging
+import subprocess
+import sys
+import textwrap
+import threading
+import warnings
+
+import pyarrow as pa
+import pytest
+
+from ackq import errors
+from ackq.client import Confirmation
+from ackq.v1 import publishing_pb2
+from ackq.wire import block
+from tests.fakes import scripted_broker as fake
+from tests.unit.client.publishers import SOON_S, never_answer, publisher, publisher_threads
+
+
+def test_callbacks_may_publish(broker):
+    """P14: a publish from a callback does not wait for the thread that it runs on."""
+    with publisher(broker, window_messages=1) as out:
+        replies = []
+        out.publish(b"a").add_done_callback(lambda _: replies.append(out.publish(b"reply")))
+        out.flush(SOON_S)
+        assert [each.result(SOON_S) for each in replies] == [Confirmation(2)]
+
+
+def test_flush_in_a_callback_is_refused(broker):
+    """It would wait for itself."""
+    caught = []
+
+    def flush(_):
+        try:
+            out.flush()
+        except errors.PreconditionFailedError as error:
+            caught.append(error)
+
+    with publisher(broker) as out:
+        out.publish(b"a").add_done_callback(flush)
+    assert len(caught) == 1
+
+
+def test_close_with_a_bound_gives_up(broker):
+    """P14: a broker that does not answer holds close no longer than it was told to wait."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        for _ in requests:
+            pass
+
+    broker.publishing.scripts.append(script)
+    out = publisher(broker)
+    future = out.publish(b"a")
+    with pytest.raises(errors.BrokerUnavailableError, match=r"1 publishes unanswered for 0\.2 s"):
+        out.close(0.2)
+    assert isinstance(future.exception(0), errors.OutcomeUnknownError)
+    assert publisher_threads() == []
+
+
+def test_close_in_an_outage_names_its_cause(broker):
+    """P14: a broker that is gone has no load to be checked."""
+    broker.close()
+    out = publisher(broker)
+    out.publish(b"a")
+    with out._pump._turn:
+        assert out._pump._turn.wait_for(lambda: out._pump._outage, SOON_S)
+    with pytest.raises(errors.BrokerUnavailableError, match="1 publishes had no answer") as late:
+        out.close(0.2)
+    assert "Connection refused" in late.value.fields["cause"]
+    assert "Check the address and that the broker runs" in late.value.message
+    assert publisher_threads() == []
+
+
+def run_program(program):
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+
+
+def test_unclosed_publisher_does_not_hold_up_the_exit(broker):
+    """A program that forgets to close ends all the same."""
+    done = run_program(f"""
+        from ackq.client import Publisher
+        publisher = Publisher({broker.endpoint!r}, routing_key="q")
+        publisher.publish(b"a").result(10)
+    """)
+    assert done.stderr == ""
+
+
+def test_unclosed_publisher_says_what_may_be_lost(broker):
+    """P3: at exit nobody looks at the futures, so the loss is told where it is seen."""
+    broker.publishing.scripts.append(never_answer)
+    done = run_program(f"""
+        from ackq.client import Publisher
+        publisher = Publisher({broker.endpoint!r}, routing_key="q")
+        publisher.publish(b"a")
+    """)
+    assert "dropped with 1 unconfirmed messages, which may be lost" in done.stderr
+
+
+def test_fork_must_not_use_its_parents_publisher(broker):
+    """P10: a publisher id is never used by another process; the child is told, and hangs nowhere.
+
+    The parent goes on, and the child's exit neither ends its stream nor warns.
+    """
+    done = run_program(f"""
+        import os, sys, warnings
+        from ackq import errors
+        from ackq.client import Publisher
+
+        warnings.simplefilter("error")
+        publisher = Publisher({broker.endpoint!r}, routing_key="q")
+        publisher.publish(b"a").result(10)
+        # As if another thread were publishing at that moment: the child gets a lock nobody frees.
+        publisher._pump._turn.acquire()
+        child = os.fork()
+        if not child:
+            import threading
+            def use():
+                for each in (lambda: publisher.publish(b"b"), publisher.flush):
+                    try:
+                        each()
+                    except errors.ClosedError as error:
+                        print(str(error).rpartition(", of ")[2])
+                publisher.close()
+            user = threading.Thread(target=use, daemon=True)
+            user.start()
+            user.join(20)
+            sys.exit(user.is_alive())
+        publisher._pump._turn.release()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        print(publisher.publish(b"c").result(10).number)
+        publisher.close()
+    """)
+    refused = "which this one is a fork; make a new one here.\n"
+    assert done.stdout == f"{refused}{refused}2\n"
+
+
+def exit_on_return(returned):
+    raise SystemExit(str(returned.numbers))
+
+
+def test_callback_that_exits_stops_nothing(broker, caplog):
+    """P3: `sys.exit()` in a callback ends neither the publisher nor the telling of the others."""
+    batch = pa.record_batch({"body": pa.array([b"m0"], pa.binary())})
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        returned = publishing_pb2.PublishReturn(
+            numbers=[1], reason=fake.detail(errors.UnroutableError("no queue"))
+        )
+        response = fake.answer(returned=returned)
+        response.block = block.encode(batch)
+        yield response
+        yield fake.confirm(3)
+        yield from fake.confirm_all(requests)
+
+    broker.publishing.scripts.append(script)
+    with publisher(broker, on_return=exit_on_return, linger_ms=1000) as out:
+        futures = [out.publish(f"m{i}") for i in range(3)]
+        futures[0].add_done_callback(lambda _: sys.exit(3))
+        out.flush(SOON_S)
+        assert [each.result(0).number for each in futures] == [1, 2, 3]
+        assert out.publish(b"d").result(SOON_S).number == 4
+    raised = [each.exc_info[1] for each in caplog.records if each.levelno == logging.ERROR]
+    assert [str(each) for each in raised] == ["(1,)", "3"]
+
+
+def test_bug_in_the_receiving_thread_ends_the_stream(broker, monkeypatch):
+    """P3: whatever goes wrong, every publish is told and no stream stays behind."""
+    ended = threading.Event()
+
+    def script(requests):
+        try:
+            yield fake.opened()
+            yield fake.answer(unblocked=publishing_pb2.PublishUnblocked())
+            for _ in requests:
+                pass
+        finally:  # also when the stream ends at a yield
+            ended.set()
+
+    def break_down(*_):
+        raise ZeroDivisionError
+
+    broker.publishing.scripts.append(script)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr("ackq.client.publishing.confirm_state.Flow.on_unblocked", break_down)
+    out = publisher(broker)
+    assert isinstance(out.publish(b"a").exception(SOON_S), errors.AckqError)
+    assert ended.wait(SOON_S)
+    with pytest.raises(errors.AckqError, match="ZeroDivisionError"):
+        out.close()
+    assert publisher_threads() == []
+
+
+def test_publish_that_finds_no_thread_is_not_taken(broker, monkeypatch):
+    """P3: a process at its limit of threads is told, and the next publish may find one."""
+
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    with publisher(broker) as out:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                out.publish(b"a")
+        assert out.unconfirmed == 0
+        assert out.publish(b"b").result(SOON_S) == Confirmation(1)
+
+
+def test_closed_publisher_takes_nothing(broker):
+    """Close is final and may be repeated."""
+    out = publisher(broker)
+    out.publish(b"a")
+    out.close()
+    out.close()
+    with pytest.raises(errors.ClosedError, match="closed"):
+        out.publish(b"b")
+
+
+def test_leaving_by_an_exception_does_not_wait(broker):
+    """What is unanswered fails: sent or not is told apart."""
+    silent = threading.Event()
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        silent.set()
+        yield from ()
+        for _ in requests:
+            pass
+
+    broker.publishing.scripts.append(script)
+    futures = []
+
+    def leave():
+        with publisher(broker) as out:
+            futures.append(out.publish(b"a"))
+            assert silent.wait(SOON_S)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        leave()
+    assert isinstance(futures[0].exception(), errors.OutcomeUnknownError)
+    assert publisher_threads() == []
+
+
+def test_forsaken_publisher_leaves_no_thread(broker):
+    """A publisher that is collected ends its stream and says what was lost."""
+    silent = threading.Event()
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        silent.set()
+        for _ in requests:
+            pass
+
+    broker.publishing.scripts.append(script)
+    out = publisher(broker)
+    future = out.publish(b"a")
+    assert silent.wait(SOON_S)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del out
+        gc.collect()
+    # A collection may find what other tests left behind as well.
+    lost = [str(each.message) for each in caught if each.category is RuntimeWarning]
+    assert ["1 unconfirmed" in each for each in lost] == [True]
+    assert isinstance(future.exception(SOON_S), errors.OutcomeUnknownError)
+    for thread in publisher_threads():
+        thread.join(SOON_S)
+    assert publisher_threads() == []

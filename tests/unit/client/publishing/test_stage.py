@@ -1,0 +1,216 @@
+"""Stages of a writer batch against a scripted broker: rule K3."""
+
+import gc
+import pickle
+import threading
+
+import pyarrow as pa
+import pytest
+
+from ackq import errors, limits
+from ackq.client import Stage, StageWriter, abort_batch, commit_batch
+from ackq.v1 import publishing_pb2
+from ackq.wire import block
+from tests.fakes import scripted_broker as fake
+
+SOON_S = 10
+
+
+def writer(broker, **options):
+    return StageWriter(broker.endpoint, writer="query", batch_id=7, run_id="run", **options)
+
+
+def rows(*bodies, **more):
+    return pa.RecordBatch.from_pydict({"body": list(bodies), **more})
+
+
+def data_frames(broker):
+    return [each for each in broker.publishing.stages[0] if each.header.HasField("data")]
+
+
+def test_sealed_stage_counts_what_was_written(broker):
+    """K3: the counts travel with the task's commit message."""
+    with writer(broker, label="0.0") as out:
+        out.write(rows(b"ab", b"c"), routing_key="orders")
+        stage = out.seal()
+    assert (stage.rows, stage.payload_bytes) == (2, 3 + 2 * len("orders"))
+    assert pickle.loads(pickle.dumps(stage)) == stage  # noqa: S301 - our own bytes
+    first, data, seal = broker.publishing.stages[0]
+    opening = first.header.open
+    assert opening.stage_id == stage.stage_id
+    assert (opening.writer, opening.batch_id, opening.run_id, opening.label, opening.mandatory) == (
+        "query",
+        7,
+        "run",
+        "0.0",
+        True,
+    )
+    header, batch = block.decode(data.block, validate=True)
+    assert (header.routing_key, batch.column(0).to_pylist()) == ("orders", [b"ab", b"c"])
+    assert (seal.header.seal.rows, seal.header.seal.payload_bytes) == (2, stage.payload_bytes)
+
+
+def test_unroutable_queue_goes_with_every_frame(broker):
+    """P7: the broker is told where rows go that no queue wants."""
+    with writer(broker, unroutable_queue="lost") as out:
+        out.write(rows(b"a"), routing_key="x")
+        out.write(rows(b"b"), routing_key="y")
+        out.seal()
+    assert [each.header.data.unroutable_queue for each in data_frames(broker)] == ["lost"] * 2
+
+
+def test_small_batches_share_frames(broker):
+    """Spark's batches of a few hundred rows become frames of up to 10,000."""
+    with writer(broker) as out:
+        for at in range(30):
+            out.write(rows(*[b"%d" % at] * 1000), routing_key="q")
+        assert out.seal().rows == 30_000
+    assert [each.header.data.rows for each in data_frames(broker)] == [10_000] * 3
+
+
+def test_rows_keep_their_order_and_destination(broker):
+    """K3: rows come in the order written; a frame has one exchange and one key."""
+    with writer(broker) as out:
+        out.write(rows(b"1"), routing_key="a")
+        out.write(rows(b"2"), routing_key="a")
+        out.write(rows(b"3"), routing_key="b")
+        out.write(rows(b"4"), exchange="x", routing_key="b")
+        out.write(rows(b"5", routing_key=["k"]), exchange="x")
+        out.seal()
+    sent = [(each.header.data.exchange, *block.decode(each.block)) for each in data_frames(broker)]
+    assert [
+        (exchange, header.routing_key, batch.column("body").to_pylist())
+        for exchange, header, batch in sent
+    ] == [
+        ("", "a", [b"1", b"2"]),
+        ("", "b", [b"3"]),
+        ("x", "b", [b"4"]),
+        ("x", "", [b"5"]),
+    ]
+
+
+def test_empty_stage_is_sealed(broker):
+    """A task without rows has a stage like any other."""
+    with writer(broker) as out:
+        out.write(rows())
+        assert out.seal()[1:] == (0, 0)
+
+
+def test_window_bounds_what_is_on_its_way(broker, monkeypatch):
+    """K4: at the window the writer waits for `stored`."""
+    monkeypatch.setattr(limits, "STAGE_WINDOW_BYTES", 3_000_000)
+    held = []
+    release = threading.Event()
+
+    def script(requests):
+        stored = 0
+        for request in requests:
+            if request.header.HasField("data"):
+                held.append(request)
+                if len(held) == 2:
+                    release.wait(SOON_S)
+                stored += request.header.data.rows
+                yield publishing_pb2.StageResponse(stored=publishing_pb2.StageStored(rows=stored))
+            elif request.header.HasField("seal"):
+                yield publishing_pb2.StageResponse(sealed=publishing_pb2.StageSealed())
+
+    broker.publishing.stage_script = script
+    with writer(broker) as out:
+
+        def write():
+            for _ in range(10):
+                out.write(rows(bytes(1_000_000)), routing_key="q")
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+        assert out._rows <= 4
+        release.set()
+        thread.join(SOON_S)
+        assert out.seal().rows == 10
+
+
+def test_refusal_reaches_the_writer(broker):
+    """K4: an unroutable row fails the task with the broker's reason."""
+
+    def script(requests):
+        next(requests)
+        next(requests)
+        raise errors.UnroutableError("No queue wants 'nowhere'.", routing_key="nowhere")
+        yield
+
+    broker.publishing.stage_script = script
+    out = writer(broker)
+    out.write(rows(b"a"), routing_key="nowhere")
+    with pytest.raises(errors.UnroutableError, match="nowhere"):
+        out.seal()
+    with pytest.raises(errors.ClosedError, match="sealed or aborted"):
+        out.write(rows(b"b"))
+
+
+def test_cut_upload_fails(broker):
+    """A stage is never resumed: the task runs again under a new one."""
+
+    def script(requests):
+        next(requests)
+        raise fake.Cut
+        yield
+
+    broker.publishing.stage_script = script
+    with writer(broker) as out, pytest.raises(errors.BrokerUnavailableError, match="cut"):
+        out.seal()
+
+
+def test_abandoned_writer_ends_its_upload(broker):
+    """K3: without a seal nothing stays; leaving the block is enough."""
+    with writer(broker) as out:
+        out.write(rows(b"a"), routing_key="q")
+        assert broker.publishing.stage_opened.wait(SOON_S)
+    assert broker.publishing.stage_ended.wait(SOON_S)
+    seals = [each for each in broker.publishing.stages[0] if each.header.HasField("seal")]
+    assert seals == []
+
+
+def test_dropped_writer_ends_its_upload(broker):
+    """K3: also one that nobody aborted."""
+    out = writer(broker)
+    out.write(rows(b"a"), routing_key="q")
+    assert broker.publishing.stage_opened.wait(SOON_S)
+    del out
+    gc.collect()
+    assert broker.publishing.stage_ended.wait(SOON_S)
+
+
+def test_bad_rows_are_refused_before_they_are_sent(broker):
+    with writer(broker) as out:
+        with pytest.raises(errors.SchemaError, match="body"):
+            out.write(rows(1))
+        with pytest.raises(errors.MessageTooLargeError):
+            out.write(rows(bytes(limits.MAX_MESSAGE_BYTES + 1)), routing_key="q")
+
+
+def test_commit_is_repeated_until_it_is_answered(broker):
+    """K3: it is idempotent, so a lost answer is asked for again."""
+    broker.publishing.commit_failures.append(errors.BrokerUnavailableError("Shutting down."))
+    stages = [Stage(b"a" * 16, 2, 20), Stage(b"b" * 16, 3, 30)]
+    response = commit_batch(
+        broker.endpoint, writer="query", batch_id=7, run_id="run", stages=stages
+    )
+    assert response.rows == 5
+    assert len(broker.publishing.commits) == 2
+    request = broker.publishing.commits[1]
+    assert [(each.stage_id, each.rows, each.payload_bytes) for each in request.stages] == stages
+
+
+def test_refused_commit_raises(broker):
+    """K3: nothing became visible."""
+    broker.publishing.commit_failures.append(errors.StageMismatchError("Stage aa is unsealed."))
+    with pytest.raises(errors.StageMismatchError, match="unsealed"):
+        commit_batch(broker.endpoint, writer="query", batch_id=7, run_id="run", stages=[])
+    assert len(broker.publishing.commits) == 1
+
+
+def test_abort_counts_what_was_dropped(broker):
+    stage_ids = [b"a" * 16, b"b" * 16]
+    assert abort_batch(broker.endpoint, writer="query", batch_id=7, stage_ids=stage_ids) == 2

@@ -1,0 +1,457 @@
+"""The transactional publisher against a scripted broker: the client's side of P1, P7, P13, P14."""
+
+import gc
+import threading
+import warnings
+
+import pyarrow as pa
+import pytest
+
+from ackq import errors
+from ackq.client import Committed, TransactionalPublisher
+from ackq.v1 import publishing_pb2
+from ackq.wire import block
+from tests.fakes import scripted_broker as fake
+from tests.unit.client.publishers import SOON_S, publisher_threads
+
+
+def publisher(broker, **options):
+    return TransactionalPublisher(broker.endpoint, routing_key="orders", **options)
+
+
+def kinds(requests):
+    return [each.header.WhichOneof("kind") for each in requests]
+
+
+def answer_to(request, **fields):
+    """The answer to a commit."""
+    ending = publishing_pb2.PublishTransaction()
+    ending.CopyFrom(request.header.commit)
+    ending.MergeFrom(publishing_pb2.PublishTransaction(**fields))
+    return fake.answer(transaction=ending)
+
+
+def commit_of(requests):
+    """The next commit among requests."""
+    return next(each for each in requests if each.header.HasField("commit"))
+
+
+def silent(requests):
+    """Opens, and answers no commit."""
+    next(requests)
+    yield fake.opened()
+    for _ in requests:
+        pass
+
+
+def test_transactions_follow_each_other(broker):
+    """P13: each has its id, its messages and one commit; the mode is told at the open."""
+    with publisher(broker) as out:
+        with out.transaction():
+            assert [out.publish("a"), out.publish("b", exchange="x", mandatory=True)] == [1, 2]
+            assert out.uncommitted == 2
+        assert out.publish_batch(pa.record_batch({"body": ["c", "d"]})) == 2
+        assert out.commit() == Committed(2, 0)
+        assert out.commit() == Committed(0, 0)
+        assert out.uncommitted == 0
+    (requests,) = broker.publishing.streams
+    assert kinds(requests) == ["open", "data", "data", "commit", "data", "commit"]
+    assert requests[0].header.open.mode == publishing_pb2.PUBLISH_MODE_TRANSACTION
+    first, second, third = (each.header.data for each in fake.data_frames(requests))
+    assert (first.exchange, second.exchange, second.mandatory) == ("", "x", True)
+    assert [each.first_number for each in (first, second, third)] == [1, 2, 3]
+    assert first.transaction_id == second.transaction_id != third.transaction_id
+    commits = [each.header.commit for each in requests if each.header.HasField("commit")]
+    assert [each.messages for each in commits] == [2, 2]
+    assert commits[0].transaction_id == first.transaction_id
+    assert publisher_threads() == []
+
+
+def leave(out):
+    """Leaves a transaction by an exception."""
+    with out.transaction():
+        out.publish("a")
+        raise KeyError
+
+
+def test_a_block_left_by_an_exception_rolls_back(broker):
+    """P13: the exception goes on; the broker never hears of a small transaction."""
+    with publisher(broker) as out:
+        with pytest.raises(KeyError):
+            leave(out)
+        assert out.uncommitted == 0
+        with out.transaction():
+            out.publish("b")
+    (requests,) = broker.publishing.streams
+    assert [fake.bodies(each) for each in fake.data_frames(requests)] == [[b"b"]]
+
+
+def test_a_rollback_of_sent_rows_is_told(broker):
+    """P13: in its order, before what is published later."""
+    sent = threading.Event()
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        sent.set()
+        yield from fake.commit_all(requests)
+
+    broker.publishing.scripts.append(script)
+    with publisher(broker) as out:
+        out.publish_batch(pa.record_batch({"body": ["a"]}))
+        assert sent.wait(SOON_S)
+        out.rollback()
+        out.publish("b")
+        out.commit(SOON_S)
+    (requests,) = broker.publishing.streams
+    assert kinds(requests) == ["open", "data", "rollback", "data", "commit"]
+    rolled_back = requests[1].header.data.transaction_id
+    assert requests[2].header.rollback.transaction_id == rolled_back
+    assert requests[3].header.data.transaction_id != rolled_back
+
+
+def test_blocks_do_not_nest(broker):
+    """P13: what was published before a block would be committed with it."""
+    with publisher(broker) as out:
+        out.publish("a")
+        with pytest.raises(errors.PreconditionFailedError, match="1 messages"), out.transaction():
+            pass
+        out.commit(SOON_S)
+
+
+def test_a_commit_whose_answer_was_lost_is_repeated(broker):
+    """P13: on a new stream, alone, with the same id and count."""
+
+    def cut(requests):
+        next(requests)
+        yield fake.opened()
+        commit_of(requests)
+        raise fake.Cut
+
+    broker.publishing.scripts.append(cut)
+    with publisher(broker) as out, out.transaction():
+        out.publish("a")
+    first, second = broker.publishing.streams
+    assert kinds(first) == ["open", "data", "commit"]
+    assert kinds(second) == ["open", "commit"]
+    assert second[0].header.open.resume
+    assert second[1].header.commit == first[2].header.commit
+
+
+def test_a_cut_transaction_is_rolled_back_and_runs_again(broker):
+    """P13: publish and commit tell; a rollback, or the failed commit, ends it."""
+    sent = threading.Event()
+
+    def cut(requests):
+        next(requests)
+        yield fake.opened()
+        next(requests)
+        sent.wait(SOON_S)
+        raise fake.Cut
+
+    broker.publishing.scripts.extend([cut, cut])
+    with publisher(broker) as out:
+        for end in (out.commit, out.rollback):
+            sent.clear()
+            out.publish_batch(pa.record_batch({"body": ["a"]}))
+            with out._pump._turn:
+                sent.set()
+                assert out._pump._turn.wait_for(lambda: out._pump._flow.transaction.lost, SOON_S)
+            with pytest.raises(errors.TransactionRolledBackError, match="cut before the commit"):
+                out.publish("b")
+            if end == out.commit:
+                with pytest.raises(errors.TransactionRolledBackError):
+                    out.commit(SOON_S)
+            else:
+                out.rollback()
+        out.publish("c")
+        assert out.commit(SOON_S).messages == 1
+    assert kinds(broker.publishing.streams[-1]) == ["open", "data", "commit"]
+
+
+def test_a_refused_row_fails_the_commit(broker):
+    """P8, P13: with the broker's reason; the next transaction goes on."""
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        full = fake.detail(errors.QueueFullError("The queue 'orders' is full.", queue="orders"))
+        yield answer_to(commit_of(requests), reason=full)
+        yield from fake.commit_all(requests)
+
+    broker.publishing.scripts.append(script)
+    with publisher(broker) as out:
+        out.publish("a")
+        with pytest.raises(errors.QueueFullError, match="full") as failure:
+            out.commit(SOON_S)
+        assert failure.value.fields == {"queue": "orders"}
+        with out.transaction():
+            out.publish("b")
+
+
+def returning(requests):
+    """Returns the second message of a transaction before it is committed."""
+    next(requests)
+    yield fake.opened()
+    request = next(requests)
+    header, batch = block.decode(request.block)
+    yield publishing_pb2.PublishResponse(
+        header=publishing_pb2.PublishAnswer(
+            returned=publishing_pb2.PublishReturn(
+                numbers=[2], reason=fake.detail(errors.UnroutableError("No queue."))
+            )
+        ),
+        block=block.encode(batch.slice(1, 1), routing_key=header.routing_key),
+    )
+    yield answer_to(commit_of(requests))
+    yield from fake.commit_all(requests)
+
+
+def test_a_return_comes_before_the_commit(broker):
+    """P7: the callback has run when commit returns, and the commit counts it."""
+    broker.publishing.scripts.append(returning)
+    returned = []
+    with publisher(broker, mandatory=True, on_return=returned.append) as out:
+        out.publish("a")
+        out.publish("b")
+        assert out.commit(SOON_S) == Committed(2, 1)
+        (only,) = returned
+    assert only.numbers == (2,)
+    assert only.messages.column("body").to_pylist() == [b"b"]
+
+
+def test_a_return_that_nobody_hears_of_fails_a_commit_that_is_done(broker):
+    """P7: and says that it is done, so that nobody publishes the transaction again."""
+    broker.publishing.scripts.append(returning)
+    with publisher(broker, mandatory=True) as out:
+        out.publish("a")
+        out.publish("b")
+        with pytest.raises(errors.UnroutableError, match="is committed, but 1 of its 2") as failure:
+            out.commit(SOON_S)
+        assert failure.value.fields == {"committed": "True", "returned": "1"}
+        assert out.uncommitted == 0
+
+
+def test_a_late_commit_can_be_waited_for_again(broker):
+    """P13: it is under way, so neither a publish nor a rollback is possible meanwhile."""
+    release = threading.Event()
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        commit = commit_of(requests)
+        release.wait(SOON_S)
+        yield answer_to(commit)
+        yield from fake.commit_all(requests)
+
+    broker.publishing.scripts.append(script)
+    with publisher(broker) as out:
+        out.publish("a")
+        with pytest.raises(errors.OutcomeUnknownError, match=r"0\.05 s; it is under way"):
+            out.commit(0.05)
+        for refused in (lambda: out.publish("b"), out.rollback):
+            with pytest.raises(errors.PreconditionFailedError, match="call commit"):
+                refused()
+        release.set()
+        assert out.commit(SOON_S).messages == 1
+
+
+def test_closing_rolls_back_and_warns(broker):
+    """P13: a commit that was forgotten is not silent."""
+    out = publisher(broker)
+    out.publish("a")
+    with pytest.warns(RuntimeWarning, match="closed with 1 uncommitted messages"):
+        out.close()
+    out.close()
+    for refused in (lambda: out.publish("b"), out.commit):
+        with pytest.raises(errors.ClosedError, match="closed"):
+            refused()
+    assert publisher_threads() == []
+
+
+def test_leaving_by_an_exception_rolls_back_quietly(broker):
+    """P13: the exception says enough."""
+
+    def abandon():
+        with publisher(broker) as out:
+            out.publish("a")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        abandon()
+    assert publisher_threads() == []
+
+
+def test_a_block_left_during_its_commit(broker):
+    """P13: a commit under way is not rolled back; the exception goes on."""
+    broker.publishing.scripts.append(silent)
+
+    def commit_early(out):
+        with out.transaction():
+            out.publish("a")
+            out.commit(0.05)
+
+    with publisher(broker) as out, pytest.raises(errors.OutcomeUnknownError):
+        commit_early(out)
+
+
+def test_a_forsaken_publisher_leaves_no_thread(broker):
+    """P13: collected, it warns and ends its stream."""
+    out = publisher(broker)
+    out.publish("a")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del out
+        gc.collect()
+    lost = [str(each.message) for each in caught if each.category is RuntimeWarning]
+    assert ["dropped with 1 uncommitted" in each for each in lost] == [True]
+    for thread in publisher_threads():
+        thread.join(SOON_S)
+    assert publisher_threads() == []
+
+
+def test_a_commit_that_the_broker_never_answers(broker):
+    """P13: the outcome is unknown, and close does not wait for ever."""
+    broker.publishing.scripts.append(silent)
+    out = publisher(broker)
+    out.publish("a")
+    with pytest.raises(errors.OutcomeUnknownError, match="did not answer the commit"):
+        out.commit(0.05)
+    out.close()
+    assert publisher_threads() == []
+
+
+def test_a_forgotten_publisher_does_not_know_the_outcome(broker):
+    """P10, P13: the commit was sent, and the broker knows nothing of it any more."""
+
+    def cut(requests):
+        next(requests)
+        yield fake.opened()
+        commit_of(requests)
+        raise fake.Cut
+
+    def forgotten(requests):
+        next(requests)
+        raise errors.PublisherForgottenError("This publisher is not known any more.")
+        yield
+
+    broker.publishing.scripts.extend([cut, forgotten])
+    with publisher(broker) as out:
+        out.publish("a")
+        with pytest.raises(errors.OutcomeUnknownError, match="not known any more") as failure:
+            out.commit(SOON_S)
+        assert failure.value.fields["cause"] == "publisher_forgotten"
+        with pytest.raises(errors.ClosedError):
+            out.publish("b")
+        with pytest.raises(errors.ClosedError):
+            out.commit()
+        out.rollback()
+
+
+def test_no_broker_names_endpoint_and_cause():
+    """P13: nothing was sent, so nothing happened."""
+    endpoint = "127.0.0.1:1"
+    with TransactionalPublisher(endpoint, routing_key="q", retry_total_ms=150) as out:
+        out.publish("a")
+        with pytest.raises(errors.BrokerUnavailableError, match=endpoint):
+            out.commit(SOON_S)
+
+
+def test_a_refused_mode_ends_the_publisher(broker):
+    """P1: the broker's word is the error."""
+
+    def script(requests):
+        next(requests)
+        raise errors.WrongModeError("The publisher was opened in confirm mode.")
+        yield
+
+    broker.publishing.scripts.append(script)
+    with publisher(broker) as out:
+        out.publish("a")
+        with pytest.raises(errors.WrongModeError, match="confirm mode"):
+            out.commit(SOON_S)
+
+
+def test_a_blocked_broker_is_told_and_respected(broker):
+    """P14: by callback and property; the rows wait, and so does their commit."""
+    told = []
+    release = threading.Event()
+    blocked = threading.Event()
+
+    def on_blocked(reason):
+        told.append(reason)
+        blocked.set()
+
+    def script(requests):
+        next(requests)
+        yield fake.opened()
+        yield answer_to(commit_of(requests))
+        yield fake.answer(blocked=publishing_pb2.PublishBlocked(reason="disk 99 % full"))
+        release.wait(SOON_S)
+        yield fake.answer(unblocked=publishing_pb2.PublishUnblocked())
+        yield from fake.commit_all(requests)
+
+    broker.publishing.scripts.append(script)
+    with publisher(broker, on_blocked=on_blocked) as out:
+        out.publish("a")
+        out.commit(SOON_S)
+        assert blocked.wait(SOON_S)
+        assert out.blocked == "disk 99 % full"
+        out.publish("b")
+        with pytest.raises(errors.OutcomeUnknownError, match="disk 99 % full"):
+            out.commit(0.05)
+        release.set()
+        assert out.commit(SOON_S).messages == 1
+        assert out.blocked is None
+    assert told == ["disk 99 % full", None]
+
+
+def test_commit_in_a_callback_is_refused(broker):
+    """It would wait for itself."""
+    caught = []
+
+    def commit(_):
+        try:
+            out.commit()
+        except errors.PreconditionFailedError as error:
+            caught.append(str(error))
+
+    broker.publishing.scripts.append(returning)
+    with publisher(broker, mandatory=True, on_return=commit) as out:
+        out.publish("a")
+        out.publish("b")
+        out.commit(SOON_S)
+    (refusal,) = caught
+    assert "commit() and close() wait for the thread that runs this callback" in refusal
+
+
+def test_a_full_window_waits(broker):
+    """P14: what has yet to go is bounded; a large transaction passes through."""
+    with publisher(broker, window_messages=3) as out, out.transaction():
+        for at in range(50):
+            out.publish(f"{at}")
+        assert out.uncommitted == 50
+    (requests,) = broker.publishing.streams
+    sent = [body for each in fake.data_frames(requests) for body in fake.bodies(each)]
+    assert sent == [b"%d" % at for at in range(50)]
+
+
+def test_a_message_that_is_none_leaves_the_transaction_alone(broker):
+    """P13: a bad argument is told at once; what was published before can be committed."""
+    with publisher(broker) as out:
+        out.publish("a")
+        with pytest.raises(errors.InvalidArgumentError, match="ttl_ms"):
+            out.publish("b", ttl_ms=0)
+        with pytest.raises(errors.SchemaError):
+            out.publish_batch(pa.record_batch({"no": ["b"]}))
+        assert out.commit(SOON_S).messages == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"window_messages": 0}, {"window_bytes": -1}, {"mandatory": 1}, {"label": 5}]
+)
+def test_bad_arguments_are_named(broker, options):
+    (name,) = options
+    with pytest.raises(errors.InvalidArgumentError, match=name):
+        publisher(broker, **options)

@@ -1,0 +1,298 @@
+"""A session's calls against a scripted broker: retries, resumed fetches, liveness. Rules S2-S4."""
+
+import pickle
+import subprocess
+import sys
+import threading
+from collections import deque
+from itertools import repeat
+
+import pytest
+
+from ackq import errors, limits
+from ackq.client import Session, holder
+from ackq.client.blocks import decoding
+from ackq.client.connection import retry
+from ackq.v1 import sessions_pb2
+from ackq.wire import block, columns
+from tests.unit.client.blocks.test_decoding import content, runs
+
+SOON_S = 10
+GONE = errors.BrokerUnavailableError("The broker is shutting down.")
+
+
+@pytest.fixture
+def waits():
+    return []
+
+
+@pytest.fixture
+def session(broker, waits):
+    return Session(broker.endpoint, on_wait=lambda error, wait_s: waits.append((error, wait_s)))
+
+
+def frame(first_tag, bodies):
+    return sessions_pb2.FetchResponse(
+        header=runs((first_tag, len(bodies))), block=content(bodies, routing_key="k")
+    )
+
+
+def test_transient_errors_are_retried(broker, session, waits):
+    """An exception here would end the query: the reader waits, and says so."""
+    answer = sessions_pb2.AdvanceResponse(session="s", end_tag=7)
+    broker.sessions.advances.extend([GONE, GONE, answer])
+    assert session.advance(sessions_pb2.AdvanceRequest(session="s")) == answer
+    assert [type(error) for error, _ in waits] == [errors.BrokerUnavailableError] * 2
+
+
+def test_final_errors_are_not_retried(broker, session, waits):
+    """S4: a mismatch is the same at the next attempt; the broker's words and fields arrive."""
+    error = errors.CheckpointMismatchError("The checkpoint is older.", start=3, floor=5)
+    broker.sessions.advances.append(error)
+    with pytest.raises(errors.CheckpointMismatchError, match="older") as failure:
+        session.advance(sessions_pb2.AdvanceRequest(start_tag=3))
+    assert failure.value.fields == {"start": "3", "floor": "5"}
+    assert waits == []
+
+
+def test_no_broker_is_an_error_within_the_bound():
+    """The endpoint and the cause are named, and the error crosses Spark's worker boundary."""
+    session = Session("127.0.0.1:1", retry_total_ms=100)
+    with pytest.raises(errors.BrokerUnavailableError) as failure:
+        session.horizon()
+    error = pickle.loads(pickle.dumps(failure.value))  # noqa: S301 - our own bytes
+    assert error.fields["endpoint"] == "127.0.0.1:1"
+    assert "refused" in error.fields["cause"]
+    assert "could not be reached for 0.1 s" in str(error)
+
+
+def test_held_session_is_waited_for(broker, session, waits):
+    """S3: a restart after a host loss just works."""
+    held = errors.AlreadyHeldError("Session 's' is held by host a.", host="a")
+    broker.sessions.advances.extend([held, sessions_pb2.AdvanceResponse(epoch=2)])
+    assert session.advance(sessions_pb2.AdvanceRequest()).epoch == 2
+    assert [error.fields for error, _ in waits] == [{"host": "a"}]
+
+
+def test_horizon(broker, session):
+    broker.sessions.horizons.append(sessions_pb2.HorizonResponse(sequence=42))
+    assert session.horizon() == 42
+
+
+def test_fetch_gives_the_columns_asked_for(broker, session):
+    """S2: one batch per frame; the broker is asked for these columns only."""
+    broker.sessions.fetches.append([frame(1, [b"a", b"b"]), frame(3, [b"c"])])
+    request = sessions_pb2.FetchRequest(after_tag=0, last_tag=3)
+    got = list(session.fetch(request, ["delivery_tag", "body"]))
+    assert [batch.to_pylist() for batch in got] == [
+        [{"delivery_tag": 1, "body": b"a"}, {"delivery_tag": 2, "body": b"b"}],
+        [{"delivery_tag": 3, "body": b"c"}],
+    ]
+    asked = broker.sessions.fetch_requests[0].columns
+    assert asked == columns.bits(["delivery_tag", "body"])
+    assert request.columns == 0
+
+
+def test_cut_fetch_continues_after_the_last_tag(broker, session, waits):
+    """S2: no row twice, none missing."""
+    broker.sessions.fetches.extend([[frame(1, [b"a", b"b"]), GONE], [GONE], [frame(3, [b"c"])]])
+    got = list(session.fetch(sessions_pb2.FetchRequest(last_tag=3), ["body"]))
+    assert [batch.column(0).to_pylist() for batch in got] == [[b"a", b"b"], [b"c"]]
+    assert [each.after_tag for each in broker.sessions.fetch_requests] == [0, 2, 2]
+    assert len(waits) == 2
+
+
+def test_cut_after_the_last_row_is_the_end(broker, session, waits):
+    """The status got lost, the rows did not."""
+    broker.sessions.fetches.append([frame(1, [b"a"]), GONE])
+    got = list(session.fetch(sessions_pb2.FetchRequest(last_tag=1), ["body"]))
+    assert len(got) == 1
+    assert waits == []
+
+
+def test_fenced_fetch_fails(broker, session):
+    """S3: a newer epoch holds the session; its name is in the error."""
+    broker.sessions.fetches.append([frame(1, [b"a"]), errors.FencedError("Epoch 2 is held by b.")])
+    rows = session.fetch(sessions_pb2.FetchRequest(last_tag=9), ["body"])
+    next(rows)
+    with pytest.raises(errors.FencedError, match="held by b"):
+        next(rows)
+
+
+def test_fetch_checks_columns_before_the_call(broker, session):
+    with pytest.raises(errors.SchemaError, match="colour"):
+        session.fetch(sessions_pb2.FetchRequest(), ["colour"])
+    assert broker.sessions.fetch_requests == []
+
+
+def test_hold_beats_until_it_is_closed(broker, session, monkeypatch):
+    """S3: signs of life at an interval; no thread is left."""
+    monkeypatch.setattr(limits, "HEARTBEAT_SEND_MS", 5)
+    beaten = threading.Event()
+
+    def script(requests):
+        for count, _ in enumerate(requests):
+            if count == 3:
+                beaten.set()
+            yield sessions_pb2.HoldResponse(heartbeat_ms=5)
+
+    broker.sessions.holds.append(script)
+    with session.hold("s", "i", 4, b"token") as hold:
+        assert beaten.wait(SOON_S)
+        assert hold.fenced is None
+    first = broker.sessions.hold_requests[0]
+    assert (first.session, first.incarnation, first.epoch, first.token) == ("s", "i", 4, b"token")
+    assert [each for each in threading.enumerate() if each.name == "ackq-hold"] == []
+
+
+def test_hold_reconnects(broker, session):
+    """A cut liveness stream is opened again by itself."""
+    again = threading.Event()
+
+    def cut(requests):
+        next(requests)
+        raise GONE
+        yield
+
+    def steady(requests):
+        for _ in requests:
+            again.set()
+            yield sessions_pb2.HoldResponse(heartbeat_ms=5)
+
+    broker.sessions.holds.extend([cut, steady])
+    with session.hold("s", "i", 1, b"t") as hold:
+        assert again.wait(SOON_S)
+        assert hold.fenced is None
+
+
+def test_fenced_hold_says_why_and_stops(broker, session):
+    """S3: another holder took over: nothing more is sent."""
+
+    def fenced(requests):
+        next(requests)
+        raise errors.FencedError("Session 's' is held by host b.", host="b")
+        yield
+
+    broker.sessions.holds.append(fenced)
+    hold = session.hold("s", "i", 1, b"t")
+    hold._thread.join(SOON_S)
+    assert isinstance(hold.fenced, errors.FencedError)
+    assert hold.fenced.fields == {"host": "b"}
+    hold.close()
+
+
+def test_holder_is_one_per_process():
+    """S3: the same token for the life of a process, another in any other process."""
+    mine = holder("app")
+    assert (mine.token, mine.pid, mine.application) == (holder().token, holder().pid, "app")
+    assert len(mine.token) == 16
+    program = "from ackq.client import holder; print(holder().token.hex())"
+    other = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    assert other.stdout.strip() != mine.token.hex()
+
+
+def test_backoff_doubles_up_to_its_bound():
+    """The waits double; jitter shortens by up to half; the last attempt falls on the bound."""
+    now = 0.0
+    backoff = retry.Backoff(1_000, clock=lambda: now, jitter=lambda: 0.0)
+    waits = []
+    while (wait_s := backoff.next_wait_s()) is not None:
+        waits.append(round(wait_s, 6))
+        now += wait_s
+    assert waits == [0.1, 0.2, 0.4, 0.3]
+    backoff.reset()
+    assert backoff.next_wait_s() == 0.1
+
+
+def test_backoff_jitter_and_largest_wait():
+    backoff = retry.Backoff(None, clock=lambda: 0.0, jitter=lambda: 0.5)
+    waits = [backoff.next_wait_s() for _ in range(10)]
+    assert waits[:3] == pytest.approx([0.075, 0.15, 0.3])
+    assert waits[-1] == 3.75
+
+
+def test_progress_renews_the_patience():
+    """The bound counts from the last sign of progress."""
+    now = 0.0
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    patience = retry.Patience("e:1", 1_000, clock=lambda: now, sleep=sleep)
+    for _ in range(3):
+        patience.wait_or_raise(GONE)
+        now += 900
+        patience.progress()
+    patience.wait_or_raise(GONE)
+    now += 2
+    with pytest.raises(errors.BrokerUnavailableError, match="could not be reached for 1 s"):
+        patience.wait_or_raise(GONE)
+
+
+def test_held_session_has_a_bound_of_its_own():
+    """S3: after twice the heartbeat the holder is alive, and its name is the answer."""
+    now = 0.0
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    held = errors.AlreadyHeldError("held by a", host="a")
+    patience = retry.Patience("e:1", 1_000, clock=lambda: now, sleep=sleep)
+    with pytest.raises(errors.AlreadyHeldError):
+        deque(map(patience.wait_or_raise, repeat(held)))
+    assert now == pytest.approx(30.0)
+
+
+def test_outage_renews_the_wait_for_a_holder():
+    """S3: a holder's silence does not count while the broker is down, so neither does the wait."""
+    now = 0.0
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    held = errors.AlreadyHeldError("held by a", host="a")
+    patience = retry.Patience("e:1", 60_000, clock=lambda: now, sleep=sleep)
+    patience.wait_or_raise(held)
+    patience.wait_or_raise(GONE)
+    now += 40
+    with pytest.raises(errors.AlreadyHeldError):
+        deque(map(patience.wait_or_raise, repeat(held)))
+    assert now > 70
+
+
+def test_answer_of_a_held_session_renews_the_patience_with_outages():
+    """S3: a broker that answers is there: a later outage has its whole bound."""
+    now = 0.0
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    patience = retry.Patience("e:1", 1_000, clock=lambda: now, sleep=sleep)
+    patience.wait_or_raise(GONE)
+    patience.wait_or_raise(errors.AlreadyHeldError("held by a"))
+    now += 10
+    patience.wait_or_raise(GONE)
+    assert now < 11
+
+
+def test_last_tag_is_of_the_last_run():
+    assert decoding.last_tag(runs((1, 2), (9, 4))) == 12
+
+
+def test_block_of_the_frame_may_hold_more_columns_than_asked():
+    """A broker may send a stored column that costs it nothing."""
+    data = block.encode(frame_rows(), routing_key="k")
+    batch = decoding.delivered(runs((1, 1)), data, ["message_id"])
+    assert batch.to_pylist() == [{"message_id": "1"}]
+
+
+def frame_rows():
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pydict({"body": [b"a"], "message_id": ["1"]})

@@ -1,0 +1,413 @@
+"""Writer batches: staged rows are invisible, and visible together once."""
+
+import pytest
+from pyroaring import BitMap64
+
+from ackq.errors import (
+    BatchOrderError,
+    ExchangeNotFoundError,
+    FencedError,
+    InvalidArgumentError,
+    LimitError,
+    QueueFullError,
+    QueueNotFoundError,
+    StageMismatchError,
+    UnroutableError,
+)
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import DAY_US, Harness, labels, routes
+
+ID = b"stage".ljust(16)
+
+
+@pytest.fixture(autouse=True)
+def queue(harness: Harness) -> None:
+    """Every test has the queue q."""
+    harness.declare("q")
+
+
+def staged(harness: Harness) -> int:
+    return harness.core.queues("q")[0].staged
+
+
+def test_stages_become_visible_together_in_their_order(harness: Harness) -> None:
+    """K3: one record gives the positions, in the order in which the commit names the stages."""
+    a = harness.stage("w", 1, ["q"] * 2, name="a")
+    b = harness.stage("w", 1, ["q"] * 2, name="b")
+    assert harness.browse("q") == []
+    assert staged(harness) == 4
+    records = len(harness.log)
+    assert harness.commit("w", 1, b, a) == c.CommittedBatch(4, False)
+    assert len(harness.log) == records + 1
+    assert harness.browse("q") == ["b0", "b1", "a0", "a1"]
+    assert staged(harness) == 0
+
+
+def test_a_batch_is_visible_once(harness: Harness) -> None:
+    """K3: an equal batch id again is answered from the record, and writes nothing."""
+    harness.commit("w", 1, harness.stage("w", 1, ["q"] * 2, name="a"))
+    again = harness.stage("w", 1, ["q"] * 3, name="b")
+    assert harness.commit("w", 1, again) == c.CommittedBatch(2, True)
+    assert harness.browse("q") == ["a0", "a1"]
+    assert staged(harness) == 0
+
+
+def test_a_repeated_commit_after_a_lost_answer(harness: Harness) -> None:
+    """K3: its stages are gone, and it is a success."""
+    stage = harness.stage("w", 1, ["q"], name="a")
+    harness.commit("w", 1, stage)
+    assert harness.commit("w", 1, stage) == c.CommittedBatch(1, True)
+
+
+def test_a_lower_batch_is_refused(harness: Harness) -> None:
+    """K3: at the commit, and as soon as a stage is opened for it."""
+    harness.commit("w", 5, harness.stage("w", 5, ["q"], name="a"))
+    with pytest.raises(BatchOrderError, match="committed batch 5; batch 4 is older"):
+        harness.commit("w", 4)
+    with pytest.raises(BatchOrderError):
+        harness.do(c.OpenStage(ID, "w", 4, "run"))
+    assert harness.commit("other", 4) == c.CommittedBatch(0, False)
+
+
+def test_an_empty_batch_counts(harness: Harness) -> None:
+    """K3: a batch without rows is committed like any other."""
+    assert harness.commit("w", 0, harness.stage("w", 0, [], name="a")) == c.CommittedBatch(0, False)
+    assert harness.commit("w", 0) == c.CommittedBatch(0, True)
+
+
+def test_a_version_used_twice_in_a_run_is_an_error(harness: Harness) -> None:
+    """K12: equal version, same run, another SQL execution: this version has been used."""
+    harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"), execution_id="7")
+    stage = harness.stage("w", 1, ["q"], name="b")
+    with pytest.raises(BatchOrderError, match="this version has been used in this run"):
+        harness.commit("w", 1, stage, execution_id="8")
+    assert harness.commit("w", 1, stage, execution_id="7") == c.CommittedBatch(1, True)
+
+
+def test_a_version_repeated_by_another_run_is_a_no_op(harness: Harness) -> None:
+    """K12: a program that is run again after a crash writes nothing twice."""
+    harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"), execution_id="7")
+    reply = harness.commit("w", 1, run_id="next", execution_id="0")
+    assert reply == c.CommittedBatch(1, True)
+
+
+def test_a_version_used_twice_is_an_error_in_every_run(harness: Harness) -> None:
+    """K12: also where the first of the two writes is a repetition; a restart forgets nothing."""
+    harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"), execution_id="7")
+    for run_id in ("second", "third"):
+        for _ in range(2):
+            reply = harness.commit("w", 1, run_id=run_id, execution_id="1")
+            assert reply == c.CommittedBatch(1, True)
+        harness.restart()
+        other = harness.stage("w", 1, ["q"], run_id=run_id, name=run_id)
+        with pytest.raises(BatchOrderError, match="this version has been used in this run"):
+            harness.commit("w", 1, other, run_id=run_id, execution_id="2")
+    assert harness.browse("q") == ["a0"]
+
+
+def test_no_run_changes_what_another_has_used(harness: Harness) -> None:
+    """K12: each is held to its own write, those that are still ending too; a new version is new."""
+    harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"), execution_id="7")
+    harness.commit("w", 1, run_id="next", execution_id="3")
+    records = len(harness.log)
+    for run_id, own, other in (("run", "7", "3"), ("next", "3", "7")):
+        assert harness.commit("w", 1, run_id=run_id, execution_id=own) == c.CommittedBatch(1, True)
+        with pytest.raises(BatchOrderError):
+            harness.commit("w", 1, run_id=run_id, execution_id=other)
+    assert harness.commit("w", 1, run_id="", execution_id="") == c.CommittedBatch(1, True)
+    assert len(harness.log) == records
+    harness.commit("w", 2, run_id="next", execution_id="4")
+    assert harness.core._state.writers["w"].executions == {"next": "4"}
+
+
+def test_the_runs_of_a_version_are_bounded(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K12, I6: the oldest ones are forgotten."""
+    monkeypatch.setattr("ackq_broker.core.publishing.writer_batches._REMEMBERED_RUNS", 2)
+    harness.commit("w", 1, execution_id="7")
+    for run_id in ("second", "third"):
+        harness.commit("w", 1, run_id=run_id, execution_id="1")
+    executions = harness.core._state.writers["w"].executions
+    assert list(executions.items()) == [("second", "1"), ("third", "1")]
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        (c.StageRef(b"?" * 16, 1, 10), "is not there"),
+        (c.StageRef(b"open".ljust(16), 1, 10), "is not complete"),
+        (c.StageRef(b"a".ljust(16), 2, 10), "holds 1 rows with 10 bytes, not 2"),
+        (c.StageRef(b"a".ljust(16), 1, 11), "not 1 with 11"),
+        (c.StageRef(b"good".ljust(16), 1, 10), "is named twice"),
+        (c.StageRef(b"later".ljust(16), 1, 10), "is not there"),
+        (c.StageRef(b"theirs".ljust(16), 1, 10), "is not there"),
+    ],
+)
+def test_a_commit_with_a_bad_stage_shows_nothing(
+    harness: Harness, reference: c.StageRef, message: str
+) -> None:
+    """K3: one stage missing, unsealed, short, doubled or foreign: nothing becomes visible."""
+    good = harness.stage("w", 1, ["q"], name="good")
+    harness.stage("w", 1, ["q"], name="a")
+    harness.stage("w", 2, ["q"], name="later")
+    harness.stage("v", 1, ["q"], name="theirs")
+    harness.do(c.OpenStage(b"open".ljust(16), "w", 1, "run"))
+    harness.do(c.StageBlock(b"open".ljust(16), "", routes(["q"]), 1, 10))
+    with pytest.raises(StageMismatchError, match=message):
+        harness.commit("w", 1, good, reference)
+    assert harness.browse("q") == []
+    assert harness.commit("w", 1, good) == c.CommittedBatch(1, False)
+
+
+def test_a_commit_drops_what_it_did_not_name(harness: Harness) -> None:
+    """K3: attempts that lost, of this batch and earlier ones, go; those of later batches stay."""
+    loser = harness.stage("w", 1, ["q"], name="loser")
+    winner = harness.stage("w", 2, ["q"], name="winner")
+    late = harness.stage("w", 2, ["q"], name="late")
+    ahead = harness.stage("w", 3, ["q"], name="ahead")
+    harness.commit("w", 2, winner)
+    assert staged(harness) == 1
+    assert len(harness.core.drain_dead_blocks()) == 2
+    for stage in (loser, late):
+        with pytest.raises(FencedError, match="takes no more rows"):
+            harness.do(c.StageBlock(stage.stage_id, "", routes(["q"]), 1, 10))
+    harness.commit("w", 3, ahead)
+    assert harness.browse("q") == ["winner0", "ahead0"]
+
+
+def test_a_newer_run_drops_the_stages_of_older_ones(harness: Harness) -> None:
+    """K3: when it opens its first stage."""
+    old = harness.stage("w", 1, ["q"], run_id="old", name="old")
+    harness.stage("v", 1, ["q"], run_id="old", name="other")
+    new = harness.stage("w", 1, ["q"], run_id="new", name="new")
+    with pytest.raises(StageMismatchError):
+        harness.commit("w", 1, old, run_id="old")
+    assert staged(harness) == 2
+    harness.commit("w", 1, new, run_id="new")
+    assert harness.browse("q") == ["new0"]
+
+
+def test_a_task_of_an_older_run_cannot_drop_the_newer_one_s_stages(harness: Harness) -> None:
+    """K3: a run that was seen before is not a newer one, however late its tasks end."""
+    harness.stage("w", 1, ["q"], run_id="old", name="old")
+    new = harness.stage("w", 1, ["q"], run_id="new", name="new")
+    harness.stage("w", 1, ["q"], run_id="old", name="zombie")
+    harness.commit("w", 1, new, run_id="new")
+    assert harness.browse("q") == ["new0"]
+
+
+def test_an_abort_drops_the_named_stages_of_its_batch(harness: Harness) -> None:
+    """K3: unknown and foreign ones are left alone; the batch may come again."""
+    a = harness.stage("w", 1, ["q"], name="a")
+    b = harness.stage("w", 1, ["q"], name="b")
+    theirs = harness.stage("v", 1, ["q"], name="theirs")
+    named = (a.stage_id, a.stage_id, theirs.stage_id, b"?" * 16)
+    assert harness.do(c.AbortBatch("w", 1, named)) == 1
+    assert harness.do(c.AbortBatch("w", 1, named)) == 0
+    assert staged(harness) == 2
+    harness.commit("w", 1, b)
+    assert harness.browse("q") == ["b0"]
+
+
+def test_an_abort_never_uncommits(harness: Harness) -> None:
+    """K3: a late abort finds nothing."""
+    stage = harness.stage("w", 1, ["q"], name="a")
+    harness.commit("w", 1, stage)
+    assert harness.do(c.AbortBatch("w", 1, (stage.stage_id,))) == 0
+    assert harness.browse("q") == ["a0"]
+
+
+def test_an_upload_without_a_seal_leaves_nothing(harness: Harness) -> None:
+    """K3: neither when its stream ends nor after a restart; sealed stages stay."""
+    sealed = harness.stage("w", 1, ["q"], name="a")
+    for end in (lambda: harness.do(c.DropStage(ID)), harness.restart):
+        harness.do(c.OpenStage(ID, "w", 1, "run"))
+        harness.do(c.StageBlock(ID, "", routes(["q"]), 1, 10))
+        assert staged(harness) == 2
+        end()
+        assert staged(harness) == 1
+    harness.do(c.DropStage(sealed.stage_id))
+    harness.commit("w", 1, sealed)
+    assert harness.browse("q") == ["a0"]
+
+
+def test_a_seal_compares_the_counts(harness: Harness) -> None:
+    """K3: a stage that is not what its writer counted is not sealed."""
+    harness.do(c.OpenStage(ID, "w", 1, "run"))
+    harness.do(c.StageBlock(ID, "", routes(["q"]), 1, 10))
+    with pytest.raises(
+        StageMismatchError, match="holds 1 rows with 10 bytes; its writer counted 2"
+    ):
+        harness.do(c.SealStage(ID, 2, 20))
+    harness.do(c.SealStage(ID, 1, 10))
+    with pytest.raises(FencedError, match="was sealed"):
+        harness.do(c.StageBlock(ID, "", routes(["q"]), 1, 10))
+
+
+def test_a_stage_id_is_used_once(harness: Harness) -> None:
+    """K3: one id per write() call."""
+    harness.do(c.OpenStage(ID, "w", 1, "run"))
+    with pytest.raises(FencedError, match="exists already"):
+        harness.do(c.OpenStage(ID, "w", 1, "run"))
+    with pytest.raises(InvalidArgumentError, match="names no writer"):
+        harness.do(c.OpenStage(b"?" * 16, "", 1, "run"))
+
+
+def test_the_number_of_stages_is_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I6: a stage over the limit is refused with the limit."""
+    monkeypatch.setattr("ackq_broker.core.publishing.writer_batches.MAX_STAGES", 1)
+    harness.stage("w", 1, ["q"], name="a")
+    with pytest.raises(LimitError, match="1 stages"):
+        harness.do(c.OpenStage(ID, "w", 1, "run"))
+
+
+def test_an_unroutable_row_fails_a_mandatory_stage(harness: Harness) -> None:
+    """K4: with its exchange and key; nothing of the block is kept."""
+    harness.do(c.OpenStage(ID, "w", 1, "run"))
+    with pytest.raises(UnroutableError, match=r"1 row of the batch.*routing key 'nowhere'"):
+        harness.do(c.StageBlock(ID, "", routes(["q", "nowhere"]), 2, 20))
+    with pytest.raises(ExchangeNotFoundError):
+        harness.do(c.StageBlock(ID, "gone", routes(["q"]), 1, 10))
+    assert staged(harness) == 0
+
+
+def test_unroutable_rows_of_an_optional_stage_are_dropped(harness: Harness) -> None:
+    """P7: they count as rows of the stage, for its writer has counted them."""
+    harness.do(c.OpenStage(ID, "w", 1, "run", mandatory=False))
+    assert harness.do(c.StageBlock(ID, "", routes(["nowhere"]), 1, 10)) == c.StagedBlock(1, None)
+    assert harness.do(c.StageBlock(ID, "", routes(["q", "nowhere"]), 2, 20)).block_id == 1
+    harness.do(c.SealStage(ID, 3, 30))
+    assert harness.commit("w", 1, c.StageRef(ID, 3, 30)) == c.CommittedBatch(3, False)
+    assert harness.ready("q") == 1
+
+
+def test_unroutable_rows_go_to_their_queue(harness: Harness) -> None:
+    """P7: with a queue for them nothing is refused; a row is there once, also when it is q."""
+    harness.declare("lost")
+    harness.do(c.OpenStage(ID, "w", 1, "run"))
+    block = c.StageBlock(ID, "", routes(["q", "nowhere", "lost"]), 3, 30, unroutable_queue="lost")
+    assert harness.do(block).rows == 3
+    with pytest.raises(QueueNotFoundError, match="'gone'"):
+        harness.do(c.StageBlock(ID, "", routes(["no"]), 1, 10, unroutable_queue="gone"))
+    harness.do(c.SealStage(ID, 3, 30))
+    harness.commit("w", 1, c.StageRef(ID, 3, 30))
+    assert (harness.ready("q"), harness.ready("lost")) == (1, 2)
+
+
+def test_room_is_reserved_at_staging(harness: Harness) -> None:
+    """K3: a stage that does not fit is refused; a commit never fails for room."""
+    harness.declare("small", max_length=3)
+    stage = harness.stage("w", 1, ["small"] * 2, name="a")
+    assert len(harness.publish_to("small", 2).nacks) == 1
+    harness.do(c.OpenStage(ID, "w", 1, "run"))
+    with pytest.raises(QueueFullError, match="3 of at most 3 messages, staged ones included"):
+        harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10))
+    harness.commit("w", 1, stage)
+    assert harness.browse("small") == ["m1", "a0", "a1"]
+
+
+def test_a_replay_wants_no_room(harness: Harness) -> None:
+    """K3: nothing of a committed batch is written again, so neither a bound nor a way is missed."""
+    harness.declare("small", max_length=2)
+    harness.commit("w", 5, harness.stage("w", 5, ["small"] * 2, name="a"))
+    again = harness.stage("w", 5, ["small", "small", "nowhere"], run_id="next", name="b")
+    assert harness.info("small").staged == 0
+    assert harness.core.live_blocks() == BitMap64((1,))
+    assert harness.commit("w", 5, again, run_id="next") == c.CommittedBatch(2, True)
+    harness.do(c.OpenStage(ID, "w", 6, "next"))
+    with pytest.raises(QueueFullError, match="is full"):
+        harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10))
+
+
+def test_a_full_queue_says_what_is_staged(harness: Harness) -> None:
+    """K3: those of writes that ended without a word are not to be consumed; they go otherwise."""
+    harness.declare("small", max_length=3)
+    harness.stage("w", 1, ["small"] * 2, name="a")
+    harness.publish_to("small", 1)
+    harness.do(c.OpenStage(ID, "v", 1, "run"))
+    with pytest.raises(QueueFullError, match="2 messages with 20 bytes are staged by writes that"):
+        harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10))
+
+
+def test_a_commit_into_a_drop_head_queue_drops_the_oldest(harness: Harness) -> None:
+    """Q3: bounds of a drop-head queue hold after a commit as well."""
+    harness.declare("ring", max_length=3, overflow="drop-head")
+    harness.publish_to("ring", 2)
+    harness.commit("w", 1, harness.stage("w", 1, ["ring"] * 2, name="a"))
+    assert harness.browse("ring") == ["m2", "a0", "a1"]
+
+
+def test_rows_staged_for_a_deleted_queue_are_handled(harness: Harness) -> None:
+    """P6, Q4: a forced delete takes them; the rest of the batch is committed."""
+    harness.declare("gone")
+    stage = harness.stage("w", 1, ["q", "gone"], name="a")
+    harness.do(c.DeleteQueue("gone", force=True))
+    harness.declare("gone")
+    assert harness.commit("w", 1, stage) == c.CommittedBatch(2, False)
+    assert harness.browse("q") == ["a0"]
+    assert harness.ready("gone") == 0
+
+
+def test_sealed_stages_and_committed_batches_survive_a_restart(harness: Harness) -> None:
+    """Q7, K3: with the room they reserved and the record that answers a repetition."""
+    stage = harness.stage("w", 1, ["q"] * 2, name="a")
+    harness.commit("v", 4, harness.stage("v", 4, ["q"], name="b"))
+    assert harness.restart() == 0
+    assert staged(harness) == 2
+    assert harness.commit("v", 4) == c.CommittedBatch(1, True)
+    harness.commit("w", 1, stage)
+    assert harness.browse("q") == ["b0", "a0", "a1"]
+
+
+def test_staged_rows_are_durable(harness: Harness) -> None:
+    """K3: staged rows survive a restart after their commit."""
+    harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"))
+    assert harness.restart() == 0
+    assert harness.browse("q") == ["a0"]
+
+
+def test_stages_are_kept_for_seven_days(harness: Harness) -> None:
+    """K3: an abandoned stage goes with its room and its block."""
+    harness.stage("w", 1, ["q"], name="a")
+    harness.now_us += 7 * DAY_US - 100
+    harness.do(c.Housekeep())
+    assert staged(harness) == 1
+    harness.now_us += 200
+    harness.do(c.Housekeep())
+    assert staged(harness) == 0
+    assert harness.core.drain_dead_blocks() == [1]
+
+
+def test_a_commit_shares_a_queue_with_publishes(harness: Harness) -> None:
+    """K3: positions follow the order of records."""
+    stage = harness.stage("w", 1, ["q"] * 2, name="a")
+    harness.publish_to("q", 2)
+    harness.commit("w", 1, stage)
+    harness.publish_to("q", 1)
+    assert harness.browse("q") == [*labels(1, 2), "a0", "a1", "m3"]
+
+
+def test_writers_that_are_done_are_forgotten(harness: Harness) -> None:
+    """K3: those that commit once, and those that never did, after 7 days; the others stay."""
+    harness.declare("q")
+    stages = {name: harness.stage(name, 1, ["q"], name=name) for name in ("one", "many", "none")}
+    harness.do(c.CommitBatch("one", 1, "run", "", (stages["one"],), single=True))
+    again = harness.do(c.CommitBatch("one", 1, "run", "", (stages["one"],), single=True))
+    assert again == c.CommittedBatch(1, True)
+    harness.commit("many", 1, stages["many"])
+    harness.do(c.AbortBatch("none", 1, (stages["none"].stage_id,)))
+    assert writers(harness) == ["many", "none", "one"]
+    harness.now_us += 7 * DAY_US - 100
+    harness.stage("late", 1, ["q"], name="late")
+    harness.do(c.Housekeep())
+    assert writers(harness) == ["late", "many", "none", "one"]
+    harness.now_us += 100
+    harness.do(c.Housekeep())
+    assert writers(harness) == ["late", "many"]
+    assert harness.decide(c.Housekeep()).records == ()
+
+
+def writers(harness: Harness) -> list[str]:
+    """The writers that the broker remembers."""
+    return sorted(harness.core._state.writers)

@@ -1,0 +1,173 @@
+"""Placements against a plain dict of positions."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap, BitMap64
+
+from ackq_broker.core.state.placements import PAGE_ROWS, Placement, Placements, Rows, merge
+
+
+def placement(first: int, count: int, block: int, selected: list[int] | None) -> Placement:
+    return Placement(
+        first,
+        count,
+        block,
+        count * 10,
+        block,
+        block,
+        block % 3 != 0,
+        5,
+        BitMap(selected) if selected else None,
+    )
+
+
+def rows_of(positions: list[int]) -> Rows:
+    values = np.array(positions, np.int64)
+    return Rows(values, values, np.ones(len(values), np.int64), np.zeros(len(values), np.bool_))
+
+
+def located(placements: Placements, positions: list[int]) -> list[tuple[int, int]]:
+    """(block, row) of each position."""
+    found = []
+    for piece in placements.pieces("q", rows_of(positions)):
+        rows = piece.rows
+        if isinstance(rows, tuple):
+            rows = np.arange(rows[0], rows[0] + rows[1])
+        found += [(piece.block_id, int(row)) for row in rows]
+    return found
+
+
+counts = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=80)
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs=counts, data=st.data())
+def test_placements_find_what_a_dict_finds(
+    runs: list[tuple[int, bool]], data: st.DataObject
+) -> None:
+    """I5: by runs and pages, the same rows, sizes and blocks as position by position."""
+    placements, expected, first = Placements(), {}, 1
+    for block, (count, scattered) in enumerate(runs, 1):
+        selected = [2 * i for i in range(count)] if scattered and count > 1 else None
+        placements.append(placement(first, count, block, selected))
+        for index in range(count):
+            expected[first + index] = (block, selected[index] if selected else 5 + index)
+        first += count
+    for _ in range(3):
+        positions = sorted(expected)
+        gone = data.draw(st.sets(st.sampled_from(positions))) if positions else set()
+        blocks = {expected[position][0] for position in gone}
+        for position in gone:
+            del expected[position]
+        blocks -= {block for block, _ in expected.values()}
+        assert set(placements.remove(BitMap64(gone))) == blocks
+        assert placements.live == len(expected)
+        assert placements.payload_bytes == 10 * len(expected)
+        assert located(placements, sorted(expected)) == [expected[p] for p in sorted(expected)]
+        placements = Placements.load(*placements.dump())
+    alive = {block for block, _ in expected.values()}
+    assert set(placements.block_ids()) == alive
+    transient = placements.transient() & BitMap64(expected)
+    some = BitMap64(p for p in expected if p % 3)
+    assert placements.size(some) == 10 * len(some)
+    assert list(transient) == [p for p in sorted(expected) if expected[p][0] % 3 == 0]
+    for position in expected:
+        assert placements.published_us(position) == expected[position][0]
+    ranks, sizes = placements.cuts(BitMap64(expected))
+    assert sizes.sum() == 10 * len(expected)
+    assert len(ranks) == len(alive)
+    for bound in range(0, 10 * len(expected), 35):
+        assert placements.fit(BitMap64(expected), len(expected), bound) == (
+            bound // 10,
+            bound // 10 * 10,
+        )
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs=counts, data=st.data())
+def test_moved_runs_are_where_they_were(runs: list[tuple[int, bool]], data: st.DataObject) -> None:
+    """C13, I5: the same rows in the same order at the tail of another queue, and in its dump."""
+    source, target, first = Placements(), Placements(), 1
+    for block, (count, scattered) in enumerate(runs, 1):
+        selected = [2 * i for i in range(count)] if scattered and count > 1 else None
+        source.append(placement(first, count, block, selected))
+        first += count
+    target.append(placement(1, 7, 99, None))
+    dump, left, following = source.dump(), set(range(1, first)), 8
+    for at_us in (100, 200):
+        if not left:
+            break
+        moving = data.draw(st.sets(st.sampled_from(sorted(left)), min_size=1))
+        left -= moving
+        moved = source.moves(BitMap64(moving))
+        target.extend(moved, following, at_us, 10 * at_us)
+        new = list(range(following, following + len(moving)))
+        following += len(moving)
+        assert moved.messages == len(moving)
+        assert moved.block_ids == sorted({block for block, _ in located(source, sorted(moving))})
+        assert located(target, new) == located(source, sorted(moving))
+        assert {target.published_us(position) for position in new} == {at_us}
+        assert target.visible_by(10 * at_us) == new[-1]
+        assert target.size(BitMap64(new)) == 10 * len(new)
+        assert len(target.transient() & BitMap64(new)) == len(source.transient() & BitMap64(moving))
+    assert source.dump() == dump
+    assert (target.live, target.payload_bytes) == (following - 1, 10 * (following - 1))
+    assert Placements.load(*target.dump()).dump() == target.dump()
+
+
+def test_moved_runs_fill_pages_as_others_do() -> None:
+    """I5: a page is bounded in runs and in positions, however many come together."""
+    source, target = Placements(), Placements()
+    for position in range(1, 3 * PAGE_ROWS + 1):
+        source.append(placement(position, 1, position, None))
+    target.append(placement(1, 10, 1, None))
+    target.extend(source.moves(BitMap64(range(1, 3 * PAGE_ROWS + 1))), 11, 5, 5)
+    assert [page.used for page in target._pages] == [PAGE_ROWS] * 3 + [1]
+    assert located(target, [11 + 2 * PAGE_ROWS]) == [(2 * PAGE_ROWS + 1, 5)]
+    wide, ends = Placements(), Placements()
+    for block in range(4):
+        wide.append(placement(1 + block * 200_000, 200_000, block + 1, None))
+    ends.extend(wide.moves(BitMap64(range(1, 800_001))), 1, 5, 5)
+    assert [page.used for page in ends._pages] == [2, 2]
+    assert located(ends, [200_000, 400_001]) == [(1, 200_004), (3, 5)]
+
+
+def test_pages_are_packed_and_dropped() -> None:
+    """I5: what is left of a large queue does not hold on to what is gone."""
+    placements = Placements()
+    for position in range(1, 4 * PAGE_ROWS + 1):
+        placements.append(placement(position, 1, position, None))
+    survivors = BitMap64(range(7, 4 * PAGE_ROWS, 100))
+    gone = BitMap64(range(1, 4 * PAGE_ROWS + 1)) - survivors
+    assert len(placements.remove(gone)) == len(gone)
+    assert located(placements, list(survivors)) == [(p, 5) for p in survivors]
+    assert placements.visible_by(PAGE_ROWS) == 1007
+    assert placements.visible_by(6) == 0
+    assert placements.remove(survivors) == list(survivors)
+    placements.append(placement(5 * PAGE_ROWS, 2, 1, None))
+    assert located(placements, [5 * PAGE_ROWS + 1]) == [(1, 6)]
+
+
+def test_long_runs_end_a_page() -> None:
+    """I5: a page's positions are bounded, so that one step of work is."""
+    placements = Placements()
+    for block in range(4):
+        placements.append(placement(1 + block * 300_000, 300_000, block + 1, None))
+    part = BitMap64(range(299_000, 301_001))
+    assert placements.fit(part, 10_000, 10**9) == (2001, 20_010)
+    assert located(placements, [300_000, 300_001]) == [(1, 300_004), (2, 5)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 50), min_size=1, max_size=60),
+    target=st.integers(1, 100),
+    most=st.integers(3, 10),
+)
+def test_merged_groups_cover_and_are_bounded(sizes: list[int], target: int, most: int) -> None:
+    """S1: the last group ends at the end, and there are never too many."""
+    ends = merge(np.cumsum(sizes), target, most)
+    assert ends[-1] == len(sizes) - 1
+    assert (np.diff(ends) > 0).all()
+    assert len(ends) <= most

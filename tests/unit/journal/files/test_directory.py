@@ -1,0 +1,257 @@
+"""Who may open a data directory, of which format, and which history it is."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from ackq.errors import DamagedError, InUseError, NotFoundError, UnsupportedError
+from ackq_broker.journal import declare_restored, dump, repair, verify
+from ackq_broker.journal.files.directory import segment_name
+from ackq_broker.journal.files.disk import Disk
+from ackq_broker.journal.files.identity import Identity
+from tests.unit.journal.support import opened, recovered, segment_files
+
+
+@pytest.fixture
+def data(tmp_path):
+    return tmp_path / "data"
+
+
+def test_a_directory_in_use_is_refused(data):
+    """Two brokers on one directory would destroy it: the second is told who has it."""
+    with opened(data) as running:
+        running.append(b"one")
+        with pytest.raises(InUseError) as caught:
+            recovered(data)
+        with pytest.raises(InUseError):
+            verify(data)
+    assert caught.value.fields == {"directory": str(data), "pid": str(os.getpid())}
+    assert f"{data} is in use by process {os.getpid()}" in caught.value.message
+
+    assert recovered(data).records == [(1, b"one")]
+
+
+def test_the_lock_dies_with_its_process(data):
+    """A lock is of a process, not a file that a crash leaves behind."""
+    program = (
+        "import sys, pathlib\n"
+        "from ackq_broker.journal import Journal\n"
+        "journal = Journal.open(pathlib.Path(sys.argv[1]), on_synced=print, on_failure=print)\n"
+        "print('open', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(data)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+    ) as process:
+        assert process.stdout.readline() == b"open\n"
+        with pytest.raises(InUseError, match=f"process {process.pid}"):
+            recovered(data)
+        process.kill()
+        process.wait()
+
+    assert recovered(data).created is False
+
+
+def test_a_newer_format_is_refused(data):
+    """A directory of a newer program is left alone."""
+    recovered(data)
+    path = data / "FORMAT"
+    meta = json.loads(path.read_text())
+    path.write_text(json.dumps({"format": 2, "new": "fields"}))
+
+    with pytest.raises(UnsupportedError, match=f"{data} has journal format 2") as caught:
+        recovered(data)
+    assert caught.value.fields["format"] == "2"
+    path.write_text(json.dumps(meta))
+    assert recovered(data).created is False
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b'{"format": 1}',
+        b"\x00\x00",
+        b'{"format": "x"}',
+        b"[1]",
+        b"\xff\xfe",
+        b'{"format": 1, "history_id": "ab", "inode": 1}',
+        b'{"format": 1, "history_id": 1, "inode": 1}',
+    ],
+)
+def test_an_unreadable_format_is_refused(data, content):
+    """A FORMAT that does not say what it should is not guessed at."""
+    recovered(data)
+    (data / "FORMAT").write_bytes(content)
+
+    with pytest.raises(DamagedError, match="FORMAT cannot be read"):
+        recovered(data)
+
+
+def test_a_missing_format_is_refused(data):
+    """A directory with records and without FORMAT is not taken for a new one."""
+    with opened(data) as running:
+        running.append(b"one")
+    (data / "FORMAT").unlink()
+
+    with pytest.raises(DamagedError, match="FORMAT byte 0: the file is missing"):
+        recovered(data)
+    assert len(segment_files(data)) == 1
+
+
+def test_a_start_that_died_before_format_begins_anew(data):
+    """FORMAT comes last when a journal is made: without it and without records, nothing was served
+    yet.
+    """
+    recovered(data)
+    (data / "FORMAT").unlink()
+    assert recovered(data).created
+
+    (data / "FORMAT").unlink()
+    (data / segment_name(1)).write_bytes(b"not a segment")
+    with pytest.raises(DamagedError):
+        recovered(data)
+
+
+def test_a_copy_is_another_history(data, tmp_path):
+    """Q8: a journal restored from a copy gets a new history id, and keeps it; the original keeps
+    its own.
+    """
+    with opened(data) as running:
+        running.append(b"one")
+    shutil.copytree(data, tmp_path / "copy")
+
+    original, copy, again = (
+        recovered(path) for path in (data, tmp_path / "copy", tmp_path / "copy")
+    )
+
+    assert original.history_id != copy.history_id
+    assert copy.history_id == again.history_id
+    assert original.records == copy.records == [(1, b"one")]
+
+
+def history(directory):
+    """The history that a start serves, and why it began."""
+    found = recovered(directory)
+    return found.history_id, found.history_cause
+
+
+def test_a_copy_says_why_it_is_another_history(data, tmp_path):
+    """Q8: the journal's first history needs no reason; a copy keeps its own through restarts."""
+    first, why = history(data)
+    shutil.copytree(data, tmp_path / "copy")
+    copy, copied = history(tmp_path / "copy")
+
+    assert (why, copied, copy != first) == ("", "copied", True)
+    assert history(tmp_path / "copy") == (copy, "copied")
+
+
+@pytest.mark.parametrize("how", ["over the files", "as new files", "what differs"])
+def test_a_directory_restored_in_place_is_another_history(data, tmp_path, how):
+    """Q8: whatever way the copying tool puts the older files where the newer ones were."""
+    before, _ = history(data)
+    shutil.copytree(data, tmp_path / "copy")
+    with opened(data) as running:
+        running.append(b"lost by the restore")
+
+    for path in data.iterdir():
+        saved = tmp_path / "copy" / path.name
+        same = saved.exists() and saved.stat().st_mtime_ns == path.stat().st_mtime_ns
+        if how == "as new files" or not saved.exists():
+            path.unlink()
+        if saved.exists() and not (how == "what differs" and same):
+            shutil.copy2(saved, path)
+
+    after, cause = history(data)
+    assert (after != before, cause) == (True, "copied")
+    assert history(data) == (after, cause)
+
+
+def test_restarts_and_crashes_are_the_same_history(data):
+    """Q8: no false alarm, also where a start died while it wrote FORMAT anew."""
+    before = history(data)
+    for _ in range(3):
+        (data / "FORMAT.new").write_bytes(b"half of it")
+        assert history(data) == before
+
+
+def test_a_file_system_that_does_not_know_when_a_file_was_made(data, tmp_path, monkeypatch):
+    """Q8: then the inode number decides, as with a FORMAT of an older version."""
+    monkeypatch.setattr("ackq_broker.journal.files.identity._born_ns", lambda _: 0)
+    before = history(data)
+    shutil.copytree(data, tmp_path / "copy")
+    monkeypatch.undo()
+    assert history(data) == before
+    assert history(tmp_path / "copy")[1] == "copied"
+
+
+def test_a_file_is_its_inode_unless_its_birth_is_known():
+    """Q8: inode numbers are given again, and some network file systems change them."""
+    here = Identity(7, 1000)
+    assert here.is_of(Identity(8, 1000))
+    assert not here.is_of(Identity(7, 1001))
+    assert here.is_of(Identity(7, 0))
+    assert not Identity(7, 0).is_of(Identity(8, 1000))
+
+
+def test_an_operator_says_that_a_directory_was_restored(data, tmp_path):
+    """Q8: for copies below the file system, of which no file shows anything."""
+    before, _ = history(data)
+    declared = declare_restored(data)
+
+    assert declared != before
+    assert history(data) == history(data) == (declared, "declared")
+    with pytest.raises(NotFoundError, match="there is no data directory"):
+        declare_restored(tmp_path / "none")
+    (data / "FORMAT").unlink()
+    with pytest.raises(DamagedError, match="FORMAT byte 0: the file is missing"):
+        declare_restored(data)
+
+
+def test_a_moved_directory_is_the_same_history(data, tmp_path):
+    """A rename is not a copy."""
+    before = recovered(data).history_id
+    data.rename(tmp_path / "elsewhere")
+
+    assert recovered(tmp_path / "elsewhere").history_id == before
+
+
+@pytest.mark.parametrize("tool", [verify, repair, lambda directory: list(dump(directory))])
+def test_tools_leave_other_directories_alone(tmp_path, tool):
+    """A directory without a journal, a mistyped one, is not called damaged nor made into one."""
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(NotFoundError, match=f"{tmp_path} holds no journal"):
+        tool(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_every_new_directory_is_on_the_disk(tmp_path):
+    """Q7: a power cut does not take the folder above a data directory, and all that is in it."""
+
+    class Listing(Disk):
+        def __init__(self):
+            super().__init__(sync=False)
+            self.synced = []
+
+        def sync_directory(self, directory):
+            self.synced.append(directory)
+
+    disk = Listing()
+    recovered(tmp_path / "a" / "b" / "data", disk=disk)
+    assert disk.synced[:3] == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+
+
+def test_tools_make_no_directories(data):
+    """A mistyped directory is an error, not a new journal."""
+    with pytest.raises(NotFoundError, match=f"no data directory {data}"):
+        verify(data)
+    assert not data.exists()

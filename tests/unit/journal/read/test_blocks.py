@@ -1,0 +1,246 @@
+"""The block table, reading blocks, and transient blocks."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackq.errors import BlockNotFoundError, DamagedError
+from ackq_broker.journal.files.block_table import ROW_BYTES, BlockTable, Location, as_ids
+from ackq_broker.journal.write import transient
+from tests.unit.journal.support import FailingDisk, block, block_bytes, block_parts, opened
+
+
+@pytest.fixture
+def data(tmp_path):
+    return tmp_path / "data"
+
+
+def location(block_id, segment=1):
+    return Location(segment, block_id * 1000, block_id % 7, block_id % 1000)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(1, 5), st.integers(1, 3)),
+        st.tuples(st.just("free"), st.sets(st.integers(0, 60), max_size=8)),
+        st.tuples(st.just("move"), st.integers(0, 60), st.integers(4, 5)),
+        st.tuples(st.just("copy")),
+        st.tuples(st.just("bytes")),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_the_table_is_a_dict(steps):
+    """Whatever is done to a table, it finds what a dict would find."""
+    table, model, last = BlockTable(), {}, 0
+    for kind, *what in steps:
+        if kind == "add":
+            last += what[0]
+            model[last] = location(last, what[1])
+            table.add(last, model[last])
+        elif kind == "free":
+            freed = table.free(as_ids(what[0]))
+            assert freed.found.tolist() == [number in model for number in what[0]]
+            gone = [model.pop(number) for number in what[0] if number in model]
+            assert sorted(freed.segments.tolist()) == sorted(place.segment for place in gone)
+            assert freed.length == sum(place.length for place in gone)
+        elif kind == "move":
+            table.move(what[0], location(what[0], what[1]))
+            if what[0] in model:
+                model[what[0]] = location(what[0], what[1])
+        elif kind == "copy":
+            table = table.copy()
+        else:
+            table = BlockTable.from_bytes(memoryview(table.to_bytes()), len(table))
+    assert len(table) == len(model)
+    assert {n: table.find(n) for n in range(last + 2) if table.find(n)} == model
+    live = {}
+    for place in model.values():
+        live[place.segment] = live.get(place.segment, 0) + place.length
+    assert table.live_bytes() == live
+    assert {s: table.of_segment(s).tolist() for s in live} == {
+        s: sorted(n for n, place in model.items() if place.segment == s) for s in live
+    }
+
+
+def test_the_table_is_small():
+    """I5: memory grows by 28 bytes a block, and freed rows are used again."""
+    table = BlockTable()
+    for number in range(20_000):
+        table.add(number, location(number))
+        if number >= 1000:
+            table.free(np.array([number - 1000], dtype=np.uint64))
+    assert sum(column.nbytes for column in table._columns.values()) <= 4 * 1024 * ROW_BYTES
+    assert [table.find(number) is not None for number in (18_999, 19_000)] == [False, True]
+
+
+def test_the_table_takes_64_bit_numbers():
+    """Ids and offsets beyond what a float holds are exact."""
+    table = BlockTable()
+    for number in (2**62, 2**62 + 1, 2**62 + 2):
+        table.add(number, Location(1, number, 0, 0))
+    table.free(as_ids([2**62 + 1]))
+
+    assert [table.find(2**62 + n) for n in range(3)] == [
+        Location(1, 2**62, 0, 0),
+        None,
+        Location(1, 2**62 + 2, 0, 0),
+    ]
+
+
+def test_block_ids_ascend(data):
+    """A block id below one that was used is a bug of the caller: it is met before anything is
+    written.
+    """
+    with opened(data) as running:
+        running.append(block(5))
+        with pytest.raises(AssertionError, match="ascend"):
+            running.journal.append([block(5)])
+        running.journal.store_transient(6, (b"x",))
+        with pytest.raises(AssertionError, match="ascend"):
+            running.journal.store_transient(6, (b"x",))
+    with opened(data) as running:
+        with pytest.raises(AssertionError, match="ascend"):
+            running.journal.append([block(4)])
+        assert running.append(block(6)) == 2
+
+
+def test_a_flipped_bit_in_a_block_is_met_by_its_reader(data):
+    """A block that rots on the disk is an error that names the place, not other messages."""
+    with opened(data) as running:
+        running.append(block(1))
+        path = running.journal._store._files._path_of(1)
+        place = path.read_bytes().index(block_bytes(1))
+        with path.open("r+b") as file:
+            file.seek(place + 100)
+            file.write(b"?")
+        with pytest.raises(
+            DamagedError, match=f"block 1 is damaged on the disk: {path} byte {place}"
+        ):
+            running.journal.read_block(1)
+
+
+def test_a_deleted_segment_is_met_by_its_reader(data):
+    """A segment that somebody removed under the broker is an error that names it."""
+    with opened(data) as running:
+        running.append(block(1))
+        path = running.journal._store._files._path_of(1)
+        path.rename(path.with_suffix(".gone"))
+        with pytest.raises(DamagedError, match=f"block 1 is lost: {path} is gone"):
+            running.journal.read_block(1)
+        path.with_suffix(".gone").rename(path)
+
+
+def test_many_segments_need_few_files(data, monkeypatch):
+    """Files are kept open for the segments read last only."""
+    monkeypatch.setattr("ackq_broker.journal.read.blocks._MAX_OPEN_FILES", 3)
+    with opened(data) as running:
+        for number in range(1, 60):
+            running.append(block(number))
+        for number in [*range(1, 60), *range(59, 0, -1)]:
+            assert running.journal.read_block(number) == block_bytes(number)
+        assert len(running.journal._store._files._open) == 3
+
+
+def test_reads_beside_compaction(data):
+    """Readers of live blocks never notice that segments go and blocks move."""
+    live = list(range(3, 60, 5))
+    failures, stop = [], threading.Event()
+    with opened(data) as running:
+        for number in range(1, 61):
+            running.append(block(number))
+
+        def read():
+            while not stop.is_set():
+                for number in live:
+                    try:
+                        assert running.journal.read_block(number) == block_bytes(number)
+                    except Exception as error:  # noqa: BLE001 - told to the test's thread
+                        failures.append(error)
+                        return
+
+        readers = [threading.Thread(target=read) for _ in range(3)]
+        for reader in readers:
+            reader.start()
+        running.journal.free_blocks(set(range(1, 61)) - set(live))
+        for _ in range(4):
+            running.append(b"next")
+            running.snapshot()
+        stop.set()
+        for reader in readers:
+            reader.join()
+
+    assert failures == []
+
+
+def test_transient_blocks(data, monkeypatch):
+    """P5: transient blocks are readable until they are freed, and their files go with the last of
+    them.
+    """
+    monkeypatch.setattr(transient, "_FILE_BYTES", 2000)
+    with opened(data) as running:
+        for number in range(1, 11):
+            running.journal.store_transient(number, block_parts(number))
+        spilled = running.journal._transient._spill
+        spilled.submit(lambda: None).result()
+        assert running.journal.unsynced_bytes == 0
+        files = sorted(data.glob("transient-*"))
+        assert len(files) == 3
+        assert [running.journal.read_block(n) for n in range(1, 11)] == [
+            block_bytes(n) for n in range(1, 11)
+        ]
+        running.journal.free_blocks([1, 2, 3, 4, 7])
+        assert sorted(data.glob("transient-*")) == files[1:]
+        with pytest.raises(BlockNotFoundError):
+            running.journal.read_block(3)
+        assert running.journal.read_block(8) == block_bytes(8)
+
+    assert list(data.glob("transient-*")) == []
+
+
+def test_a_transient_block_freed_before_it_is_written(data):
+    """What is gone before its turn comes is never written."""
+    go_on = threading.Event()
+    with opened(data) as running:
+        running.journal._transient._spill.submit(go_on.wait)
+        running.journal.store_transient(1, block_parts(1))
+        running.journal.store_transient(2, block_parts(2))
+        assert running.journal.unsynced_bytes == 1200
+        assert running.journal.read_block(1) == block_bytes(1)
+        running.journal.free_blocks([1])
+        with pytest.raises(BlockNotFoundError):
+            running.journal.read_block(1)
+        go_on.set()
+        running.journal._transient._spill.submit(lambda: None).result()
+        (path,) = data.glob("transient-*")
+        assert path.read_bytes() == block_bytes(2)
+
+
+def test_a_transient_block_that_cannot_be_written(data):
+    """A disk that refuses transient blocks fails the broker as it does for durable ones."""
+    disk = FailingDisk()
+    with opened(data, disk=disk) as running:
+        disk.fail["write"] = OSError(28, "No space left on device")
+        running.journal.store_transient(1, block_parts(1))
+        assert str(running.wait_failed()) == "[Errno 28] No space left on device"
+        disk.fail.clear()
+
+
+def test_durable_and_transient_blocks_share_their_ids(data):
+    """Freeing takes both kinds in one call; ids that are not live are ignored."""
+    with opened(data) as running:
+        running.append(block(1))
+        running.journal.store_transient(2, block_parts(2))
+        running.append(block(3))
+        running.journal.free_blocks([1, 2, 99])
+        running.append(b"later")
+        with pytest.raises(BlockNotFoundError):
+            running.journal.read_block(1)
+        with pytest.raises(BlockNotFoundError):
+            running.journal.read_block(2)
+        assert running.journal.read_block(3) == block_bytes(3)

@@ -1,0 +1,363 @@
+"""Verify, repair and dump, on every kind of damage."""
+
+import json
+
+import pytest
+
+from ackq.errors import DamagedError, UnsupportedError
+from ackq_broker.journal import dump, repair, verify
+from ackq_broker.journal.files.directory import segment_name, snapshot_name
+from ackq_broker.journal.files.format import GROUP_HEADER_BYTES, RECORD_HEADER_BYTES
+from tests.unit.journal.support import (
+    block,
+    block_bytes,
+    opened,
+    recovered,
+    segment_files,
+)
+
+
+@pytest.fixture
+def data(tmp_path):
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def filled(data):
+    """Blocks 1 to 20, a group and a record each, over several segments."""
+    with opened(data) as running:
+        for number in range(1, 21):
+            running.append(block(number))
+    assert len(segment_files(data)) == 4
+    return data
+
+
+def flip(path, offset):
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1
+    path.write_bytes(content)
+
+
+def place_of(directory, number):
+    """The segment file of a block, and where its bytes are."""
+    for path in segment_files(directory):
+        place = path.read_bytes().find(block_bytes(number))
+        if place >= 0:
+            return path, place
+    raise AssertionError(number)
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+
+
+def repaired(directory, **options):
+    done = repair(directory, segment_bytes=4096, **options)
+    assert verify(directory).opens
+    return done
+
+
+def test_a_sound_journal(filled):
+    """Nothing is found, and repair leaves it alone, history included."""
+    before = contents(filled)
+
+    report = verify(filled)
+    done = repair(filled)
+
+    assert (report.opens, report.flaws, report.torn_bytes, report.lost_blocks) == (True, (), 0, ())
+    assert report.end.sequence == 20
+    assert report.groups == 21
+    assert (done.changed, done.kept_in) == (False, None)
+    assert contents(filled) == before
+
+
+def test_a_torn_tail_is_no_damage(filled):
+    """Verify tells the tail of a crash from damage."""
+    path = segment_files(filled)[-1]
+    path.write_bytes(path.read_bytes()[: -GROUP_HEADER_BYTES - 1])
+
+    report = verify(filled)
+
+    assert (report.opens, report.end.sequence) == (True, 19)
+    assert report.torn_bytes == GROUP_HEADER_BYTES + RECORD_HEADER_BYTES + 18 - 1 + 600 - 1 + 1
+    assert recovered(filled).cut_bytes == report.torn_bytes
+
+
+def test_a_damaged_block_is_marked_lost(filled):
+    """Repair keeps the record of a block that cannot be read: only its messages are lost, and
+    reading them says so.
+    """
+    path, place = place_of(filled, 3)
+    flip(path, place + 10)
+    before = history(filled)
+    report = verify(filled)
+    assert [(flaw.path, flaw.offset, flaw.block_id) for flaw in report.flaws] == [(path, place, 3)]
+    with pytest.raises(DamagedError, match="block 3 of group 3: its checksum is wrong"):
+        recovered(filled)
+
+    done = repaired(filled)
+
+    assert (done.changed, done.lost_blocks, done.cut, done.end.sequence) == (True, (3,), None, 20)
+    assert done.history_id == history(filled) != before
+    assert verify(filled).lost_blocks == (3,)
+    with opened(filled) as running:
+        assert len(running.records) == 20
+        assert running.recovery.history_id == done.history_id
+        with pytest.raises(DamagedError, match="block 3 is damaged on the disk"):
+            running.journal.read_block(3)
+        for number in {*range(1, 21)} - {3}:
+            assert running.journal.read_block(number) == block_bytes(number)
+        # Also behind a snapshot.
+        running.snapshot()
+    assert verify(filled).lost_blocks == (3,)
+    with opened(filled) as running, pytest.raises(DamagedError):
+        running.journal.read_block(3)
+
+
+def history(directory):
+    return json.loads((directory / "FORMAT").read_text())["history_id"]
+
+
+def test_a_damaged_record_cuts_the_log(filled):
+    """The state is a fold: what comes after a record that cannot be read is given up, and kept
+    aside.
+    """
+    path, place = place_of(filled, 7)
+    flip(path, place - 3)
+    before = contents(filled)
+    report = verify(filled)
+    assert [flaw.path for flaw in report.flaws] == [path]
+
+    done = repaired(filled)
+
+    assert done.end.sequence == 6
+    assert done.cut == report.flaws[0]
+    assert done.kept_in == filled / "damaged-1"
+    kept = contents(done.kept_in)
+    assert kept.items() <= before.items()
+    assert sorted(kept) == [p for p in sorted(before) if path.name <= p and p.startswith("journal")]
+    with opened(filled) as running:
+        assert len(running.records) == 6
+        assert running.append(block(30)) == 7
+        assert running.journal.read_block(6) == block_bytes(6)
+
+
+def test_damage_of_both_kinds(filled):
+    """A lost block in front of the cut, in the same segment, is marked as well."""
+    path, place = place_of(filled, 1)
+    flip(path, place)
+    other, cut = place_of(filled, 2)
+    assert other == path
+    flip(path, cut - 3)
+
+    done = repaired(filled)
+
+    assert (done.lost_blocks, done.end.sequence) == ((1,), 1)
+    assert contents(done.kept_in)[path.name][place] != block_bytes(1)[0], "kept as it was"
+
+
+def test_nothing_is_kept_on_request(filled):
+    """Without `keep_damaged` what was given up is deleted."""
+    path, place = place_of(filled, 7)
+    flip(path, place - 3)
+
+    assert repaired(filled, keep_damaged=False).kept_in is None
+    assert list(filled.glob("damaged-*")) == []
+
+
+def test_damage_at_the_very_beginning(filled):
+    """A journal of which not even the first segment header can be read starts from nothing."""
+    flip(segment_files(filled)[0], 20)
+
+    done = repaired(filled)
+
+    assert done.end.sequence == 0
+    assert recovered(filled).records == []
+
+
+def test_a_missing_segment_cuts_the_log(filled):
+    """A gap in the log ends it."""
+    gone = segment_files(filled)[2]
+    first = recovered_first(filled, gone)
+    gone.unlink()
+    assert [flaw.reason for flaw in verify(filled).flaws] == ["the file is missing"]
+
+    done = repaired(filled)
+
+    assert done.end.sequence == first - 1
+    assert len(recovered(filled).records) == first - 1
+
+
+def recovered_first(directory, path):
+    (line,) = [line for line in dump(directory) if line.startswith(path.name)]
+    return int(line.split("first sequence ")[1].split(",")[0])
+
+
+@pytest.fixture
+def behind_snapshot(data):
+    """Old segments that a snapshot covers, with live blocks 1 to 20, and two records after it."""
+    with opened(data) as running:
+        for number in range(1, 21):
+            running.append(block(number))
+        running.snapshot()
+        running.append(block(21))
+        running.append(block(22))
+    return data
+
+
+def test_a_block_that_rots_behind_a_snapshot(behind_snapshot):
+    """Verify reads every live block, also those that a start does not; the journal opens all the
+    same.
+    """
+    path, place = place_of(behind_snapshot, 2)
+    flip(path, place)
+
+    report = verify(behind_snapshot)
+
+    assert (report.opens, report.lost_blocks) == (True, (2,))
+    assert len(recovered(behind_snapshot).records) == 2
+
+    before = history(behind_snapshot)
+    done = repaired(behind_snapshot)
+    assert (done.changed, done.lost_blocks, done.kept_in) == (True, (2,), None)
+    assert history(behind_snapshot) == done.history_id != before
+    again = repaired(behind_snapshot)
+    assert (again.changed, again.lost_blocks) == (False, (2,))
+
+
+def test_lost_blocks_are_told_until_they_are_forgotten(behind_snapshot):
+    """Q8: each start hears of them until the messages are dropped, once and for all."""
+    flip(*place_of(behind_snapshot, 2))
+    flip(*place_of(behind_snapshot, 21))
+    assert repaired(behind_snapshot).lost_blocks == (2, 21)
+    for _ in range(2):
+        found = recovered(behind_snapshot)
+        assert (found.lost_blocks, found.history_cause) == ((2, 21), "repaired")
+
+    with opened(behind_snapshot) as running:
+        running.journal.free_blocks([2, 21])
+        running.snapshot()
+        running.journal.forget_lost()
+
+    assert recovered(behind_snapshot).lost_blocks == ()
+    assert verify(behind_snapshot).lost_blocks == ()
+    assert not repaired(behind_snapshot).changed
+
+
+def test_a_segment_missing_behind_a_snapshot(behind_snapshot):
+    """Live blocks in a segment that is gone are lost; repair makes the journal open without."""
+    gone = segment_files(behind_snapshot)[0]
+    gone.unlink()
+    with pytest.raises(DamagedError, match=f"{gone.name} byte 0: the file is missing"):
+        recovered(behind_snapshot)
+    assert [flaw.path for flaw in verify(behind_snapshot).flaws] == [gone]
+
+    done = repaired(behind_snapshot)
+
+    assert (done.cut, done.end.sequence) == (None, 22)
+    lost = verify(behind_snapshot).lost_blocks
+    assert lost[0] == 1
+    with opened(behind_snapshot) as running:
+        for number in range(1, 23):
+            if number in lost:
+                with pytest.raises(DamagedError):
+                    running.journal.read_block(number)
+            else:
+                assert running.journal.read_block(number) == block_bytes(number)
+
+
+@pytest.mark.parametrize("damage", ["missing", "header", "short"])
+def test_the_segment_of_the_snapshot_is_damaged(behind_snapshot, damage):
+    """What the snapshot holds is kept even when nothing can be read behind it."""
+    (line,) = [line for line in dump(behind_snapshot) if line.startswith("snapshot")]
+    number = int(line.split("segment ")[1].split()[0])
+    path = behind_snapshot / segment_name(number)
+    for later in segment_files(behind_snapshot):
+        if later > path:
+            later.unlink()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "header":
+        flip(path, 20)
+    else:
+        path.write_bytes(path.read_bytes()[:100])
+    assert not verify(behind_snapshot).opens
+
+    done = repaired(behind_snapshot)
+
+    assert done.end.sequence == 20
+    with opened(behind_snapshot) as running:
+        assert (running.recovery.snapshot_sequence, running.records) == (20, [])
+        assert running.append(block(40)) == 21
+    with opened(behind_snapshot) as running:
+        assert running.journal.read_block(40) == block_bytes(40)
+
+
+def test_a_damaged_snapshot_cannot_be_repaired(behind_snapshot):
+    """The records that a snapshot replaced are gone: repair says so instead of starting from
+    nothing.
+    """
+    path = behind_snapshot / snapshot_name(20)
+    flip(path, 100)
+    before = contents(behind_snapshot)
+
+    report = verify(behind_snapshot)
+    with pytest.raises(UnsupportedError, match=f"{path} is damaged.*restore the data directory"):
+        repair(behind_snapshot)
+
+    assert [flaw.path for flaw in report.flaws] == [path]
+    assert contents(behind_snapshot) == before
+
+
+def test_a_missing_format_is_written_anew(filled):
+    """Repair gives a directory without FORMAT a new history."""
+    (filled / "FORMAT").unlink()
+
+    done = repaired(filled)
+
+    assert (done.changed, done.cut, done.lost_blocks) == (True, None, ())
+    found = recovered(filled)
+    assert (len(found.records), found.history_id) == (20, done.history_id)
+
+
+def test_repairs_are_kept_apart(filled):
+    """A second repair does not touch what the first kept."""
+    for number, folder in ((7, "damaged-1"), (3, "damaged-2")):
+        path, place = place_of(filled, number)
+        flip(path, place - 3)
+        assert repaired(filled).kept_in == filled / folder
+
+
+def test_a_dump_has_a_line_for_everything(behind_snapshot):
+    """Every file, group and record is a line, damage too, in a directory that is in use."""
+    path, place = place_of(behind_snapshot, 2)
+    flip(path, place)
+    with opened(behind_snapshot):
+        lines = list(dump(behind_snapshot))
+
+    assert lines[0].startswith('FORMAT {"format": 1, "history_id": "')
+    assert lines[1].startswith(f"{snapshot_name(20)} sequence 20, goes on at segment ")
+    assert len([line for line in lines if line.startswith("journal-")]) == len(
+        segment_files(behind_snapshot)
+    )
+    assert len([line for line in lines if " record " in line]) == 22
+    (damaged,) = [line for line in lines if "damaged" in line]
+    assert (
+        damaged.split() == f"{place - 49} record 2: 17 bytes, block 2 of 600 bytes, damaged".split()
+    )
+
+
+def test_a_dump_of_damage(filled):
+    """Where a segment cannot be read on, the dump says why and goes on with the next."""
+    path, place = place_of(filled, 7)
+    flip(path, place - 3)
+    flip(segment_files(filled)[-1], 20)
+    (filled / "FORMAT").unlink()
+    (filled / snapshot_name(5)).write_bytes(b"short")
+
+    lines = list(dump(filled))
+
+    assert lines[0] == "FORMAT is missing"
+    assert "is damaged: the header is short" in lines[1]
+    assert len([line for line in lines if " damage: record 0 of group 7" in line]) == 1
+    assert lines[-1].endswith("the checksum of the segment header is wrong")

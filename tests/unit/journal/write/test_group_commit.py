@@ -1,0 +1,283 @@
+"""The order of writes, syncs and reports, and what happens when the disk refuses."""
+
+import errno
+import threading
+
+import pytest
+
+from ackq import limits
+from ackq.errors import ClosedError, DiskFullError
+from ackq_broker.journal import Entry
+from ackq_broker.journal.files.format import GROUP_HEADER_BYTES, RECORD_HEADER_BYTES
+from tests.unit.journal.support import (
+    TIMEOUT_S,
+    FailingDisk,
+    HeldDisk,
+    block,
+    block_bytes,
+    opened,
+    recovered,
+    segment_files,
+)
+
+NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
+IO_ERROR = OSError(errno.EIO, "Input/output error")
+
+
+@pytest.fixture
+def data(tmp_path):
+    return tmp_path / "data"
+
+
+def group_bytes(*records):
+    return GROUP_HEADER_BYTES + sum(RECORD_HEADER_BYTES + len(record) for record in records)
+
+
+def test_what_arrives_during_a_sync_is_the_next_group(data):
+    """P4: group commit: many appends, one write and one sync; the next group only after the sync of
+    the one before.
+    """
+    disk = HeldDisk()
+    with opened(data, disk=disk) as running:
+        disk.trace.clear()
+        disk.hold()
+        running.journal.append([Entry(b"first")])
+        disk.wait_until_syncing()
+        for record in (b"second", b"third", b"fourth"):
+            running.journal.append([Entry(record)])
+        assert running.journal.synced == 0
+        assert running.journal.unsynced_bytes == group_bytes(b"first") - 40 + (
+            group_bytes(b"second", b"third", b"fourth") - 40
+        )
+        disk.release()
+        running.wait_synced(4)
+        trace = list(disk.trace)
+        reported = list(running.reported)
+
+    assert trace == [
+        ("write", group_bytes(b"first")),
+        ("sync",),
+        ("synced",),
+        ("write", group_bytes(b"second", b"third", b"fourth")),
+        ("sync",),
+        ("synced",),
+    ]
+    assert reported == [1, 4]
+    assert running.journal.unsynced_bytes == 0
+
+
+def test_nothing_is_reported_before_its_sync(data):
+    """I1: a sequence is reported after the sync that covers it, never before."""
+    disk = HeldDisk()
+    with opened(data, disk=disk) as running:
+        disk.hold()
+        running.journal.append([Entry(b"first")])
+        disk.wait_until_syncing()
+        assert (running.reported, running.journal.synced, running.journal.sequence) == ([], 0, 1)
+        disk.release()
+        running.wait_synced(1)
+        assert running.reported == [1]
+
+
+def test_a_unit_is_never_split(data, monkeypatch):
+    """Records appended together are in one group, however large; other groups are bounded."""
+    monkeypatch.setattr(limits, "MAX_GROUP_BYTES", 1000)
+    disk = HeldDisk()
+    with opened(data, disk=disk, segment_bytes=1 << 20) as running:
+        disk.trace.clear()
+        disk.hold()
+        running.journal.append([Entry(b"x")])
+        disk.wait_until_syncing()
+        running.journal.append([Entry(bytes(100))] * 3)
+        running.journal.append([Entry(bytes(100))] * 3)
+        running.journal.append([Entry(bytes(100))] * 20)
+        running.journal.append([Entry(bytes(100))] * 3)
+        disk.release()
+        running.wait_synced(30)
+        writes = [step[1] for step in disk.trace if step[0] == "write"]
+
+    assert writes[1:] == [group_bytes(*[bytes(100)] * count) for count in (6, 20, 3)]
+
+
+def test_an_idle_log_is_closed_once(data):
+    """When nothing arrives for a while, one empty group proves the last records complete; not one
+    after every group.
+    """
+    disk = HeldDisk()
+    with opened(data, disk=disk, idle_close_s=0) as running:
+        disk.trace.clear()
+        running.append(b"first")
+        closed = threading.Event()
+        original = running.journal._committer._changed.wait
+
+        def wait(timeout=None):
+            if timeout is None:
+                closed.set()
+            return original(timeout)
+
+        running.journal._committer._changed.wait = wait
+        running.append(b"second")
+        assert closed.wait(TIMEOUT_S)
+        writes = [step[1] for step in disk.trace if step[0] == "write"]
+
+    assert writes[-1] == GROUP_HEADER_BYTES
+    assert writes.count(GROUP_HEADER_BYTES) <= 2
+    assert [step[0] for step in disk.trace][-3:] == ["write", "sync", "synced"]
+
+
+def test_a_busy_log_has_no_empty_groups(data):
+    """Under load no sync is spent on closing the log; the close at shutdown is one empty group."""
+    disk = HeldDisk()
+    with opened(data, disk=disk) as running:
+        disk.trace.clear()
+        for number in range(50):
+            running.append(b"record %d" % number)
+        writes = [step[1] for step in disk.trace if step[0] == "write"]
+
+    assert GROUP_HEADER_BYTES not in writes
+    assert disk.trace[-3] == ("write", GROUP_HEADER_BYTES)
+
+
+def test_close_writes_what_was_appended(data):
+    """A clean shutdown loses nothing, synced or not."""
+    with opened(data) as running:
+        for number in range(100):
+            running.journal.append([Entry(b"%d" % number)])
+
+    assert len(recovered(data).records) == 100
+
+
+def test_ten_thousand_small_appends(data):
+    """10,000 appends come back whole and in order, in few groups."""
+    disk = HeldDisk()
+    with opened(data, disk=disk, segment_bytes=1 << 20) as running:
+        disk.hold()
+        writer = threading.Thread(
+            target=lambda: [running.journal.append([Entry(b"%d" % n)]) for n in range(10_000)]
+        )
+        writer.start()
+        disk.wait_until_syncing()
+        writer.join(TIMEOUT_S)
+        disk.release()
+        running.wait_synced(10_000)
+        assert disk.trace.count(("sync",)) <= 3
+
+    records = recovered(data, segment_bytes=1 << 20).records
+    assert records == [(n + 1, b"%d" % n) for n in range(10_000)]
+
+
+def test_blocks_are_readable_before_they_are_written(data):
+    """A delivery need not wait for the disk to read what the confirm waits for."""
+    disk = HeldDisk()
+    with opened(data, disk=disk) as running:
+        disk.hold()
+        running.journal.append([block(1)])
+        disk.wait_until_syncing()
+        running.journal.append([block(2)])
+        early = [running.journal.read_block(number) for number in (1, 2)]
+        disk.release()
+        running.wait_synced(2)
+        late = [running.journal.read_block(number) for number in (1, 2)]
+
+    assert early == late == [block_bytes(1), block_bytes(2)]
+
+
+def test_more_buffers_than_one_writev_takes(data):
+    """A group of more large pieces than IOV_MAX is written whole."""
+    piece = bytes(range(256)) * 64
+    pieces = tuple(memoryview(piece) for _ in range(1500))
+    with opened(data, segment_bytes=1 << 20) as running:
+        running.append(Entry(b"many", 1, pieces))
+    with opened(data, segment_bytes=1 << 20) as running:
+        assert running.journal.read_block(1) == piece * 1500
+
+
+def test_a_failed_sync_answers_nobody(data):
+    """P8: after a failed sync nothing is reported any more, not even what a later sync might have
+    covered.
+    """
+    disk = FailingDisk()
+    with opened(data, disk=disk) as running:
+        running.append(b"good")
+        disk.fail["sync_data"] = IO_ERROR
+        running.journal.append([Entry(b"lost")])
+        assert running.wait_failed() is IO_ERROR
+        disk.fail.clear()
+        with pytest.raises(ClosedError, match="Input/output error"):
+            running.journal.append([Entry(b"late")])
+        assert (running.reported, running.journal.synced) == ([1], 1)
+
+    assert running.failures == [IO_ERROR]
+
+
+def test_a_full_disk_in_the_middle_of_a_group(data):
+    """A group that was half written is not trusted: nothing of it is reported, and the next open
+    cuts it.
+    """
+    disk = FailingDisk()
+    with opened(data, disk=disk) as running:
+        running.append(b"good")
+        disk.fail["write"] = NO_SPACE
+        running.journal.append([Entry(b"one of two"), Entry(b"two of two")])
+        assert running.wait_failed() is NO_SPACE
+        assert running.reported == [1]
+
+    found = recovered(data)
+    assert found.records == [(1, b"good")]
+    assert found.cut_bytes > 0
+
+
+def test_a_full_disk_at_a_new_segment(data):
+    """Room is found between groups: the group that needed the new segment is not written at all."""
+    disk = FailingDisk()
+    with opened(data, disk=disk) as running:
+        running.append(block(1, 3000))
+        disk.fail["allocate"] = NO_SPACE
+        running.journal.append([block(2, 3000)])
+        assert running.wait_failed() is NO_SPACE
+
+    found = recovered(data)
+    assert ([sequence for sequence, _ in found.records], found.cut_bytes) == ([1], 0)
+    assert len(segment_files(data)) == 1
+
+
+def test_a_full_disk_at_open(data):
+    """Opening needs room for a segment; without it the error says so and nothing is lost."""
+    with opened(data) as running:
+        running.append(b"one")
+    disk = FailingDisk()
+    disk.fail["allocate"] = NO_SPACE
+
+    with pytest.raises(DiskFullError, match=f"the disk of {data} has no room"):
+        recovered(data, disk=disk)
+
+    assert recovered(data).records == [(1, b"one")]
+
+
+def test_a_failing_callback_ends_the_journal(data):
+    """An exception in `on_synced` is not swallowed: whoever waited for it would wait for ever."""
+    broken = RuntimeError("broken")
+    with opened(data) as running:
+
+        def fail(_sequence):
+            raise broken
+
+        running.journal._committer._on_synced = fail
+        running.journal.append([Entry(b"one")])
+        assert running.wait_failed() is broken
+
+
+def test_nothing_can_be_appended_after_close(data):
+    """A closed journal says so."""
+    with opened(data) as running:
+        pass
+    with pytest.raises(ClosedError, match="it was closed"):
+        running.journal.append([Entry(b"late")])
+
+
+def test_free_disk(data):
+    """P14: what is left is asked of the disk of the data directory."""
+    disk = HeldDisk()
+    disk.free_bytes = lambda directory: 1000 if directory == data else 0
+    with opened(data, disk=disk) as running:
+        assert running.journal.disk_free_bytes() == 1000

@@ -1,0 +1,113 @@
+"""Where dead letters came from, as headers."""
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+
+from ackq.v1 import messages_pb2 as pb
+from ackq.wire import block, columns
+from ackq_broker.core.commands import Origin, Piece, Run
+from ackq_broker.service.blocks.dead_letter_headers import with_provenance
+from ackq_broker.service.blocks.frames import FrameBuilder
+from tests.fakes.blocks import decoded, encoded, rows
+
+DEAD_US = 1_700_000_000_123_456
+SOON = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def origin(count, **fields):
+    """Of rows that had the positions 10, 11, ... and were delivered 1, 2, ... times."""
+    values = {
+        "queue": "work",
+        "positions": np.arange(10, 10 + count),
+        "delivery_counts": np.arange(1, 1 + count),
+        "cause": "rejected",
+        "reason": "no JSON",
+        "dead_us": DEAD_US,
+        "first_queue": "first",
+        "deaths": 2,
+        **fields,
+    }
+    return Origin(**values)
+
+
+def headers_of(part):
+    return [dict(entries) for entries in part.batch.column("headers").to_pylist()]
+
+
+def test_headers_name_the_origin():
+    """C13: queue, position, cause, reason, counts and time."""
+    part = with_provenance(decoded(body=[b"a", b"b"]), origin(2))
+    assert headers_of(part) == [
+        {
+            "ackq-dead-queue": "work",
+            "ackq-dead-position": str(position),
+            "ackq-dead-cause": "rejected",
+            "ackq-dead-reason": "no JSON",
+            "ackq-dead-deliveries": str(deliveries),
+            "ackq-dead-at": "2023-11-14T22:13:20.123456Z",
+            "ackq-dead-first-queue": "first",
+            "ackq-dead-count": "2",
+        }
+        for position, deliveries in ((10, 1), (11, 2))
+    ]
+
+
+def test_session_and_batch_when_known():
+    """C13: a message that a Spark query settled says which query and batch."""
+    (found,) = headers_of(with_provenance(decoded(body=[b"a"]), origin(1, session="s", batch_id=0)))
+    assert (found["ackq-dead-session"], found["ackq-dead-batch"]) == ("s", "0")
+
+
+def test_own_headers_stay_and_forged_ones_go():
+    """C13: the publisher's headers come first; what it wrote under our names does not show."""
+    own = [[("k", "v"), ("ackq-dead-queue", "forged")], [], [("x", "1"), ("y", "2")]]
+    part = with_provenance(decoded(body=[b"a", b"b", b"c"], headers=own), origin(3))
+    found = part.batch.column("headers").to_pylist()
+    assert [entries[: len(entries) - 8] for entries in found] == [
+        [("k", "v")],
+        [],
+        [("x", "1"), ("y", "2")],
+    ]
+    assert [dict(entries)["ackq-dead-queue"] for entries in found] == ["work"] * 3
+
+
+def test_sliced_and_null_headers():
+    """C13: rows cut out of a larger block, and a null map, which counts as none."""
+    schema = columns.stored_schema(columns.bits(("headers",)))
+    array = pa.array([[("a", "0")], None, [("b", "1")], [("c", "2")]], columns.HEADERS)
+    batch = pa.record_batch([array], schema=schema).slice(1, 2)
+    header = pb.BlockHeader(columns=columns.bits(("headers",)), rows=2)
+    part = with_provenance(block.Block(header, batch), origin(2))
+    assert [len(entries) for entries in part.batch.column("headers").to_pylist()] == [8, 9]
+    assert headers_of(part)[1]["b"] == "1"
+
+
+def test_the_expiry_is_cleared():
+    """C13: a dead letter has none; other columns stay."""
+    part = with_provenance(decoded(body=[b"a"], expires_at=[SOON]), origin(1))
+    assert part.batch.schema.names == ["body", "headers"]
+    assert part.header.columns == columns.bits(("body", "headers"))
+
+
+def test_frames_of_dead_letters_and_others():
+    """C13: a frame may hold both; a block that is wanted whole is not sent as it is."""
+    blocks = {1: encoded(body=[b"a", b"b"], expires_at=[SOON, None]), 2: encoded(body=[b"c"])}
+    pieces = [
+        Piece(1, "dead", (0, 2), (Run(1, 2, 1),), origin(2)),
+        Piece(2, "dead", (0, 1), (Run(3, 1, 1),)),
+    ]
+    frame = FrameBuilder(pieces, blocks.__getitem__).next_frame()
+    found = rows(frame.block)
+    assert list(found) == ["body", "headers"]
+    assert [len(entries) for entries in found["headers"]] == [8, 8, 0]
+
+
+def test_headers_that_nobody_wants():
+    """Design 6: a reader that prunes the headers gets none."""
+    blocks = {1: encoded(body=[b"a"], expires_at=[SOON])}
+    pieces = [Piece(1, "dead", (0, 1), (Run(1, 1, 1),), origin(1))]
+    wanted = columns.bits(("body", "expires_at"))
+    frame = FrameBuilder(pieces, blocks.__getitem__, wanted).next_frame()
+    assert rows(frame.block) == {"body": [b"a"]}

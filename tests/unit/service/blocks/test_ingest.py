@@ -1,0 +1,370 @@
+"""From a frame to parts, routes and refusals."""
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap
+
+from ackq import limits
+from ackq.errors import (
+    AckqError,
+    InvalidArgumentError,
+    LimitError,
+    MalformedBlockError,
+    MessageTooLargeError,
+    SchemaError,
+)
+from ackq.v1 import messages_pb2 as pb
+from ackq.wire import block
+from ackq_broker.core.columns.deadlines import rounded
+from ackq_broker.core.commands import Route
+from ackq_broker.service.blocks import validation
+from ackq_broker.service.blocks.ingest import from_messages, prepare, routes_of, take
+from tests.fakes.blocks import decoded, encoded, rows
+
+NOW = 1_700_000_000_000_000
+
+
+def bodies(part):
+    return rows(b"".join(part.block))["body"]
+
+
+def refused(prepared):
+    return [(refusal.rows.tolist(), type(refusal.reason)) for refusal in prepared.refusals]
+
+
+def routes(decoded_block):
+    return [(key, found and list(found)) for key, found in routes_of(decoded_block)]
+
+
+# --- routes ---
+
+
+def test_constant_key_is_one_route():
+    """Q2: without a routing key column there is one route, for every row."""
+    assert routes_of(decoded(body=[b"a", b"b"], routing_key="k")) == (Route("k", None),)
+
+
+def test_column_of_one_key_is_one_route():
+    """Q2: a column with one distinct key needs no bitmap."""
+    assert routes_of(decoded(body=[b"a", b"b"], routing_key=["k", "k"])) == (Route("k", None),)
+
+
+def test_distinct_keys_cover_every_row_once():
+    """Q2: each distinct key has its rows; a null key is the empty key."""
+    keyed = decoded(body=[b"x"] * 6, routing_key=["b", "a", None, "b", "", "c"])
+    assert routes(keyed) == [("b", [0, 3]), ("a", [1]), ("", [2, 4]), ("c", [5])]
+
+
+def test_many_keys():
+    """Q2: as dictionary codes and a stable sort, checked against the plain way."""
+    keys = [f"k{n * 7919 % 500}" for n in range(5000)]
+    expected = {}
+    for row, key in enumerate(keys):
+        expected.setdefault(key, []).append(row)
+    assert dict(routes(decoded(body=[b"x"] * 5000, routing_key=keys))) == expected
+
+
+# --- the ordinary frame ---
+
+
+def test_the_arrow_bytes_are_stored_as_they_came():
+    """K7: an ordinary frame is not encoded again: only the header with the publish time is new."""
+    data = encoded(body=[b"a", b"b"], routing_key="k")
+    ((part,), refusals) = prepare(data, NOW)
+    _, arrow = block.split(data)
+    header, stored = block.split(b"".join(part.block))
+    assert (refusals, bytes(stored)) == ((), bytes(arrow))
+    assert any(isinstance(buffer, memoryview) and buffer.obj is data for buffer in part.block)
+    assert (header.published_at_us, header.rows, header.routing_key) == (NOW, 2, "k")
+    assert (part.rows, part.row_count, part.payload_bytes, part.persistent) == (None, 2, 4, True)
+
+
+def test_a_publisher_may_set_its_own_time():
+    """Design 4: the broker stamps only what has no publish time."""
+    constant = encoded(body=[b"a"], published_at_us=5)
+    each = encoded(body=[b"a"], published_at=[datetime(2013, 1, 1, tzinfo=UTC)])
+    assert prepare(constant, NOW).parts[0].block == (constant,)
+    assert prepare(each, NOW).parts[0].block == (each,)
+    some = encoded(body=[b"a", b"b"], published_at=[datetime(2013, 1, 1, tzinfo=UTC), None])
+    header, _ = block.split(b"".join(prepare(some, NOW).parts[0].block))
+    assert header.published_at_us == NOW
+
+
+@pytest.mark.parametrize(
+    ("mode", "persistent"),
+    [
+        (pb.DELIVERY_MODE_UNSPECIFIED, True),
+        (pb.DELIVERY_MODE_PERSISTENT, True),
+        (pb.DELIVERY_MODE_NON_PERSISTENT, False),
+    ],
+)
+def test_delivery_mode_of_the_frame(mode, persistent):
+    """P12: the mode of the publisher holds for the frame; unspecified is persistent."""
+    (part,) = prepare(encoded(body=[b"a"], delivery_mode=mode), NOW).parts
+    assert part.persistent is persistent
+
+
+def test_garbage_is_refused():
+    """P8: bytes that are no block end the stream with the reason."""
+    with pytest.raises(MalformedBlockError):
+        prepare(b"\x0a\x02\x08\x02\x7a\x03abc", NOW)
+
+
+# --- cut frames ---
+
+
+def test_mixed_delivery_modes_are_one_part():
+    """P12: a frame of both modes keeps its rows together and in order; the transient are named."""
+    data = encoded(
+        body=[b"a", b"b", b"c", b"d"],
+        routing_key=["x", "y", "x", "y"],
+        persistent=[True, False, None, False],
+    )
+    (part,) = prepare(data, NOW).parts
+    assert (part.persistent, part.rows, bodies(part)) == (True, None, [b"a", b"b", b"c", b"d"])
+    assert part.transient == BitMap([1, 3])
+
+
+def test_one_delivery_mode_names_no_rows():
+    """P12: a frame of one mode says so as a whole."""
+    for mode in (True, False):
+        (part,) = prepare(encoded(body=[b"a", b"b"], persistent=[mode, mode]), NOW).parts
+        assert (part.persistent, part.transient) == (mode, None)
+
+
+def test_delivery_modes_of_what_is_left(monkeypatch):
+    """P12, P8: the rows that are named are those of the part, not of the frame."""
+    monkeypatch.setattr("ackq.limits.MAX_MESSAGE_BYTES", 2)
+    data = encoded(body=[b"large", b"b", b"c"], persistent=[True, True, False])
+    (part,) = prepare(data, NOW).parts
+    assert (part.rows.tolist(), part.transient) == ([1, 2], BitMap([1]))
+
+
+def test_a_stage_is_not_cut_by_mode():
+    """K3: a stage keeps its rows together and in order, whatever their delivery mode."""
+    data = encoded(body=[b"a", b"b"], persistent=[True, False])
+    (part,) = prepare(data, NOW, by_mode=False).parts
+    assert (part.persistent, part.transient, bodies(part)) == (True, None, [b"a", b"b"])
+
+
+def test_a_message_over_the_limit_is_refused_alone(monkeypatch):
+    """P8: the row over the limit is refused with its size and the limit; the others are taken."""
+    monkeypatch.setattr(limits, "MAX_MESSAGE_BYTES", 10)
+    prepared = prepare(encoded(body=[b"small", b"x" * 11, b"y"], routing_key="k"), NOW)
+    assert refused(prepared) == [([1], MessageTooLargeError)]
+    assert "12 bytes is over the limit of 10 bytes" in prepared.refusals[0].reason.message
+    assert bodies(prepared.parts[0]) == [b"small", b"y"]
+    assert prepared.parts[0].rows.tolist() == [0, 2]
+
+
+def test_headers_over_their_limit(monkeypatch):
+    """P8: headers have a limit of their own."""
+    monkeypatch.setattr(limits, "MAX_HEADER_BYTES", 8)
+    data = encoded(body=[b"a", b"b"], headers=[[("k", "v" * 8)], [("k", "v")]])
+    prepared = prepare(data, NOW)
+    assert refused(prepared) == [([0], MessageTooLargeError)]
+    assert bodies(prepared.parts[0]) == [b"b"]
+
+
+def test_long_routing_keys():
+    """P8: a routing key has at most 255 bytes, in a column and as the frame's constant."""
+    long = "k" * (limits.MAX_ROUTING_KEY_BYTES + 1)
+    assert refused(prepare(encoded(body=[b"a", b"b"], routing_key=["k", long]), NOW)) == [
+        ([1], MessageTooLargeError)
+    ]
+    prepared = prepare(encoded(body=[b"a", b"b"], routing_key=long), NOW)
+    assert (prepared.parts, refused(prepared)) == ((), [([0, 1], MessageTooLargeError)])
+
+
+def test_a_row_is_refused_once(monkeypatch):
+    """P3: a row that breaks two limits has one refusal."""
+    monkeypatch.setattr(limits, "MAX_MESSAGE_BYTES", 300)
+    data = encoded(body=[b"x" * 300, b"y"], routing_key=["k" * 256, "k"])
+    assert refused(prepare(data, NOW)) == [([0], MessageTooLargeError)]
+
+
+def test_too_many_routes(monkeypatch):
+    """I6: a frame has a bound of distinct routing keys."""
+    monkeypatch.setattr(limits, "MAX_DISTINCT_ROUTES_PER_FRAME", 2)
+    data = encoded(body=[b"a"] * 3, routing_key=["a", "b", "c"])
+    assert refused(prepare(data, NOW)) == [([0, 1, 2], LimitError)]
+
+
+def test_too_many_rows(monkeypatch):
+    """I6: a frame has a bound of rows, and one over it is not even decoded."""
+    monkeypatch.setattr(limits, "MAX_FRAME_ROWS", 2)
+    with pytest.raises(LimitError):
+        prepare(encoded(body=[b"a"] * 3), NOW)
+
+
+def compressed(batch, codec):
+    """A batch as an IPC message whose buffers are compressed."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    messages.read_next_message()
+    return messages.read_next_message().serialize()
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_compressed_batches_are_refused_unread(codec):
+    """I6: 33 KB of zstd hold a body of 1 GiB, which a frame's bound in bytes does not see."""
+    plain = decoded(body=[b"\0" * limits.MIB])
+    assert plain.batch.equals(
+        validation.decode(block.join(plain.header, plain.batch.serialize()))[1]
+    )
+    data = block.join(plain.header, compressed(plain.batch, codec))
+    assert len(data) < limits.MIB // 8
+    with pytest.raises(MalformedBlockError, match="compressed"):
+        prepare(data, NOW)
+
+
+def test_bytes_that_are_no_batch_are_malformed():
+    """I6: whatever bytes come in place of a batch, the client is told so, and told no bug."""
+    sound = bytearray(encoded(body=[b"a", None, b"bb"], headers=[[("k", "v")], [], []]))
+    for at in range(len(sound)):
+        for value in (0, 1, 4, 0x7F, 0x80, 0xFF):
+            broken = sound.copy()
+            broken[at] = value
+            try:
+                prepare(bytes(broken), NOW)
+            except AckqError:
+                continue
+
+
+def expiries(part):
+    return [
+        (each.expires_us, None if each.rows is None else list(each.rows)) for each in part.expiries
+    ]
+
+
+def after(*ttls_ms):
+    """When messages of these times to live expire, as the core keeps it."""
+    return rounded(NOW + 1000 * np.array(ttls_ms), NOW).tolist()
+
+
+def test_time_to_live_becomes_an_expiry():
+    """Q3: by the broker's clock: a column for readers, and groups of rows for the core."""
+    ttl = [None, 50, 0, 7000, 50]
+    (part,) = prepare(encoded(body=[b"a", b"b", b"c", b"d", b"e"], ttl_ms=ttl), NOW).parts
+    soon, later = after(50, 7000)
+    assert expiries(part) == [(soon, [1, 4]), (later, [3])]
+    found = rows(b"".join(part.block))
+    assert list(found) == ["body", "expires_at"]
+    assert [at and round((at.timestamp() - NOW / 1e6) * 1000) for at in found["expires_at"]] == [
+        None,
+        50,
+        None,
+        7000,
+        50,
+    ]
+
+
+def test_one_time_to_live_for_all_rows():
+    """Q3: every row expires alike; the block's constants stay."""
+    (part,) = prepare(encoded(body=[b"a", b"b"], ttl_ms=[5, 5], routing_key="k"), NOW).parts
+    assert expiries(part) == [(*after(5), None)]
+    header, _ = block.split(b"".join(part.block))
+    assert (header.routing_key, header.published_at_us) == ("k", NOW)
+
+
+def test_no_time_to_live_leaves_no_column():
+    """Q3: none, or 0, is for ever."""
+    (part,) = prepare(encoded(body=[b"a", b"b"], ttl_ms=[None, 0]), NOW).parts
+    assert part.expiries == ()
+    assert list(rows(b"".join(part.block))) == ["body"]
+
+
+def test_a_block_of_times_to_live_alone():
+    """Q3: a block has a column at least, also when nothing is left of those that came."""
+    (part,) = prepare(encoded(ttl_ms=[0, 0]), NOW).parts
+    assert rows(b"".join(part.block)) == {"persistent": [True, True]}
+
+
+def test_times_to_live_of_a_mixed_frame():
+    """Q3, P12: the expiries are of rows, whatever their delivery mode."""
+    data = encoded(
+        body=[b"a", b"b", b"c", b"d"],
+        persistent=[True, False, True, False],
+        ttl_ms=[5, 6000, 0, 6000],
+    )
+    (part,) = prepare(data, NOW).parts
+    assert expiries(part) == [(*after(5), [0]), (*after(6000), [1, 3])]
+
+
+@pytest.mark.parametrize("ttl", [-1, limits.MAX_TTL_MS + 1, -(1 << 63), (1 << 63) - 1])
+def test_a_time_to_live_that_is_none_is_refused(ttl):
+    """Q3: refused by row, and named."""
+    prepared = prepare(encoded(body=[b"a", b"b"], ttl_ms=[5, ttl]), NOW)
+    assert refused(prepared) == [([1], InvalidArgumentError)]
+    assert str(ttl) in prepared.refusals[0].reason.message
+    assert [expiries(part) for part in prepared.parts] == [[(*after(5), None)]]
+
+
+def test_a_frame_of_many_times_to_live():
+    """I6: a group of rows costs an object: near expiries share one, and none comes early."""
+    count = 100_000
+    data = encoded(body=[b""] * count, ttl_ms=list(range(1, count + 1)))
+    (part,) = prepare(data, NOW).parts
+    assert len(part.expiries) < 5000
+    for each in part.expiries:
+        latest = NOW + (each.rows.max() + 1) * 1000
+        assert latest <= each.expires_us <= latest + max(16_400, (latest - NOW) / 512)
+    assert sum(len(each.rows) for each in part.expiries) == count
+
+
+def test_expiry_is_the_brokers():
+    """Q3: expires_at is set by the broker alone."""
+    data = encoded(body=[b"a"], expires_at=[datetime(2030, 1, 1, tzinfo=UTC)])
+    assert refused(prepare(data, NOW)) == [([0], SchemaError)]
+
+
+# --- single messages ---
+
+
+def test_messages_become_a_block():
+    """P2: messages of a small publisher are folded; absent fields make no columns."""
+    data = from_messages(
+        [
+            pb.Message(body=b"a", routing_key="k", published_at_us=1_000_000),
+            pb.Message(routing_key="l", headers={"h": "v"}, correlation_id="c"),
+        ],
+        NOW,
+    )
+    assert rows(data) == {
+        "body": [b"a", b""],
+        "routing_key": ["k", "l"],
+        "correlation_id": [None, "c"],
+        "headers": [[], [("h", "v")]],
+        "published_at": [
+            datetime.fromtimestamp(1, UTC),
+            datetime.fromtimestamp(NOW / 1e6, UTC),
+        ],
+    }
+
+
+def test_messages_keep_their_delivery_mode():
+    """P12: a message may override the mode."""
+    data = from_messages(
+        [
+            pb.Message(body=b"a"),
+            pb.Message(body=b"b", delivery_mode=pb.DELIVERY_MODE_NON_PERSISTENT),
+        ],
+        NOW,
+    )
+    (part,) = prepare(data, NOW).parts
+    assert (part.persistent, part.transient) == (True, BitMap([1]))
+
+
+def test_take_rows_of_a_stored_block():
+    """P7: a return carries the rows that were returned, with the block's constants."""
+    stored = prepare(encoded(body=[b"a", b"b", b"c"], routing_key="k"), NOW).parts[0].block
+    taken = take(stored, np.array([0, 2]))
+    header, _ = block.split(taken)
+    assert rows(taken)["body"] == [b"a", b"c"]
+    assert (header.routing_key, header.published_at_us) == ("k", NOW)

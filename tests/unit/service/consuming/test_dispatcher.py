@@ -1,0 +1,229 @@
+"""Who gets the next messages, over takers and queues that are plain counters."""
+
+import asyncio
+from collections import Counter
+
+from ackq import limits
+from ackq_broker.service.consuming.dispatcher import Dispatcher
+
+
+class Engine:
+    """Queues as numbers of ready messages; `overdue` of them nobody can get any more."""
+
+    def __init__(self, **ready):
+        self.core = self
+        self.after_write = []
+        self.queues = ready
+        self.overdue = Counter()
+        self.noted = {}
+        self.woken = set()
+
+    def ready(self, queue):
+        return self.queues[queue]
+
+    def drain_woken(self):
+        woken, self.woken = self.woken, set()
+        return woken
+
+    def note_consumers(self, queue, consumers):
+        self.noted[queue] = consumers
+
+    def publish(self, queue, messages):
+        self.queues[queue] += messages
+        self.woken.add(queue)
+        self.written()
+
+    def written(self):
+        for look in self.after_write:
+            look()
+
+
+class Taker:
+    """Takes up to `free` messages; `asked` counts how often it was asked for its room."""
+
+    def __init__(self, engine, name, free=limits.FRAME_TARGET_ROWS, queue="q", log=None):
+        self.engine = engine
+        self.name = name
+        self.free = free
+        self.queue = queue
+        self.log = [] if log is None else log
+        self.asked = 0
+        self.parked = 0
+
+    def room(self):
+        self.asked += 1
+        return self.free
+
+    def take(self, messages):
+        taken = min(messages, self.engine.queues[self.queue] - self.engine.overdue[self.queue])
+        self.engine.queues[self.queue] -= taken
+        self.free -= taken
+        if taken:
+            self.log.append((self.name, taken))
+        return taken
+
+    def park(self):
+        self.parked += 1
+
+    @property
+    def got(self):
+        return sum(taken for name, taken in self.log if name == self.name)
+
+
+def setup(*, ready=0, takers=1, **fields):
+    engine = Engine(q=ready)
+    dispatcher = Dispatcher(engine, lambda: 0.0)
+    log = []
+    found = [Taker(engine, number, log=log, **fields) for number in range(takers)]
+    for taker in found:
+        dispatcher.add(taker)
+    return engine, dispatcher, found, log
+
+
+async def turns(count=20):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_shares_are_equal():
+    """C8: what is ready is divided among those who wait for it."""
+
+    async def main():
+        engine, _, takers, log = setup(ready=1000, takers=4)
+        await turns()
+        assert [taker.got for taker in takers] == [250] * 4
+        assert engine.queues["q"] == 0
+        assert len(log) == 4
+
+    asyncio.run(main())
+
+
+def test_single_messages_go_round():
+    """C8: messages that come one by one go to one consumer after the other."""
+
+    async def main():
+        engine, _, takers, log = setup(takers=3)
+        for _ in range(9):
+            engine.publish("q", 1)
+            await turns(2)
+        assert [name for name, _ in log] == [0, 1, 2] * 3
+        assert sum(taker.asked for taker in takers) == 9
+
+    asyncio.run(main())
+
+
+def test_a_message_wakes_one_of_a_thousand():
+    """C16: no thundering herd: whoever has no room is asked once, and then left alone."""
+
+    async def main():
+        engine, dispatcher, takers, _ = setup(takers=1000, free=0)
+        takers[500].free = 100
+        engine.publish("q", 1)
+        await turns()
+        before = sum(taker.asked for taker in takers)
+        assert (takers[500].got, before <= 1000) == (1, True)
+        for _ in range(50):
+            engine.publish("q", 1)
+            await turns(2)
+        assert takers[500].got == 51
+        assert sum(taker.asked for taker in takers) - before <= 600
+        engine.publish("q", 49)
+        engine.publish("q", 1)
+        await turns()
+        takers[7].free = 1
+        dispatcher.offer(takers[7])
+        await turns()
+        assert (takers[7].got, engine.queues["q"]) == (1, 0)
+
+    asyncio.run(main())
+
+
+def test_queues_take_turns():
+    """Fairness: a queue with a long backlog does not keep another one waiting."""
+
+    async def main():
+        engine = Engine(long=1_000_000, short=2)
+        dispatcher = Dispatcher(engine, lambda: 0.0)
+        log = []
+        for queue in ("long", "short"):
+            dispatcher.add(Taker(engine, queue, 1 << 40, queue, log))
+        await turns()
+        assert [name for name, _ in log[:3]] == ["long", "short", "long"]
+        assert engine.queues == {"long": 0, "short": 0}
+
+    asyncio.run(main())
+
+
+def test_a_turn_ends_so_that_others_have_theirs():
+    """Fairness: the event loop is never kept longer than a turn."""
+
+    async def main():
+        clock = iter(range(1000))
+        engine = Engine(q=50 * limits.FRAME_TARGET_ROWS)
+        dispatcher = Dispatcher(engine, lambda: float(next(clock)))
+        taker = Taker(engine, "t", 1 << 40)
+        dispatcher.add(taker)
+        await turns(1)
+        assert len(taker.log) == 1
+        await turns(60)
+        assert engine.queues["q"] == 0
+
+    asyncio.run(main())
+
+
+def test_overdue_messages_are_no_loop():
+    """Q3: what is ready but overdue goes to nobody, and nobody asks again until the queue wakes."""
+
+    async def main():
+        engine, _, (taker,), _ = setup()
+        engine.overdue["q"] = 3
+        engine.publish("q", 3)
+        await turns()
+        asked = taker.asked
+        engine.written()
+        await turns()
+        assert (taker.got, taker.asked) == (0, asked)
+        engine.publish("q", 1)
+        await turns()
+        assert taker.got == 1
+
+    asyncio.run(main())
+
+
+def test_consumers_are_noted_and_forgotten():
+    """Q4: the core knows how many consumers a queue has; one that is gone gets nothing."""
+
+    async def main():
+        engine, dispatcher, takers, _ = setup(takers=2)
+        assert engine.noted == {"q": 2}
+        dispatcher.remove(takers[0])
+        engine.publish("q", 4)
+        await turns()
+        assert [taker.got for taker in takers] == [0, 4]
+        dispatcher.remove(takers[1])
+        assert (engine.noted, dispatcher.consumers("q")) == ({"q": 0}, ())
+        engine.publish("q", 1)
+        await turns()
+        assert engine.queues["q"] == 1
+
+    asyncio.run(main())
+
+
+def test_a_parked_consumer_is_served_in_its_turn():
+    """C8, C11: one whose channel has room again gets its share, and then waits like the others."""
+
+    async def main():
+        engine, dispatcher, (one, other), log = setup(takers=2, free=0)
+        engine.publish("q", 10)
+        await turns()
+        assert (one.parked, other.parked) == (1, 1)
+        one.free = other.free = 100
+        dispatcher.serve(one)
+        dispatcher.serve(other)
+        await turns()
+        assert log[0] == (0, 10)
+        engine.publish("q", 10)
+        await turns()
+        assert (one.got + other.got, other.got >= 4) == (20, True)
+
+    asyncio.run(main())

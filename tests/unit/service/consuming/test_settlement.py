@@ -1,0 +1,197 @@
+"""Settlements that come together do what they would do one by one."""
+
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from ackq.errors import AckqError
+from ackq.v1 import consuming_pb2 as pb
+from ackq_broker.core import commands
+from ackq_broker.core.commands import Outcome
+from ackq_broker.service.consuming.channel import Channel
+from ackq_broker.service.consuming.dispatcher import Dispatcher
+from ackq_broker.service.consuming.settlement import Fold
+from ackq_broker.service.consuming.unacked import Holder, Ledger
+from tests.fakes.blocks import encoded
+from tests.fakes.journal import HeldEngine
+
+MESSAGES = 8
+HOW = {
+    "outcome": st.sampled_from([1, 1, 2, 3, 4, 4, 9]),
+    "reason": st.sampled_from(["", "bad"]),
+    "delay_ms": st.sampled_from([0, 0, 5000]),
+}
+ONE = st.builds(pb.Settle, delivery_tag=st.integers(0, MESSAGES + 1), multiple=st.booleans(), **HOW)
+
+
+def runs_of(tags):
+    """A settlement's fields that name some tags."""
+    firsts = sorted(tag for tag in tags if tag - 1 not in tags)
+    rows = [next(n for n in range(1, 99) if first + n not in tags) for first in firsts]
+    return {"first_tag": firsts, "rows": rows}
+
+
+@st.composite
+def many(draw):
+    """A settlement that names runs."""
+    tags = draw(st.sets(st.integers(1, MESSAGES + 1), min_size=1))
+    return pb.Settle(**runs_of(tags), **{name: draw(each) for name, each in HOW.items()})
+
+
+SETTLE = st.one_of(ONE, ONE, many())
+
+
+class Sink:
+    """A stream that takes everything and keeps the answers."""
+
+    full = False
+
+    def __init__(self):
+        self.answers = []
+
+    def deliver(self, _parcel, _sequence):
+        pass
+
+    def answer(self, header, _sequence):
+        self.answers.append((header.settled.number, header.settled.settled))
+
+
+def channel_with_messages():
+    """A channel with what two consumers hold: half each, and one declared no outcome but one."""
+    engine = HeldEngine()
+    dispatcher = Dispatcher(engine)
+    dead = commands.QueueProperties(dead_letter_queue="dead", delivery_limit=1)
+    engine.decide(commands.DeclareQueue("dead"))
+    engine.decide(commands.DeclareQueue("q", dead))
+    engine.decide(commands.OpenPublisher(b"p" * 16))
+    engine.decide(
+        commands.Publish(
+            publisher_id=b"p" * 16,
+            numbers=BitMap64(range(1, MESSAGES + 1)),
+            lowest_unanswered=1,
+            exchange="",
+            mandatory=False,
+            routes=(commands.Route("q"),),
+            rows=MESSAGES,
+            payload_bytes=MESSAGES,
+            persistent=True,
+        ),
+        (encoded(body=[b"x"] * MESSAGES),),
+    )
+    channel = Channel(engine, dispatcher, b"c" * 16, 1000, "")
+    sink = Sink()
+    channel.attach(sink)
+    for name, outcomes in (("all", [2, 3, 4]), ("few", [4])):
+        subscription = pb.Subscribe(consumer=name, queue="q", outcomes=outcomes)
+        channel.subscribe(subscription, again=False)
+        assert channel.deliver(channel.consumers[name], MESSAGES // 2) == MESSAGES // 2
+    for name in ("all", "few"):
+        channel.unsubscribe(name)
+    return engine, channel, sink
+
+
+def outcome_of(settles, *, together):
+    """What settlements lead to: the answers, the error, and everything a core can tell."""
+
+    async def main():
+        engine, channel, sink = channel_with_messages()
+        refusal = None
+        batches = [settles] if together else [[settle] for settle in settles]
+        for batch in batches:
+            try:
+                channel.settle(batch, again=False)
+            except AckqError as error:
+                refusal = (type(error), error.message)
+                break
+        before_close = engine.core.outstanding(channel.channel_id)
+        channel.close()
+        return sink.answers, refusal, before_close, engine.core.queues()
+
+    return asyncio.run(main())
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(SETTLE, max_size=12))
+def test_together_is_as_one_by_one(settles):
+    """C2-C5, C15: the same answers, the same error, and the same messages left."""
+    for number, settle in enumerate(settles, 1):
+        settle.number = number
+    assert outcome_of(settles, together=True) == outcome_of(settles, together=False)
+
+
+@given(
+    st.sets(st.integers(1, MESSAGES), min_size=1),
+    st.sampled_from([1, 2, 3, 4]),
+    st.booleans(),
+)
+@settings(max_examples=50, deadline=None)
+def test_runs_are_as_their_tags_one_by_one(tags, outcome, settled_before):
+    """C2, C4, C5: one settlement of runs leaves what settlements of each tag leave."""
+    before = [pb.Settle(delivery_tag=min(tags), outcome=1)] if settled_before else []
+    singly = [pb.Settle(delivery_tag=tag, outcome=outcome) for tag in sorted(tags)]
+    runs = pb.Settle(outcome=outcome, **runs_of(tags))
+    _, refusal, open_, queues = outcome_of([*before, runs], together=True)
+    _, expected, still_open, left = outcome_of([*before, *singly], together=False)
+    assert refusal == expected
+    if refusal is None:
+        assert (open_, queues) == (still_open, left)
+    else:
+        assert open_ == BitMap64(range(1, MESSAGES + 1)) - BitMap64(
+            each.delivery_tag for each in before
+        )
+
+
+def test_a_command_for_each_way_to_settle():
+    """C15: settlements are folded by outcome, reason and delay, where those mean something."""
+    ledger = Ledger()
+    ledger.give(Holder("c", Outcome), 1, 100)
+    ledger.last_tag = 100
+    fold = Fold(ledger)
+    for tag in range(1, 51):
+        fold.add(pb.Settle(delivery_tag=tag, outcome=1 + tag % 4, reason="r", delay_ms=7))
+    assert fold.add(pb.Settle(delivery_tag=80, outcome=1, multiple=True)) == 30
+    found = {command.outcome: command for command in fold.drain(b"c" * 16)}
+    assert {outcome: len(command.tags) for outcome, command in found.items()} == {
+        Outcome.ACCEPTED: 42,
+        Outcome.FAILED: 13,
+        Outcome.REJECTED: 13,
+        Outcome.RELEASED: 12,
+    }
+    assert {outcome: (c.reason, c.delay_ms) for outcome, c in found.items()} == {
+        Outcome.ACCEPTED: ("", 0),
+        Outcome.FAILED: ("r", 7),
+        Outcome.REJECTED: ("r", 0),
+        Outcome.RELEASED: ("", 7),
+    }
+    assert list(fold.drain(b"c" * 16)) == []
+
+
+def test_runs_are_one_command():
+    """C15: whatever else is settled the same way with them."""
+    ledger = Ledger()
+    ledger.give(Holder("c", Outcome), 1, 100_000)
+    ledger.last_tag = 100_000
+    fold = Fold(ledger)
+    for first in range(2, 30_000, 8192):
+        firsts = range(first, first + 8192, 2)
+        assert fold.add(pb.Settle(first_tag=firsts, rows=[1] * 4096, outcome=1)) == 4096
+    assert fold.add(pb.Settle(delivery_tag=99_999, outcome=1)) == 1
+    (command,) = fold.drain(b"c" * 16)
+    assert len(command.tags) == 4 * 4096 + 1
+
+
+def test_the_ledger_knows_who_holds_what():
+    """C8: a settlement opens the window of each holder by what it settled of its tags."""
+    ledger = Ledger()
+    one, other = Holder("one", ()), Holder("other", ())
+    ledger.give(one, 1, 3)
+    ledger.give(other, 4, 3)
+    ledger.give(ledger.pulled, 7, 2)
+    assert ledger.consumed == 6
+    touched = ledger.settled(BitMap64([2, 3, 4, 7]))
+    assert touched == [one, other, ledger.pulled]
+    assert (one.unacked, other.unacked, ledger.pulled.unacked, ledger.consumed) == (1, 2, 1, 3)
+    assert ledger.settled(BitMap64([1])) == [one]
+    assert ledger.settled(BitMap64([1])) == []

@@ -1,0 +1,125 @@
+"""The transport window and the memory of a channel, over times and tags."""
+
+import pytest
+
+from ackq import limits
+from ackq.errors import InvalidArgumentError
+from ackq_broker.service.consuming import reply_cache
+from ackq_broker.service.consuming.reply_cache import ChannelMemory
+from ackq_broker.service.consuming.transport_window import Parcel, TransportWindow
+
+RETRANSMIT_S = limits.RETRANSMIT_MS / 1000
+
+
+def parcel(first_tag, messages=1):
+    return Parcel("c", 0, first_tag, messages, messages, (), no_ack=False)
+
+
+def window(*parcels, messages=10):
+    """A window with parcels that were sent at time 0."""
+    found = TransportWindow(messages)
+    for each in parcels:
+        found.add(each)
+        found.sent(each, 0.0)
+    return found
+
+
+def test_room_is_what_has_its_ack():
+    """C11: deliveries take room, a cumulative ack gives it back, in the middle of a parcel too."""
+    found = window(parcel(1, 4), parcel(5, 4))
+    assert found.room == 2
+    assert found.ack(3, 1.0) == []
+    assert found.room == 5
+    assert [each.first_tag for each in found.ack(8, 1.0)] == [1, 5]
+    assert (found.room, found.parcels) == (10, ())
+
+
+def test_acks_never_go_back():
+    """C11: an older ack says nothing new, and one of nothing delivered is an error."""
+    found = window(parcel(1, 4))
+    found.ack(4, 1.0)
+    assert found.ack(2, 1.0) == []
+    assert found.acked_tag == 4
+    with pytest.raises(InvalidArgumentError):
+        found.ack(5, 1.0)
+
+
+def test_a_smaller_window_is_over_full_for_a_while():
+    """C11: a client that resumes with a smaller window has no room, and never less than none."""
+    found = window(parcel(1, 8))
+    found.messages = 5
+    assert found.room == 0
+
+
+def test_the_wait_doubles_up_to_a_bound():
+    """C11: 2 s, then 4, 8 ... until an ack makes progress."""
+    found = window(parcel(1), parcel(2))
+    waits, now_s = [], 0.0
+    for _ in range(8):
+        waits.append(found.due_s - now_s)
+        now_s = found.due_s
+        assert found.overdue(now_s - 0.001) is None
+        assert found.overdue(now_s).first_tag == 1
+    assert waits == [2, 4, 8, 16, 32, 60, 60, 60]
+    found.ack(1, now_s)
+    assert found.due_s == now_s + RETRANSMIT_S
+    assert found.overdue(found.due_s).first_tag == 2
+
+
+def test_nothing_is_due_that_was_not_sent():
+    """C11: the wait begins when the first frame without an ack has left."""
+    found = TransportWindow(10)
+    assert found.due_s is None
+    found.add(parcel(1))
+    assert found.due_s is None
+    found.sent(parcel(1), 5.0)
+    assert found.due_s == 5.0 + RETRANSMIT_S
+    found.cut()
+    assert found.due_s is None
+
+
+def test_answers_are_remembered_until_they_arrived():
+    """C15: known to have arrived with the ack of a later frame of the same stream."""
+    known = ChannelMemory()
+    known.settle(1, 5)
+    known.pull(1, found_fewer=True)
+    known.pull(2, found_fewer=False)
+    known.settle(2, 7)
+    assert [known.settled(number) for number in (1, 2, 3)] == [5, 7, 0]
+    assert [known.pulled(number) for number in (1, 2, 3)] == [True, False, None]
+    known.arrived(2)
+    assert [known.settled(number) for number in (1, 2)] == [0, 7]
+    assert [known.pulled(number) for number in (1, 2)] == [None, False]
+    known.arrived(known.answers)
+    assert (known.settled(2), known.pulled(2)) == (0, None)
+
+
+def test_a_frame_says_nothing_of_answers_on_an_older_stream():
+    """C15: they may be lost; asked for again, they are given on the newer one."""
+    known = ChannelMemory()
+    for number in (1, 2, 3):
+        known.settle(number, 5)
+    known.pull(1, found_fewer=True)
+    known.cut()
+    known.settle(2, 5)
+    known.settle(4, 7)
+    known.arrived(known.answers)
+    assert [known.settled(number) for number in (1, 2, 3, 4)] == [5, 0, 5, 0]
+    assert known.pulled(1) is True
+    known.cut()
+    assert [known.settled(number) for number in (1, 2, 3, 4)] == [5, 0, 5, 0]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_memory_is_bounded(cut):
+    """I6: also for a client that never acknowledges anything, and one that is cut all the time."""
+    known = ChannelMemory()
+    for number in range(1, reply_cache._ANSWERS + 3):
+        known.settle(number, 1)
+        known.pull(number, found_fewer=True)
+        known.cancel(str(number), None)
+        if cut:
+            known.cut()
+    assert (known.settled(2), known.settled(3)) == (0, 1)
+    assert len(known._pulled) == reply_cache._ANSWERS
+    assert len(known.cancelled) == limits.MAX_CONSUMERS_PER_CHANNEL

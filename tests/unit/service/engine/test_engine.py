@@ -1,0 +1,352 @@
+"""The engine holds every answer until the journal has synced what it depends on (I1)."""
+
+import asyncio
+
+import grpc
+import pytest
+from pyroaring import BitMap64
+
+from ackq import limits
+from ackq.errors import DiskFullError, PropertiesDifferError, QueueNotFoundError
+from ackq.v1 import admin_pb2 as pb
+from ackq_broker.core import commands
+from ackq_broker.service.admin import AdminService
+from ackq_broker.service.consuming.dispatcher import Dispatcher
+from ackq_broker.service.rpc import service_handler
+from tests.fakes.blocks import encoded
+from tests.fakes.journal import HeldEngine
+
+DURABLE = commands.QueueProperties(durable=True)
+
+
+async def settle():
+    """Lets everything that can run now run."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def held(engine, awaitable):
+    """Starts an answer, sees that it waits, lets the disk catch up, and returns the answer."""
+    task = asyncio.ensure_future(awaitable)
+    await settle()
+    assert not task.done()
+    engine.sync()
+    return await task
+
+
+def publish(engine, number, *, persistent=True, routing_key="q"):
+    command = commands.Publish(
+        publisher_id=b"p" * 16,
+        numbers=BitMap64([number]),
+        lowest_unanswered=1,
+        exchange="",
+        mandatory=False,
+        routes=(commands.Route(routing_key),),
+        rows=1,
+        payload_bytes=1,
+        persistent=persistent,
+    )
+    return engine.decide(command, (encoded(body=[b"x"]),))
+
+
+def open_publisher(engine):
+    engine.decide(commands.OpenPublisher(b"p" * 16))
+
+
+def test_replies_wait_for_their_records():
+    """I1: the reply to a command leaves once its record is on disk."""
+
+    async def run():
+        engine = HeldEngine()
+        reply = await held(engine, engine.call(commands.DeclareQueue("q", DURABLE)))
+        assert reply == commands.DeclaredQueue(1, True)
+
+    asyncio.run(run())
+
+
+def test_replies_without_records_wait_for_what_they_saw():
+    """I1: a repeated declare changes nothing, and yet tells of a queue that is not on disk."""
+
+    async def run():
+        engine = HeldEngine()
+        engine.decide(commands.DeclareQueue("q", DURABLE))
+        reply = await held(engine, engine.call(commands.DeclareQueue("q", DURABLE)))
+        assert reply == commands.DeclaredQueue(1, False)
+
+    asyncio.run(run())
+
+
+def test_queries_wait_for_what_they_saw():
+    """I1: a list tells of nothing that a crash could take back."""
+
+    async def run():
+        engine = HeldEngine()
+        engine.decide(commands.DeclareQueue("q", DURABLE))
+        found = await held(engine, engine.query(engine.core.queues))
+        assert [queue.queue for queue in found] == ["q"]
+
+    asyncio.run(run())
+
+
+class AbortedError(Exception):
+    """What gRPC raises to end a call."""
+
+
+class Context:
+    """The part of a gRPC context that a unary call needs."""
+
+    def __init__(self):
+        self.aborted = None
+
+    async def abort(self, code, details, trailing_metadata):
+        self.aborted = (code, details, dict(trailing_metadata))
+        raise AbortedError
+
+    def done(self):
+        return False
+
+
+def call(engine, method, request):
+    """A unary call as gRPC makes it; returns the task and its context."""
+    service = pb.DESCRIPTOR.services_by_name["AdminService"]
+    handlers = service_handler(
+        service, AdminService(engine, Dispatcher(engine), "none"), engine.settled
+    )
+
+    class Details:
+        method = None
+        invocation_metadata = ()
+
+    Details.method = f"/{service.full_name}/{method}"
+    context = Context()
+    unary = handlers.service(Details).unary_unary
+    return asyncio.ensure_future(unary(request.SerializeToString(), context)), context
+
+
+def test_errors_wait_for_what_they_saw():
+    """I1: a refusal, too, tells of state, and leaves only when that is on disk."""
+
+    async def run():
+        engine = HeldEngine()
+        engine.decide(commands.DeclareQueue("q", DURABLE))
+        task, context = call(engine, "DeclareQueue", pb.DeclareQueueRequest(queue="q"))
+        await settle()
+        assert context.aborted is None
+        engine.sync()
+        with pytest.raises(AbortedError):
+            await task
+        code, details, metadata = context.aborted
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert "q" in details
+        assert PropertiesDifferError.code.encode() in metadata["ackq-error-bin"]
+
+    asyncio.run(run())
+
+
+def test_unforeseen_errors_are_logged_once_and_told(caplog):
+    """I6: a bug in the broker is an internal error for the client and a traceback in the log."""
+
+    class Broken(HeldEngine):
+        async def query(self, _):
+            raise ZeroDivisionError
+
+    async def run():
+        task, context = call(Broken(), "ListQueues", pb.ListQueuesRequest())
+        with pytest.raises(AbortedError):
+            await task
+        assert context.aborted[0] is grpc.StatusCode.INTERNAL
+
+    asyncio.run(run())
+    assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
+
+
+def test_a_transient_publish_does_not_wait_for_its_own_record():
+    """P5: it is confirmed when the topology it depends on is on disk, before any further sync."""
+
+    async def run():
+        engine = HeldEngine()
+        engine.decide(commands.DeclareQueue("q", DURABLE))
+        open_publisher(engine)
+        engine.sync()
+        reply, sequence = publish(engine, 1, persistent=False)
+        assert (list(reply.confirmed), sequence <= engine.gate.synced) == ([1], True)
+        assert engine.journal.read_block(reply.block_id) == encoded(body=[b"x"])
+        _, sequence = publish(engine, 2)
+        assert sequence > engine.gate.synced
+
+    asyncio.run(run())
+
+
+def test_blocks_are_journalled_with_their_record():
+    """P4: the block of a persistent publish is in the entry of its record."""
+
+    async def run():
+        engine = HeldEngine()
+        engine.decide(commands.DeclareQueue("q", DURABLE))
+        open_publisher(engine)
+        reply, _ = publish(engine, 1)
+        entry = engine.journal.entries[-1]
+        assert (entry.block_id, b"".join(entry.bulk)) == (reply.block_id, encoded(body=[b"x"]))
+
+    asyncio.run(run())
+
+
+def test_an_unroutable_block_is_dropped():
+    """P7: what no queue wants is not stored."""
+
+    async def run():
+        engine = HeldEngine()
+        open_publisher(engine)
+        reply, _ = publish(engine, 1, routing_key="nobody")
+        assert (reply.block_id, engine.journal.blocks) == (None, {})
+
+    asyncio.run(run())
+
+
+def test_dead_blocks_are_handed_to_the_journal_after_their_record():
+    """Q7: the journal is told of dead blocks after the record that killed them."""
+
+    async def run():
+        engine = HeldEngine()
+        engine.decide(commands.DeclareQueue("q", DURABLE))
+        open_publisher(engine)
+        reply, _ = publish(engine, 1)
+        assert engine.journal.freed == []
+        engine.decide(commands.PurgeQueue("q"))
+        assert engine.journal.freed == [reply.block_id]
+
+    asyncio.run(run())
+
+
+def test_a_full_disk_refuses_what_fills_it_and_serves_what_drains():
+    """P8, P14: at the reserve declares and publishes are refused, a purge is not."""
+
+    async def run():
+        engine = HeldEngine()
+        alarms = []
+        engine.decide(commands.DeclareQueue("q", DURABLE))
+        open_publisher(engine)
+        publish(engine, 1)
+        with engine.listening(alarms.append, lambda: None):
+            engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
+            engine.watch_disk()
+            for refused in (
+                lambda: publish(engine, 2),
+                lambda: engine.decide(commands.DeclareQueue("r", DURABLE)),
+            ):
+                with pytest.raises(DiskFullError):
+                    refused()
+            assert engine.decide(commands.PurgeQueue("q")).reply == 1
+            engine.free_bytes = limits.DISK_RESERVE_BYTES
+            engine.watch_disk()
+            publish(engine, 2)
+        assert [bool(alarm) for alarm in alarms] == [True, False]
+
+    asyncio.run(run())
+
+
+def test_a_full_disk_answers_what_was_done_before():
+    """P8, Q1: a repeated declare adds nothing, and who drains the queue may begin with it."""
+
+    async def run():
+        engine = HeldEngine()
+        engine.decide(commands.DeclareQueue("q", DURABLE))
+        engine.free_bytes = 0
+        engine.watch_disk()
+        reply = engine.decide(commands.DeclareQueue("q", DURABLE)).reply
+        assert reply == commands.DeclaredQueue(1, False)
+
+    asyncio.run(run())
+
+
+def test_at_the_reserve_any_garbage_is_worth_a_snapshot():
+    """P8: what drains a full disk may be less than a snapshot is worth otherwise, and must help."""
+
+    async def run():
+        engine = HeldEngine()
+        engine.journal.has_garbage = True
+        engine.reclaim()
+        assert engine.journal.snapshots == []
+        engine.free_bytes = 0
+        engine.watch_disk()
+        engine.reclaim()
+        assert engine.journal.snapshots == [engine.core.sequence]
+        engine.journal.has_garbage = False
+        engine.reclaim()
+        assert len(engine.journal.snapshots) == 1
+
+    asyncio.run(run())
+
+
+def test_changed_wakes_on_records_and_on_stop():
+    """K5: who waits for messages is woken, not polling."""
+
+    async def run():
+        engine = HeldEngine()
+        waiting = asyncio.create_task(engine.changed(3600))
+        await settle()
+        engine.decide(commands.DeclareQueue("q", DURABLE))
+        await waiting
+        waiting = asyncio.create_task(engine.changed(3600))
+        await settle()
+        engine.stop()
+        await waiting
+        await engine.changed(0)
+
+    asyncio.run(run())
+
+
+def test_who_waited_in_vain_leaves_nothing_behind():
+    """I6: an idle reader asks ten times a second for days, and an idle broker applies no record."""
+
+    async def run():
+        engine = HeldEngine()
+        for _ in range(3):
+            await engine.changed(0)
+        assert not engine._changed
+
+    asyncio.run(run())
+
+
+def test_refusals_change_nothing():
+    """I2: a refused command leaves no record."""
+
+    async def run():
+        engine = HeldEngine()
+        with pytest.raises(QueueNotFoundError):
+            engine.decide(commands.PurgeQueue("q"))
+        assert (engine.core.sequence, engine.journal.entries) == (0, [])
+
+    asyncio.run(run())
+
+
+def test_writable_waits_while_too_much_waits_for_the_disk():
+    """P14: no more is taken in while the bytes in memory are over their bound."""
+
+    async def run():
+        engine = HeldEngine()
+        engine.decide(commands.DeclareQueue("q", DURABLE))
+        engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
+        writable = asyncio.create_task(engine.writable())
+        await settle()
+        assert not writable.done()
+        engine.journal.unsynced_bytes = 0
+        engine.sync()
+        await writable
+
+    asyncio.run(run())
+
+
+def test_writable_leaves_the_loop_to_others_while_transient_blocks_are_written():
+    """P14: blocks that are never synced wait for the disk as well, and no sync ends that wait."""
+
+    async def run():
+        engine = HeldEngine()
+        engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
+        writable = asyncio.create_task(engine.writable())
+        await settle()
+        assert not writable.done()
+        engine.journal.unsynced_bytes = 0
+        await writable
+
+    asyncio.run(run())

@@ -1,0 +1,133 @@
+"""The synced gate and the two ends of a stream."""
+
+import asyncio
+
+import pytest
+
+from ackq_broker.service.engine.sync_gate import SyncGate
+from ackq_broker.service.transport.mailboxes import Inbox, Outbox, alongside
+
+
+def test_released_in_sequence_order():
+    """I1: nothing is released before its sequence; what waits goes in sequence order."""
+    gate, released = SyncGate(2), []
+    for sequence in (5, 3, 4, 3, 2):
+        gate.when(sequence, lambda sequence=sequence: released.append(sequence))
+    assert released == [2]
+    gate.advance(4)
+    assert released == [2, 3, 3, 4]
+    gate.advance(9)
+    assert released == [2, 3, 3, 4, 5]
+
+
+def test_synced_never_goes_back():
+    """I1: a journal that un-syncs is a broken invariant."""
+    with pytest.raises(AssertionError):
+        SyncGate(2).advance(1)
+
+
+def test_wait_survives_a_cancelled_waiter():
+    """I1: a client that goes while it waits does not hold up the others."""
+
+    async def run():
+        gate = SyncGate(0)
+        gone, stays = (asyncio.create_task(gate.wait(1)) for _ in range(2))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0)
+        gate.advance(1)
+        await stays
+
+    asyncio.run(run())
+
+
+def test_outbox_releases_in_bulk():
+    """I1: answers are taken together, once their sequences are synced."""
+
+    async def run():
+        gate = SyncGate(0)
+        outbox = Outbox(gate)
+        for sequence in (1, 2, 3):
+            outbox.put(sequence, sequence)
+        taking = asyncio.create_task(outbox.take())
+        await asyncio.sleep(0)
+        assert not taking.done()
+        gate.advance(2)
+        assert await taking == [1, 2]
+        outbox.written(2)
+        drained = asyncio.create_task(outbox.drained())
+        await asyncio.sleep(0)
+        assert not drained.done()
+        gate.advance(3)
+        outbox.written(len(await outbox.take()))
+        await drained
+
+    asyncio.run(run())
+
+
+def test_inbox_gives_what_arrived_together():
+    """P2: requests that wait are taken together; an empty list is the end."""
+
+    async def run():
+        inbox = Inbox(100)
+        await inbox.put("a", 1)
+        await inbox.put("b", 1)
+        assert await inbox.take() == ["a", "b"]
+        await inbox.put("c", 1)
+        inbox.close()
+        assert [await inbox.take(), await inbox.take()] == [["c"], []]
+
+    asyncio.run(run())
+
+
+def test_inbox_holds_its_reader_back():
+    """I6: more than the bound of bytes stops the reader until they are taken."""
+
+    async def run():
+        inbox = Inbox(10)
+        putting = asyncio.create_task(inbox.put("a", 11))
+        await asyncio.sleep(0)
+        assert not putting.done()
+        await inbox.take()
+        await putting
+
+    asyncio.run(run())
+
+
+def test_inbox_failure_overtakes_what_waits():
+    """P10: a fenced stream handles nothing more."""
+
+    async def run():
+        inbox = Inbox(10)
+        await inbox.put("a", 1)
+        inbox.fail(ValueError("fenced"))
+        with pytest.raises(ValueError, match="fenced"):
+            await inbox.take()
+
+    asyncio.run(run())
+
+
+def test_alongside_ends_with_main_and_with_a_failure():
+    """P3: neither a reader nor a writer of a stream outlives it, and no failure is lost."""
+
+    async def run():
+        ended = []
+
+        async def forever():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(True)
+
+        async def short():
+            await asyncio.sleep(0)
+
+        async def fails():
+            raise ValueError("broken")
+
+        await alongside(short(), forever())
+        with pytest.raises(ValueError, match="broken"):
+            await alongside(forever(), fails(), forever())
+        assert ended == [True, True, True]
+
+    asyncio.run(run())

@@ -1,0 +1,202 @@
+"""Outcomes as they arrive, before the core sees them: folded, bounded, sealed."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from pyroaring import BitMap64
+
+from ackq import limits
+from ackq.errors import InvalidArgumentError, LimitError
+from ackq.v1 import sessions_pb2 as pb
+from ackq_broker.core import commands
+from ackq_broker.core.commands import Outcome
+from ackq_broker.service.sessions.outcomes import Collected, owner_of, read_stage, settlement_of
+
+ACCEPTED, FAILED, REJECTED, RELEASED = 1, 2, 3, 4
+ID = bytes(16)
+OWNER = pb.LeaseOwner(session="s")
+
+
+def group(outcome, *tags, **fields):
+    return pb.OutcomeGroup(outcome=outcome, tags=tags, **fields)
+
+
+def folded(*requests):
+    """What the groups of some requests come to, as plain values."""
+    collected = Collected()
+    for groups in requests:
+        collected.add(pb.StageOutcomesRequest(groups=groups))
+    return {
+        (each.outcome, each.reason, each.delay_ms): list(each.tags) for each in collected.groups()
+    }
+
+
+def read(*requests):
+    """The command of a stream, with worker threads played by the event loop."""
+
+    async def run(work):
+        return work()
+
+    waiting = list(requests)
+
+    async def next_request():
+        return waiting.pop(0) if waiting else None
+
+    return asyncio.run(read_stage(SimpleNamespace(run=run), next_request))
+
+
+def test_groups_alike_become_one():
+    """S6: tags of the same fate are one group, whichever request they came in."""
+    assert folded(
+        [group(REJECTED, 9, 1, reason="bad"), group(REJECTED, 2, reason="worse")],
+        [group(REJECTED, 3, reason="bad")],
+    ) == {
+        (Outcome.REJECTED, "bad", 0): [1, 3, 9],
+        (Outcome.REJECTED, "worse", 0): [2],
+    }
+
+
+def test_the_last_outcome_of_a_tag_wins():
+    """S6: within a stage a later group wins, also when it takes a tag back."""
+    assert folded(
+        [group(REJECTED, 1, 2, 3, reason="bad")],
+        [group(FAILED, 2), group(ACCEPTED, 3), group(FAILED, 3), group(ACCEPTED, 3)],
+    ) == {
+        (Outcome.REJECTED, "bad", 0): [1],
+        (Outcome.FAILED, "", 0): [2],
+        (Outcome.ACCEPTED, "", 0): [3],
+    }
+
+
+def test_reason_and_delay_count_where_they_mean_something():
+    """S6, C14: a released message has no reason, a rejected one no delay."""
+    every = {"reason": "why", "delay_ms": 5}
+    assert folded([group(outcome, outcome, **every) for outcome in (1, 2, 3, 4)]) == {
+        (Outcome.ACCEPTED, "", 0): [1],
+        (Outcome.FAILED, "why", 5): [2],
+        (Outcome.REJECTED, "why", 0): [3],
+        (Outcome.RELEASED, "", 5): [4],
+    }
+
+
+def test_what_a_newer_client_adds_is_not_a_tag():
+    """S6: the tags of a group are its tags, whatever else a newer client put in it."""
+    newer = group(REJECTED, 1, 2, 2**40).SerializeToString() + bytes((15 << 3 | 2, 8)) + b"unknown!"
+    collected = Collected()
+    collected.add(pb.StageOutcomesRequest(groups=[pb.OutcomeGroup.FromString(newer)]))
+    (found,) = collected.groups()
+    assert found.tags == BitMap64((1, 2, 2**40))
+
+
+def test_no_tags_are_no_group():
+    """S6: a group without tags says nothing."""
+    assert folded([group(REJECTED, reason="a reason of some length")], []) == {}
+
+
+@pytest.mark.parametrize(
+    ("limit", "problem"),
+    [
+        ("MAX_OUTCOME_STAGE_TAGS", "more than 4 tags"),
+        ("MAX_OUTCOME_STAGE_GROUPS", "more than 4 groups"),
+        ("MAX_OUTCOME_STAGE_BYTES", "more than 4 bytes"),
+    ],
+)
+def test_a_stage_is_bounded(monkeypatch, limit, problem):
+    """I6: the limit is named with the remedy."""
+    monkeypatch.setattr(limits, limit, 4)
+    with pytest.raises(LimitError, match=f"{problem}.*more partitions"):
+        folded([group(FAILED, tag) for tag in range(1, 6)])
+
+
+def test_outcome_and_delay_are_checked():
+    """S6: an outcome that does not exist, a delay beyond all bounds."""
+    with pytest.raises(InvalidArgumentError, match="accepted, failed, rejected or released"):
+        folded([group(0, 1)])
+    with pytest.raises(InvalidArgumentError, match="too long"):
+        folded([group(FAILED, 1, delay_ms=limits.MAX_TTL_MS + 1)])
+
+
+def test_a_sealed_stream_is_a_stage():
+    """S6: the opening says whose lease, every request has outcomes, the last the seal."""
+    command = read(
+        pb.StageOutcomesRequest(
+            owner=OWNER, stage_id=ID, label="0.1", discard=True, groups=[group(FAILED, 1)]
+        ),
+        pb.StageOutcomesRequest(groups=[group(FAILED, 2)], seal=True),
+    )
+    assert (command.stage_id, command.label, command.discard) == (ID, "0.1", True)
+    assert command.owner == commands.Owner(session="s")
+    assert [(each.outcome, list(each.tags)) for each in command.groups] == [
+        (Outcome.FAILED, [1, 2])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("requests", "problem"),
+    [
+        ([], "begins with whose lease"),
+        ([pb.StageOutcomesRequest(owner=OWNER, stage_id=b"x", seal=True)], "16 random bytes"),
+        ([pb.StageOutcomesRequest(stage_id=ID, seal=True)], "whose lease"),
+        ([pb.StageOutcomesRequest(owner=OWNER, stage_id=ID)], "without a seal"),
+    ],
+)
+def test_other_streams_stage_nothing(requests, problem):
+    """S6: a stream that is cut looks like one that ended, so it has no seal and stages nothing."""
+    with pytest.raises(InvalidArgumentError, match=problem):
+        read(*requests)
+
+
+def test_the_owner_is_a_session_or_a_run_of_a_query():
+    """S6, K8: an owner is named in full, and the remedy says how."""
+    assert owner_of(pb.LeaseOwner(query_id="q", run_id="r", batch_id=3)) == commands.Owner(
+        "", "q", "r", 3
+    )
+    for half in (pb.LeaseOwner(), pb.LeaseOwner(query_id="q"), pb.LeaseOwner(run_id="r")):
+        with pytest.raises(InvalidArgumentError, match="the option session"):
+            owner_of(half)
+    with pytest.raises(InvalidArgumentError, match="query id"):
+        owner_of(pb.LeaseOwner(query_id="q" * 10_000, run_id="r"))
+
+
+def test_an_operators_settlement():
+    """S8: ranges with both ends; a reason only for a rejection."""
+    request = pb.SettleSessionRequest(
+        session="s", outcome=REJECTED, first_tag=[5, 7], last_tag=[5, 9], reason="bad", fence=True
+    )
+    command = settlement_of(request)
+    assert (command.session, command.outcome, command.ranges) == (
+        "s",
+        Outcome.REJECTED,
+        ((5, 5), (7, 9)),
+    )
+    assert (command.reason, command.fence, command.discard) == ("bad", True, False)
+    request.outcome = RELEASED
+    assert settlement_of(request).reason == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"outcome": ACCEPTED, "first_tag": [1], "last_tag": [1]}, "rejects or releases"),
+        ({"outcome": 0, "first_tag": [1], "last_tag": [1]}, "rejects or releases"),
+        ({"outcome": REJECTED}, "names no tags"),
+        ({"outcome": REJECTED, "first_tag": [1, 2], "last_tag": [1]}, "2 first and 1 last"),
+        ({"outcome": REJECTED, "first_tag": [0], "last_tag": [1]}, "no tags 0-1"),
+        ({"outcome": REJECTED, "first_tag": [3], "last_tag": [2]}, "no tags 3-2"),
+    ],
+)
+def test_other_settlements_are_refused(fields, problem):
+    """S8: the message says what is wrong."""
+    with pytest.raises(InvalidArgumentError, match=problem):
+        settlement_of(pb.SettleSessionRequest(session="s", **fields))
+
+
+def test_ranges_are_bounded(monkeypatch):
+    """I6: an operator's call has a bound."""
+    monkeypatch.setattr(limits, "MAX_SETTLE_RANGES", 1)
+    request = pb.SettleSessionRequest(
+        session="s", outcome=REJECTED, first_tag=[1, 3], last_tag=[1, 3]
+    )
+    with pytest.raises(LimitError, match="several calls"):
+        settlement_of(request)

@@ -1,0 +1,250 @@
+"""The session timeout (S5) over an injected clock; the core is real, the journal is not."""
+
+import asyncio
+
+import pytest
+from pyroaring import BitMap64
+
+from ackq import limits
+from ackq.errors import FencedError
+from ackq.v1 import sessions_pb2 as pb
+from ackq_broker.core import commands
+from ackq_broker.service.sessions.liveness import Liveness
+from ackq_broker.service.sessions.service import SessionsService
+from tests.fakes.blocks import encoded
+from tests.fakes.journal import HeldEngine
+
+READER = pb.Holder(token=b"r" * 16, host="host", pid=1)
+GRACE_S = limits.HOLDER_CUT_GRACE_MS / 1000
+HEARTBEAT_S = limits.HEARTBEAT_MS / 1000
+TIMEOUT_MS = 60_000
+
+
+class Broker:
+    """An engine with a queue of two messages, and its sessions service on a clock of the test."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.engine = HeldEngine()
+        self.decide(commands.DeclareQueue("q", commands.QueueProperties(durable=True)))
+        self.decide(commands.OpenPublisher(b"p" * 16))
+        publish = commands.Publish(
+            publisher_id=b"p" * 16,
+            numbers=BitMap64((1, 2)),
+            lowest_unanswered=1,
+            exchange="",
+            mandatory=False,
+            routes=(commands.Route("q"),),
+            rows=2,
+            payload_bytes=2,
+            persistent=True,
+        )
+        self.engine.decide(publish, (encoded(body=[b"a", b"b"]),))
+        self.start()
+
+    def start(self):
+        """The service begins, as after a restart: what it knows is what the core knows."""
+        self.liveness = Liveness(lambda: self.now)
+        self.service = SessionsService(self.engine, self.liveness)
+
+    def decide(self, command):
+        return self.engine.decide(command).reply
+
+    def call(self, awaitable):
+        async def run():
+            task = asyncio.ensure_future(awaitable)
+            while not task.done():
+                await asyncio.sleep(0)
+                self.engine.sync()
+            return task.result()
+
+        return asyncio.run(run())
+
+    def advance(self, **fields):
+        request = {"session": "s", "holder": READER, "queues": ["q"], **fields}
+        request.setdefault("session_timeout_ms", TIMEOUT_MS)
+        return self.call(self.service.advance(pb.AdvanceRequest(**request)))
+
+    def lease(self, **fields):
+        incarnation = self.advance(**fields).incarnation
+        return self.advance(incarnation=incarnation, **fields)
+
+    def passed(self, seconds):
+        """Time goes by, and the broker looks."""
+        self.now += seconds
+        self.service.detach_absent()
+
+    @property
+    def session(self):
+        (info,) = self.engine.core.sessions("s")
+        return info
+
+
+@pytest.fixture
+def broker():
+    return Broker()
+
+
+def test_the_lease_of_an_absent_owner_goes_back(broker):
+    """S5: cut for longer than the timeout: one record requeues the lease and raises the epoch."""
+    lease = broker.lease()
+    broker.liveness.cut(broker.liveness.opened(lease.incarnation, READER.token))
+    broker.passed(GRACE_S + TIMEOUT_MS / 1000)
+    assert (broker.session.detached, broker.session.epoch) == (False, 1)
+    before = len(broker.engine.journal.entries)
+    broker.passed(0.001)
+    assert len(broker.engine.journal.entries) == before + 1
+    assert (broker.session.detached, broker.session.epoch) == (True, 2)
+    (queue,) = broker.engine.core.queues("q")
+    assert (queue.ready, queue.unacked) == (2, 0)
+    broker.passed(TIMEOUT_MS)
+    assert len(broker.engine.journal.entries) == before + 1
+
+
+def test_a_silent_owner_is_absent_after_a_heartbeat(broker):
+    """S5: an open stream without a sign of life does not keep a lease."""
+    lease = broker.lease()
+    stream = broker.liveness.opened(lease.incarnation, READER.token)
+    broker.passed(TIMEOUT_MS / 1000)
+    broker.liveness.heard(stream)
+    broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000)
+    assert broker.session.detached is False
+    broker.passed(0.001)
+    assert broker.session.detached is True
+
+
+def test_never_is_the_default(broker):
+    """S5: without a timeout a lease waits for its query for ever."""
+    lease = broker.lease(session_timeout_ms=0)
+    broker.liveness.cut(broker.liveness.opened(lease.incarnation, READER.token))
+    broker.passed(10 * 365 * 24 * 3600)
+    assert (broker.session.detached, broker.session.leased) == (False, 2)
+
+
+def test_the_timeout_is_that_of_the_last_call(broker):
+    """S5: a query that is started again without a timeout keeps its lease."""
+    lease = broker.lease()
+    broker.advance(incarnation=lease.incarnation, session_timeout_ms=0)
+    broker.passed(10 * TIMEOUT_MS)
+    assert broker.session.detached is False
+
+
+def test_a_restart_gives_absent_owners_the_full_timeout(broker):
+    """S5: the time the broker was down is not the owner's, nor what was counted before."""
+    lease = broker.lease()
+    broker.liveness.cut(broker.liveness.opened(lease.incarnation, READER.token))
+    broker.passed(TIMEOUT_MS / 1000)
+    broker.start()
+    broker.passed(TIMEOUT_MS / 1000)
+    assert broker.session.detached is False
+    broker.passed(HEARTBEAT_S + 0.001)
+    assert broker.session.detached is True
+
+
+def test_the_owner_comes_back(broker):
+    """S5: it has the same tags again; the reader that was detached is fenced."""
+    lease = broker.lease()
+    broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
+    hold = pb.HoldRequest(
+        session="s", incarnation=lease.incarnation, epoch=lease.epoch, token=READER.token
+    )
+
+    async def beat():
+        return hold
+
+    with pytest.raises(FencedError):
+        broker.call(broker.service.hold(beat, None))
+    again = broker.advance(incarnation=lease.incarnation)
+    assert (again.end_tag, broker.session.detached, broker.session.leased) == (2, False, 2)
+    assert again.epoch > lease.epoch
+    broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
+    assert broker.session.detached is True
+
+
+def test_a_replay_of_a_detached_lease_is_watched_again(broker):
+    """S5: a reader that attaches for a replay brings no timeout; its session has one."""
+    lease = broker.lease()
+    broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
+    request = pb.AttachRequest(
+        session="s", incarnation=lease.incarnation, holder=READER, start_tag=0, end_tag=2
+    )
+    broker.call(broker.service.attach(request))
+    assert broker.session.detached is False
+    broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
+    assert broker.session.detached is True
+
+
+def test_an_owner_without_a_lease_has_nothing_to_lose(broker):
+    """S5: a session that holds nothing is left as it is."""
+    lease = broker.lease()
+    broker.advance(incarnation=lease.incarnation, start_tag=2)
+    broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
+    assert (broker.session.detached, broker.session.epoch) == (False, 1)
+
+
+def test_a_session_that_ended_is_not_detached(broker):
+    """S5, S9: what an operator released, or another replaced, has no timeout any more."""
+    broker.lease()
+    broker.call(broker.service.release_session(pb.ReleaseSessionRequest(session="s", fence=True)))
+    broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
+    assert broker.engine.core.sessions() == []
+
+
+def test_a_session_that_an_operator_fenced_is_free_also_after_a_restart(broker):
+    """S3, S8: nobody holds it, so nobody is waited for; its timeout goes on."""
+    lease = broker.lease()
+    request = pb.SettleSessionRequest(
+        session="s", outcome=4, first_tag=[1], last_tag=[1], fence=True
+    )
+    assert broker.call(broker.service.settle_session(request)).settled == 1
+    broker.start()
+    broker.passed(TIMEOUT_MS / 1000)
+    other = pb.Holder(token=b"o" * 16, host="other", pid=2)
+    again = broker.advance(incarnation=lease.incarnation, holder=other)
+    assert (again.epoch > lease.epoch, broker.session.leased) == (True, 1)
+
+
+def test_a_fenced_session_is_detached_in_its_time(broker):
+    """S5, S8: an owner that an operator ended is away from that moment on."""
+    broker.lease()
+    request = pb.SettleSessionRequest(
+        session="s", outcome=4, first_tag=[1], last_tag=[1], fence=True
+    )
+    broker.call(broker.service.settle_session(request))
+    broker.passed(TIMEOUT_MS / 1000)
+    assert broker.session.detached is False
+    broker.passed(0.001)
+    assert broker.session.detached is True
+
+
+def test_a_fetch_waits_for_the_note_of_who_reads(broker):
+    """S6, I1: else a crash of the broker could make it forget a run that has the rows."""
+    lease = broker.lease()
+    broker.engine.sync()
+    frames = []
+
+    async def write(frame):
+        frames.append(frame)
+
+    request = pb.FetchRequest(
+        session="s",
+        incarnation=lease.incarnation,
+        epoch=lease.epoch,
+        last_tag=2,
+        query_id="query",
+        run_id="run",
+        batch_id=7,
+    )
+
+    async def fetch():
+        reading = asyncio.create_task(broker.service.fetch(request, write))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        waiting = not reading.done() and not frames
+        broker.engine.sync()
+        await reading
+        return waiting
+
+    assert asyncio.run(fetch()) is True
+    assert asyncio.run(fetch()) is False
+    assert len(frames) == 2

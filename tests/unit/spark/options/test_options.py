@@ -1,0 +1,349 @@
+"""Options become frozen dataclasses; whatever is wrong with one is said at once."""
+
+import pickle
+
+import pytest
+
+from ackq import limits
+from ackq.client.connection.security import Security
+from ackq.errors import InvalidArgumentError, UnknownOptionError
+from ackq.spark.options import options
+from ackq.spark.options.options import (
+    Connection,
+    SettleOptions,
+    SinkOptions,
+    SourceOptions,
+    SplitOptions,
+)
+from ackq.spark.options.table import Use, check
+from ackq.spark.options.values import Guarantee
+
+BASE = {"endpoint": "broker:7070", "queue": "orders"}
+BROKER = Connection("broker:7070")
+
+
+def test_source_defaults():
+    """K6: without options a batch is bounded in messages and in bytes."""
+    assert options.source(BASE) == SourceOptions(
+        connection=Connection("broker:7070"),
+        queues=("orders",),
+        max_messages=limits.DEFAULT_MAX_MESSAGES_PER_TRIGGER,
+        max_bytes=limits.DEFAULT_MAX_BYTES_PER_TRIGGER,
+    )
+
+
+def test_source_all_options():
+    """Keys come lower-cased from Spark and mean the same in any case."""
+    given = {
+        "endpoint": "unix:/run/ackq",
+        "queues": "a, b",
+        "SESSION": "s",
+        "takeover": "True",
+        "maxmessagespertrigger": "1000",
+        "maxBytesPerTrigger": "16m",
+        "minmessagespertrigger": "10",
+        "maxtriggerdelay": "30s",
+        "minpartitions": "4",
+        "maxbytesperpartition": "2MiB",
+        "sessiontimeout": "never",
+        "failondataloss": "false",
+        "retrytimeout": "1500ms",
+        "tlsca": "/ca.pem",
+        "tlscert": "/cert.pem",
+        "tlskey": "/key.pem",
+        "tlsservername": "broker",
+    }
+    assert options.source(given) == SourceOptions(
+        connection=Connection(
+            "unix:/run/ackq",
+            Security(
+                tls=True, ca="/ca.pem", cert="/cert.pem", key="/key.pem", server_name="broker"
+            ),
+            retry_ms=1500,
+        ),
+        queues=("a", "b"),
+        session="s",
+        takeover=True,
+        max_messages=1000,
+        max_bytes=16 << 20,
+        min_messages=10,
+        max_delay_ms=30_000,
+        fail_on_data_loss=False,
+        split=SplitOptions(min_partitions=4, max_bytes_per_partition=2 << 20),
+    )
+
+
+def test_minimum_has_a_delay_by_default():
+    """K6: a minimum never waits for ever."""
+    parsed = options.source({**BASE, "minMessagesPerTrigger": "10"})
+    assert parsed.max_delay_ms == 15 * 60_000
+
+
+def test_browse_options():
+    """Q5: a browse reads from any position."""
+    parsed = options.browse({**BASE, "firstPosition": "10", "lastPosition": "20"})
+    assert (parsed.queue, parsed.first_position, parsed.last_position) == ("orders", 10, 20)
+
+
+def test_sink_options():
+    """An option that is not set leaves the choice to the column."""
+    assert options.sink(BASE, Use.SINK) == SinkOptions(
+        connection=Connection("broker:7070"), queue="orders"
+    )
+    parsed = options.sink(
+        {
+            "endpoint": "b:1",
+            "exchange": "events",
+            "routingKey": "",
+            "mandatory": "false",
+            "persistent": "false",
+            "guarantee": "At-Least-Once",
+        },
+        Use.SINK,
+    )
+    assert parsed == SinkOptions(
+        connection=Connection("b:1"),
+        exchange="events",
+        routing_key="",
+        mandatory=False,
+        persistent=False,
+        guarantee=Guarantee.AT_LEAST_ONCE,
+    )
+
+
+def test_batch_write_options():
+    """K12: application and version go together."""
+    parsed = options.sink({**BASE, "txnAppId": "app", "txnVersion": "7"}, Use.BATCH)
+    assert (parsed.txn_app_id, parsed.txn_version) == ("app", 7)
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("queu", "queue"),
+        ("maxMessagePerTriggers", "maxMessagesPerTrigger"),
+        ("failondataloss1", "failOnDataLoss"),
+        ("routing_key", "routingKey"),
+        ("maxOffsetsPerTrigger", "maxMessagesPerTrigger"),
+        ("topic", "queue"),
+        ("path", "queue"),
+    ],
+)
+def test_unknown_option_names_the_nearest(key, nearest):
+    """An unknown option is an error that names the nearest known one."""
+    with pytest.raises(UnknownOptionError) as caught:
+        check({**BASE, key: "1"})
+    assert caught.value.fields == {"option": key, "nearest": nearest}
+    assert str(caught.value) == f"There is no option '{key}'. Did you mean '{nearest}'?"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["checkpointLocation", "__internal", "asyncProgressTrackingEnabled", "queryName"],
+)
+def test_sparks_own_keys_are_passed_over(key):
+    """Spark hands its own options on to every source and sink."""
+    assert options.source({**BASE, key: "x"}) == options.source(BASE)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "part"),
+    [
+        ("endpoint", "broker", "host:port"),
+        ("endpoint", "broker:70700", "host:port"),
+        ("endpoint", "http://broker:7070", "host:port"),
+        ("endpoint", "a:1,b:2", "host:port"),
+        ("queue", " ", "not empty"),
+        ("queues", "a,,b", "separated by commas"),
+        ("queues", "a,a", "distinct"),
+        ("takeover", "yes", "true or false"),
+        ("maxMessagesPerTrigger", "0", "1 or more"),
+        ("maxMessagesPerTrigger", "-5", "1 or more"),
+        ("maxBytesPerTrigger", "much", "256m"),
+        ("maxBytesPerTrigger", "0", "256m"),
+        ("maxBytesPerTrigger", "999999999999999t", "256m"),
+        ("maxTriggerDelay", "30", "unit"),
+        ("maxTriggerDelay", "999999999999d", "unit"),
+        ("retryTimeout", "1 fortnight", "unit"),
+        ("sessionTimeout", "0s", "never, or a time above 0"),
+        ("guarantee", "at-most-once", "at-least-once"),
+        ("txnVersion", "1.5", "whole number"),
+    ],
+)
+def test_unreadable_value_names_option_value_and_form(key, value, part):
+    """A value that its option does not take is refused whoever takes the option."""
+    with pytest.raises(InvalidArgumentError) as caught:
+        check({**BASE, key: value})
+    assert caught.value.fields["option"] == key
+    assert f"'{value}'" in str(caught.value)
+    assert part in str(caught.value)
+
+
+def test_endpoint_with_a_password_is_refused_without_it():
+    """What might be a secret is not repeated in an error, which Spark writes to its logs."""
+    with pytest.raises(InvalidArgumentError) as caught:
+        check({**BASE, "endpoint": "user:secret@broker:7070"})
+    assert "'***@broker:7070'" in str(caught.value)
+    assert "secret" not in str(caught.value.fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1", 1), ("64k", 65536), ("2 MB", 2 << 20), ("1GiB", 1 << 30)]
+)
+def test_sizes(text, expected):
+    """Sizes have the units of Spark, powers of 1024."""
+    assert check({**BASE, "maxBytesPerTrigger": text})["maxBytesPerTrigger"] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("500ms", 500), ("30 s", 30_000), ("15m", 900_000), ("2h", 7_200_000), ("1d", 86_400_000)],
+)
+def test_durations(text, expected):
+    """Durations carry their unit."""
+    assert check({**BASE, "maxTriggerDelay": text})["maxTriggerDelay"] == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"queues": "a,b"}, "queue and queues"),
+        ({"queuePattern": "a*"}, "queue and queuePattern"),
+        ({"minMessagesPerTrigger": "10", "maxMessagesPerTrigger": "5"}, "above"),
+        ({"maxTriggerDelay": "1s"}, "without minMessagesPerTrigger"),
+        ({"tls": "false", "tlsCa": "/ca.pem"}, "tls is false"),
+        ({"tlsCert": "/cert.pem"}, "tlsKey"),
+    ],
+)
+def test_source_contradictions(given, part):
+    """Options that contradict each other are refused with both names."""
+    with pytest.raises(InvalidArgumentError, match=part):
+        options.source({**BASE, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"exchange": "e"}, "queue and exchange"),
+        ({"routingKey": "k"}, "queue and routingKey"),
+        ({"unroutableQueue": "u", "mandatory": "false"}, "unroutableQueue"),
+        ({"unroutableQueue": "u", "guarantee": "at-least-once"}, "second choice"),
+        ({"txnAppId": "a"}, "only one of txnAppId and txnVersion"),
+        ({"txnAppId": "a", "txnVersion": "1", "guarantee": "at-least-once"}, "recognised"),
+    ],
+)
+def test_sink_contradictions(given, part):
+    """Options that contradict each other are refused with both names."""
+    with pytest.raises(InvalidArgumentError, match=part):
+        options.sink({**BASE, **given}, Use.BATCH)
+
+
+def test_empty_browse_range():
+    """A range that ends before it begins is refused."""
+    with pytest.raises(InvalidArgumentError, match="firstPosition"):
+        options.browse({**BASE, "firstPosition": "3", "lastPosition": "2"})
+
+
+@pytest.mark.parametrize(
+    ("use", "key", "value"),
+    [
+        (Use.BROWSE, "maxMessagesPerTrigger", "1"),
+        (Use.SOURCE, "firstPosition", "1"),
+        (Use.SOURCE, "exchange", "e"),
+        (Use.SINK, "session", "s"),
+        (Use.SINK, "settle", "rejected"),
+        (Use.BATCH, "reason", "r"),
+        (Use.SINK, "txnVersion", "1"),
+        (Use.BATCH, "minPartitions", "1"),
+    ],
+)
+def test_option_of_another_use_is_refused(use, key, value):
+    """An option that this use has no use for is an error, not ignored."""
+    parse = {
+        Use.SOURCE: options.source,
+        Use.BROWSE: options.browse,
+        Use.SINK: lambda given: options.sink(given, Use.SINK),
+        Use.BATCH: lambda given: options.sink(given, Use.BATCH),
+    }[use]
+    with pytest.raises(InvalidArgumentError, match="has no use for it") as caught:
+        parse({**BASE, key: value})
+    assert caught.value.fields["option"] == key
+
+
+@pytest.mark.parametrize("missing", ["endpoint", "queue"])
+def test_missing_option_says_how_to_set_it(missing):
+    """What is missing is named with the call that sets it."""
+    given = {key: value for key, value in BASE.items() if key != missing}
+    with pytest.raises(InvalidArgumentError, match=rf"\.option\('{missing}'"):
+        options.source(given)
+
+
+def test_pattern_and_timeout():
+    """S5, S10: a pattern stands in place of names; without a timeout a lease waits for ever."""
+    parsed = options.source({"endpoint": "b:1", "queuePattern": "a.*", "sessionTimeout": "5m"})
+    assert (parsed.queues, parsed.queue_pattern) == ((), "a.*")
+    assert parsed.session_timeout_ms == 300_000
+    assert options.source({**BASE, "sessionTimeout": "Never"}).session_timeout_ms == 0
+
+
+def test_unroutable_queue():
+    """P7: where rows go that no queue wants."""
+    assert options.sink({**BASE, "unroutableQueue": "u"}, Use.SINK).unroutable_queue == "u"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"settle": "column"}, SettleOptions(BROKER)),
+        ({"settle": "Accepted"}, SettleOptions(BROKER, outcome="accepted")),
+        (
+            {"SETTLE": "rejected", "reason": "no such customer", "discard": "true"},
+            SettleOptions(BROKER, outcome="rejected", reason="no such customer", discard=True),
+        ),
+        (
+            {"settle": "failed", "delay": "30s", "session": "s", "reason": "r"},
+            SettleOptions(BROKER, session="s", outcome="failed", reason="r", delay_ms=30_000),
+        ),
+        ({"settle": "released", "delay": "1"}, SettleOptions(BROKER, "", "released", None, 1)),
+        ({"settle": "column", "delay": "1500"}, SettleOptions(BROKER, delay_ms=1500)),
+    ],
+)
+def test_settle_options(given, expected):
+    """S6: an outcome for all rows, or a column; a delay is a time or a number of milliseconds."""
+    given = {"endpoint": "broker:7070", **given}
+    assert options.settles(given)
+    assert options.settle(given) == expected
+
+
+def test_other_writes_do_not_settle():
+    """K8: only the option says so."""
+    assert not options.settles({**BASE, "session": "s"})
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"settle": "accepted", "reason": "r"}, "reason is set with settle=accepted"),
+        ({"settle": "released", "reason": "r"}, "it is for failed and rejected"),
+        ({"settle": "rejected", "delay": "1s"}, "it is for failed and released"),
+        ({"settle": "failed", "discard": "true"}, "it is for rejected"),
+        ({"settle": "reject"}, "'reject'; it takes accepted, failed, rejected, released"),
+        ({"settle": "failed", "delay": "-5"}, "'-5'; it takes 1 ms or more"),
+        ({"settle": "failed", "delay": "soon"}, "'soon'; it takes 1 ms or more"),
+        ({"settle": "failed", "delay": "0"}, "'0'; it takes 1 ms .* leave it out for the queue's"),
+        ({"settle": "failed", "delay": "0s"}, "'0s'; it takes 1 ms or more"),
+        ({"settle": "failed", "delay": "99999999999999999"}, "100 years"),
+        ({"settle": "failed", "queue": "q"}, "Option 'queue' belongs to"),
+        ({"settle": "failed", "txnAppId": "a"}, "a settling write .* has no use for it"),
+    ],
+)
+def test_what_a_settling_write_does_not_take(given, part):
+    """K8: what would change nothing, or something else, is refused."""
+    with pytest.raises(InvalidArgumentError, match=part):
+        options.settle({"endpoint": "broker:7070", **given})
+
+
+def test_options_pickle():
+    """Options travel from the driver into tasks."""
+    for parsed in (options.source(BASE), options.sink(BASE, Use.SINK), options.browse(BASE)):
+        assert pickle.loads(pickle.dumps(parsed)) == parsed  # noqa: S301

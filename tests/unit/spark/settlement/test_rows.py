@@ -1,0 +1,244 @@
+"""Rows of a settling write become groups of tags; what is wrong with a row is told with its tag."""
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    BinaryType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from ackq import limits
+from ackq.errors import InvalidArgumentError, SchemaError
+from ackq.spark.options.options import Connection, SettleOptions
+from ackq.spark.settlement import rows as outcome_rows
+from ackq.v1 import consuming_pb2 as pb
+
+CONNECTION = Connection("b:1")
+BY_COLUMN = SettleOptions(CONNECTION)
+KINDS = {
+    "binary": BinaryType(),
+    "double": DoubleType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "string": StringType(),
+}
+ACCEPTED, FAILED = pb.OUTCOME_ACCEPTED, pb.OUTCOME_FAILED
+REJECTED, RELEASED = pb.OUTCOME_REJECTED, pb.OUTCOME_RELEASED
+
+
+def batch(tags, **columns):
+    columns = {name: pa.array(values) for name, values in columns.items()}
+    return pa.record_batch({"delivery_tag": pa.array(tags, pa.int64()), **columns})
+
+
+def frames(options, *batches):
+    return list(outcome_rows.frames(options, batches[0].schema.names, iter(batches)))
+
+
+def groups(options, *batches):
+    return [
+        (group.outcome, group.reason, group.delay_ms, list(group.tags))
+        for frame in frames(options, *batches)
+        for group in frame
+    ]
+
+
+def schema(ddl):
+    fields = (field.split() for field in ddl.split(", "))
+    return StructType([StructField(name, KINDS[kind]) for name, kind in fields])
+
+
+def test_constants():
+    """S6: outcome, reason and delay of all rows; batches share a frame."""
+    options = SettleOptions(CONNECTION, outcome="failed", reason="late", delay_ms=5)
+    assert groups(options, batch([3, 1]), batch([]), batch([2])) == [(FAILED, "late", 5, [3, 1, 2])]
+
+
+def test_columns():
+    """S6: rows that share outcome, reason and delay share a group; null says nothing."""
+    rows = batch(
+        [1, 2, 3, 4, 5],
+        outcome=["rejected", "failed", "rejected", "rejected", "released"],
+        reason=["a", "a", "a", None, None],
+        delay=pa.array([None, 7, None, None, None], pa.int32()),
+    )
+    assert groups(BY_COLUMN, rows) == [
+        (REJECTED, "a", 0, [1, 3]),
+        (FAILED, "a", 7, [2]),
+        (REJECTED, "", 0, [4]),
+        (RELEASED, "", 0, [5]),
+    ]
+
+
+def test_columns_that_are_used():
+    """S6: a column says row by row what no option says of all rows."""
+    found = schema("delivery_tag long, outcome string, reason string, delay string")
+    assert outcome_rows.check(BY_COLUMN, found) == ["delivery_tag", "outcome", "reason", "delay"]
+    options = SettleOptions(CONNECTION, outcome="rejected", reason="r")
+    assert outcome_rows.check(options, schema("delivery_tag long")) == ["delivery_tag"]
+
+
+@pytest.mark.parametrize(
+    ("options", "ddl", "part"),
+    [
+        ({"outcome": "failed"}, "outcome string", "'settle' says .* or settle by column"),
+        ({"outcome": "failed", "reason": "r"}, "reason string", "'reason' says of all rows what"),
+        ({"delay_ms": 1}, "outcome string, delay long", "column, or leave 'delay' out"),
+    ],
+)
+def test_column_that_an_option_would_hide(options, ddl, part):
+    """S6, C14: what rows of a write say is not passed over because an option says it of all."""
+    options = SettleOptions(CONNECTION, **options)
+    with pytest.raises(SchemaError, match=part):
+        outcome_rows.check(options, schema(f"delivery_tag long, {ddl}"))
+
+
+def test_argument_beats_a_column_of_the_data():
+    """S6: rows of a query may have a column `reason` that is none of the settlement."""
+    options = SettleOptions(CONNECTION, outcome="rejected", reason="r")
+    assert outcome_rows.columns(options, ["delivery_tag", "reason", "body"]) == ["delivery_tag"]
+
+
+def test_column_that_means_nothing():
+    """S6: rows of a query may have any columns; those of a write are all meant."""
+    options = SettleOptions(CONNECTION, outcome="rejected")
+    assert outcome_rows.columns(options, ["delivery_tag", "delay", "body"]) == ["delivery_tag"]
+    with pytest.raises(SchemaError, match="'delay' says nothing with settle=rejected: it is for f"):
+        outcome_rows.check(options, schema("delivery_tag long, delay long"))
+
+
+def test_delays_as_texts():
+    """C14: a delay has a unit, or is milliseconds."""
+    options = SettleOptions(CONNECTION, outcome="released")
+    rows = batch([1, 2, 3, 4], delay=["30s", "1500", None, "30000 ms"])
+    assert groups(options, rows) == [
+        (RELEASED, "", 30_000, [1, 4]),
+        (RELEASED, "", 1_500, [2]),
+        (RELEASED, "", 0, [3]),
+    ]
+
+
+def test_last_row_of_a_tag_counts():
+    """S6: within a call the last outcome of a tag wins, whatever group it is in."""
+    rows = [
+        batch([1, 2, 1], outcome=["rejected", "rejected", "accepted"]),
+        batch([2, 3], outcome=["accepted", "rejected"]),
+        batch([2], outcome=["rejected"]),
+    ]
+    assert sorted(groups(BY_COLUMN, *rows)) == [
+        (ACCEPTED, "", 0, [1]),
+        (REJECTED, "", 0, [2, 3]),
+    ]
+
+
+def test_frames_are_bounded():
+    """I6: a frame has about 1 MiB of rows, however large the batches of Spark are."""
+    rows = 300_000
+    options = SettleOptions(CONNECTION, outcome="rejected")
+    made = frames(options, batch(range(1, rows + 1)), batch(range(rows + 1, rows + 6)))
+    assert sum(len(group.tags) for frame in made for group in frame) == rows + 5
+    assert len(made) > 5
+    assert max(group.ByteSize() for frame in made for group in frame) < limits.FRAME_TARGET_BYTES
+
+
+def test_reasons_are_cut():
+    """I6: an error text may hold a whole body; its beginning is what an operator reads."""
+    rows = batch([1, 2], outcome=["rejected"] * 2, reason=["x" * 100_000 + "1", "x" * 100_000])
+    ((_, reason, _, tags),) = groups(BY_COLUMN, rows)
+    assert (len(reason), tags) == (1_024, [1, 2])
+
+
+def test_reasons_that_are_no_text():
+    """K8: a body that is not UTF-8, cast to a string, does not fail the query as its own reason."""
+    binary = pa.array([b"caf\xe9"], pa.binary())
+    reason = pa.StringArray.from_buffers(1, binary.buffers()[1], binary.buffers()[2])
+    assert groups(BY_COLUMN, batch([1], outcome=["rejected"], reason=reason)) == [
+        (REJECTED, "caf\ufffd", 0, [1])
+    ]
+
+
+def test_no_rows():
+    """A task without rows has nothing to stage."""
+    assert frames(BY_COLUMN, batch([], outcome=pa.array([], pa.string()))) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "part"),
+    [
+        (
+            batch([4, None, None], outcome=["failed"] * 3),
+            SchemaError,
+            r"'delivery_tag' is null in 2 rows \(the first is row 1 of its batch\)",
+        ),
+        (
+            batch([4, -2], outcome=["failed"] * 2),
+            InvalidArgumentError,
+            "'delivery_tag' is -2 in row 1 of its batch; tags are 1 or more",
+        ),
+        (batch([0], outcome=["failed"]), InvalidArgumentError, "'delivery_tag' is 0 in row 0"),
+        (
+            batch([4, 5], outcome=["failed", "reject"]),
+            InvalidArgumentError,
+            r"'outcome' is 'reject' for delivery tag 5; it takes accepted.*mean 'rejected'\?",
+        ),
+        (
+            batch([4, 5], outcome=["failed", None]),
+            SchemaError,
+            "'outcome' is null for delivery tag 5.*filter out the others",
+        ),
+        (
+            batch([4, 5], outcome=["failed"] * 2, delay=[1, -1]),
+            InvalidArgumentError,
+            "'delay' is -1 for delivery tag 5",
+        ),
+        (
+            batch([4, 5], outcome=["failed"] * 2, delay=[None, 0]),
+            InvalidArgumentError,
+            "'delay' is 0 for delivery tag 5; it takes 1 ms or more.*Null leaves it to the queue",
+        ),
+        (
+            batch([4, 5], outcome=["failed"] * 2, delay=["1s", "0s"]),
+            InvalidArgumentError,
+            "'delay' is '0s' for delivery tag 5",
+        ),
+        (
+            batch([4, 5], outcome=["failed"] * 2, delay=[1, limits.MAX_TTL_MS + 1]),
+            InvalidArgumentError,
+            "for delivery tag 5.*100 years",
+        ),
+        (
+            batch([4, 5, 6], outcome=["failed"] * 3, delay=["1s", "soon", None]),
+            InvalidArgumentError,
+            "'delay' is 'soon' for delivery tag 5.* like 30s",
+        ),
+    ],
+)
+def test_wrong_rows(rows, error, part):
+    """S6: what a row says wrongly is told with its tag, the column, and what it takes."""
+    with pytest.raises(error, match=part) as caught:
+        frames(BY_COLUMN, rows)
+    assert type(caught.value) is error
+
+
+@pytest.mark.parametrize(
+    ("ddl", "part"),
+    [
+        ("outcome string", "'delivery_tag' is missing; the rows have outcome. Keep the source's"),
+        ("delivery_tag long", r"'outcome' is missing; .* settle\(df, 'rejected'\)"),
+        ("delivery_tag int, outcome string", "'delivery_tag' is int; expected bigint. Take it"),
+        ("delivery_tag long, outcome int", "'outcome' is int; expected string.*option 'settle'"),
+        ("delivery_tag long, outcome string, reason binary", "'reason' is binary; expected string"),
+        ("delivery_tag long, outcome string, delay double", "double; expected string or bigint"),
+        ("delivery_tag long, outcome string, body binary", "no column 'body'; it takes deliv"),
+        ("delivery_tag long, outcome string, outcome string", "'outcome' stands twice"),
+    ],
+)
+def test_wrong_columns(ddl, part):
+    """K8: a column that is missing, unknown or of another type is named with the remedy."""
+    with pytest.raises(SchemaError, match=part):
+        outcome_rows.check(BY_COLUMN, schema(ddl))

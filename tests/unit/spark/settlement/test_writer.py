@@ -1,0 +1,170 @@
+"""The settling write's steps towards the broker, with a client that only records them."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from ackq.client import OutcomeStage
+from ackq.errors import (
+    BrokerUnavailableError,
+    InvalidArgumentError,
+    UnknownDeliveryTagError,
+)
+from ackq.spark import task
+from ackq.spark.options import options
+from ackq.spark.settlement.writer import AckqSettlementWriter, Owner, Settled
+from ackq.spark.task import Task
+from ackq.v1 import sessions_pb2 as pb
+
+SCHEMA = StructType([StructField("delivery_tag", LongType())])
+IN_FOREACH = Task("query", "run", 4, "13", "partition 1 attempt 0 task 9")
+HIDDEN = Task("query", "", 4, "13", "partition 1 attempt 0 task 9", "enrich")
+BATCHED = Task("", "", 0, "13", "partition 0 attempt 0 task 2")
+OWNER = Owner("", "query", "run", 4)
+ONE, TWO = OutcomeStage(b"1" * 16, 3), OutcomeStage(b"2" * 16, 1)
+
+
+class FakeClient:
+    def __init__(self):
+        self.did = []
+        self.retry_ms = []
+        self.fails_with = None
+        self.accepted_before = False
+
+    def __call__(self, connection):
+        self.retry_ms.append(connection.retry_ms)
+        return self
+
+    def stage_outcomes(self, owner, stage_id, label, groups, *, discard):
+        found = [[list(group.tags) for group in frame] for frame in groups]
+        self._do("stage", owner, label, found, discard)
+        return OutcomeStage(stage_id, sum(len(tags) for frame in found for tags in frame))
+
+    def commit_outcomes(self, owner, stages):
+        self._do("commit", owner, list(stages))
+        return pb.CommitOutcomesResponse(tags=4, accepted_before=self.accepted_before)
+
+    def abort_outcomes(self, stage_ids):
+        self._do("abort", stage_ids)
+
+    def _do(self, *what):
+        if self.fails_with is not None:
+            raise self.fails_with
+        self.did.append(what)
+
+
+@pytest.fixture
+def client():
+    return FakeClient()
+
+
+@pytest.fixture
+def writer(client):
+    def make(**given):
+        parsed = options.settle({"endpoint": "b:1", "settle": "rejected", **given})
+        return AckqSettlementWriter(parsed, SCHEMA, client)
+
+    return make
+
+
+@pytest.fixture
+def runs_as(monkeypatch):
+    return lambda now: monkeypatch.setattr(task, "current", lambda: now)
+
+
+def rows(*batches):
+    return iter([pa.record_batch({"delivery_tag": pa.array(b, pa.int64())}) for b in batches])
+
+
+def test_task_stages_for_its_query(client, runs_as, writer):
+    """S6: a task stages under a random id, for the lease that its query's run reads."""
+    runs_as(IN_FOREACH)
+    messages = [writer().write(rows([1, 2], [3])) for _ in range(2)]
+    owner = pb.LeaseOwner(query_id="query", run_id="run", batch_id=4)
+    assert client.did == [("stage", owner, IN_FOREACH.label, [[[1, 2, 3]]], False)] * 2
+    assert [message.owner for message in messages] == [OWNER] * 2
+    first, second = (message.stage for message in messages)
+    assert (first.tags, len(first.stage_id)) == (3, 16)
+    assert first.stage_id != second.stage_id
+    assert pickle.loads(pickle.dumps(messages)) == messages  # noqa: S301
+
+
+def test_named_session(client, runs_as, writer):
+    """S6: outside of a query the option says whose messages they are."""
+    runs_as(BATCHED)
+    writer(session="s", discard="true").write(rows([1]))
+    assert client.did == [("stage", pb.LeaseOwner(session="s"), BATCHED.label, [[[1]]], True)]
+
+
+@pytest.mark.parametrize("batches", [[[1]], []])
+def test_settle_without_a_session(client, runs_as, writer, batches):
+    """S6: rows of nobody are refused, whether there are any or not."""
+    runs_as(BATCHED)
+    with pytest.raises(InvalidArgumentError, match=r"settle without a session.*'session', 'name'"):
+        writer().write(rows(*batches))
+    assert client.did == []
+
+
+@pytest.mark.parametrize("given", [{}, {"session": "s"}])
+def test_a_run_that_is_hidden(client, runs_as, writer, given):
+    """S6: without the run of its query a call might be taken for that of another run."""
+    runs_as(HIDDEN)
+    with pytest.raises(InvalidArgumentError, match=r"job group 'enrich'.* and settle cannot do"):
+        writer(**given).write(rows([1]))
+    assert client.did == []
+
+
+@pytest.mark.parametrize(("owner", "level"), [(OWNER, "INFO"), (Owner("s", "", "", 0), "WARNING")])
+def test_a_batch_that_was_accepted_before(client, writer, caplog, owner, level):
+    """K2: a replay by the session's name alone may be something else, so it is told."""
+    caplog.set_level("INFO")
+    client.accepted_before = True
+    writer().commit([Settled(owner, ONE)])
+    assert [record.levelname for record in caplog.records] == [level]
+    assert "accepted before" in caplog.text
+
+
+def test_task_without_rows(client, runs_as, writer):
+    """S6: a task without rows stages nothing."""
+    runs_as(IN_FOREACH)
+    assert writer().write(rows([])) == Settled(OWNER, None)
+    assert client.did == []
+
+
+def test_refused_tag_fails_the_task(client, runs_as, writer):
+    """S6: a tag outside the lease fails the task with the broker's reason."""
+    runs_as(IN_FOREACH)
+    client.fails_with = UnknownDeliveryTagError("no tag 9")
+    with pytest.raises(UnknownDeliveryTagError, match="no tag 9"):
+        writer().write(rows([9]))
+
+
+def test_commit_names_the_winners_in_order(client, writer):
+    """S6: one commit makes the stages of all tasks effective, in partition order."""
+    writer().commit([Settled(OWNER, ONE), Settled(OWNER, None), Settled(OWNER, TWO)])
+    assert client.did == [("commit", OWNER.message(), [ONE, TWO])]
+
+
+def test_commit_of_no_rows(client, writer):
+    """S6: that nothing is settled is said too, as an older run may have settled something."""
+    writer().commit([Settled(OWNER, None), Settled(OWNER, None)])
+    assert client.did == [("commit", OWNER.message(), [])]
+
+
+def test_abort_asks_once(client, writer, caplog):
+    """S6: an abort drops its own stages, and does not wait for a broker that is gone."""
+    writer().abort([None, Settled(OWNER, ONE)])
+    assert client.did == [("abort", [ONE.stage_id])]
+    assert client.retry_ms == [0]
+    client.fails_with = BrokerUnavailableError("gone", cause="refused")
+    writer().abort([None, Settled(OWNER, ONE)])
+    assert "1 stages of outcomes were not dropped" in caplog.text
+
+
+@pytest.mark.parametrize("messages", [[], [None], [Settled(OWNER, None)]])
+def test_abort_of_nothing(client, writer, messages):
+    """S6: without a stage an abort calls nobody."""
+    writer().abort(messages)
+    assert client.did == []

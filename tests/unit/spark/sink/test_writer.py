@@ -1,0 +1,343 @@
+"""The sink's steps towards the broker, with a client that only records them."""
+
+import pickle
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from ackq.client import Stage
+from ackq.errors import BrokerUnavailableError, InvalidArgumentError, UnroutableError
+from ackq.spark import task
+from ackq.spark.options import options
+from ackq.spark.options.table import Use
+from ackq.spark.sink import stage
+from ackq.spark.sink import writer as sink
+from ackq.spark.sink.stage import Batch
+from ackq.spark.sink.writer import Published, Staged
+from ackq.spark.task import Task
+from ackq.v1.publishing_pb2 import CommitBatchResponse
+
+SCHEMA = StructType([StructField("body", BinaryType())])
+BASE = {"endpoint": "b:1", "queue": "q"}
+STREAMED = Task("query", "run", 4, "12", "partition 0 attempt 1 task 9")
+HIDDEN = Task("query", "", 4, "12", "partition 0 attempt 1 task 9", "enrich")
+BATCHED = Task("", "", 0, "12", "partition 0 attempt 0 task 3")
+IN_FOREACH = Task("query", "run", 4, "13", "partition 0 attempt 0 task 3")
+SEALED = Stage(b"s" * 16, 3, 30)
+
+
+class FakeClient:
+    """Stands for `ackq.client`: keeps what the sink did, in order."""
+
+    def __init__(self):
+        self.did = []
+        self.fails_with = None
+        self.committed = CommitBatchResponse()
+
+    def StageWriter(self, endpoint, **fields):  # noqa: N802
+        self.did.append(("open", endpoint, fields))
+        return self
+
+    Publisher = StageWriter
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.did.append("left" if kind is None else "abandoned")
+
+    def wait_ready(self, endpoint, timeout_s, **_fields):
+        self.did.append(("ready", endpoint, timeout_s))
+
+    def write(self, batch, *, exchange, routing_key):
+        if self.fails_with is not None:
+            raise self.fails_with
+        self.did.append(("rows", batch.num_rows, exchange, routing_key))
+
+    publish_batch = write
+
+    def seal(self):
+        self.did.append("seal")
+        return SEALED
+
+    def flush(self):
+        self.did.append("flush")
+
+    def commit_batch(self, endpoint, **fields):
+        self.did.append(("commit", endpoint, fields))
+        return self.committed
+
+    def abort_batch(self, endpoint, **fields):
+        self.did.append(("abort", endpoint, fields))
+        if self.fails_with is not None:
+            raise self.fails_with
+
+
+@pytest.fixture
+def client(monkeypatch):
+    fake = FakeClient()
+    monkeypatch.setattr(stage, "client", fake)
+    return fake
+
+
+@pytest.fixture
+def runs_as(monkeypatch):
+    return lambda now: monkeypatch.setattr(task, "current", lambda: now)
+
+
+def rows(*counts):
+    return iter([pa.record_batch({"body": pa.array([b"x"] * n, pa.binary())}) for n in counts])
+
+
+def stream_writer(**given):
+    return sink.stream_writer(options.sink({**BASE, **given}, Use.SINK), SCHEMA)
+
+
+def batch_writer(**given):
+    return sink.batch_writer(options.sink({**BASE, **given}, Use.BATCH), SCHEMA)
+
+
+def test_task_stages_and_seals(client, runs_as):
+    """K3: a task's rows go to one stage of (query, batch), sealed before its id is returned."""
+    runs_as(STREAMED)
+    message = stream_writer().write(rows(2, 0, 1))
+    assert message == Staged(Batch("query", 4, "run"), SEALED)
+    assert client.did == [
+        ("ready", "b:1", 60),
+        (
+            "open",
+            "b:1",
+            {
+                "writer": "query",
+                "batch_id": 4,
+                "run_id": "run",
+                "label": STREAMED.label,
+                "mandatory": True,
+                "unroutable_queue": "",
+                "security": options.Connection("b:1").security,
+            },
+        ),
+        ("rows", 2, "", "q"),
+        ("rows", 1, "", "q"),
+        "seal",
+        "left",
+    ]
+    assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301
+
+
+def test_task_without_rows(client, runs_as):
+    """K3: a task without rows still tells the driver its query, and stages nothing."""
+    runs_as(STREAMED)
+    assert stream_writer().write(rows()) == Staged(Batch("query", 4, "run"), None)
+    assert client.did == []
+
+
+def test_failing_task_drops_its_stage(client, runs_as):
+    """K4: an unroutable row fails the task with the broker's reason, and its upload is dropped."""
+    runs_as(STREAMED)
+    client.fails_with = UnroutableError("no queue")
+    with pytest.raises(UnroutableError, match="no queue"):
+        stream_writer().write(rows(1))
+    assert client.did[-1] == "abandoned"
+
+
+def test_commit_names_the_winners_in_order(client):
+    """K3: the commit names each partition's stage with its counts, in partition order."""
+    other = Stage(b"t" * 16, 1, 10)
+    batch = Batch("query", 4, "run")
+    stream_writer().commit([Staged(batch, SEALED), Staged(batch, None), Staged(batch, other)], 4)
+    ((what, endpoint, fields),) = client.did
+    assert (what, endpoint) == ("commit", "b:1")
+    assert (fields["writer"], fields["batch_id"], fields["run_id"]) == ("query", 4, "run")
+    assert fields["stages"] == [SEALED, other]
+
+
+def test_commit_of_an_empty_batch(client):
+    """K3: a batch without rows is committed too, so its id is used."""
+    stream_writer().commit([Staged(Batch("query", 4, "run"), None)], 4)
+    assert [each[0] for each in client.did] == ["commit"]
+    assert client.did[0][2]["stages"] == []
+
+
+def test_abort_names_only_its_own_stages(client):
+    """K3: an abort drops the stages of this try and nothing else."""
+    stream_writer().abort([None, Staged(Batch("query", 4, "run"), SEALED)], 4)
+    ((what, _, fields),) = client.did
+    assert what == "abort"
+    assert fields["stage_ids"] == [SEALED.stage_id]
+
+
+def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):
+    """K3: an abort is asked for once, and its failure does not hide why the batch failed."""
+    client.fails_with = BrokerUnavailableError("gone", cause="refused")
+    stream_writer().abort([Staged(Batch("query", 4, "run"), SEALED)], 4)
+    assert client.did[0][2]["retry_total_ms"] == 0
+    assert "1 stages of batch 4 were not dropped" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "messages", [[None], [], [Staged(Batch("query", 4, "run"), None)], [Published(3)]]
+)
+def test_abort_of_nothing(client, messages):
+    """An abort without a stage calls nobody: a stop must not wait for a broker that is gone."""
+    stream_writer().abort(messages, 4)
+    assert client.did == []
+
+
+def test_at_least_once_waits_for_every_confirm(client, runs_as):
+    """K3: at-least-once publishes and returns when everything is confirmed; its commit is empty."""
+    runs_as(STREAMED)
+    writer = stream_writer(guarantee="at-least-once", mandatory="false")
+    message = writer.write(rows(2, 1))
+    assert message == Published(3)
+    assert client.did[1:] == [("rows", 2, "", "q"), ("rows", 1, "", "q"), "flush", "left"]
+    assert client.did[0][2]["mandatory"] is False
+    client.did.clear()
+    writer.commit([message], 4)
+    assert client.did == []
+
+
+@pytest.mark.usefixtures("client")
+def test_plain_batch_writes_are_strangers(runs_as):
+    """A write without txnAppId can not be mistaken for another."""
+    runs_as(BATCHED)
+    one, two = (batch_writer().write(rows(1)).batch for _ in range(2))
+    assert one.writer != two.writer
+    assert (one.batch_id, one.execution_id) == (0, "")
+
+
+@pytest.mark.usefixtures("client")
+def test_one_batch_write_is_one_writer(runs_as):
+    """Spark pickles one writer instance into all tasks and the commit."""
+    runs_as(BATCHED)
+    writer = batch_writer()
+    copy = pickle.loads(pickle.dumps(writer))  # noqa: S301
+    assert writer.write(rows(1)) == copy.write(rows(1))
+
+
+def test_only_a_batch_write_without_a_transaction_is_single(client, runs_as):
+    """K3, K12: nobody can repeat it, so the broker need not remember its writer for ever."""
+    runs_as(BATCHED)
+    for given in ({}, {"txnAppId": "app", "txnVersion": "7"}):
+        batch_writer(**given).commit([batch_writer(**given).write(rows(1))])
+    stream_writer().commit([Staged(Batch("query", 4, "run"), SEALED)], 4)
+    commits = [each[2]["single"] for each in client.did if each[0] == "commit"]
+    assert commits == [True, False, False]
+
+
+def test_transaction_is_named_by_app_target_and_version(client, runs_as):
+    """K12: the writer is (txnAppId, target); inside a query run the SQL execution goes along."""
+    runs_as(BATCHED)
+    given = {"txnAppId": "app", "txnVersion": "7"}
+    batch = batch_writer(**given).write(rows(1)).batch
+    assert batch == Batch("txn/app/queue/q", 7, batch.run_id)
+    runs_as(IN_FOREACH)
+    message = batch_writer(**given).write(rows(1))
+    assert message.batch == Batch("txn/app/queue/q", 7, "run", "13")
+    client.did.clear()
+    batch_writer(**given).commit([message])
+    assert client.did[0][2]["execution_id"] == "13"
+
+
+@pytest.mark.usefixtures("client")
+def test_no_two_transactions_share_a_writer(runs_as):
+    """K12: with one name for two targets, the second write of a version would be skipped."""
+    runs_as(BATCHED)
+    given = [
+        {"txnAppId": "a", "queue": "b/queue/c"},
+        {"txnAppId": "a/queue/b", "queue": "c"},
+        {"txnAppId": "a", "queue": "x"},
+        {"txnAppId": "a", "exchange": "x"},
+        {"txnAppId": "a", "exchange": "x", "routingKey": ""},
+        {"txnAppId": "a", "exchange": "x", "routingKey": "k"},
+        {"txnAppId": "a", "exchange": "x", "routingKey": "l"},
+        {"txnAppId": "a", "exchange": "x/k"},
+        {"txnAppId": "a", "exchange": "x/k", "routingKey": "l"},
+        {"txnAppId": "a", "exchange": "x", "routingKey": "k/l"},
+    ]
+    parsed = [
+        options.sink({"endpoint": "b:1", "txnVersion": "1", **one}, Use.BATCH) for one in given
+    ]
+    writers = {sink.batch_writer(one, SCHEMA).write(rows(1)).batch.writer for one in parsed}
+    assert len(writers) == len(given)
+
+
+@pytest.mark.usefixtures("client")
+def test_each_write_outside_of_a_query_is_a_run(runs_as):
+    """K3: what a job that was killed left staged goes when it writes again; K12 is as it was."""
+    runs_as(BATCHED)
+    given = {"txnAppId": "app", "txnVersion": "7"}
+    first, second = batch_writer(**given), batch_writer(**given)
+    assert first.write(rows(1)).batch == pickle.loads(pickle.dumps(first)).write(rows(1)).batch  # noqa: S301
+    one, two = (writer.write(rows(1)).batch for writer in (first, second))
+    assert one.writer == two.writer
+    assert one.run_id
+    assert two.run_id
+    assert one.run_id != two.run_id
+    assert (one.execution_id, two.execution_id) == ("", "")
+
+
+def test_a_run_that_is_hidden(client, runs_as):
+    """K12: a guarded write needs the run of its query; one that nobody can repeat does not."""
+    runs_as(HIDDEN)
+    with pytest.raises(InvalidArgumentError, match=r"job group 'enrich'.* setJobDescription or"):
+        batch_writer(txnAppId="app", txnVersion="7").write(rows())
+    runs_as(HIDDEN._replace(job_group=""))
+    with pytest.raises(InvalidArgumentError, match="foreachBatch cleared the job group"):
+        batch_writer(txnAppId="app", txnVersion="7").write(rows())
+    assert client.did == []
+    assert batch_writer().write(rows(1)).stage == SEALED
+    assert batch_writer(guarantee="at-least-once").write(rows(1)) == Published(1)
+
+
+@pytest.mark.parametrize(
+    ("query_id", "job_group", "run_id"),
+    [
+        ("query", "0f8fad5b-d9cb-469f-a165-70867728950e", "0f8fad5b-d9cb-469f-a165-70867728950e"),
+        ("query", "enrich", ""),
+        ("query", "0F8FAD5BD9CB469FA16570867728950E", ""),
+        ("query", None, ""),
+        (None, "0f8fad5b-d9cb-469f-a165-70867728950e", ""),
+    ],
+)
+def test_a_task_knows_its_run(monkeypatch, query_id, job_group, run_id):
+    """K12, S6: the job group is the run of a query as long as nobody has set another."""
+    said = {"sql.streaming.queryId": query_id, "spark.jobGroup.id": job_group}
+    context = SimpleNamespace(
+        getLocalProperty=said.get,
+        partitionId=lambda: 0,
+        attemptNumber=lambda: 0,
+        taskAttemptId=lambda: 3,
+    )
+    monkeypatch.setattr(task, "TaskContext", SimpleNamespace(get=lambda: context))
+    assert task.current() == Task(query_id or "", run_id, 0, "", BATCHED.label, job_group or "")
+
+
+TRANSACTION = Batch("txn/app/queue/q", 7, "write")
+
+
+@pytest.mark.parametrize(
+    ("given", "batch", "before", "told"),
+    [
+        ({}, Batch("query", 4, "run"), 3, ""),
+        ({}, Batch("query", 4, "run"), 2, "with 2 rows. It was run again with 3 rows, and they"),
+        ({"txnAppId": "app"}, TRANSACTION, 3, "3 rows were not written again: txnVersion 7 of"),
+        ({"txnAppId": "app"}, TRANSACTION, 2, "txnAppId 'app' was committed to 'queue/q' before,"),
+        ({"txnAppId": "app"}, replace(TRANSACTION, execution_id="9"), 3, ""),
+        ({"txnAppId": "app"}, replace(TRANSACTION, execution_id="9"), 4, "with 4 rows. It was run"),
+    ],
+)
+def test_a_repetition_that_may_be_none_is_told(client, caplog, given, batch, before, told):
+    """K3, K12: other rows, or a write that can not be told from a second one."""
+    client.committed = CommitBatchResponse(rows=before, repeated=True)
+    given = {"txnVersion": "7", **given} if given else given
+    batch_writer(**given).commit([Staged(batch, SEALED), Staged(batch, None)])
+    assert told in caplog.text
+    assert bool(told) == bool(caplog.text)
+    caplog.clear()
+    client.committed.repeated = False
+    batch_writer(**given).commit([Staged(batch, SEALED)])
+    assert caplog.text == ""

@@ -1,0 +1,59 @@
+"""The offset in a checkpoint: its text is stable, and what is not ours is refused."""
+
+import json
+
+import pytest
+
+from ackq.errors import CheckpointMismatchError, OffsetVersionError
+from ackq.spark.source.offset import OPENING, Offset
+
+
+@pytest.mark.parametrize(
+    ("offset", "text"),
+    [
+        (OPENING, '{"v": 1}'),
+        (
+            Offset("orders", "ab12", 10**15),
+            '{"v": 1, "session": "orders", "incarnation": "ab12", "tag": 1000000000000000}',
+        ),
+    ],
+)
+def test_round_trip(offset, text):
+    """Spark compares offsets as strings: the same offset has the same text for ever."""
+    assert json.dumps(offset.to_dict()) == text
+    assert Offset.from_dict(json.loads(text)) == offset
+
+
+def test_opening():
+    """S9: only the first offset names no incarnation."""
+    assert OPENING.is_opening
+    assert not Offset("s", "i", 0).is_opening
+
+
+def test_newer_version():
+    """A checkpoint of a newer ackq is refused, whatever else it holds."""
+    with pytest.raises(OffsetVersionError) as caught:
+        Offset.from_dict({"v": 2, "lease": "x"})
+    assert caught.value.fields == {"version": "2", "known": "1"}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {},
+        {"offset": 3},
+        {"v": 0},
+        {"v": True},
+        {"v": "1"},
+        {"v": 1, "tag": 3},
+        {"v": 1, "session": "s", "incarnation": "i"},
+        {"v": 1, "session": "s", "incarnation": "i", "tag": -1},
+        {"v": 1, "session": "s", "incarnation": "i", "tag": "3"},
+        {"v": 1, "session": "", "incarnation": "i", "tag": 3},
+        {"v": 1, "session": "s", "incarnation": "i", "tag": 3, "more": 1},
+    ],
+)
+def test_foreign_offset(raw):
+    """A checkpoint of another source is refused with what it holds."""
+    with pytest.raises(CheckpointMismatchError, match="another source"):
+        Offset.from_dict(raw)

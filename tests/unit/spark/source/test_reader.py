@@ -1,0 +1,459 @@
+"""The source's calls towards the broker, one by one, with a session that only records them."""
+
+import pickle
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+from ackq import limits
+from ackq.client import holder
+from ackq.errors import (
+    AlreadyHeldError,
+    CheckpointMismatchError,
+    FencedError,
+    HistoryChangedError,
+    SessionNotFoundError,
+    UnsupportedError,
+)
+from ackq.spark.options import options
+from ackq.spark.source.fetch import LeaseRange, fetch
+from ackq.spark.source.reader import AckqStreamReader
+from ackq.spark.task import Task
+from ackq.v1 import sessions_pb2 as pb
+from ackq.wire import columns
+
+SCHEMA = StructType([StructField("delivery_tag", LongType()), StructField("body", BinaryType())])
+START = {"v": 1}
+MAX = ReadMaxRows(5)
+HOLDER = holder("spark")
+
+
+def at(tag, incarnation="i1"):
+    return {"v": 1, "session": "s", "incarnation": incarnation, "tag": tag}
+
+
+@pytest.fixture
+def make(session):
+    def make_reader(**given):
+        wanted = {"endpoint": "b:1", "queue": "q", "maxMessagesPerTrigger": "5", **given}
+        parsed = options.source({name: text for name, text in wanted.items() if text is not None})
+        return AckqStreamReader(parsed, SCHEMA, lambda _connection: session, session.find)
+
+    return make_reader
+
+
+def test_initial_offset_is_constant(make, session):
+    """S9: the start of every query is the same and costs nothing."""
+    assert make().initialOffset() == START
+    assert session.asked == []
+
+
+def test_default_limit_is_never_read_all(make):
+    """K5: so that read-all means Trigger.Once."""
+    assert make().getDefaultReadLimit() == MAX
+
+
+def test_opening_leases_nothing(make, session, advanced):
+    """S9: batch 0 is empty and records the session before any lease."""
+    session.answers.append(advanced(0))
+    assert make().latestOffset(START, MAX) == at(0)
+    (asked,) = session.asked
+    assert (asked.session, asked.incarnation, asked.start_tag) == ("", "", 0)
+    assert not asked.open_and_lease
+
+
+def test_advance_asks_for_one_batch(make, session, advanced):
+    """S4, K6: one call per batch carries the proof, the queues and every limit."""
+    session.answers.append(advanced(15, (15, 900)))
+    reader = make(
+        session="s", maxBytesPerTrigger="1k", minMessagesPerTrigger="2", maxTriggerDelay="3s"
+    )
+    assert reader.latestOffset(at(10), MAX) == at(15)
+    assert session.asked == [
+        pb.AdvanceRequest(
+            session="s",
+            incarnation="i1",
+            holder=HOLDER,
+            queues=["q"],
+            start_tag=10,
+            max_messages=5,
+            max_bytes=1024,
+            min_messages=2,
+            max_delay_ms=3000,
+            wait_ms=limits.ADVANCE_WAIT_MS,
+        )
+    ]
+
+
+def test_no_data_returns_the_start(make, session, advanced):
+    """S4: with nothing to lease the offset stays, to the letter."""
+    session.answers.append(advanced(10))
+    assert make().latestOffset(at(10), MAX) == at(10)
+
+
+def test_once_opens_and_leases(make, session, advanced):
+    """S9, K5: Trigger.Once calls only once, so that call leases, without minimum or bound."""
+    session.answers.append(advanced(3, (3, 30)))
+    reader = make(minMessagesPerTrigger="2")
+    assert reader.latestOffset(START, ReadAllAvailable()) == at(3)
+    (asked,) = session.asked
+    assert asked.open_and_lease
+    assert (asked.max_messages, asked.max_bytes, asked.min_messages) == (0, 0, 0)
+
+
+def test_available_now_is_bounded_at_prepare(make, session, advanced):
+    """K5: the bound is the journal sequence at prepare; minimum, delay and waiting do not apply."""
+    reader = make(minMessagesPerTrigger="2")
+    reader.prepareForTriggerAvailableNow()
+    assert session.asked == ["horizon"]
+    session.answers.append(advanced(0))
+    reader.latestOffset(START, MAX)
+    asked = session.asked[1]
+    assert (asked.horizon, asked.min_messages, asked.wait_ms) == (77, 0, 0)
+    assert asked.max_messages == 5
+
+
+def test_partitions_use_the_lease_of_latest_offset(make, session, advanced):
+    """K2: planning is a pure read of what the advance answered, as often as Spark likes."""
+    session.answers.append(advanced(14, (12, 100), (14, 100), epoch=3))
+    reader = make(minPartitions="2")
+    reader.latestOffset(at(10), MAX)
+    expected = [LeaseRange("s", "i1", 3, 10, 12), LeaseRange("s", "i1", 3, 12, 14)]
+    assert reader.partitions(at(10), at(14)) == expected
+    assert reader.partitions(at(10), at(14)) == expected
+    assert len(session.asked) == 1
+
+
+def test_partitions_of_an_empty_batch(make, session):
+    """Batch 0 has no rows."""
+    assert make().partitions(START, at(0)) == []
+    assert make().partitions(START, START) == []
+    assert make().partitions(at(4), at(4)) == []
+    assert session.asked == []
+
+
+def test_replay_attaches_once(make, session, advanced):
+    """K2: after a restart the first call is partitions, which attaches to exactly that lease."""
+    session.answers.append(
+        pb.AttachResponse(epoch=2, chunks=[pb.LeaseChunk(last_tag=14, payload_bytes=9)])
+    )
+    reader = make()
+    assert reader.partitions(at(10), at(14)) == [LeaseRange("s", "i1", 2, 10, 14)]
+    assert reader.partitions(at(10), at(14)) == [LeaseRange("s", "i1", 2, 10, 14)]
+    assert session.asked == [
+        pb.AttachRequest(
+            session="s",
+            incarnation="i1",
+            holder=HOLDER,
+            start_tag=10,
+            end_tag=14,
+        )
+    ]
+    session.answers.append(advanced(14, epoch=2))
+    assert reader.latestOffset(at(14), MAX) == at(14)
+    assert len(session.holds) == 1
+
+
+def test_replay_of_the_first_batch_starts_at_tag_0(make, session):
+    """S9: the opening offset as a start means tag 0 of the end's incarnation."""
+    session.answers.append(
+        pb.AttachResponse(epoch=1, chunks=[pb.LeaseChunk(last_tag=3, payload_bytes=9)])
+    )
+    assert make().partitions(START, at(3)) == [LeaseRange("s", "i1", 1, 0, 3)]
+
+
+def test_holder_lives_from_the_first_offset(make, session, advanced):
+    """S3: the liveness stream is opened by latestOffset, once per epoch, never before."""
+    reader = make()
+    reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    assert session.holds == []
+    session.answers.extend([advanced(0, epoch=1), advanced(5, (5, 9), epoch=1)])
+    reader.latestOffset(START, MAX)
+    reader.latestOffset(at(0), MAX)
+    assert [hold.of for hold in session.holds] == [("s", "i1", 1, HOLDER.token)]
+    session.answers.append(advanced(5, epoch=4))
+    reader.commit(at(0))
+    reader.latestOffset(at(5), MAX)
+    assert [hold.closed for hold in session.holds] == [True, False]
+    reader.stop()
+    assert session.holds[-1].closed
+
+
+def test_fenced_holder_stops(make, session, advanced):
+    """S3: a reader that lost its session never takes it back."""
+    session.answers.append(advanced(0))
+    reader = make()
+    reader.latestOffset(START, MAX)
+    session.holds[0].fenced = FencedError("Session 's' is held by host b, process 7.")
+    with pytest.raises(FencedError, match="process 7"):
+        reader.latestOffset(at(0), MAX)
+    assert len(session.asked) == 1
+
+
+def test_vanished_session_reopens_while_running(make, session, advanced):
+    """Without failOnDataLoss a session that goes while its query runs is opened anew too."""
+    session.answers.append(advanced(0))
+    reader = make(failOnDataLoss="false")
+    reader.latestOffset(START, MAX)
+    session.holds[0].fenced = SessionNotFoundError("Session 's' is gone.")
+    session.answers.extend([session.holds[0].fenced, advanced(0, incarnation="i2")])
+    assert reader.latestOffset(at(0), MAX) == at(0, "i2")
+    assert session.holds[1].of[1] == "i2"
+
+
+def test_held_session_is_reported(make, session):
+    """K10: a second query on a live session fails with the holder's name."""
+    session.answers.append(AlreadyHeldError("Session 's' is held by host a, process 9."))
+    with pytest.raises(AlreadyHeldError, match="process 9"):
+        make().latestOffset(at(0), MAX)
+
+
+def test_checkpoint_of_another_session(make, session):
+    """S10: an option that names another session than the checkpoint is refused with both names."""
+    reader = make(session="other")
+    for call in (
+        lambda: reader.latestOffset(at(1), MAX),
+        lambda: reader.partitions(at(1), at(2)),
+    ):
+        with pytest.raises(CheckpointMismatchError, match=r"'s'.*'other'"):
+            call()
+    assert session.asked == []
+
+
+def test_checkpoint_of_another_queue(make, session):
+    """S10: a session that reads none of this query's queues is refused, before it does a step."""
+    session.recorded.queues[:] = ["a", "b"]
+    reader = make()
+    for call in (
+        lambda: reader.latestOffset(at(1), MAX),
+        lambda: reader.partitions(at(1), at(2)),
+    ):
+        with pytest.raises(CheckpointMismatchError, match=r"of queue 'a', 'b'.*reads queue 'q'"):
+            call()
+    assert session.asked == []
+
+
+def test_queues_are_looked_up_once(make, session, advanced):
+    """S10: the check costs one call in the life of a query, and none at its opening."""
+    session.answers.extend([advanced(0), advanced(5, (5, 9))])
+    reader = make()
+    reader.latestOffset(START, MAX)
+    reader.latestOffset(at(0), MAX)
+    assert session.looked_up == []
+    session.answers.extend([advanced(5, (5, 9)), advanced(9, (9, 9))])
+    restarted = make()
+    restarted.latestOffset(at(0), MAX)
+    restarted.commit(at(0))
+    restarted.latestOffset(at(5), MAX)
+    assert session.looked_up == ["s"]
+
+
+@pytest.mark.parametrize("recorded", [None, pb.SessionInfo(incarnation="i2", queues=["a"])])
+def test_a_session_that_is_gone_is_not_judged_by_its_queues(make, session, advanced, recorded):
+    """S9: that the incarnation was replaced or released is for the broker to say."""
+    session.recorded = recorded
+    session.answers.append(advanced(5))
+    assert make().latestOffset(at(5), MAX) == at(5)
+
+
+@pytest.mark.parametrize("lost", [SessionNotFoundError, HistoryChangedError])
+def test_lost_session_fails(make, session, lost):
+    """failOnDataLoss is on by default: a session that the broker lost ends the query."""
+    session.answers.append(lost("gone"))
+    with pytest.raises(lost):
+        make().latestOffset(at(10), MAX)
+
+
+@pytest.mark.parametrize("lost", [SessionNotFoundError, HistoryChangedError])
+def test_lost_session_reopens(make, session, advanced, caplog, lost):
+    """Without failOnDataLoss a new session is opened, in an empty batch of its own."""
+    session.answers.extend([lost("Session 's' is gone."), advanced(0, incarnation="i2")])
+    reader = make(failOnDataLoss="false")
+    assert reader.latestOffset(at(10), MAX) == at(0, "i2")
+    assert reader.partitions(at(10), at(0, "i2")) == []
+    assert "failOnDataLoss" in caplog.text
+    session.answers.append(advanced(5, (5, 9), incarnation="i2"))
+    reader.commit(at(10))
+    assert reader.latestOffset(at(0, "i2"), MAX) == at(5, "i2")
+
+
+def test_lost_replay(make, session, caplog):
+    """Without failOnDataLoss a batch whose session is gone is run again without rows."""
+    session.answers.append(SessionNotFoundError("Session 's' is gone."))
+    assert make(failOnDataLoss="false").partitions(at(10), at(14)) == []
+    assert "without its rows" in caplog.text
+
+
+def test_takeover_only_opens(make, session, advanced):
+    """S9: takeover matters for the opening call alone."""
+    session.answers.extend([advanced(0), advanced(5, (5, 9))])
+    reader = make(takeover="true")
+    reader.latestOffset(START, MAX)
+    reader.latestOffset(at(0), MAX)
+    assert [asked.takeover for asked in session.asked] == [True, False]
+
+
+@pytest.mark.parametrize("takeover", ["true", "false"])
+def test_opening_under_available_now(make, session, advanced, takeover):
+    """K5, S9: what an opening puts back becomes ready behind the bound, which is drawn again."""
+    session.answers.extend([advanced(0), advanced(5, (5, 9))])
+    reader = make(takeover=takeover)
+    reader.prepareForTriggerAvailableNow()
+    reader.latestOffset(START, MAX)
+    reader.latestOffset(at(0), MAX)
+    calls = ["horizon" if asked == "horizon" else "advance" for asked in session.asked]
+    assert calls == ["horizon", "advance", "horizon", "advance"]
+
+
+def test_reopening_under_available_now(make, session, advanced):
+    """K5: the same after an opening because the broker lost the session."""
+    session.answers.extend([SessionNotFoundError("gone"), advanced(0, incarnation="i2")])
+    reader = make(failOnDataLoss="false")
+    reader.prepareForTriggerAvailableNow()
+    reader.latestOffset(at(10), MAX)
+    calls = ["horizon" if asked == "horizon" else "advance" for asked in session.asked]
+    assert calls == ["horizon", "advance", "advance", "horizon"]
+
+
+def test_warnings_of_the_broker_are_logged(make, session, advanced, caplog):
+    """S9, S10: those of an opening, and those of an attach for a replay."""
+    session.answers.append(advanced(0, warnings=["One holds your messages.", "A circle."]))
+    make().latestOffset(START, MAX)
+    assert [record.getMessage() for record in caplog.records] == [
+        "One holds your messages.",
+        "A circle.",
+    ]
+    caplog.clear()
+    session.answers.append(pb.AttachResponse(epoch=2, warnings=["A circle."]))
+    make().partitions(at(10), at(14))
+    assert [record.getMessage() for record in caplog.records] == ["A circle."]
+
+
+def test_backlog_needs_no_call(make, session, advanced):
+    """reportLatestOffset shows the last advance's backlog and asks nobody."""
+    reader = make()
+    assert reader.reportLatestOffset() is None
+    backlog = pb.Backlog(ready=7, unacked=5, oldest_age_ms=120, redelivered=1)
+    session.answers.append(advanced(5, (5, 9), backlog=backlog))
+    reader.latestOffset(at(0), MAX)
+    assert reader.reportLatestOffset() == {
+        "v": 1,
+        "ready": 7,
+        "unacked": 5,
+        "oldest_age_ms": 120,
+        "redelivered": 1,
+        "attaches": 0,
+    }
+    assert len(session.asked) == 1
+
+
+def test_other_sessions_are_told_once(make, session, advanced, caplog):
+    """S10: queries that share a queue learn of each other, once."""
+    session.answers.extend([advanced(0, other_sessions=["t"]), advanced(0, other_sessions=["t"])])
+    reader = make()
+    reader.latestOffset(at(0), MAX)
+    reader.latestOffset(at(0), MAX)
+    assert caplog.text.count("Other sessions read from q") == 1
+
+
+def test_third_attach_is_reported(make, session, advanced, caplog):
+    """S8: a lease that no attempt finishes is named with its tags and the command."""
+    session.answers.extend([advanced(5, (5, 9), attaches=3), advanced(9, (9, 9), attaches=1)])
+    reader = make()
+    reader.latestOffset(at(0), MAX)
+    assert "tags 1 to 5 of session 's'" in caplog.text
+    assert "`ackq session lease s --tags 1-5`" in caplog.text
+    assert "`ackq session reject s --tags N --reason WHY`" in caplog.text
+    report = reader.reportLatestOffset()
+    assert (report["attaches"], report["warning"]) == (3, caplog.messages[0])
+    reader.commit(at(0))
+    reader.latestOffset(at(5), MAX)
+    assert "warning" not in reader.reportLatestOffset()
+    assert len(caplog.messages) == 1
+
+
+def test_third_attach_of_a_replay_is_reported(make, session, caplog):
+    """S8: also where the batch is run again from the checkpoint, which asks for no offset."""
+    session.answers.append(pb.AttachResponse(epoch=3, attaches=4))
+    make().partitions(at(0), at(5))
+    assert "tags 1 to 5 of session 's' has been attached 4 times" in caplog.text
+
+
+def test_pattern_and_timeout_go_with_every_advance(make, session, advanced):
+    """S5, S10: the broker looks for new queues, and knows how long to wait for the owner."""
+    session.answers.extend([advanced(0), advanced(0)])
+    session.recorded = pb.SessionInfo(incarnation="i1", queues=["orders.eu", "old"])
+    reader = make(queue=None, queuePattern="orders.*", sessionTimeout="10m")
+    reader.latestOffset(START, MAX)
+    reader.latestOffset(at(0), MAX)
+    assert [
+        (list(asked.queues), asked.queue_pattern, asked.session_timeout_ms)
+        for asked in session.asked
+    ] == [([], "orders.*", 600_000)] * 2
+
+
+@pytest.mark.parametrize("pattern", ["orders.?", "orders", "orders.eu.*", "[o]rders.eu"])
+def test_checkpoint_of_queues_beside_the_pattern(make, session, pattern):
+    """S10: a checkpoint none of whose queues the pattern finds is refused with both."""
+    session.recorded = pb.SessionInfo(incarnation="i1", queues=["orders.eu"])
+    with pytest.raises(CheckpointMismatchError, match=r"of queue 'orders\.eu'") as caught:
+        make(queue=None, queuePattern=pattern).latestOffset(at(5), MAX)
+    assert f"this one reads queues like '{pattern}'" in str(caught.value)
+    assert session.asked == []
+
+
+def test_async_progress_is_refused(make, session, advanced):
+    """K11: a start that comes without a commit of the batch before it accepts nothing."""
+    session.answers.extend([advanced(5, (5, 9)), advanced(10, (10, 9))])
+    reader = make()
+    reader.latestOffset(at(0), MAX)
+    with pytest.raises(UnsupportedError, match="asyncProgressTrackingEnabled"):
+        reader.latestOffset(at(5), MAX)
+    assert len(session.asked) == 1
+
+
+def test_sync_progress_passes(make, session, advanced):
+    """K11: Spark's ordinary order of calls, idle polls included, is never refused."""
+    session.answers.extend([advanced(0), advanced(5, (5, 9)), advanced(5), advanced(5)])
+    reader = make()
+    assert reader.latestOffset(START, MAX) == at(0)
+    assert reader.latestOffset(at(0), MAX) == at(5)
+    reader.commit(at(0))
+    assert reader.latestOffset(at(5), MAX) == at(5)
+    assert reader.latestOffset(at(5), MAX) == at(5)
+
+
+def test_reader_pickles_before_use(make):
+    """Spark pickles a reader that was never called into its tasks."""
+    reader = make()
+    reader._connect = reader._find = options.source  # any function that pickles by reference
+    copy = pickle.loads(pickle.dumps(reader))  # noqa: S301
+    assert copy._options == reader._options
+    assert copy._names == ["delivery_tag", "body"]
+
+
+def test_fetch_names_its_reader(session):
+    """S2, K7: a task fetches its range, its columns only, and says for which query and batch."""
+    task = Task("query", "run", 4, "", "partition 0 attempt 0 task 9")
+    session.batches = [object()]
+    part = LeaseRange("s", "i1", 2, 10, 14)
+    assert list(fetch(session, part, ["body", "delivery_tag"], task)) == session.batches
+    assert session.asked == [
+        (
+            pb.FetchRequest(
+                session="s",
+                incarnation="i1",
+                epoch=2,
+                after_tag=10,
+                last_tag=14,
+                columns=columns.bits(["body", "delivery_tag"]),
+                query_id="query",
+                batch_id=4,
+                label="partition 0 attempt 0 task 9",
+                run_id="run",
+            ),
+            ["body", "delivery_tag"],
+        )
+    ]

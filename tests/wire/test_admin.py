@@ -1,0 +1,243 @@
+"""Administration over the wire, by raw stubs, against a real broker process."""
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from ackq import __version__
+from ackq.errors import (
+    ExchangeNotFoundError,
+    InUseError,
+    InvalidArgumentError,
+    MalformedBlockError,
+    PropertiesDifferError,
+    QueueNotFoundError,
+)
+from ackq.v1 import admin_pb2
+from tests.fakes.raw_client import TIMEOUT_S, Client, error_of, holder, tags
+
+
+def refused(call, request):
+    with pytest.raises(grpc.RpcError) as failed:
+        call(request, timeout=TIMEOUT_S)
+    return error_of(failed.value)
+
+
+def exchange(client, name, kind):
+    return client.admin.DeclareExchange(
+        admin_pb2.DeclareExchangeRequest(exchange=name, type=kind, durable=True), timeout=TIMEOUT_S
+    )
+
+
+def bind(client, name, queue, key):
+    return client.admin.Bind(
+        admin_pb2.BindRequest(exchange=name, queue=queue, binding_key=key), timeout=TIMEOUT_S
+    )
+
+
+def publish_each(client, name, *keys):
+    """One message per routing key, its body the key."""
+    with client.publisher() as stream:
+        stream.publish(1, *(key.encode() for key in keys), routing_key=list(keys), exchange=name)
+        stream.confirmed(len(keys))
+
+
+def test_declare_is_idempotent(client):
+    """Q1: the same declare again gives the same queue; other properties are refused."""
+    first = client.declare("a", max_length=5)
+    again = client.declare("a", max_length=5)
+    assert (first.created, again.created, again.queue_id) == (True, False, first.queue_id)
+    with pytest.raises(grpc.RpcError) as failed:
+        client.declare("a", max_length=6)
+    error, status = error_of(failed.value)
+    assert (type(error), status) == (PropertiesDifferError, "FAILED_PRECONDITION")
+    assert error.fields["queue"] == "a"
+
+
+def test_passive_declare(client):
+    """Q1: a passive declare only looks."""
+    request = admin_pb2.DeclareQueueRequest(queue="q", passive=True)
+    assert client.admin.DeclareQueue(request, timeout=TIMEOUT_S).created is False
+    request.queue = "nowhere"
+    error, status = refused(client.admin.DeclareQueue, request)
+    assert (type(error), status) == (QueueNotFoundError, "NOT_FOUND")
+
+
+def test_a_redeclared_name_is_another_queue(client):
+    """Q1: an id is never reused."""
+    first = client.declare("a").queue_id
+    client.admin.DeleteQueue(admin_pb2.DeleteQueueRequest(queue="a"), timeout=TIMEOUT_S)
+    assert client.declare("a").queue_id > first
+
+
+def test_nondurable_queues_go_with_a_restart(broker, own):
+    """Q1, Q7: durable queues, exchanges, bindings survive `kill -9`; non-durable queues do not."""
+    own.declare("brief", durable=False)
+    exchange(own, "x", admin_pb2.EXCHANGE_TYPE_TOPIC)
+    bind(own, "x", "q", "a.*")
+    broker.kill()
+    broker.restart()
+    with Client(broker.endpoint) as again:
+        queues = again.admin.ListQueues(admin_pb2.ListQueuesRequest(), timeout=TIMEOUT_S).queues
+        assert [queue.queue for queue in queues] == ["q"]
+        (found,) = again.admin.ListExchanges(
+            admin_pb2.ListExchangesRequest(), timeout=TIMEOUT_S
+        ).exchanges
+        assert (found.exchange, found.type) == ("x", admin_pb2.EXCHANGE_TYPE_TOPIC)
+        assert [(b.queue, b.binding_key) for b in found.bindings] == [("q", "a.*")]
+        publish_each(again, "x", "a.b", "b.a")
+        assert again.browse()[0] == [b"a.b"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (admin_pb2.EXCHANGE_TYPE_DIRECT, [b"a.b"]),
+        (admin_pb2.EXCHANGE_TYPE_FANOUT, [b"a.b", b"a", b"a.b.c"]),
+        (admin_pb2.EXCHANGE_TYPE_TOPIC, [b"a.b"]),
+    ],
+)
+def test_routing_by_exchange(client, kind, expected):
+    """Q2: direct compares, fanout takes all, topic matches words."""
+    exchange(client, "x", kind)
+    bind(client, "x", "q", "a.*" if kind == admin_pb2.EXCHANGE_TYPE_TOPIC else "a.b")
+    publish_each(client, "x", "a.b", "a", "a.b.c")
+    assert client.browse()[0] == expected
+
+
+def test_default_exchange(client):
+    """Q2: the default exchange routes by queue name."""
+    client.declare("r")
+    publish_each(client, "", "q", "r", "nowhere")
+    assert (client.browse("q")[0], client.browse("r")[0]) == ([b"q"], [b"r"])
+
+
+def test_bind_and_unbind_are_idempotent(client):
+    """Q2: repeating a bind or an unbind is a success that says so."""
+    exchange(client, "x", admin_pb2.EXCHANGE_TYPE_DIRECT)
+    assert [bind(client, "x", "q", "k").created for _ in range(2)] == [True, False]
+    request = admin_pb2.UnbindRequest(exchange="x", queue="q", binding_key="k")
+    removed = [client.admin.Unbind(request, timeout=TIMEOUT_S).removed for _ in range(2)]
+    assert removed == [True, False]
+
+
+def test_delete_an_exchange(client):
+    """Q2: an exchange goes with its bindings; one that is not there is an error."""
+    exchange(client, "x", admin_pb2.EXCHANGE_TYPE_DIRECT)
+    bind(client, "x", "q", "k")
+    request = admin_pb2.DeleteExchangeRequest(exchange="x")
+    assert client.admin.DeleteExchange(request, timeout=TIMEOUT_S).bindings == 1
+    assert type(refused(client.admin.DeleteExchange, request)[0]) is ExchangeNotFoundError
+
+
+def test_an_exchange_needs_a_type(client):
+    """Q2: a declare without a type is a caller's mistake."""
+    request = admin_pb2.DeclareExchangeRequest(exchange="x")
+    assert type(refused(client.admin.DeclareExchange, request)[0]) is InvalidArgumentError
+
+
+def test_purge_and_delete_are_answered_with_counts(client):
+    """Q4: a purge takes ready messages only; a delete refuses a queue in use unless forced."""
+    client.publish(b"a", b"b", b"c")
+    client.open(holder(), max_messages=1)
+    purge = client.admin.PurgeQueue(admin_pb2.PurgeQueueRequest(queue="q"), timeout=TIMEOUT_S)
+    assert purge.purged == 2
+    request = admin_pb2.DeleteQueueRequest(queue="q")
+    assert type(refused(client.admin.DeleteQueue, request)[0]) is InUseError
+    request.force = True
+    deleted = client.admin.DeleteQueue(request, timeout=TIMEOUT_S)
+    assert (deleted.ready, deleted.unacked) == (0, 1)
+
+
+def test_browse_from_any_position(client):
+    """Q5: a browse consumes nothing, reads any range, and marks what is leased."""
+    client.publish(*(b"%d" % n for n in range(1, 11)))
+    client.open(holder(), max_messages=3)
+    found, headers = client.browse()
+    assert (found, tags(headers)) == ([b"%d" % n for n in range(1, 11)], list(range(1, 11)))
+    leased = [
+        bool(mark)
+        for header in headers
+        for mark, count in zip(header.leased, header.rows, strict=True)
+        for _ in range(count)
+    ]
+    assert leased == [True] * 3 + [False] * 7
+    assert client.browse(first_position=4, last_position=6)[0] == [b"4", b"5", b"6"]
+    assert client.browse(max_messages=2)[0] == [b"1", b"2"]
+    assert (client.queue().ready, client.queue().unacked) == (7, 3)
+
+
+def test_plan_browse(client):
+    """Q5: the pieces of a plan cover the queue once."""
+    client.publish(b"a", b"b")
+    client.publish(b"c")
+    request = admin_pb2.PlanBrowseRequest(queue="q")
+    chunks = client.admin.PlanBrowse(request, timeout=TIMEOUT_S).chunks
+    found = [
+        body
+        for chunk in chunks
+        for body in client.browse(
+            first_position=chunk.first_position, last_position=chunk.last_position
+        )[0]
+    ]
+    assert found == [b"a", b"b", b"c"]
+    assert sum(chunk.messages for chunk in chunks) == 3
+
+
+def test_an_unknown_queue_is_named(client):
+    """Q5: an error names the object and what the reader can do."""
+    error, status = refused(client.admin.PlanBrowse, admin_pb2.PlanBrowseRequest(queue="nowhere"))
+    assert (type(error), status, error.fields["queue"]) == (
+        QueueNotFoundError,
+        "NOT_FOUND",
+        "nowhere",
+    )
+    with pytest.raises(grpc.RpcError) as failed:
+        client.browse("nowhere")
+    assert type(error_of(failed.value)[0]) is QueueNotFoundError
+
+
+def test_server_info(client):
+    """Q8: the broker says which history it keeps and how far it is on disk."""
+    info = client.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=TIMEOUT_S)
+    assert (info.version, info.sync_mode, len(info.history_id)) == (__version__, "fdatasync", 32)
+    assert info.synced >= info.sequence > 0
+    assert (info.history_cause, info.held_back) == ("", 0)
+
+
+def test_accepting_a_history_that_nothing_waits_for(client):
+    """Q8: repeating it, or doing it for nothing, is a success."""
+    info = client.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=TIMEOUT_S)
+    accepted = client.admin.AcceptHistory(admin_pb2.AcceptHistoryRequest(), timeout=TIMEOUT_S)
+    assert accepted == admin_pb2.AcceptHistoryResponse(history_id=info.history_id)
+
+
+def test_bytes_that_are_no_request(client):
+    """I6: what is not the protocol is refused with a status, not a traceback."""
+    call = client.channel.unary_unary("/ackq.v1.AdminService/ListQueues")
+    assert type(refused(call, b"\xff\xff\xff")[0]) is MalformedBlockError
+
+
+def test_health(client):
+    """Design 4: gRPC health is on, for the broker and for each service."""
+    stub = health_pb2_grpc.HealthStub(client.channel)
+    for name in ("", "ackq.v1.ConsumingService", "ackq.v1.SessionsService"):
+        request = health_pb2.HealthCheckRequest(service=name)
+        answer = stub.Check(request, timeout=TIMEOUT_S)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_reflection(client):
+    """Design 4: gRPC reflection names every service, the one that is not served yet included."""
+    stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=TIMEOUT_S)
+    names = {service.name for service in answer.list_services_response.service}
+    assert names >= {
+        "ackq.v1.AdminService",
+        "ackq.v1.ConsumingService",
+        "ackq.v1.PublishingService",
+        "ackq.v1.SessionsService",
+        "grpc.health.v1.Health",
+    }

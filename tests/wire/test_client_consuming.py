@@ -1,0 +1,481 @@
+"""Consumers against the reference broker: C2-C4, C6-C16, Q6."""
+
+import asyncio
+import threading
+
+import pyarrow as pa
+import pytest
+
+from ackq import errors, limits
+from ackq.client import (
+    AcknowledgeMode,
+    Admin,
+    AsyncChannel,
+    Channel,
+    Publisher,
+    close_channels,
+)
+from ackq_broker import embedded
+from ackq_broker.journal.failpoints import unarmed
+from ackq_broker.service import server
+from ackq_broker.service.server import Options
+from tests.fakes.relay import Relay
+from tests.unit.client.channels import SOON_S, channel_threads
+
+
+@pytest.fixture(scope="module")
+def running():
+    with embedded(sync=False) as broker:
+        yield broker
+        close_channels()
+
+
+@pytest.fixture
+def admin(running):
+    return Admin(running.endpoint)
+
+
+@pytest.fixture
+def orders(admin, request):
+    """A queue of this test's own, with a delivery limit, and its dead-letter queue."""
+    name = request.node.name
+    admin.declare_queue(f"{name}.dead")
+    admin.declare_queue(name, delivery_limit=1, dead_letter_queue=f"{name}.dead")
+    return name
+
+
+@pytest.fixture
+def channel(running):
+    with Channel(running.endpoint) as opened:
+        yield opened
+    assert channel_threads() == []
+
+
+def publish(endpoint, queue, messages):
+    table = pa.table({"body": [b"%d" % at for at in range(messages)]})
+    with Publisher(endpoint, routing_key=queue) as out:
+        out.publish_batch(table)
+
+
+def bodies(messages):
+    return [int(each.body) for each in messages]
+
+
+def read_on(consumer):
+    """What has arrived is handed over as long as nobody knows that the channel is gone."""
+    while consumer.receive(SOON_S) is not None:
+        pass
+
+
+def left(admin, queue):
+    found = admin.queue(queue)
+    return found.ready, found.unacked
+
+
+@pytest.mark.parametrize("mode", list(AcknowledgeMode))
+def test_each_mode_takes_everything_once(running, admin, channel, orders, mode):
+    """C10: in order, and nothing is left when the application has settled."""
+    publish(running.endpoint, orders, 200)
+    consumer = channel.consume(orders, mode=mode)
+    messages = [consumer.receive(SOON_S) for _ in range(200)]
+    if mode is AcknowledgeMode.CLIENT:
+        assert left(admin, orders) == (0, 200)
+        channel.acknowledge(messages[-1])
+    channel.flush(SOON_S)
+    assert bodies(messages) == list(range(200))
+    assert [each.delivery_tag for each in messages] == list(range(1, 201))
+    assert left(admin, orders) == (0, 0)
+
+
+def test_auto_has_accepted_when_it_returns(running, admin, channel, orders):
+    """C10: `receive` accepts before it returns."""
+    publish(running.endpoint, orders, 3)
+    consumer = channel.consume(orders, prefetch=1)
+    for taken in (1, 2, 3):
+        consumer.receive(SOON_S)
+        assert admin.queue(orders).accepted == taken
+
+
+def test_each_mode_by_callback(running, admin, orders):
+    """C10: all five, one after another."""
+    for mode in AcknowledgeMode:
+        publish(running.endpoint, orders, 50)
+        got, done = [], threading.Event()
+
+        def call_back(message, mode=mode, got=got, done=done):
+            got.append(message)
+            if mode is AcknowledgeMode.CLIENT:
+                message.accept()
+            if len(got) == 50:
+                done.set()
+
+        with Channel(running.endpoint) as channel:
+            channel.consume(orders, call_back, mode=mode)
+            assert done.wait(SOON_S)
+        assert bodies(got) == list(range(50))
+        assert left(admin, orders) == (0, 0)
+
+
+def test_what_is_not_settled_comes_again(running, admin, orders):
+    """C6, C7, C12: when the channel goes, in order, marked and counted."""
+    publish(running.endpoint, orders, 3)
+    with Channel(running.endpoint) as first:
+        consumer = first.consume(orders, mode="client")
+        messages = [consumer.receive(SOON_S) for _ in range(3)]
+        assert [each.redelivered for each in messages] == [False] * 3
+        messages[1].accept()
+    assert left(admin, orders) == (2, 0)
+    with Channel(running.endpoint) as second:
+        again = second.get(orders, 5)
+        assert bodies(again) == [0, 2]
+        assert [(each.redelivered, each.delivery_count) for each in again] == [(True, 2)] * 2
+
+
+def test_outcomes(running, channel, orders):
+    """C4, C13: each takes effect when its future says so."""
+    publish(running.endpoint, orders, 4)
+    declared = ["failed", "rejected", "released"]
+    consumer = channel.consume(orders, mode="client", outcomes=declared)
+    accepted, failed, rejected, released = (consumer.receive(SOON_S) for _ in range(4))
+    assert accepted.accept().result(SOON_S) == 1
+    assert rejected.reject("spoilt").result(SOON_S) == 1
+    assert failed.fail("busy").result(SOON_S) == 1
+    assert released.release().result(SOON_S) == 1
+    again = [consumer.receive(SOON_S) for _ in range(2)]
+    assert sorted(bodies(again)) == [1, 3]
+    for message in again:
+        message.fail("still busy")
+    channel.flush(SOON_S)
+    (dead, *_) = channel.get(f"{orders}.dead", 5)
+    assert dead.body == b"2"
+    assert dead.headers["ackq-dead-queue"] == orders
+    assert dead.headers["ackq-dead-reason"]
+
+
+def test_a_delay_keeps_a_message_away(running, admin, channel, orders):
+    """C14: a message that waits is neither ready nor unacked."""
+    publish(running.endpoint, orders, 1)
+    consumer = channel.consume(orders, mode="client", outcomes=["failed"])
+    consumer.receive(SOON_S).fail(delay_ms=60_000).result(SOON_S)
+    found = admin.queue(orders)
+    assert (found.ready, found.unacked, found.delayed) == (0, 0, 1)
+
+
+def test_redrive_brings_dead_letters_back(running, admin, channel, orders):
+    """Q6: to the queue they came from."""
+    publish(running.endpoint, orders, 3)
+    for message in channel.get(orders, 3):
+        message.reject("no")
+    channel.flush(SOON_S)
+    moved = admin.redrive(f"{orders}.dead", max_messages=2)
+    assert (moved.messages, moved.left) == (2, 1)
+    assert left(admin, orders) == (2, 0)
+    assert left(admin, f"{orders}.dead") == (1, 0)
+
+
+def test_settling_twice_costs_the_channel(running, admin, orders):
+    """C2: what it held is ready again, what was settled before is settled."""
+    publish(running.endpoint, orders, 3)
+    with Channel(running.endpoint) as channel:
+        consumer = channel.consume(orders, mode="client")
+        first, *_ = [consumer.receive(SOON_S) for _ in range(3)]
+        first.accept()
+        with pytest.raises(errors.UnknownDeliveryTagError):
+            first.accept()
+    assert left(admin, orders) == (2, 0)
+
+
+def test_a_queue_that_does_not_exist_is_told(running):
+    """By the first call that waits."""
+    with Channel(running.endpoint) as channel:
+        consumer = channel.consume("nowhere")
+        with pytest.raises(errors.QueueNotFoundError, match="nowhere"):
+            consumer.receive(SOON_S)
+    with Channel(running.endpoint) as channel, pytest.raises(errors.QueueNotFoundError):
+        channel.get("nowhere")
+
+
+def test_a_deleted_queue_ends_its_consumer(running, admin, channel, orders):
+    """The channel goes on."""
+    admin.declare_queue(f"{orders}.short")
+    publish(running.endpoint, f"{orders}.short", 1)
+    consumer = channel.consume(f"{orders}.short")
+    consumer.receive(SOON_S)
+    admin.delete_queue(f"{orders}.short", force=True)
+    with pytest.raises(errors.AckqError, match=f"{orders}.short"):
+        consumer.receive(SOON_S)
+    publish(running.endpoint, orders, 1)
+    assert channel.consume(orders).receive(SOON_S).body == b"0"
+
+
+def test_prefetch_bounds_what_is_unsettled(running, channel, orders):
+    """C8: of a consumer and of the channel, and it can be changed."""
+    publish(running.endpoint, orders, 20)
+    consumer = channel.consume(orders, mode="client", prefetch=5)
+    messages = [consumer.receive(SOON_S) for _ in range(5)]
+    assert consumer.receive(0.1) is None
+    messages[0].accept()
+    messages.append(consumer.receive(SOON_S))
+    consumer.set_prefetch(8)
+    messages += [consumer.receive(SOON_S) for _ in range(3)]
+    assert consumer.receive(0.1) is None
+    channel.set_prefetch(10)
+    consumer.set_prefetch(0)
+    messages += [consumer.receive(SOON_S) for _ in range(2)]
+    assert consumer.receive(0.1) is None
+    assert bodies(messages) == list(range(11))
+
+
+@pytest.mark.parametrize("mode", ["auto", "dups_ok", "pre"])
+def test_a_prefetch_of_one_does_not_stall(running, channel, orders, mode):
+    """C8, C10: also lazily accepted messages make room."""
+    publish(running.endpoint, orders, 30)
+    consumer = channel.consume(orders, mode=mode, prefetch=1)
+    assert bodies(consumer.receive(SOON_S) for _ in range(30)) == list(range(30))
+
+
+def test_a_pull_takes_what_is_there(running, admin, channel, orders):
+    """C9: whatever the prefetch says, and no more than was asked."""
+    publish(running.endpoint, orders, 10)
+    channel.set_prefetch(1)
+    assert bodies(channel.get(orders, 3)) == [0, 1, 2]
+    assert bodies(channel.get(orders, 3, no_ack=True)) == [3, 4, 5]
+    assert bodies(channel.get(orders, 100)) == [6, 7, 8, 9]
+    assert channel.get(orders) == []
+    assert left(admin, orders) == (0, 7)
+
+
+def test_a_small_window_goes_on(running, admin, orders):
+    """C11: transport acks open it, without a single application ack."""
+    publish(running.endpoint, orders, 500)
+    with Channel(running.endpoint, window_messages=10) as small:
+        consumer = small.consume(orders, mode="client", prefetch=0)
+        assert bodies(consumer.receive(SOON_S) for _ in range(500)) == list(range(500))
+        assert left(admin, orders) == (0, 500)
+
+
+@pytest.mark.parametrize("mode", ["client", "none"])
+def test_a_slow_application_holds_the_broker_back(running, admin, orders, mode):
+    """I6: without a prefetch, what waits in the client's memory has a bound all the same."""
+    publish(running.endpoint, orders, 500)
+    with Channel(running.endpoint, window_messages=20, transport_ack_delay_ms=10) as small:
+        consumer = small.consume(orders, mode=mode, prefetch=0)
+        consumer.receive(SOON_S)
+        with small._pump.lock:
+            assert small._flow._unread <= 60
+        if mode == "client":
+            assert admin.queue(orders).unacked <= 60
+        assert bodies(consumer.receive(SOON_S) for _ in range(499)) == list(range(1, 500))
+
+
+def test_batches_are_settled_in_any_part(running, admin, channel, orders):
+    """C16: columns as asked for, outcomes by row."""
+    publish(running.endpoint, orders, 100)
+    names = ["delivery_tag", "body", "redelivered"]
+    consumer = channel.consume(orders, mode="client", outcomes=["rejected"], columns=names)
+    rows = 0
+    while rows < 100:
+        batch = consumer.receive_batch(40, SOON_S)
+        assert batch.schema.names == names
+        tags = batch.column("delivery_tag").to_pylist()
+        bad = batch.filter(pa.array([tag % 10 == 0 for tag in tags]))
+        good = batch.filter(pa.array([tag % 10 != 0 for tag in tags]))
+        consumer.settle(bad, "rejected", reason="round number")
+        consumer.settle(good)
+        rows += batch.num_rows
+    channel.flush(SOON_S)
+    assert left(admin, orders) == (0, 0)
+    assert left(admin, f"{orders}.dead") == (10, 0)
+
+
+def test_settlements_behind_an_unsettled_message_go_together(running, admin, channel, orders):
+    """C15, C16: what was settled since the sender last looked is one call, with a message kept."""
+    publish(running.endpoint, orders, 1000)
+    consumer = channel.consume(orders, mode="client", prefetch=0)
+    messages = [consumer.receive(SOON_S) for _ in range(1000)]
+    with channel._pump.lock:  # the sender does not look
+        settlements = [each.accept() for each in messages[1::2]]
+    assert [each.result(SOON_S) for each in settlements] == [1] * 500
+    assert channel._flow.settling._next_number == 2
+    assert left(admin, orders) == (0, 500)
+
+
+def test_messages_carry_what_was_published(running, channel, orders):
+    """Every column, as the publisher gave it."""
+    with Publisher(running.endpoint, routing_key=orders) as out:
+        out.publish(
+            b"body",
+            message_id="1",
+            correlation_id="2",
+            reply_to="3",
+            content_type="text/plain",
+            headers={"tenant": "x"},
+            persistent=False,
+        )
+    message = channel.consume(orders).receive(SOON_S)
+    assert message.body == b"body"
+    assert (message.message_id, message.correlation_id, message.reply_to) == ("1", "2", "3")
+    assert (message.content_type, message.headers) == ("text/plain", {"tenant": "x"})
+    assert (message.queue, message.routing_key, message.persistent) == (orders, orders, False)
+    assert message.published_at.tzinfo is not None
+    assert message.expires_at is None
+    assert repr(message) == (
+        f"Message(delivery_tag=1, queue='{orders}', delivery_count=1, 4 bytes)"
+    )
+
+
+def test_consumers_share_a_queue(running, orders):
+    """C12: each message goes to one of them."""
+    publish(running.endpoint, orders, 400)
+    with Channel(running.endpoint) as one, Channel(running.endpoint) as two:
+        consumers = [one.consume(orders, prefetch=10), two.consume(orders, prefetch=10)]
+        got = [consumer.receive(SOON_S) for consumer in consumers]
+        while len(got) < 400:
+            for consumer in consumers:
+                message = consumer.receive(0.01)
+                got += [] if message is None else [message]
+    assert sorted(bodies(got)) == list(range(400))
+    assert {each.settler.pump for each in got} == {one._pump, two._pump}
+
+
+def test_a_closed_consumer_gives_back_what_it_did_not_read(running, channel, orders):
+    """C4: the others need not wait for the channel's end."""
+    publish(running.endpoint, orders, 50)
+    with channel.consume(orders, mode="client", prefetch=20) as consumer:
+        mine = consumer.receive(SOON_S)
+    other = channel.consume(orders, mode="client")
+    rest = [other.receive(SOON_S) for _ in range(49)]
+    assert sorted(bodies(rest)) == list(range(1, 50))
+    assert channel.unacked == 50
+    assert mine.accept().result(SOON_S) == 1
+
+
+def test_asynchronous(running, admin, orders):
+    """C10: many coroutines, one channel."""
+    publish(running.endpoint, orders, 100)
+
+    async def main():
+        got = []
+        async with AsyncChannel(running.endpoint) as channel:
+            consumer = await channel.consume(orders, mode="client")
+
+            async def work():
+                for _ in range(20):
+                    message = await consumer.receive(SOON_S)
+                    got.append(message)
+                    await message.accept()
+
+            await asyncio.gather(*(work() for _ in range(5)))
+        return got
+
+    assert sorted(bodies(asyncio.run(main()))) == list(range(100))
+    assert left(admin, orders) == (0, 0)
+
+
+@pytest.fixture
+def relayed():
+    """Makes relays to a broker."""
+    relays = []
+
+    def make(endpoint):
+        relays.append(Relay(endpoint))
+        return relays[-1]
+
+    yield make
+    close_channels()
+    for each in relays:
+        each.close()
+
+
+@pytest.fixture
+def patient(tmp_path, monkeypatch):
+    """The endpoint of a broker in this process, which waits longer for a channel that was cut.
+
+    2 s may be over before a busy machine has connected again.
+    """
+    monkeypatch.setattr(limits, "CHANNEL_RESUME_MS", SOON_S * 1000)
+    served, endpoints = threading.Event(), []
+
+    def ready(said):
+        endpoints.append(f"127.0.0.1:{said.port}")
+        served.set()
+
+    async def serve():
+        nonlocal stop
+        stop = asyncio.Event()
+        options = Options(tmp_path / "data", "127.0.0.1", 0, sync=False, failpoint=unarmed)
+        await server.serve(options, stop, ready)
+
+    stop = None
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert served.wait(SOON_S)
+    yield endpoints[0]
+    close_channels()
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(SOON_S)
+    loop.close()
+
+
+def test_a_cut_connection_is_renewed(patient, relayed):
+    """C11, C15: cut again and again, every message once, and every settlement told."""
+    admin, orders, relay = Admin(patient), "orders", relayed(patient)
+    admin.declare_queue(orders)
+    publish(patient, orders, 3000)
+    with Channel(relay.endpoint, window_messages=300) as channel:
+        consumer = channel.consume(orders, mode="client", prefetch=0)
+        messages, settlements = [], []
+        for at in range(3000):
+            message = consumer.receive(SOON_S)
+            messages.append(message)
+            if at % 3:
+                settlements.append(message.accept())
+            if at % 700 == 699:
+                relay.cut()
+                relay.heal()
+        assert bodies(messages) == list(range(3000))
+        assert not any(each.redelivered for each in messages)
+        assert sum(each.result(SOON_S) for each in settlements) == 2000
+        assert left(admin, orders) == (0, 1000)
+    assert left(admin, orders) == (1000, 0)
+
+
+def test_a_long_cut_gives_the_messages_back(running, admin, orders, relayed):
+    """C11, C12: the application is told, and the broker has requeued them."""
+    relay = relayed(running.endpoint)
+    publish(running.endpoint, orders, 5)
+    with Channel(relay.endpoint) as channel:
+        consumer = channel.consume(orders, mode="client")
+        message = consumer.receive(SOON_S)
+        relay.cut()
+        deadline = threading.Event()
+        while left(admin, orders) != (5, 0):
+            assert not deadline.wait(0.05)
+        relay.heal()
+        with pytest.raises(errors.ClosedError, match="The 5 messages it held were put back"):
+            read_on(consumer)
+        with pytest.raises(errors.ClosedError):
+            message.accept()
+
+
+def test_a_broker_restart_gives_the_messages_back(tmp_path):
+    """C12, Q7: its channels end with it; a new one starts over."""
+    with embedded(data=tmp_path / "data") as broker:
+        Admin(broker.endpoint).declare_queue("orders")
+        publish(broker.endpoint, "orders", 5)
+        with Channel(broker.endpoint) as channel:
+            consumer = channel.consume("orders", mode="client")
+            consumer.receive(SOON_S).accept().result(SOON_S)
+            broker.kill()
+            broker.restart()
+            with pytest.raises(errors.ClosedError, match="tags are gone"):
+                read_on(consumer)
+        with Channel(broker.endpoint) as channel:
+            assert bodies(channel.get("orders", 9)) == [1, 2, 3, 4]
+        close_channels()
+
+
+def test_default_prefetch_fits_the_window():
+    """C8, C11: a consumer left alone is bounded by its own prefetch."""
+    assert limits.CONSUMER_PREFETCH_MESSAGES <= limits.CHANNEL_WINDOW_MESSAGES

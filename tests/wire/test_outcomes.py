@@ -1,0 +1,263 @@
+"""Settlement from a query and by operators, over the wire against a real broker process."""
+
+import grpc
+import pytest
+
+from ackq.errors import (
+    AlreadyHeldError,
+    FencedError,
+    InvalidArgumentError,
+    PreconditionFailedError,
+    SessionNotFoundError,
+    StageMismatchError,
+)
+from ackq.v1 import sessions_pb2
+from ackq_broker.service.blocks import dead_letter_headers
+from tests.fakes.blocks import rows
+from tests.fakes.raw_client import TIMEOUT_S, Client, holder, refused, tags
+from tests.wire.test_sessions import HoldCall
+
+FAILED, REJECTED, RELEASED = 2, 3, 4
+A, B = b"a" * 16, b"b" * 16
+QUERY = {"query_id": "query", "run_id": "run", "batch_id": 7}
+OWNER = sessions_pb2.LeaseOwner(**QUERY)
+
+
+def leased(client, *messages):
+    """A queue with a dead-letter queue, and a lease of these messages read by a query's batch."""
+    client.declare("dead")
+    client.delete()
+    client.declare(dead_letter_queue="dead", delivery_limit=5, redelivery_delay_ms=1)
+    client.publish(*messages)
+    reader = holder()
+    incarnation, lease = client.open(reader)
+    client.fetch(lease, 0, lease.end_tag, **QUERY)
+    return reader, incarnation, lease
+
+
+def accept(client, reader, lease):
+    return client.advance(reader, incarnation=lease.incarnation, start_tag=lease.end_tag)
+
+
+def dead_headers(client, name="dead"):
+    """The headers of each dead letter by its body."""
+    found = {}
+    for frame in client.admin.Browse(_browse(name), timeout=TIMEOUT_S):
+        columns = rows(frame.block)
+        found.update(zip(columns["body"], map(dict, columns["headers"]), strict=True))
+    return found
+
+
+def _browse(name):
+    from ackq.v1 import admin_pb2
+
+    return admin_pb2.BrowseRequest(queue=name)
+
+
+# --- from a query ---
+
+
+def test_outcomes_of_a_query_apply_with_the_accept(client):
+    """S6, K8: staged by tasks, committed by the driver, effective with the checkpoint's proof."""
+    reader, _, lease = leased(client, b"a", b"b", b"c", b"d")
+    staged = client.stage_outcomes(
+        A,
+        (REJECTED, [1, 2], {"reason": "not JSON"}),
+        (RELEASED, [2], {"delay_ms": 60_000}),
+        owner=OWNER,
+    )
+    assert staged == 2
+    assert client.stage_outcomes(B, (FAILED, [3], {"delay_ms": 60_000}), owner=OWNER) == 1
+    committed = client.commit_outcomes((A, 2), (B, 1), owner=OWNER)
+    assert (committed.tags, committed.accepted_before) == (3, False)
+    assert client.session().settled == 3
+    assert (client.queue().unacked, client.queue("dead").ready) == (4, 0)
+    accept(client, reader, lease)
+    assert (client.queue().unacked, client.queue().delayed, client.queue().accepted) == (0, 2, 1)
+    (headers,) = dead_headers(client).values()
+    assert headers[dead_letter_headers.REASON] == "not JSON"
+    assert headers[dead_letter_headers.SESSION] == "s"
+    assert headers[dead_letter_headers.BATCH] == "7"
+    assert headers[dead_letter_headers.QUEUE] == "q"
+
+
+def test_outcomes_survive_kills_between_all_steps(broker, own):
+    """S6, Q7: stage, commit and the note of who reads are on disk when they are answered."""
+    reader, _, lease = leased(own, b"a", b"b")
+    assert own.stage_outcomes(A, (REJECTED, [2], {"reason": "bad"}), owner=OWNER) == 1
+    broker.kill()
+    broker.restart()
+    with Client(broker.endpoint) as again:
+        assert again.stage_outcomes(A, (REJECTED, [2], {"reason": "bad"}), owner=OWNER) == 1
+        assert again.commit_outcomes((A, 1), owner=OWNER).tags == 1
+    broker.kill()
+    broker.restart()
+    with Client(broker.endpoint) as again:
+        assert again.commit_outcomes((A, 1), owner=OWNER).tags == 1
+        assert again.session().settled == 1
+        accept(again, reader, lease)
+        assert list(dead_headers(again)) == [b"b"]
+        # A replay after a lost commit entry: the same rows, and its settle call changes nothing.
+        assert again.fetch(lease, 0, 2)[0] == [b"a", b"b"]
+        again.stage_outcomes(B, (REJECTED, [1], {}), owner=OWNER)
+        assert again.commit_outcomes((B, 1), owner=OWNER).accepted_before is True
+    broker.restart()
+    with Client(broker.endpoint) as again:
+        assert list(dead_headers(again)) == [b"b"]
+        assert (again.queue().ready, again.queue().unacked) == (0, 0)
+
+
+def test_a_stream_that_is_cut_stages_nothing(client):
+    """S6: a task that was killed while it sent its outcomes has said nothing."""
+    leased(client, b"a", b"b")
+    error, _ = refused(client.stage_outcomes, A, (REJECTED, [1], {}), owner=OWNER, seal=False)
+    assert type(error) is InvalidArgumentError
+    error, _ = refused(client.commit_outcomes, (A, 1), owner=OWNER)
+    assert type(error) is StageMismatchError
+    assert client.stage_outcomes(A, (REJECTED, [1, 2], {}), owner=OWNER) == 2
+
+
+def test_a_commit_of_what_is_not_there_changes_nothing(client):
+    """S6: one stage missing or short, and no outcome of the call is effective."""
+    reader, _, lease = leased(client, b"a", b"b")
+    client.stage_outcomes(A, (REJECTED, [1], {}), owner=OWNER)
+    for stages in (((A, 1), (B, 1)), ((A, 2),)):
+        error, status = refused(client.commit_outcomes, *stages, owner=OWNER)
+        assert (type(error), status) == (StageMismatchError, "FAILED_PRECONDITION")
+    request = sessions_pb2.AbortOutcomesRequest(stage_ids=[A, B])
+    assert client.sessions.AbortOutcomes(request, timeout=TIMEOUT_S).dropped == 1
+    accept(client, reader, lease)
+    assert client.queue("dead").ready == 0
+
+
+def test_a_settle_call_without_a_lease_is_refused(client):
+    """S6, K8: no query reads a lease for this batch: the remedy is the option session."""
+    leased(client, b"a")
+    other = sessions_pb2.LeaseOwner(query_id="query", run_id="run", batch_id=8)
+    error, status = refused(client.stage_outcomes, A, (REJECTED, [1], {}), owner=other)
+    assert (type(error), status) == (SessionNotFoundError, "NOT_FOUND")
+    assert "session" in error.message
+
+
+def test_bad_outcomes_are_refused(client):
+    """S6: a tag outside the lease, and a rejection that nothing would keep."""
+    leased(client, b"a")
+    error, _ = refused(client.stage_outcomes, A, (FAILED, [1, 2], {}), owner=OWNER)
+    assert isinstance(error, PreconditionFailedError)
+    assert "2" in error.message
+    client.declare("plain")
+    client.publish(b"x", queue="plain")
+    client.open(holder(), session="t", queues=["plain"])
+    other = sessions_pb2.LeaseOwner(session="t")
+    error, _ = refused(client.stage_outcomes, A, (REJECTED, [1], {}), owner=other)
+    assert isinstance(error, PreconditionFailedError)
+    assert "plain" in error.message
+    assert client.stage_outcomes(A, (REJECTED, [1], {}), owner=other, discard=True) == 1
+
+
+def test_a_replaced_run_cannot_settle(client):
+    """S3, S6: outcomes belong to the epoch of their reader; a run that was replaced is refused."""
+    _, _, _ = leased(client, b"a", b"b")
+    client.settle_session(RELEASED, (2, 2), fence=True)
+    error, status = refused(client.stage_outcomes, A, (REJECTED, [1], {}), owner=OWNER)
+    assert (type(error), status) == (FencedError, "ABORTED")
+
+
+# --- by operators ---
+
+
+def test_an_operator_sees_the_lease(client):
+    """S8: the messages of a lease with their tags; holes are left out."""
+    leased(client, b"a", b"b", b"c", b"d")
+    found, headers = client.browse_lease()
+    assert (found, tags(headers)) == ([b"a", b"b", b"c", b"d"], [1, 2, 3, 4])
+    found, headers = client.browse_lease(first_tag=2, last_tag=4, max_messages=2)
+    assert (found, tags(headers)) == ([b"b", b"c"], [2, 3])
+    client.settle_session(REJECTED, (2, 3), fence=True)
+    assert tags(client.browse_lease()[1]) == [1, 4]
+    error, _ = refused(client.browse_lease, session="nobody")
+    assert type(error) is SessionNotFoundError
+
+
+def test_an_operator_frees_a_poisoned_batch(client):
+    """S8: refused while a live holder is attached; the next attach has the batch without it."""
+    reader, incarnation, lease = leased(client, b"a", b"bad", b"c")
+    error, status = refused(client.settle_session, REJECTED, (2, 2), reason="poison")
+    assert (type(error), status) == (AlreadyHeldError, "ALREADY_EXISTS")
+    hold = HoldCall(client, lease, reader)
+    done = client.settle_session(REJECTED, (2, 2), reason="poison", fence=True)
+    assert (done.settled, done.dead_lettered, done.epoch) == (1, 1, 2)
+    error, _ = refused(next, hold.call)
+    assert type(error) is FencedError
+    error, _ = refused(client.fetch, lease, 0, 3)
+    assert type(error) is FencedError
+    assert dead_headers(client)[b"bad"][dead_letter_headers.REASON] == "poison"
+    info = client.session()
+    assert (info.live, info.leased, dict(info.holes_by_reason)) == (False, 2, {"settled": 1})
+    # Nobody holds it now: another reader has it at once, with the same tags.
+    again = client.advance(holder("second"), incarnation=incarnation)
+    assert again.end_tag == 3
+    found, headers = client.fetch(again, 0, 3)
+    assert (found, tags(headers)) == ([b"a", b"c"], [1, 3])
+
+
+def test_an_operator_releases_tags(client):
+    """S8: released tags are ready for other consumers, and holes for the session."""
+    leased(client, b"a", b"b", b"c")
+    done = client.settle_session(RELEASED, (1, 1), (3, 3), fence=True)
+    assert (done.settled, done.dead_lettered) == (2, 0)
+    assert (client.queue().ready + client.queue().delayed, client.queue().unacked) == (2, 1)
+
+
+def test_a_bad_settlement_is_refused(client):
+    """S8: tags outside the lease, and an outcome that is not an operator's."""
+    leased(client, b"a")
+    error, _ = refused(client.settle_session, REJECTED, (1, 2), fence=True)
+    assert isinstance(error, PreconditionFailedError)
+    error, _ = refused(client.settle_session, 1, (1, 1), fence=True)
+    assert type(error) is InvalidArgumentError
+    assert client.session().epoch == 1
+
+
+# --- who reads ---
+
+
+def test_a_session_shows_the_run_that_reads_it(client):
+    """S8: query, run and batch of the lease."""
+    leased(client, b"a")
+    info = client.session()
+    assert (info.query_id, info.run_id, info.batch_id) == ("query", "run", 7)
+
+
+def test_a_pattern_finds_queues_that_come(client):
+    """S10: with a pattern, a new queue joins at the next call."""
+    client.declare("orders-1")
+    client.publish(b"a", queue="orders-1")
+    reader = holder()
+    names = {"queues": [], "queue_pattern": "orders-*"}
+    incarnation, lease = client.open(reader, **names)
+    assert client.session().queue_pattern == "orders-*"
+    client.declare("orders-2")
+    client.publish(b"b", queue="orders-2")
+    following = client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag, **names)
+    assert client.fetch(following, 1, 2)[0] == [b"b"]
+    assert list(client.session().queues) == ["orders-1", "orders-2"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "half-close"])
+def test_an_unsealed_stream_however_it_ends(client, how):
+    """S6: what a killed task had sent is not a stage, whatever the end of its stream looks like."""
+    leased(client, b"a")
+    requests = [
+        sessions_pb2.StageOutcomesRequest(owner=OWNER, stage_id=A),
+        sessions_pb2.StageOutcomesRequest(
+            groups=[sessions_pb2.OutcomeGroup(outcome=REJECTED, tags=[1])]
+        ),
+    ]
+    call = client.sessions.StageOutcomes.future(iter(requests), timeout=TIMEOUT_S)
+    if how == "cancel":
+        call.cancel()
+    with pytest.raises((grpc.RpcError, grpc.FutureCancelledError)):
+        call.result()
+    error, _ = refused(client.commit_outcomes, (A, 1), owner=OWNER)
+    assert type(error) is StageMismatchError

@@ -1,0 +1,233 @@
+"""The broker as a process: start, readiness, refusals, shutdown, and its end with the parent."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+import ackq_broker
+from ackq.errors import BrokerUnavailableError
+from ackq_broker.embedding import EmbeddedBroker
+from tests.fakes.raw_client import Client
+
+READY = re.compile(
+    r"ackq-broker \S+ listening on 127\.0\.0\.1:(\d+) data=(\S+) sync=fdatasync"
+    r" history=[0-9a-f]{32} recovered=(\d+) records in [0-9.]+ s\n"
+)
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "ackq_broker", *map(str, arguments)]
+
+
+def environment(**extra):
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **extra}
+
+
+def run(*arguments, **extra):
+    """A short-lived `ackq-broker`; returns its exit status and both outputs."""
+    done = subprocess.run(
+        command(*arguments),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment(**extra),
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def serving(tmp_path):
+    """`ackq-broker serve` as an operator starts it: the process and its first line."""
+    with subprocess.Popen(
+        command("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as process:
+        yield process, process.stdout.readline()
+        process.kill()
+
+
+def test_ready_line_and_clean_shutdown(serving, tmp_path):
+    """Q7: one line says that it serves; SIGTERM ends it with status 0 and a snapshot."""
+    process, line = serving
+    port, data, recovered = READY.fullmatch(line).groups()
+    assert (data, recovered) == (str(tmp_path / "data"), "0")
+    with Client(f"127.0.0.1:{port}") as client:
+        client.declare()
+        client.publish(b"a")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    assert list((tmp_path / "data").glob("snapshot-*.snap"))
+    assert run("verify", data)[0] == 0
+
+
+def test_shutdown_ends_open_streams(serving):
+    """Q7: streams that are open do not hold up a shutdown; what they sent is answered first."""
+    process, line = serving
+    with Client(f"127.0.0.1:{READY.fullmatch(line)[1]}") as client:
+        client.declare()
+        with client.publisher() as stream:
+            stream.publish(1, b"a", routing_key="q")
+            assert stream.confirmed(1) == {1}
+            process.send_signal(signal.SIGINT)
+            assert process.wait(4) == 0
+
+
+def test_data_directory_in_use(serving, tmp_path):
+    """I2: a second broker on the same data is refused in a line that names directory and owner."""
+    process, _ = serving
+    status, _, errors = run("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0")
+    assert (status, errors.count("\n")) == (2, 1)
+    assert str(tmp_path / "data") in errors
+    assert str(process.pid) in errors
+
+
+def test_port_in_use(tmp_path):
+    """I6: a port in use is a clear error, not a broker that shares it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, _, errors = run(
+            "serve", "--data", tmp_path / "data", "--listen", f"127.0.0.1:{port}"
+        )
+    assert (status, errors.count("\n")) == (2, 1)
+    assert f"127.0.0.1:{port}" in errors
+
+
+def test_newer_format(tmp_path):
+    """Q8: a data directory of a newer format is refused with the remedy."""
+    with ackq_broker.embedded(tmp_path / "data"):
+        pass
+    meta = tmp_path / "data" / "FORMAT"
+    form = json.loads(meta.read_text())
+    meta.write_text(json.dumps({**form, "format": form["format"] + 1}))
+    status, _, errors = run("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0")
+    assert (status, errors.count("\n")) == (2, 1)
+    assert "newer" in errors
+
+
+@pytest.mark.parametrize("listen", ["7411", "host:", "127.0.0.1:99999"])
+def test_listen_address(tmp_path, listen):
+    """I6: an address that is none is refused before anything is opened."""
+    status, _, errors = run("serve", "--data", tmp_path / "data", "--listen", listen)
+    assert (status, listen in errors, (tmp_path / "data").exists()) == (2, True, False)
+
+
+def test_a_port_file_that_cannot_be_written(tmp_path):
+    """I6: the broker shuts down cleanly and says which file, in one line."""
+    status, _, errors = run(
+        *("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0"),
+        *("--port-file", tmp_path / "nowhere" / "port"),
+    )
+    assert (status, errors.count("\n"), "nowhere" in errors) == (2, 1, True)
+    assert run("verify", tmp_path / "data")[0] == 0
+
+
+def test_a_dump_into_a_closed_pipe_ends_quietly(tmp_path):
+    """I6: `ackq-broker dump DIR | head` is no error to tell about."""
+    with ackq_broker.embedded(tmp_path / "data"):
+        pass
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        done = subprocess.run(
+            command("dump", tmp_path / "data"),
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+            env=environment(),
+        )
+    assert done.stderr == b""
+
+
+def test_unknown_failpoint(tmp_path):
+    """Q7: a crash test with a misspelt failpoint does not pass by never crashing."""
+    status, _, errors = run("serve", "--data", tmp_path / "data", ACKQ_FAILPOINT="nowhere:1")
+    assert (status, "nowhere" in errors) == (2, True)
+
+
+def test_verify_dump_and_repair(tmp_path):
+    """I2: verify names damage by segment and byte, serve refuses it, repair goes on without it."""
+    data = tmp_path / "data"
+    with ackq_broker.embedded(data) as broker, Client(broker.endpoint) as client:
+        client.declare()
+        for body in (b"a", b"b", b"c"):
+            client.publish(body)
+        broker.kill()
+    status, out, _ = run("verify", data)
+    assert (status, "the journal opens" in out) == (0, True)
+    assert "record" in run("dump", data)[1]
+    (segment,) = data.glob("journal-*.seg")
+    damaged = bytearray(segment.read_bytes())
+    damaged[200] ^= 0xFF
+    segment.write_bytes(damaged)
+    status, out, _ = run("verify", data)
+    assert (status, "byte" in out, segment.name in out) == (1, True, True)
+    status, _, errors = run("serve", "--data", data, "--listen", "127.0.0.1:0")
+    assert (status, "repair --keep-damaged" in errors) == (2, True)
+    status, out, _ = run("repair", "--keep-damaged", data)
+    assert (status, "repaired" in out) == (0, True)
+    assert run("verify", data)[0] == 0
+
+
+def test_embedded_without_a_directory_leaves_nothing():
+    """Design 5: the embedded form cleans up after itself."""
+    with ackq_broker.embedded() as broker:
+        kept = broker.data_dir
+        assert kept.is_dir()
+        assert broker.alive()
+        assert psutil.pid_exists(broker.pid)
+    assert not kept.parent.exists()
+
+
+def test_embedded_keeps_port_and_data_over_a_restart(tmp_path):
+    """Q7: after `kill -9` and a restart the same endpoint serves the same data."""
+    with ackq_broker.embedded(tmp_path / "data") as broker:
+        endpoint, pid = broker.endpoint, broker.pid
+        with Client(endpoint) as client:
+            client.declare()
+            client.publish(b"a")
+        broker.kill()
+        assert not broker.alive()
+        broker.restart()
+        assert (broker.endpoint, broker.pid != pid) == (endpoint, True)
+        with Client(endpoint) as client:
+            assert client.browse()[0] == [b"a"]
+
+
+def test_embedded_shows_why_it_did_not_start(tmp_path):
+    """Design 5: an embedded broker that cannot start raises with the end of its log."""
+    with ackq_broker.embedded(tmp_path / "data"):
+        second = EmbeddedBroker(tmp_path / "data")
+        with pytest.raises(BrokerUnavailableError, match="in use by process"):
+            second.__enter__()
+
+
+def test_embedded_ends_with_its_parent(tmp_path):
+    """Design 5: a parent that is killed takes its broker with it."""
+    program = (
+        "import sys, time, ackq_broker\n"
+        "with ackq_broker.embedded(sys.argv[1]) as broker:\n"
+        "    print(broker.pid, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "data")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as parent:
+        broker = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+        broker.wait(30)
+    assert not broker.is_running()

@@ -1,0 +1,545 @@
+"""Sessions over the wire, by raw stubs, against a real broker process."""
+
+import threading
+import time
+
+import grpc
+import pytest
+
+from ackq import limits
+from ackq.errors import (
+    AlreadyHeldError,
+    CheckpointMismatchError,
+    FencedError,
+    InvalidArgumentError,
+    LeaseHeldError,
+    SessionNotFoundError,
+)
+from ackq.v1 import sessions_pb2
+from ackq.wire import columns
+from tests.fakes.blocks import rows
+from tests.fakes.raw_client import TIMEOUT_S, Client, error_of, holder, refused, tags
+
+
+class HoldCall:
+    """A liveness stream, opened and answered once."""
+
+    def __init__(self, client, advanced, reader):
+        self._beats = threading.Semaphore(1)
+        self._request = sessions_pb2.HoldRequest(
+            session=advanced.session,
+            incarnation=advanced.incarnation,
+            epoch=advanced.epoch,
+            token=reader.token,
+        )
+        self.call = client.sessions.Hold(self._requests(), timeout=TIMEOUT_S)
+        self.answer = next(self.call)
+
+    def _requests(self):
+        while self._beats.acquire(timeout=TIMEOUT_S):
+            yield self._request
+
+    def beat(self):
+        self._beats.release()
+        return next(self.call)
+
+
+def release(client, **fields):
+    request = sessions_pb2.ReleaseSessionRequest(session="s", **fields)
+    return client.sessions.ReleaseSession(request, timeout=TIMEOUT_S).released
+
+
+def taken_over(client, reader, incarnation):
+    """Retries an advance as a client does, until the present holder does not count as live."""
+    deadline = time.monotonic() + TIMEOUT_S
+    refusals = set()
+    while time.monotonic() < deadline:
+        try:
+            return client.advance(reader, incarnation=incarnation)
+        except grpc.RpcError as failed:
+            refusals.add(type(error_of(failed)[0]))
+        threading.Event().wait(0.1)
+    pytest.fail(f"never free: {refusals}")
+
+
+def cut(client, hold, session="s"):
+    """Ends a liveness stream, and waits until its holder does not count as live."""
+    hold.call.cancel()
+    deadline = time.monotonic() + TIMEOUT_S
+    while client.session(session).live:
+        assert time.monotonic() < deadline, "it still counts as live"
+        threading.Event().wait(0.1)
+
+
+# --- leases ---
+
+
+def test_a_lease_has_tags_from_one(client):
+    """S1: the first lease is the tags (0, n], and its rows carry them."""
+    client.publish(b"a", b"b", b"c")
+    _, lease = client.open(holder())
+    assert (lease.epoch, lease.end_tag) == (1, 3)
+    found, headers = client.fetch(lease, 0, 3)
+    assert (found, tags(headers)) == ([b"a", b"b", b"c"], [1, 2, 3])
+    assert [list(header.delivery_count) for header in headers] == [[1]]
+    assert [list(header.queues) for header in headers] == [["q"]]
+
+
+def test_one_lease_at_a_time(client):
+    """S1: while a lease is outstanding, new messages wait, whatever the limit."""
+    reader = holder()
+    client.publish(b"a", b"b", b"c")
+    incarnation, lease = client.open(reader, max_messages=2)
+    assert lease.end_tag == 2
+    again = client.advance(reader, incarnation=incarnation, max_messages=100)
+    assert again.end_tag == 2
+    assert (again.backlog.ready, again.backlog.unacked) == (1, 2)
+
+
+def test_fetch_gives_the_same_rows_every_time(client):
+    """S2: sub-ranges, repeats and parallel fetches give the same rows under the same tags."""
+    names = [b"%d" % n for n in range(100)]
+    client.publish(*names[:30])
+    client.publish(*names[30:])
+    _, lease = client.open(holder())
+    assert client.fetch(lease, 0, 100)[0] == names
+    assert client.fetch(lease, 0, 100)[0] == names
+    for after, last in ((0, 1), (10, 55), (29, 31), (99, 100)):
+        found, headers = client.fetch(lease, after, last)
+        assert found == names[after:last]
+        assert tags(headers) == list(range(after + 1, last + 1))
+
+
+def test_fetch_prunes_columns(client):
+    """Design 6: only the wanted columns travel."""
+    client.publish(b"a")
+    _, lease = client.open(holder())
+    wanted = columns.bits(("routing_key", "delivery_tag"))
+    request = sessions_pb2.FetchRequest(
+        session="s", incarnation=lease.incarnation, epoch=1, last_tag=1, columns=wanted
+    )
+    (frame,) = client.sessions.Fetch(request, timeout=TIMEOUT_S)
+    assert "body" not in rows(frame.block)
+
+
+def test_fetch_outside_the_lease_is_refused(client):
+    """S2: a fetch reads the outstanding lease and nothing else."""
+    client.publish(b"a", b"b")
+    _, lease = client.open(holder(), max_messages=1)
+    error, status = refused(client.fetch, lease, 0, 2)
+    assert (type(error), status) == (CheckpointMismatchError, "FAILED_PRECONDITION")
+
+
+def test_leases_and_their_rows_survive_a_kill(broker, own):
+    """S1, S2, Q7: after `kill -9` the same holder gets the same lease with the same rows."""
+    reader = holder()
+    own.publish(b"a", b"b", b"c")
+    incarnation, lease = own.open(reader, max_messages=2)
+    before = own.fetch(lease, 0, 2)
+    broker.kill()
+    broker.restart()
+    with Client(broker.endpoint) as again:
+        repeated = again.advance(reader, incarnation=incarnation, max_messages=9)
+        assert (repeated.epoch, repeated.end_tag) == (lease.epoch, lease.end_tag)
+        assert again.fetch(repeated, 0, 2) == before
+
+
+def test_lease_survives_a_clean_restart(broker, own):
+    """S1, Q7: a lease is in the snapshot of a clean shutdown as well."""
+    reader = holder()
+    own.publish(b"a", b"b")
+    incarnation, _ = own.open(reader)
+    broker.restart()
+    with Client(broker.endpoint) as again:
+        repeated = again.advance(reader, incarnation=incarnation)
+        assert repeated.end_tag == 2
+        assert again.fetch(repeated, 0, 2)[0] == [b"a", b"b"]
+
+
+def test_transient_leased_messages_become_holes(broker, own):
+    """S2, Q7: a leased transient message is a hole after a restart; the other tags stay."""
+    reader = holder()
+    with own.publisher() as stream:
+        stream.publish(1, b"p", b"t", b"p2", persistent=[True, False, True], routing_key="q")
+        stream.confirmed(3)
+    incarnation, lease = own.open(reader)
+    order, headers = own.fetch(lease, 0, 3)
+    kept = dict(zip(tags(headers), order, strict=True))
+    broker.restart()
+    with Client(broker.endpoint) as again:
+        repeated = again.advance(reader, incarnation=incarnation)
+        found, headers = again.fetch(repeated, 0, 3)
+        expected = {tag: body for tag, body in kept.items() if body != b"t"}
+        assert dict(zip(tags(headers), found, strict=True)) == expected
+        assert again.session().holes == 1
+
+
+# --- advance ---
+
+
+def test_advance_accepts_and_leases_anew(client):
+    """S4: start = end accepts what the checkpoint covers and leases what follows."""
+    reader = holder()
+    client.publish(b"a", b"b", b"c")
+    incarnation, lease = client.open(reader, max_messages=2)
+    following = client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
+    assert following.end_tag == 3
+    assert client.fetch(following, 2, 3)[0] == [b"c"]
+    assert (client.queue().accepted, client.queue().unacked) == (2, 1)
+
+
+def test_accept_may_be_repeated(client):
+    """S4: the same call again, after its answer was lost, is a success with the same answer."""
+    reader = holder()
+    client.publish(b"a", b"b", b"c")
+    incarnation, lease = client.open(reader, max_messages=2)
+    first = client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
+    again = client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
+    assert (again.epoch, again.end_tag) == (first.epoch, first.end_tag)
+
+
+@pytest.mark.parametrize("start_tag", [0, 1, 9])
+def test_other_starts_are_refused_with_the_tags(client, start_tag):
+    """S4: a start that is neither begin nor end of the lease is refused, naming the tags."""
+    reader = holder()
+    client.publish(b"a", b"b", b"c", b"d")
+    incarnation, lease = client.open(reader, max_messages=2)
+    client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
+    error, status = refused(client.advance, reader, incarnation=incarnation, start_tag=start_tag)
+    assert (type(error), status) == (CheckpointMismatchError, "FAILED_PRECONDITION")
+    assert error.fields["floor_tag"] == "2"
+
+
+def test_at_least_one_message_is_leased(client):
+    """S4: a byte limit below the first message still leases that message."""
+    client.publish(b"x" * 1000, b"y")
+    _, lease = client.open(holder(), max_bytes=1)
+    assert lease.end_tag == 1
+
+
+def test_advance_waits_for_messages(client):
+    """S4, K5: with nothing ready the call waits and is woken by the publish, not by its timeout."""
+    reader = holder()
+    incarnation = client.advance(reader).incarnation
+    answer = client.sessions.Advance.future(
+        sessions_pb2.AdvanceRequest(
+            session="s", incarnation=incarnation, holder=reader, queues=["q"], wait_ms=10_000
+        ),
+        timeout=TIMEOUT_S,
+    )
+    started = time.monotonic()
+    client.publish(b"a")
+    assert answer.result().end_tag == 1
+    assert time.monotonic() - started < 5
+
+
+def test_advance_without_messages_answers_the_start(client):
+    """S4: with nothing to lease the end is the start, after the time the caller gave."""
+    reader = holder()
+    incarnation = client.advance(reader).incarnation
+    started = time.monotonic()
+    assert client.advance(reader, incarnation=incarnation, wait_ms=200).end_tag == 0
+    assert time.monotonic() - started >= 0.2
+
+
+def test_minimum_messages_and_their_delay(client):
+    """K6: fewer than the minimum are leased only once the oldest has waited the maximum delay."""
+    reader = holder()
+    incarnation = client.advance(reader).incarnation
+    client.publish(b"a")
+    wanted = {"incarnation": incarnation, "min_messages": 2}
+    assert client.advance(reader, **wanted).end_tag == 0
+    waited = client.advance(reader, **wanted, max_delay_ms=300, wait_ms=10_000)
+    assert waited.end_tag == 1
+
+
+def test_minimum_messages_reached(client):
+    """K6: the call that waits for the minimum answers when it is there."""
+    reader = holder()
+    incarnation = client.advance(reader).incarnation
+    answer = client.sessions.Advance.future(
+        sessions_pb2.AdvanceRequest(
+            session="s",
+            incarnation=incarnation,
+            holder=reader,
+            queues=["q"],
+            wait_ms=10_000,
+            min_messages=3,
+            max_delay_ms=60_000,
+        ),
+        timeout=TIMEOUT_S,
+    )
+    started = time.monotonic()
+    client.publish(b"a", b"b")
+    client.publish(b"c")
+    assert answer.result().end_tag == 3
+    assert time.monotonic() - started < 5
+
+
+def test_a_horizon_bounds_the_lease(client):
+    """K5: what became ready after the horizon is not leased under it."""
+    reader = holder()
+    incarnation = client.advance(reader).incarnation
+    client.publish(b"a", b"b")
+    bound = client.sessions.Horizon(sessions_pb2.HorizonRequest(), timeout=TIMEOUT_S).sequence
+    client.publish(b"c")
+    lease = client.advance(reader, incarnation=incarnation, horizon=bound)
+    assert lease.end_tag == 2
+    done = client.advance(reader, incarnation=incarnation, horizon=bound, start_tag=2, wait_ms=9000)
+    assert (done.end_tag, done.backlog.ready) == (2, 1)
+
+
+# --- holders ---
+
+
+def test_another_holder_is_refused_while_the_stream_is_open(client):
+    """S3, K10: while the liveness stream is open another reader is refused, naming the holder."""
+    reader = holder("first")
+    client.publish(b"a")
+    incarnation, lease = client.open(reader)
+    hold = HoldCall(client, lease, reader)
+    assert hold.answer.heartbeat_ms == limits.HEARTBEAT_SEND_MS
+    assert hold.beat().heartbeat_ms == limits.HEARTBEAT_SEND_MS
+    error, status = refused(client.advance, holder("second"), incarnation=incarnation)
+    assert (type(error), status) == (AlreadyHeldError, "ALREADY_EXISTS")
+    assert (error.fields["holder_host"], error.fields["holder_pid"]) == ("host", "1")
+    assert client.session().live is True
+    hold.call.cancel()
+
+
+def test_a_holder_that_only_attached_counts_as_live(client):
+    """S3: before its stream came, a holder is granted a heartbeat."""
+    incarnation = client.advance(holder()).incarnation
+    error, _ = refused(client.advance, holder(), incarnation=incarnation)
+    assert type(error) is AlreadyHeldError
+
+
+def test_a_cut_holder_is_replaced_and_fenced(client):
+    """S3: two seconds after the cut another reader takes over in a new epoch; the old is fenced."""
+    reader, second = holder("first"), holder("second")
+    client.publish(b"a", b"b")
+    incarnation, lease = client.open(reader)
+    HoldCall(client, lease, reader).call.cancel()
+    error, _ = refused(client.advance, second, incarnation=incarnation)
+    assert type(error) is AlreadyHeldError
+    taken = taken_over(client, second, incarnation)
+    assert (taken.epoch, taken.end_tag, taken.attaches) == (2, 2, 2)
+    error, status = refused(client.fetch, lease, 0, 2)
+    assert (type(error), status) == (FencedError, "ABORTED")
+    assert "second" in error.message
+    assert client.fetch(taken, 0, 2)[0] == [b"a", b"b"]
+
+
+def test_a_replaced_holders_stream_ends(client):
+    """S3: the liveness stream of a holder that an operator fenced ends with the reason."""
+    reader = holder()
+    client.publish(b"a")
+    _, lease = client.open(reader)
+    hold = HoldCall(client, lease, reader)
+    error, _ = refused(release, client)
+    assert type(error) is AlreadyHeldError
+    assert release(client, fence=True) == 1
+    error, status = refused(next, hold.call)
+    assert (type(error), status) == (SessionNotFoundError, "NOT_FOUND")
+
+
+def test_a_durable_holder_counts_as_live_after_a_restart(broker, own):
+    """S3: the broker's own downtime is not the holder's: it has a heartbeat to come back."""
+    reader = holder()
+    incarnation, _ = own.open(reader)
+    broker.kill()
+    broker.restart()
+    with Client(broker.endpoint) as again:
+        error, _ = refused(again.advance, holder(), incarnation=incarnation)
+        assert type(error) is AlreadyHeldError
+        assert again.advance(reader, incarnation=incarnation).epoch == 1
+
+
+def test_a_stranger_cannot_hold(client):
+    """S3: a liveness stream with another token is refused."""
+    reader = holder()
+    _, lease = client.open(reader)
+    error, _ = refused(HoldCall, client, lease, holder())
+    assert type(error) is FencedError
+
+
+def test_a_holder_token_is_16_bytes(client):
+    """S3: a token that is not 16 bytes is a caller's mistake."""
+    error, _ = refused(client.advance, holder(token=b"short"))
+    assert type(error) is InvalidArgumentError
+
+
+def test_attach_for_a_replay(client):
+    """S4, K2: attach gives the boundaries of exactly the outstanding lease."""
+    reader = holder()
+    client.publish(b"a", b"b")
+    incarnation, lease = client.open(reader)
+    request = sessions_pb2.AttachRequest(
+        session="s", incarnation=incarnation, holder=reader, start_tag=0, end_tag=2
+    )
+    attached = client.sessions.Attach(request, timeout=TIMEOUT_S)
+    assert (attached.epoch, list(attached.chunks)) == (lease.epoch, list(lease.chunks))
+    request.end_tag = 1
+    error, _ = refused(client.sessions.Attach, request, timeout=TIMEOUT_S)
+    assert type(error) is CheckpointMismatchError
+
+
+# --- opening ---
+
+
+def test_opening_leases_nothing(client):
+    """S9: an opening answers tag 0 and an incarnation, and leases nothing."""
+    client.publish(b"a")
+    opened = client.advance(holder())
+    assert (opened.session, opened.end_tag, opened.backlog.ready) == ("s", 0, 1)
+    assert len(opened.incarnation) == 32
+    assert client.session().proven is False
+
+
+def test_open_and_lease(client):
+    """S9: a trigger that calls once opens and leases in one call, whatever it would wait."""
+    client.publish(b"a", b"b")
+    assert client.advance(holder(), open_and_lease=True, wait_ms=9000).end_tag == 2
+
+
+def test_an_opening_that_waits_does_not_prove_itself(client):
+    """S9: an incarnation is proven by a start that names it, not by the broker's own waiting."""
+    client.advance(holder(), open_and_lease=True, wait_ms=100)
+    assert client.session().proven is False
+
+
+def test_a_fetch_proves_the_incarnation(client):
+    """S9: also one that names no query, as on Spark Connect under a trigger that calls once."""
+    client.publish(b"a", b"b")
+    lease = client.advance(holder(), open_and_lease=True)
+    assert client.session().proven is False
+    assert client.fetch(lease, 0, 2)[0] == [b"a", b"b"]
+    assert (client.session().proven, client.session().query_id) == (True, "")
+
+
+def test_an_unproven_incarnation_is_replaced_silently(client):
+    """S9: an opening replaces an incarnation that no checkpoint is known to name."""
+    reader = holder()
+    first = client.advance(reader)
+    second = client.advance(reader)
+    assert (second.incarnation != first.incarnation, list(second.warnings)) == (True, [])
+    error, status = refused(client.advance, reader, incarnation=first.incarnation)
+    assert (type(error), status) == (SessionNotFoundError, "NOT_FOUND")
+
+
+def test_a_proven_lease_is_not_abandoned(client):
+    """S9: an opening that would abandon a proven lease is refused, unless it takes over."""
+    reader = holder()
+    client.publish(b"a", b"b")
+    incarnation, _ = client.open(reader)
+    error, status = refused(client.advance, reader)
+    assert (type(error), status) == (LeaseHeldError, "FAILED_PRECONDITION")
+    assert "2 messages" in error.message
+    taken = client.advance(reader, takeover=True)
+    assert taken.incarnation != incarnation
+    assert client.advance(reader, incarnation=taken.incarnation).end_tag == 2
+
+
+def test_an_anonymous_session(client):
+    """S9: an opening without a name gets one from the broker."""
+    reader = holder()
+    opened = client.advance(reader, session="")
+    assert opened.session
+    assert client.advance(reader, session="", incarnation=opened.incarnation).epoch == 1
+
+
+# --- operators ---
+
+
+def test_release_puts_the_lease_back(client):
+    """S5, S9: a release returns the messages to their queue, delivered once before."""
+    reader = holder()
+    client.publish(b"a", b"b")
+    incarnation, _ = client.open(reader)
+    assert release(client, fence=True) == 2
+    error, _ = refused(client.advance, reader, incarnation=incarnation)
+    assert type(error) is SessionNotFoundError
+    _, lease = client.open(reader)
+    found, headers = client.fetch(lease, 0, 2)
+    assert (found, [list(header.delivery_count) for header in headers]) == ([b"a", b"b"], [[2]])
+
+
+def test_list_shows_who_holds_and_which_query_reads(client):
+    """S8: an operator sees holder, lease and the query that fetched last; never the token."""
+    reader = holder("app")
+    client.publish(b"a", b"b")
+    incarnation, lease = client.open(reader)
+    client.fetch(lease, 0, 2, query_id="query", batch_id=7, label="0.1")
+    info = client.session()
+    assert (info.incarnation, list(info.queues), info.epoch) == (incarnation, ["q"], 1)
+    assert (info.floor_tag, info.end_tag, info.leased, info.proven) == (0, 2, 2, True)
+    assert (info.holder.application, info.holder.token) == ("app", b"")
+    assert (info.query_id, info.batch_id) == ("query", 7)
+
+
+def test_other_live_sessions_are_reported(client):
+    """S10: an attach names the other live sessions on its queues."""
+    client.advance(holder(), session="other")
+    assert list(client.advance(holder()).other_sessions) == ["other"]
+
+
+def test_an_opening_names_who_is_absent_and_holds_messages(client):
+    """S9: a query that lost its checkpoint learns where its messages are, and how to free them."""
+    reader = holder()
+    client.publish(b"a", b"b")
+    lost = client.advance(reader, session="", open_and_lease=True)
+    (warning,) = client.advance(holder(), session="", open_and_lease=True).warnings
+    assert f"session '{lost.session}' has held 2 messages of these queues for 0:00:" in warning
+    assert f"`ackq session release {lost.session}`" in warning
+    hold = HoldCall(client, lost, reader)
+    opened = client.advance(holder(), session="other")
+    assert (lost.session in opened.other_sessions, list(opened.warnings)) == (True, [])
+    cut(client, hold, lost.session)
+    opened = client.advance(holder(), session="another")
+    assert (lost.session in opened.other_sessions, len(opened.warnings)) == (False, 1)
+
+
+def test_the_attach_of_a_replay_may_warn(client):
+    """S10: as an advance does."""
+    client.declare("p", dead_letter_queue="q")
+    client.publish(b"a")
+    reader = holder()
+    incarnation, _ = client.open(reader, queues=["p", "q"])
+    leased = client.advance(reader, incarnation=incarnation, queues=["p", "q"])
+    cut(client, HoldCall(client, leased, reader))
+    attached = client.sessions.Attach(
+        sessions_pb2.AttachRequest(
+            session="s", incarnation=incarnation, holder=holder(), start_tag=0, end_tag=1
+        ),
+        timeout=TIMEOUT_S,
+    )
+    (warning,) = attached.warnings
+    assert "'p' and its dead-letter queue 'q'" in warning
+
+
+def test_many_small_publishes_are_fetched_in_full_frames(client):
+    """K7: messages published one by one travel to the reader in few frames."""
+    with client.publisher() as stream:
+        for number in range(1, 501):
+            stream.publish(number, b"%d" % number, routing_key="q")
+        stream.half_close()
+        stream.confirmed(500)
+    _, lease = client.open(holder())
+    found, headers = client.fetch(lease, 0, 500)
+    assert found == [b"%d" % number for number in range(1, 501)]
+    assert len(headers) == 1
+
+
+def test_a_replaced_reader_is_not_shown_as_the_one_that_reads(client):
+    """S3, S8: a fetch that is refused does not change which batch an operator sees on the lease."""
+    client.publish(b"a")
+    _, lease = client.open(holder())
+    client.fetch(lease, 0, 1, query_id="query", batch_id=7)
+    for stale in ({"incarnation": "gone"}, {"epoch": lease.epoch + 1}):
+        other = type(lease)()
+        other.CopyFrom(lease)
+        for name, value in stale.items():
+            setattr(other, name, value)
+        with pytest.raises(grpc.RpcError):
+            client.fetch(other, 0, 1, query_id="other", batch_id=8)
+    assert (client.session().query_id, client.session().batch_id) == ("query", 7)

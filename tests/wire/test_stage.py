@@ -1,0 +1,186 @@
+"""Writer batches over the wire, by raw stubs, against a real broker process."""
+
+import secrets
+
+import grpc
+import pytest
+
+from ackq.errors import (
+    BatchOrderError,
+    InvalidArgumentError,
+    StageMismatchError,
+    UnroutableError,
+)
+from ackq.v1 import admin_pb2, publishing_pb2
+from tests.fakes.blocks import encoded
+from tests.fakes.raw_client import TIMEOUT_S, Client, error_of
+
+# A body of one byte with the routing key "q".
+SIZE = 2
+
+
+def new_id():
+    return secrets.token_bytes(16)
+
+
+def refused(call, *args, **fields):
+    with pytest.raises(grpc.RpcError) as failed:
+        call(*args, **fields)
+    return error_of(failed.value)
+
+
+def test_a_stage_is_invisible_until_its_commit(client):
+    """K3: staged rows are reserved, not visible; the commit shows them together, in its order."""
+    writer, one, two = secrets.token_hex(8), new_id(), new_id()
+    answers = client.stage([b"a", b"b"], [b"c"], stage_id=one, writer=writer, seal=(3, 3 * SIZE))
+    assert answers[-1].sealed == publishing_pb2.StageSealed(rows=3, payload_bytes=3 * SIZE)
+    assert [answer.stored.rows for answer in answers[:-1]][-1] == 3
+    client.stage([b"d"], stage_id=two, writer=writer, seal=(1, SIZE))
+    assert (client.queue().ready, client.queue().staged) == (0, 4)
+    done = client.commit((two, 1, SIZE), (one, 3, 3 * SIZE), writer=writer)
+    assert (done.rows, done.repeated) == (4, False)
+    assert client.browse()[0] == [b"d", b"a", b"b", b"c"]
+    assert client.queue().staged == 0
+
+
+def test_a_repeated_commit_is_answered_from_the_record(client):
+    """K3: the same batch again gives the recorded result and writes nothing."""
+    writer, stage = secrets.token_hex(8), new_id()
+    client.stage([b"a"], stage_id=stage, writer=writer, seal=(1, SIZE))
+    client.commit((stage, 1, SIZE), writer=writer)
+    again = new_id()
+    client.stage([b"a"], stage_id=again, writer=writer, seal=(1, SIZE))
+    done = client.commit((again, 1, SIZE), writer=writer)
+    assert (done.rows, done.repeated) == (1, True)
+    assert client.browse()[0] == [b"a"]
+    assert client.queue().staged == 0
+
+
+def test_a_version_used_twice_is_refused_in_every_run(broker, own):
+    """K12: the runs of a version are on disk, with the write that each of them repeats."""
+    own.stage([b"a"], stage_id=(first := new_id()), seal=(1, SIZE))
+    own.commit((first, 1, SIZE), execution_id="7")
+    assert own.commit((first, 1, SIZE), run_id="next", execution_id="1").repeated is True
+    broker.kill()
+    broker.restart()
+    with Client(broker.endpoint) as again:
+        for run_id, execution_id in (("next", "2"), ("r", "8")):
+            error, _ = refused(again.commit, run_id=run_id, execution_id=execution_id)
+            assert type(error) is BatchOrderError
+        assert again.commit(run_id="next", execution_id="1").repeated is True
+
+
+def test_a_replay_into_a_full_queue(client):
+    """K3: rows that are not written again want no room; the writer is told what became of them."""
+    client.delete()
+    client.declare(max_length=1)
+    writer = secrets.token_hex(8)
+    for repeated in (False, True):
+        stage = new_id()
+        client.stage([b"a"], stage_id=stage, writer=writer, seal=(1, SIZE))
+        assert client.commit((stage, 1, SIZE), writer=writer).repeated is repeated
+    assert client.browse()[0] == [b"a"]
+
+
+def test_a_lower_batch_is_refused(client):
+    """K3: a batch below the last committed one is an error."""
+    writer, stage = secrets.token_hex(8), new_id()
+    client.stage([b"a"], stage_id=stage, writer=writer, batch_id=5, seal=(1, SIZE))
+    client.commit((stage, 1, SIZE), writer=writer, batch_id=5)
+    error, status = refused(client.commit, writer=writer, batch_id=4)
+    assert (type(error), status) == (BatchOrderError, "FAILED_PRECONDITION")
+
+
+def test_a_stage_without_a_seal_leaves_nothing(client):
+    """K3: an upload that ends without a seal is dropped, and the writer is told."""
+    writer, stage = secrets.token_hex(8), new_id()
+    error, _ = refused(client.stage, [b"a"], stage_id=stage, writer=writer)
+    assert type(error) is InvalidArgumentError
+    assert client.queue().staged == 0
+    error, _ = refused(client.commit, (stage, 1, SIZE), writer=writer)
+    assert type(error) is StageMismatchError
+
+
+def test_a_cut_upload_leaves_nothing(client):
+    """K3: a killed task ends its upload without warning; nothing of it is kept."""
+    writer, stage = secrets.token_hex(8), new_id()
+
+    def requests():
+        opening = publishing_pb2.StageOpen(stage_id=stage, writer=writer, run_id="r")
+        yield publishing_pb2.StageRequest(header=publishing_pb2.StageHeader(open=opening))
+        data = publishing_pb2.StageData(rows=1)
+        yield publishing_pb2.StageRequest(
+            header=publishing_pb2.StageHeader(data=data),
+            block=encoded(body=[b"a"], routing_key="q"),
+        )
+        call.cancel()
+
+    call = client.publishing.Stage(requests(), timeout=TIMEOUT_S)
+    with pytest.raises(grpc.RpcError):
+        list(call)
+    error, _ = refused(client.commit, (stage, 1, SIZE), writer=writer)
+    assert type(error) is StageMismatchError
+
+
+@pytest.mark.parametrize("counts", [(2, 2 * SIZE), (1, SIZE + 1)])
+def test_a_commit_with_other_counts_shows_nothing(client, counts):
+    """K3: a stage that is short by the writer's count makes the whole commit void."""
+    writer, one, two = secrets.token_hex(8), new_id(), new_id()
+    client.stage([b"a"], stage_id=one, writer=writer, seal=(1, SIZE))
+    client.stage([b"b"], stage_id=two, writer=writer, seal=(1, SIZE))
+    error, status = refused(client.commit, (one, 1, SIZE), (two, *counts), writer=writer)
+    assert (type(error), status) == (StageMismatchError, "FAILED_PRECONDITION")
+    assert client.queue().ready == 0
+
+
+def test_a_seal_with_other_counts_is_refused(client):
+    """K3: the seal's counts are those of what arrived."""
+    writer = secrets.token_hex(8)
+    error, _ = refused(client.stage, [b"a"], stage_id=new_id(), writer=writer, seal=(2, SIZE))
+    assert type(error) is StageMismatchError
+    assert client.queue().staged == 0
+
+
+def test_an_unroutable_row_refuses_a_mandatory_stage(client):
+    """K3, P7: a row that no queue wants fails the task with the reason."""
+    client.admin.DeleteQueue(admin_pb2.DeleteQueueRequest(queue="q"))
+    writer = secrets.token_hex(8)
+    error, _ = refused(
+        client.stage, [b"a"], stage_id=new_id(), writer=writer, seal=(1, SIZE), mandatory=True
+    )
+    assert type(error) is UnroutableError
+
+
+def test_abort_drops_stages_and_never_uncommits(client):
+    """K3: an abort names stages; what was committed stays, and the batch may come again."""
+    writer, lost, won = secrets.token_hex(8), new_id(), new_id()
+    client.stage([b"a"], stage_id=lost, writer=writer, seal=(1, SIZE))
+    request = publishing_pb2.AbortBatchRequest(writer=writer, batch_id=0, stage_ids=[lost])
+    assert client.publishing.AbortBatch(request, timeout=TIMEOUT_S).dropped == 1
+    assert client.queue().staged == 0
+    client.stage([b"b"], stage_id=won, writer=writer, seal=(1, SIZE))
+    client.commit((won, 1, SIZE), writer=writer)
+    request = publishing_pb2.AbortBatchRequest(writer=writer, batch_id=0, stage_ids=[won])
+    client.publishing.AbortBatch(request, timeout=TIMEOUT_S)
+    assert client.browse()[0] == [b"b"]
+
+
+def test_sealed_stages_and_committed_batches_survive_a_kill(broker, own):
+    """K3, Q7: after `kill -9` a sealed stage can be committed, and a committed one is recorded."""
+    one, two = new_id(), new_id()
+    own.stage([b"a"], stage_id=one, seal=(1, SIZE))
+    own.commit((one, 1, SIZE))
+    own.stage([b"b"], stage_id=two, batch_id=1, seal=(1, SIZE))
+    broker.kill()
+    broker.restart()
+    with Client(broker.endpoint) as again:
+        assert again.commit((one, 1, SIZE)).repeated is True
+        assert again.commit((two, 1, SIZE), batch_id=1).rows == 1
+        assert again.browse()[0] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("opening", [{"stage_id": b"short"}, {"stage_id": bytes(16), "writer": ""}])
+def test_openings_that_are_refused(client, opening):
+    """K3: a stage has 16 random bytes for a name, and a writer."""
+    error, _ = refused(client.stage, seal=(0, 0), **opening)
+    assert type(error) is InvalidArgumentError

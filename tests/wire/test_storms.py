@@ -1,0 +1,168 @@
+"""Crowds and storms on one queue leave the other queues, and the broker's memory, as they were."""
+
+import asyncio
+import secrets
+import statistics
+import threading
+import time
+
+import psutil
+import pytest
+from grpc import aio
+
+from ackq.v1 import consuming_pb2 as pb
+from ackq.v1 import consuming_pb2_grpc
+from tests.fakes.raw_client import Client
+from tests.wire.test_consuming import RELEASED
+
+# What a round trip on a quiet queue may take while another queue is busy, most of the time: one may
+# meet a moment in which the machine does other things. It is a millisecond or two; a broker that
+# serves the crowd first would need many seconds, or for ever where the crowd never has enough.
+ROUND_TRIP_S = 2.0
+# For what a machine that does much else may take a while over.
+PATIENCE_S = 100
+GROWTH_BYTES = 150_000_000
+
+
+@pytest.fixture
+def crowded(broker, own):
+    """A broker with queue `crowd`, the client on it, and a check of its memory at the end."""
+    own.declare("crowd")
+    process = psutil.Process(broker.pid)
+    round_trips(own, 3)
+    before = process.memory_info().rss
+    yield own
+    grown = process.memory_info().rss - before
+    assert grown < GROWTH_BYTES, grown
+
+
+def round_trips(client, count):
+    """Messages there and back on the quiet queue; how long one took, half of them no longer."""
+    took = []
+    with client.publisher() as publisher, client.consume() as channel:
+        channel.subscribe()
+        for number in range(1, count + 1):
+            began = time.monotonic()
+            publisher.publish(number, b"ping", routing_key="q")
+            (ping,) = channel.deliveries(1)
+            channel.transport_ack(ping.tag)
+            channel.settled(channel.settle(ping.tag))
+            took.append(time.monotonic() - began)
+    return statistics.median(took)
+
+
+class Crowd:
+    """Consumers that take one message each and keep it, on their own channels, in a thread.
+
+    `served` is set when all of them have one.
+    """
+
+    def __init__(self, endpoint, count):
+        self.served = threading.Event()
+        self._count = count
+        self._got = 0
+        self._endpoint = endpoint
+        self._over = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join()
+
+    def _run(self):
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._main())
+
+    async def _main(self):
+        async with aio.insecure_channel(self._endpoint) as connection:
+            stub = consuming_pb2_grpc.ConsumingServiceStub(connection)
+            await asyncio.gather(*(self._consume(stub) for _ in range(self._count)))
+
+    async def _consume(self, stub):
+        call = stub.Consume()
+        opening = pb.ChannelOpen(channel_id=secrets.token_bytes(16))
+        await call.write(pb.ConsumeRequest(open=opening))
+        subscription = pb.Subscribe(consumer="c", queue="crowd", prefetch=1)
+        await call.write(pb.ConsumeRequest(subscribe=subscription))
+        while True:
+            response = await call.read()
+            if response.header.HasField("delivery"):
+                break
+        self._got += 1
+        if self._got == self._count:
+            self.served.set()
+        await self._over.wait()
+        call.cancel()
+
+
+def test_a_thousand_slow_consumers(broker, crowded):
+    """C8, C16: each has its one message and wants no more; other queues do not notice."""
+    with Crowd(broker.endpoint, 1000) as crowd:
+        crowded.publish(*[b"m" * 100] * 5000, queue="crowd")
+        assert crowd.served.wait(PATIENCE_S)
+        assert crowded.queue("crowd").unacked == 1000
+        assert round_trips(crowded, 20) < ROUND_TRIP_S
+        crowded.publish(*[b"m" * 100] * 5000, queue="crowd")
+        assert round_trips(crowded, 20) < ROUND_TRIP_S
+
+
+def test_a_requeue_storm(broker, crowded):
+    """C12: channels that end again and again with 100,000 unacked messages."""
+    for _ in range(10):
+        crowded.publish(*[b"m" * 100] * 10_000, queue="crowd")
+    stop, rounds = threading.Event(), []
+
+    def storm():
+        with Client(broker.endpoint) as client:
+            while not stop.is_set():
+                with client.consume(window_messages=1_000_000) as channel:
+                    channel.subscribe(queue="crowd")
+                    received = 0
+                    while received < 100_000:
+                        received += sum(channel.answer("delivery").runs.rows)
+                    channel.half_close()
+                    channel.ended()
+                    rounds.append(channel)
+
+    storming = threading.Thread(target=storm)
+    storming.start()
+    try:
+        assert round_trips(crowded, 50) < ROUND_TRIP_S
+    finally:
+        stop.set()
+        storming.join(PATIENCE_S)
+    assert rounds
+    assert crowded.queue("crowd").ready == 100_000
+
+
+def test_a_redelivery_loop(broker, crowded):
+    """C4: a consumer that puts everything back at once, and gets it back at once."""
+    crowded.publish(*[b"m" * 100] * 10_000, queue="crowd")
+    stop, enough, loops = threading.Event(), threading.Event(), []
+
+    def loop():
+        with Client(broker.endpoint) as client, client.consume() as channel:
+            channel.subscribe(queue="crowd")
+            while not stop.is_set():
+                delivery = channel.response().header.delivery
+                last = delivery.runs.first_tag[-1] + delivery.runs.rows[-1] - 1
+                channel.transport_ack(last)
+                channel.settle(last, RELEASED, multiple=True, number=0)
+                loops.append(last)
+                if last > 20_000:
+                    enough.set()
+
+    looping = threading.Thread(target=loop)
+    looping.start()
+    try:
+        assert round_trips(crowded, 50) < ROUND_TRIP_S
+    finally:
+        enough.wait(PATIENCE_S)
+        stop.set()
+        looping.join(PATIENCE_S)
+    assert loops[-1] > 20_000
