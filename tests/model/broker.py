@@ -10,6 +10,7 @@ from msgspec import structs
 from pyroaring import BitMap64
 
 from ackq.errors import AckqError
+from ackq.outcomes import Outcome
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import Harness, block_rows
@@ -25,7 +26,7 @@ SESSION, QUEUE, DEAD, CHANNEL = "s", "q", "dead", b"channel"
 class Settle(NamedTuple):
     """A consumer settles one tag; a command of the core that can be a key."""
 
-    outcome: c.Outcome
+    outcome: Outcome
     tag: int
 
 
@@ -40,7 +41,7 @@ class Row(NamedTuple):
 class Group(NamedTuple):
     """The fate of one tag."""
 
-    outcome: c.Outcome
+    outcome: Outcome
     tag: int
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core.sessions import advance
 from tests.model.broker import QUEUE, SESSION, Broker
@@ -91,7 +92,7 @@ class OutcomesAtOnce(Broker):
         if isinstance(command, c.CommitOutcomes):
             lease = core._state.sessions[SESSION].lease
             for fate in lease.outcomes.fates if lease is not None and lease.outcomes else ():
-                outcome = c.Outcome(fate.outcome)
+                outcome = Outcome(fate.outcome)
                 spans = tuple((tag, tag) for tag in fate.tags)
                 epoch = core._state.sessions[SESSION].epoch
                 super().perform(core, c.SettleLease(SESSION, outcome, spans, fence=True))

@@ -5,8 +5,8 @@ good ones, as a `foreachBatch` with several actions does.
 """
 
 from ackq.errors import AckqError
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from ackq_broker.core.commands import Outcome
 from tests.model.broker import SESSION, Group, Stage, TimePasses
 from tests.model.world import TOKENS, Spark, put, roles
 

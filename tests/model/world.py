@@ -12,8 +12,8 @@ broker dies, with or without having done what it was asked; an operator deletes 
 from typing import NamedTuple
 
 from ackq.errors import AckqError, FencedError
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from ackq_broker.core.commands import Outcome
 from tests.model.broker import CHANNEL, QUEUE, SESSION, Row, Settle
 
 LIMIT = 2

@@ -97,7 +97,7 @@ class Hole(msgspec.Struct, frozen=True, array_like=True):
 class Fate(msgspec.Struct, frozen=True, array_like=True):
     """Tags of a lease that share what becomes of them at its accept (S6).
 
-    `outcome` is a value of `values.Outcome`; `delay_ms` 0 is what C14 says.
+    `outcome` is a value of `ackq.outcomes.Outcome`; `delay_ms` 0 is what C14 says.
     """
 
     outcome: str

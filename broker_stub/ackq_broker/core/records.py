@@ -339,7 +339,7 @@ class Delivered(Record, frozen=True, tag="delivered"):
 class Settled(Record, frozen=True, tag="settled"):
     """Tags of a channel are settled.
 
-    `outcome` is a value of `values.Outcome`. But for ACCEPTED, what is neither moved nor
+    `outcome` is a value of `ackq.outcomes.Outcome`. But for ACCEPTED, what is neither moved nor
     discarded is put back. The drops, of dead-letter queues that overflow, come last.
     """
 

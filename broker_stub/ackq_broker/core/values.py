@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple
 
 from pyroaring import BitMap
-
-
-class Outcome(Enum):
-    """What becomes of a delivered message (C4)."""
-
-    ACCEPTED = "accepted"
-    FAILED = "failed"
-    REJECTED = "rejected"
-    RELEASED = "released"
 
 
 class Expiry(NamedTuple):

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ackq.client.consuming.message import Message as Message
     from ackq.client.consuming.settlement import Settlement as Settlement
     from ackq.client.outcomes import AcknowledgeMode as AcknowledgeMode
-    from ackq.client.outcomes import Outcome as Outcome
     from ackq.client.publishing.publisher import Publisher as Publisher
     from ackq.client.publishing.receipts import Confirmation as Confirmation
     from ackq.client.publishing.receipts import Returned as Returned
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from ackq.client.sessions.outcomes import OutcomeStage as OutcomeStage
     from ackq.client.sessions.outcomes import outcome_group as outcome_group
     from ackq.client.sessions.session import Session as Session
+    from ackq.outcomes import Outcome as Outcome
 
 _HOME = {
     "AcknowledgeMode": "outcomes",

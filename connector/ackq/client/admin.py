@@ -15,11 +15,12 @@ from ackq.client.blocks import decoding
 from ackq.client.connection import calls, errors
 from ackq.client.connection.grpc_channels import channel
 from ackq.client.connection.security import Security
-from ackq.client.outcomes import Outcome
 from ackq.errors import InvalidArgumentError, QueueNotFoundError, SessionNotFoundError
+from ackq.outcomes import Outcome
 from ackq.v1 import admin_pb2 as pb
 from ackq.v1 import sessions_pb2
 from ackq.wire import columns as wire_columns
+from ackq.wire.outcomes import TO_WIRE
 
 T = TypeVar("T")
 
@@ -340,14 +341,14 @@ class Admin:
             PreconditionFailedError: REJECTED on a queue without dead-letter queue, no `discard`.
             InvalidArgumentError: Another outcome, no tags, or a reason that is too long.
         """
-        how = outcomes.how(outcomes.outcome_of(outcome), reason)
+        disposition = outcomes.disposition(outcomes.outcome_of(outcome), reason)
         pairs = [(_uint64("first tag", a), _uint64("last tag", b)) for a, b in ranges]
         request = sessions_pb2.SettleSessionRequest(
             session=name,
-            outcome=outcomes.TO_WIRE[how.outcome],
+            outcome=TO_WIRE[disposition.outcome],
             first_tag=[first for first, _ in pairs],
             last_tag=[last for _, last in pairs],
-            reason=how.reason,
+            reason=disposition.reason,
             fence=fence,
             discard=discard,
         )

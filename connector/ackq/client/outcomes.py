@@ -1,33 +1,17 @@
-"""The words of consuming: what becomes of a message (C4), and who says so and when (C10)."""
+"""Acknowledge modes (C10), and the checks of outcomes that an application gives (C4, C5)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from ackq import limits
 from ackq.client.blocks import encoding
 from ackq.errors import InvalidArgumentError
-from ackq.v1 import consuming_pb2 as pb
+from ackq.outcomes import Disposition, Outcome
 
 E = TypeVar("E", bound=Enum)
-
-
-class Outcome(Enum):
-    """What becomes of a delivered message (C4).
-
-    Attributes:
-        ACCEPTED: Removes it.
-        FAILED: Back for redelivery after the queue's delay; counts against its delivery limit.
-        REJECTED: Removes it; to the dead-letter queue if there is one.
-        RELEASED: Back without counting.
-    """
-
-    ACCEPTED = "accepted"
-    FAILED = "failed"
-    REJECTED = "rejected"
-    RELEASED = "released"
 
 
 class AcknowledgeMode(Enum):
@@ -113,26 +97,6 @@ AFTER_CALLBACK: Final = dict.fromkeys(AcknowledgeMode, When.NOT) | {
 }
 
 
-class How(NamedTuple):
-    """A settlement: its outcome, why (FAILED, REJECTED), and the delay (FAILED, RELEASED; C14)."""
-
-    outcome: Outcome
-    reason: str = ""
-    delay_ms: int = 0
-
-
-ACCEPT: Final = How(Outcome.ACCEPTED)
-RELEASE: Final = How(Outcome.RELEASED)
-
-TO_WIRE: Final = {
-    Outcome.ACCEPTED: pb.OUTCOME_ACCEPTED,
-    Outcome.FAILED: pb.OUTCOME_FAILED,
-    Outcome.REJECTED: pb.OUTCOME_REJECTED,
-    Outcome.RELEASED: pb.OUTCOME_RELEASED,
-}
-FROM_WIRE: Final = {value: outcome for outcome, value in TO_WIRE.items()}
-
-
 def outcome_of(value: Outcome | str) -> Outcome:
     """An outcome, or its name; raises InvalidArgumentError for what is neither."""
     return _member(Outcome, "outcome", value)
@@ -150,8 +114,8 @@ def declared(outcomes: Iterable[Outcome | str]) -> frozenset[Outcome]:
     return frozenset((Outcome.ACCEPTED, *map(outcome_of, outcomes)))
 
 
-def how(outcome: Outcome, reason: str = "", delay_ms: int = 0) -> How:
-    """A settlement from what an application gives.
+def disposition(outcome: Outcome, reason: str = "", delay_ms: int = 0) -> Disposition:
+    """A disposition of what an application gives.
 
     Raises:
         InvalidArgumentError: The reason is no text or too long, or the delay is out of its range.
@@ -165,7 +129,7 @@ def how(outcome: Outcome, reason: str = "", delay_ms: int = 0) -> How:
             f"'delay_ms' is {delay_ms!r}; it must be an int from 0 to {limits.MAX_TTL_MS}.",
             argument="delay_ms",
         )
-    return How(outcome, reason, delay_ms)
+    return Disposition(outcome, reason, delay_ms)
 
 
 def _member(kind: type[E], name: str, value: object) -> E:

@@ -1,6 +1,6 @@
 """A model of the broker's side of settlements, for tests: what is open, and what became of it."""
 
-from ackq.client.outcomes import FROM_WIRE
+from ackq.wire.outcomes import FROM_WIRE
 
 
 class Ledger:

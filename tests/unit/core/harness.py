@@ -12,6 +12,7 @@ from typing import Any
 
 from pyroaring import BitMap, BitMap64
 
+from ackq.outcomes import Outcome
 from ackq_broker.core import Core, records
 from ackq_broker.core import commands as c
 
@@ -198,7 +199,7 @@ class Harness:
             self.core.unpin(delivery.pieces)
         return rows
 
-    def settle(self, channel: str, outcome: c.Outcome, *tags: int, **options: Any) -> c.Settlement:
+    def settle(self, channel: str, outcome: Outcome, *tags: int, **options: Any) -> c.Settlement:
         """Settles tags of a channel."""
         settlement: c.Settlement = self.do(
             c.Settle(channel.encode(), outcome, BitMap64(tags), **options)
@@ -345,7 +346,7 @@ class Reader:
         return self.harness.core.sessions(self.command.session)[0]
 
 
-def group(outcome: c.Outcome, *tags: int, reason: str = "", delay_ms: int = 0) -> c.OutcomeGroup:
+def group(outcome: Outcome, *tags: int, reason: str = "", delay_ms: int = 0) -> c.OutcomeGroup:
     """Tags that share their fate."""
     return c.OutcomeGroup(outcome, BitMap64(tags), reason, delay_ms)
 

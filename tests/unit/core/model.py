@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core.columns.deadlines import rounded
-from ackq_broker.core.commands import Outcome
 
 NO_LIMIT = 1 << 62
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from ackq_broker.core.commands import Outcome
 from tests.unit.core.model import NO_LIMIT, Message, Model, Queue, end_of
 
 # What a query says of a tag: outcome, reason, delay.

@@ -14,8 +14,8 @@ from hypothesis.stateful import invariant, precondition, rule
 from pyroaring import BitMap64
 
 from ackq.errors import FencedError
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from ackq_broker.core.commands import Outcome
 from tests.unit.core.harness import Reader
 from tests.unit.core.model import Message
 from tests.unit.core.model_sessions import Row, Said, Session, back

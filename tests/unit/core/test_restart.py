@@ -5,6 +5,7 @@ import pytest
 from pyroaring import BitMap64
 
 from ackq.errors import QueueNotFoundError, StageMismatchError, UnsupportedError
+from ackq.outcomes import Outcome
 from ackq_broker.core import Core, record_fields, records
 from ackq_broker.core import commands as c
 from ackq_broker.core.columns import bitmaps
@@ -57,8 +58,8 @@ def consume(harness: Harness) -> None:
     for channel_id in (b"one", b"two", b"three"):
         for queue in ("a", "b", "a"):
             harness.do(c.Deliver(channel_id, queue, 2))
-        harness.do(c.Settle(channel_id, c.Outcome.RELEASED, up_to=1))
-        harness.do(c.Settle(channel_id, c.Outcome.ACCEPTED, BitMap64((2,))))
+        harness.do(c.Settle(channel_id, Outcome.RELEASED, up_to=1))
+        harness.do(c.Settle(channel_id, Outcome.ACCEPTED, BitMap64((2,))))
     harness.do(c.CloseChannel(b"two"))
 
 
@@ -76,12 +77,12 @@ def bury(harness: Harness) -> None:
     harness.declare("lossy", dead_letter_queue="nowhere", message_ttl_ms=1000)
     harness.publish(["mortal", "lossy", "lossy"] * 6, ttls_ms=[0, 0, 2000, 1500, 0, 0] * 3)
     tags = [row[0] for row in harness.deliver("four", "mortal", 5)]
-    harness.settle("four", c.Outcome.FAILED, *tags[:3])
-    harness.settle("four", c.Outcome.REJECTED, tags[3], reason="no good")
+    harness.settle("four", Outcome.FAILED, *tags[:3])
+    harness.settle("four", Outcome.REJECTED, tags[3], reason="no good")
     harness.deliver("four", "lossy", 2)
     harness.wait(1.1)
-    harness.settle("four", c.Outcome.FAILED, *(row[0] for row in harness.deliver("four", "mortal")))
-    harness.settle("four", c.Outcome.RELEASED, up_to=7, delay_ms=9000)
+    harness.settle("four", Outcome.FAILED, *(row[0] for row in harness.deliver("four", "mortal")))
+    harness.settle("four", Outcome.RELEASED, up_to=7, delay_ms=9000)
     harness.do(c.Redrive("dead", max_messages=2))
     harness.wait(1)
 
@@ -93,23 +94,23 @@ def settle(harness: Harness) -> None:
     reader = harness.open("raw", session="settling")
     reader.advance(0, max_messages=6)
     reader.note()
-    outcomes = group(c.Outcome.REJECTED, 2, 5, reason="bad"), group(c.Outcome.FAILED, 3)
-    reader.say(*outcomes, group(c.Outcome.RELEASED, 4))
-    stage_id, _ = reader.stage("none", group(c.Outcome.FAILED, 6))
+    outcomes = group(Outcome.REJECTED, 2, 5, reason="bad"), group(Outcome.FAILED, 3)
+    reader.say(*outcomes, group(Outcome.RELEASED, 4))
+    stage_id, _ = reader.stage("none", group(Outcome.FAILED, 6))
     harness.do(c.AbortOutcomes((stage_id,)))
     reader.advance(6, max_messages=4)
     reader.note()
-    harness.do(c.SettleLease("settling", c.Outcome.REJECTED, ((8, 9),), "poison"))
+    harness.do(c.SettleLease("settling", Outcome.REJECTED, ((8, 9),), "poison"))
     reader.advance(6, holder=BOB)
     reader.note()
-    reader.stage("left", group(c.Outcome.RELEASED, 7))
+    reader.stage("left", group(Outcome.RELEASED, 7))
     by_name = c.Owner(session="settling")
-    reader.stage("replay", group(c.Outcome.REJECTED, 2), owner=by_name)
+    reader.stage("replay", group(Outcome.REJECTED, 2), owner=by_name)
     away = harness.open("raw", session="away", session_timeout_ms=1000)
     away.advance(0, session_timeout_ms=1000)
     away.detach()
     harness.deliver("thief", "raw", 1)
-    harness.settle("thief", c.Outcome.ACCEPTED, 1)
+    harness.settle("thief", Outcome.ACCEPTED, 1)
 
 
 def transact(harness: Harness) -> None:

@@ -97,7 +97,7 @@ from ackq_broker.core.commands.writer_batches import (
     StagedBlock,
     StageRef,
 )
-from ackq_broker.core.values import Expiry, Outcome, QueueProperties
+from ackq_broker.core.values import Expiry, QueueProperties
 
 Command = (
     DeclareQueue
@@ -182,7 +182,6 @@ __all__ = [
     "OpenPublisher",
     "OpenStage",
     "Origin",
-    "Outcome",
     "OutcomeGroup",
     "Owner",
     "Piece",

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from ackq.outcomes import Outcome
 from ackq_broker.core.commands.views import Piece
-from ackq_broker.core.values import Outcome
 
 
 @dataclass(frozen=True, slots=True)

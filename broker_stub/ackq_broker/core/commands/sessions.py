@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
-from ackq_broker.core.values import Outcome
+from ackq.outcomes import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ackq.errors import UnknownDeliveryTagError
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands, records
 from ackq_broker.core.checks import check_duration, queue_named
 from ackq_broker.core.columns import bitmaps
-from ackq_broker.core.commands import Decision, Delivery, Outcome, Settlement
+from ackq_broker.core.commands import Decision, Delivery, Settlement
 from ackq_broker.core.queues import dead_letters, enqueue, redelivery
 from ackq_broker.core.queues.dead_letters import Departures
 from ackq_broker.core.queues.topology import forget_if_drained, give_back

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 from pyroaring import BitMap64
 
+from ackq.outcomes import Outcome
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.deadlines import rounded
-from ackq_broker.core.commands import Outcome
 from ackq_broker.core.queues.dead_letters import Cause, Departures
 from ackq_broker.core.queues.topology import give_back
 from ackq_broker.core.record_fields import Delay

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from ackq.outcomes import Outcome
 from ackq_broker.core import records
 from ackq_broker.core.columns import bitmaps
-from ackq_broker.core.commands import Outcome
 from ackq_broker.core.queues import dead_letters, redelivery
 from ackq_broker.core.queues.dead_letters import Departures
 from ackq_broker.core.queues.topology import forget_if_drained

@@ -11,9 +11,10 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ackq.errors import InvalidArgumentError
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands, records
 from ackq_broker.core.columns import bitmaps
-from ackq_broker.core.commands import Decision, Outcome, SettledLease
+from ackq_broker.core.commands import Decision, SettledLease
 from ackq_broker.core.queues import dead_letters, enqueue, redelivery
 from ackq_broker.core.queues.dead_letters import Departures
 from ackq_broker.core.queues.topology import give_back

@@ -20,9 +20,10 @@ from ackq.errors import (
     StageMismatchError,
     UnknownDeliveryTagError,
 )
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands, records
 from ackq_broker.core.checks import check_duration, counted
-from ackq_broker.core.commands import CommittedOutcomes, Decision, Outcome
+from ackq_broker.core.commands import CommittedOutcomes, Decision
 from ackq_broker.core.record_fields import Fate
 from ackq_broker.core.sessions import readers
 from ackq_broker.core.sessions.readers import Found

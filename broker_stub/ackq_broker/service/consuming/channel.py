@@ -16,6 +16,7 @@ from pyroaring import BitMap64
 from ackq import limits
 from ackq.errors import AckqError, InvalidArgumentError, LimitError, QueueNotFoundError
 from ackq.v1 import consuming_pb2 as pb
+from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.core import commands
 from ackq_broker.service.consuming.consumer import Consumer
 from ackq_broker.service.consuming.dispatcher import Dispatcher
@@ -26,7 +27,6 @@ from ackq_broker.service.consuming.tag_runs import has_runs, tags_of
 from ackq_broker.service.consuming.transport_window import Parcel, TransportWindow
 from ackq_broker.service.consuming.unacked import Holder, Ledger
 from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.transport.disposition import OUTCOMES
 from ackq_broker.service.transport.errors import detail
 
 # Pulls that may wait for the transport window.
@@ -394,7 +394,9 @@ class Channel:
             tags = tags_of(settle, self._ledger.last_tag) - self._ledger.open
         elif settle.multiple:
             up_to = settle.delivery_tag
-        self._engine.decide(commands.Settle(self.channel_id, OUTCOMES[settle.outcome], tags, up_to))
+        self._engine.decide(
+            commands.Settle(self.channel_id, FROM_WIRE[settle.outcome], tags, up_to)
+        )
         raise AssertionError("the core settled a tag that the ledger does not know")
 
     def _offer(self, consumer: Consumer) -> None:

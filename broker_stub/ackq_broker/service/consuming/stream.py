@@ -24,12 +24,12 @@ from ackq.errors import (
 )
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire import frame
+from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.service.blocks.frames import DeliveryFrame, FrameBuilder
 from ackq_broker.service.consuming.channel import Channel
 from ackq_broker.service.consuming.transport_window import Parcel
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.rpc import Read, Write
-from ackq_broker.service.transport.disposition import OUTCOMES
 from ackq_broker.service.transport.mailboxes import Inbox, Outbox, alongside
 
 _log = logging.getLogger(__name__)
@@ -296,7 +296,7 @@ def _delivered(parcel: Parcel, built: DeliveryFrame) -> Response:
 
 def _opened(*, resumed: bool) -> Response:
     opened = pb.ChannelOpened(
-        outcomes=list(OUTCOMES),
+        outcomes=list(FROM_WIRE),
         heartbeat_ms=limits.HEARTBEAT_SEND_MS,
         resumed=resumed,
         settle_runs=True,

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from ackq import limits
 from ackq.errors import InvalidArgumentError, InvalidOperationError
+from ackq.outcomes import Outcome
 from ackq.v1 import consuming_pb2 as pb
-from ackq_broker.core.commands import Outcome
-from ackq_broker.service.transport.disposition import OUTCOMES
+from ackq.wire.outcomes import FROM_WIRE
 
 
 class Subscription(NamedTuple):
@@ -41,7 +41,7 @@ def subscription_of(request: pb.Subscribe) -> Subscription:
             f"A consumer's name has 1 to {limits.MAX_NAME_BYTES} bytes, not {size}.",
             limit=limits.MAX_NAME_BYTES,
         )
-    unknown = [outcome for outcome in request.outcomes if outcome not in OUTCOMES]
+    unknown = [outcome for outcome in request.outcomes if outcome not in FROM_WIRE]
     if unknown:
         raise InvalidOperationError(
             f"The consumer '{request.consumer}' declares outcome {unknown[0]}, which this broker"
@@ -53,6 +53,6 @@ def subscription_of(request: pb.Subscribe) -> Subscription:
         request.consumer,
         request.queue,
         request.prefetch,
-        frozenset(OUTCOMES[outcome] for outcome in request.outcomes),
+        frozenset(FROM_WIRE[outcome] for outcome in request.outcomes),
         request.no_ack,
     )

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pyroaring import BitMap64
 
 from ackq.errors import OutcomeNotSupportedError
+from ackq.outcomes import Outcome
 from ackq_broker.core.columns import bitmaps
-from ackq_broker.core.commands import Outcome
 
 
 class Holder:

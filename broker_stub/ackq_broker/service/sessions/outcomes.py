@@ -14,12 +14,13 @@ from pyroaring import BitMap64
 
 from ackq import limits
 from ackq.errors import InvalidArgumentError, LimitError
+from ackq.outcomes import Disposition, Outcome
 from ackq.v1 import sessions_pb2 as pb
+from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.core import commands
-from ackq_broker.core.commands import Outcome
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.rpc import Read
-from ackq_broker.service.transport.disposition import OUTCOMES, How, how_of
+from ackq_broker.service.transport.disposition import decode_disposition
 from ackq_broker.service.transport.texts import check_identifier, shorten
 
 _ID_BYTES: Final = 16
@@ -31,7 +32,7 @@ class Collected:
     """The outcomes of a stage so far, in the order they came."""
 
     def __init__(self) -> None:
-        self._came: list[tuple[How, BitMap64]] = []
+        self._came: list[tuple[Disposition, BitMap64]] = []
         self._bytes = 0
 
     def add(self, request: pb.StageOutcomesRequest) -> None:
@@ -44,7 +45,7 @@ class Collected:
         self._bytes += request.ByteSize()
         _check("bytes", self._bytes, limits.MAX_OUTCOME_STAGE_BYTES)
         _check("groups", len(self._came) + len(request.groups), limits.MAX_OUTCOME_STAGE_GROUPS)
-        self._came += [(how_of(group), _tags(group)) for group in request.groups]
+        self._came += [(decode_disposition(group), _tags(group)) for group in request.groups]
 
     def groups(self) -> tuple[commands.OutcomeGroup, ...]:
         """What was taken, each way to settle once; of a tag that came twice, the last counts.
@@ -52,22 +53,24 @@ class Collected:
         Raises:
             LimitError: The stage has more tags than a task may stage.
         """
-        groups: dict[How, BitMap64] = {}
+        groups: dict[Disposition, BitMap64] = {}
         seen = BitMap64()
         # Backwards: what came later is there already.
-        for how, tags in reversed(self._came):
+        for disposition, tags in reversed(self._came):
             new = tags - seen
             if not new:
                 continue
             seen |= new
-            if how in groups:
-                groups[how] |= new
+            if disposition in groups:
+                groups[disposition] |= new
             else:
-                groups[how] = new
+                groups[disposition] = new
         _check("tags", len(seen), limits.MAX_OUTCOME_STAGE_TAGS)
         return tuple(
-            commands.OutcomeGroup(how.outcome, tags, how.reason, how.delay_ms)
-            for how, tags in groups.items()
+            commands.OutcomeGroup(
+                disposition.outcome, tags, disposition.reason, disposition.delay_ms
+            )
+            for disposition, tags in groups.items()
         )
 
 
@@ -141,7 +144,7 @@ def settlement_of(request: pb.SettleSessionRequest) -> commands.SettleLease:
         InvalidArgumentError: It names no tags, or is neither a rejection nor a release.
         LimitError: It names too many ranges of tags.
     """
-    outcome = OUTCOMES.get(request.outcome)
+    outcome = FROM_WIRE.get(request.outcome)
     if outcome not in _BY_OPERATOR:
         raise InvalidArgumentError(
             "An operator rejects or releases messages of a lease; what is accepted is for the"

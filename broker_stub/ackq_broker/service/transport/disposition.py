@@ -1,41 +1,30 @@
-"""How messages are settled: the outcome, and what of the request means something to it (C4)."""
+"""Decodes a settlement into a disposition; drops fields that its outcome does not use (C4)."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from ackq import limits
 from ackq.errors import InvalidArgumentError
+from ackq.outcomes import Disposition, Outcome
 from ackq.v1 import consuming_pb2 as pb
 from ackq.v1 import sessions_pb2
-from ackq_broker.core.commands import Outcome
+from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.service.transport.texts import shorten
 
-OUTCOMES: Final = {
-    pb.OUTCOME_ACCEPTED: Outcome.ACCEPTED,
-    pb.OUTCOME_FAILED: Outcome.FAILED,
-    pb.OUTCOME_REJECTED: Outcome.REJECTED,
-    pb.OUTCOME_RELEASED: Outcome.RELEASED,
-}
 _NEEDS_REASON: Final = (Outcome.FAILED, Outcome.REJECTED)
 _NEEDS_DELAY: Final = (Outcome.FAILED, Outcome.RELEASED)
 
 
-class How(NamedTuple):
-    """What the tags of one command, or of one of its groups, have in common."""
-
-    outcome: Outcome
-    reason: str
-    delay_ms: int
-
-
-def how_of(said: pb.Settle | sessions_pb2.OutcomeGroup, delivery_tag: int = 0) -> How:
-    """What is said of one delivery tag, or (0) of many.
+def decode_disposition(
+    said: pb.Settle | sessions_pb2.OutcomeGroup, delivery_tag: int = 0
+) -> Disposition:
+    """The disposition of one delivery tag, or (0) of many.
 
     Raises:
         InvalidArgumentError: There is no such outcome, or the delay is too long.
     """
-    outcome = OUTCOMES.get(said.outcome)
+    outcome = FROM_WIRE.get(said.outcome)
     if outcome is None:
         raise _refused(
             f"has outcome {said.outcome}, which this broker does not know; use accepted, failed,"
@@ -49,7 +38,7 @@ def how_of(said: pb.Settle | sessions_pb2.OutcomeGroup, delivery_tag: int = 0) -
             delivery_tag,
             limit=limits.MAX_TTL_MS,
         )
-    return How(
+    return Disposition(
         outcome,
         shorten(said.reason) if outcome in _NEEDS_REASON else "",
         said.delay_ms if outcome in _NEEDS_DELAY else 0,

@@ -25,19 +25,14 @@ from ackq.client.consuming.message import Message
 from ackq.client.consuming.receiver import Receiver, Wishes, check_callback, check_count
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.stream import Handover
-from ackq.client.outcomes import (
-    BEFORE_CALLBACK,
-    AcknowledgeMode,
-    Outcome,
-    how,
-    outcome_of,
-)
+from ackq.client.outcomes import BEFORE_CALLBACK, AcknowledgeMode, disposition, outcome_of
 from ackq.errors import (
     AckqError,
     BrokerUnavailableError,
     ClosedError,
     PreconditionFailedError,
 )
+from ackq.outcomes import Outcome
 
 T = TypeVar("T")
 
@@ -249,7 +244,9 @@ class AsyncConsumer:
         delay_ms: int = 0,
     ) -> Settlement:
         """As `Consumer.settle`; await what it gives to know that it took effect."""
-        return self._receiver.settle_batch(batch, how(outcome_of(outcome), reason, delay_ms))
+        return self._receiver.settle_batch(
+            batch, disposition(outcome_of(outcome), reason, delay_ms)
+        )
 
     def set_prefetch(self, messages: int) -> None:
         """Changes the bound on what it may have unsettled; 0: unlimited (C8)."""

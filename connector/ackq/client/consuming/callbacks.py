@@ -17,13 +17,11 @@ from ackq.client.consuming.stream import ChannelPump, Handover
 from ackq.client.outcomes import (
     AFTER_CALLBACK,
     BEFORE_CALLBACK,
-    RELEASE,
     AcknowledgeMode,
-    How,
-    Outcome,
     When,
 )
 from ackq.errors import AckqError
+from ackq.outcomes import RELEASE, Disposition, Outcome
 
 _log = logging.getLogger(__name__)
 
@@ -60,8 +58,8 @@ def settle_raised(receiver: Receiver, message: Message, error: BaseException) ->
     with settler.pump.lock:
         if settler.has(message.delivery_tag):
             failed = Outcome.FAILED in settler.outcomes
-            how = How(Outcome.FAILED, _reason(error)) if failed else RELEASE
-            settler.pump.settle(message.runs, how, told=False)
+            disposition = Disposition(Outcome.FAILED, _reason(error)) if failed else RELEASE
+            settler.pump.settle(message.runs, disposition, told=False)
 
 
 class Dispatcher:

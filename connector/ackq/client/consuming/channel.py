@@ -24,7 +24,7 @@ from ackq.client.consuming.inbox import Taken
 from ackq.client.consuming.message import Message
 from ackq.client.consuming.receiver import Receiver, Wishes, check_callback, check_count
 from ackq.client.consuming.settlement import Settlement
-from ackq.client.outcomes import AcknowledgeMode, Outcome, how, outcome_of
+from ackq.client.outcomes import AcknowledgeMode, disposition, outcome_of
 from ackq.errors import (
     AckqError,
     BrokerUnavailableError,
@@ -32,6 +32,7 @@ from ackq.errors import (
     InvalidArgumentError,
     PreconditionFailedError,
 )
+from ackq.outcomes import Outcome
 
 T = TypeVar("T")
 
@@ -360,7 +361,9 @@ class Consumer:
             InvalidArgumentError: An argument is out of its range.
             ClosedError: The channel is closed.
         """
-        return self._receiver.settle_batch(batch, how(outcome_of(outcome), reason, delay_ms))
+        return self._receiver.settle_batch(
+            batch, disposition(outcome_of(outcome), reason, delay_ms)
+        )
 
     def set_prefetch(self, messages: int) -> None:
         """Changes the bound on what it may have unsettled; 0: unlimited (C8)."""

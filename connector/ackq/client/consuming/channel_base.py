@@ -24,7 +24,8 @@ from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.state import ChannelFlow, Settings
 from ackq.client.consuming.stream import ChannelPump
 from ackq.client.consuming.unsettled import unknown_tag
-from ackq.client.outcomes import AcknowledgeMode, Outcome, declared
+from ackq.client.outcomes import AcknowledgeMode, declared
+from ackq.outcomes import Outcome
 
 
 class ConsumerChannel:

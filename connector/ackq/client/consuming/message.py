@@ -11,15 +11,16 @@ import pyarrow.compute as pc
 
 from ackq.client.consuming.inbox import Content
 from ackq.client.consuming.settlement import Settlement
-from ackq.client.outcomes import ACCEPT, How, Outcome, how
+from ackq.client.outcomes import disposition
 from ackq.client.ranges import Range
 from ackq.errors import SchemaError
+from ackq.outcomes import ACCEPT, Disposition, Outcome
 
 
 class Settles(Protocol):
     """Settles messages of one consumer, or of the pulls of one channel."""
 
-    def settle(self, runs: list[Range], how: How) -> Settlement:
+    def settle(self, runs: list[Range], disposition: Disposition) -> Settlement:
         """See `Message.accept`."""
         ...
 
@@ -138,7 +139,7 @@ class Message:
 
     def release(self, delay_ms: int = 0) -> Settlement:
         """Puts the message back without counting (C4), ready after a delay; raises as `reject`."""
-        return self._settle(how(Outcome.RELEASED, delay_ms=delay_ms))
+        return self._settle(disposition(Outcome.RELEASED, delay_ms=delay_ms))
 
     def reject(self, reason: str = "") -> Settlement:
         """Removes the message, to the dead-letter queue if there is one (C4). As `accept`.
@@ -148,7 +149,7 @@ class Message:
                 can still be settled with one that it did.
             InvalidArgumentError: An argument is out of its range.
         """
-        return self._settle(how(Outcome.REJECTED, reason))
+        return self._settle(disposition(Outcome.REJECTED, reason))
 
     def fail(self, reason: str = "", delay_ms: int = 0) -> Settlement:
         """Puts the message back, counted against the queue's delivery limit (C4, C13).
@@ -159,9 +160,9 @@ class Message:
             reason: Goes into the dead letter at the limit, as header `ackq-dead-reason`.
             delay_ms: Ready so much later, instead of the queue's redelivery delay (C14).
         """
-        return self._settle(how(Outcome.FAILED, reason, delay_ms))
+        return self._settle(disposition(Outcome.FAILED, reason, delay_ms))
 
-    def _settle(self, chosen: How) -> Settlement:
+    def _settle(self, chosen: Disposition) -> Settlement:
         return self.settler.settle(self.runs, chosen)
 
 

@@ -19,11 +19,8 @@ from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.state import ChannelFlow, Pull, Subscription
 from ackq.client.consuming.stream import ChannelPump, Handover
 from ackq.client.outcomes import (
-    ACCEPT,
     AT_RECEIVE,
     AcknowledgeMode,
-    How,
-    Outcome,
     declared,
     mode_of,
 )
@@ -35,6 +32,7 @@ from ackq.errors import (
     OutcomeUnknownError,
     PreconditionFailedError,
 )
+from ackq.outcomes import ACCEPT, Disposition, Outcome
 from ackq.wire import columns as wire_columns
 
 
@@ -86,12 +84,12 @@ class Settler:
         self.outcomes = outcomes
         self._flow = flow
 
-    def settle(self, runs: list[Range], how: How) -> Settlement:
+    def settle(self, runs: list[Range], disposition: Disposition) -> Settlement:
         """See `Message.accept`."""
         self.pump.refuse_fork()
         with self.pump.lock:
-            self._check(runs[-1].last, how.outcome)
-            return self.pump.settle(runs, how)
+            self._check(runs[-1].last, disposition.outcome)
+            return self.pump.settle(runs, disposition)
 
     def settle_up_to(self, tag: int) -> Settlement:
         """See `ConsumerChannel.acknowledge`."""
@@ -185,14 +183,16 @@ class Receiver:
         """The rows as Arrow."""
         return taken.content.batch(self._columns, taken.row, taken.rows)
 
-    def settle_batch(self, batch: pa.RecordBatch | pa.Table, how: How) -> Settlement:
+    def settle_batch(
+        self, batch: pa.RecordBatch | pa.Table, disposition: Disposition
+    ) -> Settlement:
         """Settles the rows of a batch by their tags."""
         runs = tag_runs(batch)
         if not runs:
             future = Settlement()
             future.succeed(0)
             return future
-        return self.settler.settle(runs, how)
+        return self.settler.settle(runs, disposition)
 
     def set_prefetch(self, messages: int) -> None:
         """C8."""

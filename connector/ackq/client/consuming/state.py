@@ -16,11 +16,13 @@ from ackq.client.consuming.inbox import Content, Inbox, Span, Taken
 from ackq.client.consuming.received_tags import Arrivals
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.unsettled import Entry, Settling
-from ackq.client.outcomes import ACCEPT, FROM_WIRE, RELEASE, TO_WIRE, Outcome, When
+from ackq.client.outcomes import When
 from ackq.client.ranges import Range
 from ackq.errors import AckqError, InternalError, InvalidArgumentError, InvalidOperationError
+from ackq.outcomes import ACCEPT, RELEASE, Outcome
 from ackq.v1 import consuming_pb2 as pb
 from ackq.v1 import messages_pb2
+from ackq.wire.outcomes import FROM_WIRE, TO_WIRE
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from ackq.client.consuming.state import (
     Send,
     Wait,
 )
-from ackq.client.outcomes import How, When
+from ackq.client.outcomes import When
 from ackq.client.ranges import Range
 from ackq.errors import (
     AckqError,
@@ -43,6 +43,7 @@ from ackq.errors import (
     PreconditionFailedError,
     UnknownDeliveryTagError,
 )
+from ackq.outcomes import Disposition
 from ackq.v1 import consuming_pb2 as pb
 
 _log = logging.getLogger(__name__)
@@ -189,19 +190,21 @@ class ChannelPump:
             self.nudge()
         return Handover(taken, future)
 
-    def settle(self, runs: list[Range], how: How, *, told: bool = True) -> Settlement:
+    def settle(
+        self, runs: list[Range], disposition: Disposition, *, told: bool = True
+    ) -> Settlement:
         """Settles messages; see `Settling.settle`.
 
         A tag that is not there closes the channel (C2).
         """
         future = Settlement()
-        self._settle(lambda: self._flow.settling.settle(runs, how, future), told=told)
+        self._settle(lambda: self._flow.settling.settle(runs, disposition, future), told=told)
         return future
 
-    def settle_up_to(self, tag: int, how: How) -> Settlement:
+    def settle_up_to(self, tag: int, disposition: Disposition) -> Settlement:
         """Settles all messages up to one; see `Settling.settle_up_to`, and `settle`."""
         future = Settlement()
-        self._settle(lambda: self._flow.settling.settle_up_to(tag, how, future))
+        self._settle(lambda: self._flow.settling.settle_up_to(tag, disposition, future))
         return future
 
     def accept(self, runs: list[Range], when: When) -> None:

@@ -16,10 +16,11 @@ from typing import Final, NamedTuple
 from ackq import limits
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.tag_set import TagSet
-from ackq.client.outcomes import ACCEPT, TO_WIRE, How
 from ackq.client.ranges import Range
 from ackq.errors import UnknownDeliveryTagError
+from ackq.outcomes import ACCEPT, Disposition
 from ackq.v1 import consuming_pb2 as pb
+from ackq.wire.outcomes import TO_WIRE
 
 # Settlements on the wire without an answer. What is settled meanwhile leaves together, and the
 # broker remembers the answers of more than these for a client that was cut.
@@ -34,7 +35,7 @@ class Entry:
     """What the application settled by one call.
 
     Attributes:
-        how: As what.
+        disposition: The outcome and its details.
         runs: Its tags.
         future: Told what became of it; None: nobody asked.
         left: Messages without an answer.
@@ -42,7 +43,7 @@ class Entry:
         mismatched: An answer counted other messages than were asked for.
     """
 
-    how: How
+    disposition: Disposition
     runs: list[Range]
     future: Settlement | None
     messages: int
@@ -64,7 +65,7 @@ class _Part:
         sweep: Everything outstanding up to the last is among them: one `multiple` says it (C3).
     """
 
-    how: How
+    disposition: Disposition
     runs: list[Range]
     entries: list[tuple[Entry, int]]
     sweep: bool
@@ -123,7 +124,9 @@ class Settling:
             assert removed == last - first + 1, "a message is handed over once"
             self.seen.add(first, last)
 
-    def settle(self, runs: list[Range], how: How, future: Settlement | None) -> None:
+    def settle(
+        self, runs: list[Range], disposition: Disposition, future: Settlement | None
+    ) -> None:
         """The application settles messages it has.
 
         Raises:
@@ -139,9 +142,9 @@ class Settling:
             if self.seen.remove(first, last) != wanted:
                 raise unknown_tag(first)
             messages += wanted
-        self._add(Entry(how, runs, future, messages))
+        self._add(Entry(disposition, runs, future, messages))
 
-    def settle_up_to(self, tag: int, how: How, future: Settlement | None) -> None:
+    def settle_up_to(self, tag: int, disposition: Disposition, future: Settlement | None) -> None:
         """The application settles everything it has up to and including a tag (C3).
 
         Messages that wait to be handed over are not meant: it knows nothing of them.
@@ -152,7 +155,7 @@ class Settling:
         runs = self.seen.take_up_to(tag)
         if not runs:
             raise unknown_tag(tag)
-        self._add(Entry(how, runs, future, sum(last - first + 1 for first, last in runs)))
+        self._add(Entry(disposition, runs, future, sum(last - first + 1 for first, last in runs)))
 
     def accept_lazily(self, runs: list[Range], now: float) -> None:
         """Accepts messages it has: soon, with others."""
@@ -163,12 +166,12 @@ class Settling:
             self._lazy_since = now if since is None else since
             self._lazy = lazy + sum(last - first + 1 for first, last in runs)
 
-    def give_back(self, runs: list[Range], how: How) -> None:
+    def give_back(self, runs: list[Range], disposition: Disposition) -> None:
         """Settles messages that nobody will read."""
         for first, last in runs:
             removed = self.unseen.remove(first, last)
             assert removed == last - first + 1, "what is given back was not handed over"
-        self._add(Entry(how, runs, None, sum(last - first + 1 for first, last in runs)))
+        self._add(Entry(disposition, runs, None, sum(last - first + 1 for first, last in runs)))
 
     # --- what the sender does ---
 
@@ -259,7 +262,7 @@ class Settling:
             last is None
             or entry.future is not None
             or last.future is not None
-            or last.how is not entry.how
+            or last.disposition is not entry.disposition
         ):
             self._pending.append(entry)
             return
@@ -294,8 +297,8 @@ class Settling:
         below.sort(key=_first_tag)
         sweep: _Part | None = None
         for first, last, entry in below:
-            if sweep is None or sweep.how != entry.how:
-                sweep = _Part(entry.how, [], [], sweep=True)
+            if sweep is None or sweep.disposition != entry.disposition:
+                sweep = _Part(entry.disposition, [], [], sweep=True)
                 self._parts.append(sweep)
             sweep.add(first, last, entry)
         if self.takes_runs:
@@ -303,7 +306,9 @@ class Settling:
         else:
             for first, last, entry in above:
                 alone = [(entry, last - first + 1)]
-                self._parts.append(_Part(entry.how, [Range(first, last)], alone, sweep=False))
+                self._parts.append(
+                    _Part(entry.disposition, [Range(first, last)], alone, sweep=False)
+                )
 
     def _next_part(self) -> _Part:
         """What one settlement can say: the next part, or its first tag."""
@@ -314,16 +319,16 @@ class Settling:
         entry, messages = part.entries[0]
         part.runs[0] = Range(first + 1, last)
         part.entries[0] = (entry, messages - 1)
-        return _Part(part.how, [Range(first, first)], [(entry, 1)], sweep=False)
+        return _Part(part.disposition, [Range(first, first)], [(entry, 1)], sweep=False)
 
     def _send(self, part: _Part) -> pb.Settle:
         """The settlement of a part."""
-        how, runs = part.how, part.runs
+        disposition, runs = part.disposition, part.runs
         messages = sum(count for _, count in part.entries)
         request = pb.Settle(
-            outcome=TO_WIRE[how.outcome],
-            reason=how.reason,
-            delay_ms=how.delay_ms,
+            outcome=TO_WIRE[disposition.outcome],
+            reason=disposition.reason,
+            delay_ms=disposition.delay_ms,
             number=self._next_number,
         )
         if part.sweep or messages == 1:
@@ -342,11 +347,11 @@ class Settling:
 def _grouped(runs: Iterable[tuple[int, int, Entry]]) -> list[_Part]:
     """Parts of what is settled alike; runs ascend."""
     parts: list[_Part] = []
-    growing: dict[How, _Part] = {}
+    growing: dict[Disposition, _Part] = {}
     for first, last, entry in runs:
-        part = growing.get(entry.how)
+        part = growing.get(entry.disposition)
         if part is None or len(part.runs) == limits.MAX_SETTLE_RUNS:
-            part = growing[entry.how] = _Part(entry.how, [], [], sweep=False)
+            part = growing[entry.disposition] = _Part(entry.disposition, [], [], sweep=False)
             parts.append(part)
         part.add(first, last, entry)
     return parts

@@ -14,8 +14,10 @@ import pyarrow as pa
 from ackq import limits
 from ackq.client import outcomes
 from ackq.errors import InvalidArgumentError, LimitError
+from ackq.outcomes import Outcome
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire import frame
+from ackq.wire.outcomes import TO_WIRE
 
 _ID_BYTES: Final = 16
 _TAG_TYPES: Final = (pa.int64(), pa.uint64())
@@ -36,7 +38,7 @@ class OutcomeStage(NamedTuple):
 
 
 def outcome_group(
-    outcome: outcomes.Outcome | str, tags: pa.Array, reason: str = "", delay_ms: int = 0
+    outcome: Outcome | str, tags: pa.Array, reason: str = "", delay_ms: int = 0
 ) -> pb.OutcomeGroup:
     """Tags that share their fate; their bytes are copied, never made into Python integers.
 
@@ -49,7 +51,7 @@ def outcome_group(
     Raises:
         InvalidArgumentError: No such outcome, tags of another type, too long a reason or delay.
     """
-    how = outcomes.how(outcomes.outcome_of(outcome), reason, delay_ms)
+    disposition = outcomes.disposition(outcomes.outcome_of(outcome), reason, delay_ms)
     if tags.type not in _TAG_TYPES or tags.null_count:
         raise InvalidArgumentError(
             f"Delivery tags are bigint and never null; these are {tags.type} with "
@@ -57,7 +59,9 @@ def outcome_group(
             argument="tags",
         )
     group = pb.OutcomeGroup(
-        outcome=outcomes.TO_WIRE[how.outcome], reason=how.reason, delay_ms=how.delay_ms
+        outcome=TO_WIRE[disposition.outcome],
+        reason=disposition.reason,
+        delay_ms=disposition.delay_ms,
     )
     if len(tags):
         packed = memoryview(tags.buffers()[1])[8 * tags.offset : 8 * (tags.offset + len(tags))]

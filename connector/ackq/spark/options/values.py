@@ -11,6 +11,7 @@ from typing import Final
 
 from ackq import limits
 from ackq.errors import InvalidArgumentError
+from ackq.outcomes import Outcome
 
 
 class Guarantee(Enum):
@@ -21,7 +22,7 @@ class Guarantee(Enum):
 
 
 # What becomes of a settled message (C4), as options and columns say it.
-OUTCOMES: Final = ("accepted", "failed", "rejected", "released")
+OUTCOMES: Final = tuple(outcome.value for outcome in Outcome)
 # Instead of an outcome: each row has its own, in the column `outcome`.
 BY_COLUMN: Final = "column"
 

@@ -5,8 +5,8 @@ import pytest
 from ackq import errors, limits
 from ackq.client.consuming.inbox import Content
 from ackq.client.consuming.state import ChannelFlow, Finish, Lost, Send, Settings, Wait
-from ackq.client.outcomes import ACCEPT, Outcome
 from ackq.client.ranges import Range
+from ackq.outcomes import ACCEPT, Outcome
 from ackq.v1 import consuming_pb2 as pb
 from tests.fakes import scripted_channel as fake
 

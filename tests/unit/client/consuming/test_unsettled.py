@@ -10,11 +10,11 @@ from ackq import errors, limits
 from ackq.client.consuming import unsettled as module
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.unsettled import LAZY_S, Settling
-from ackq.client.outcomes import ACCEPT, RELEASE, How, Outcome
 from ackq.client.ranges import Range
+from ackq.outcomes import ACCEPT, RELEASE, Disposition, Outcome
 from tests.unit.client.settlements import Ledger
 
-REJECT = How(Outcome.REJECTED, "no")
+REJECT = Disposition(Outcome.REJECTED, "no")
 
 
 def having(last, *, takes_runs=False, **fields):
@@ -28,9 +28,9 @@ def having(last, *, takes_runs=False, **fields):
     return settling
 
 
-def settle(settling, *tags, how=ACCEPT):
+def settle(settling, *tags, disposition=ACCEPT):
     future = Settlement()
-    settling.settle([Range(tag, tag) for tag in tags], how, future)
+    settling.settle([Range(tag, tag) for tag in tags], disposition, future)
     return future
 
 
@@ -101,12 +101,14 @@ def test_outcomes_are_not_mixed():
     """C4: each stretch of one outcome leaves by itself, lower tags first."""
     settling = having(9)
     for tag in range(1, 10):
-        settle(settling, tag, how=REJECT if tag == 4 else ACCEPT)
+        settle(settling, tag, disposition=REJECT if tag == 4 else ACCEPT)
     ledger = Ledger(9)
     requests = sent(settling)
     assert sum(map(ledger.settle, requests)) == 9
     assert len(requests) == 3
-    assert [tag for tag, how in ledger.outcomes.items() if how is Outcome.REJECTED] == [4]
+    assert [
+        tag for tag, disposition in ledger.outcomes.items() if disposition is Outcome.REJECTED
+    ] == [4]
     assert {each.reason for each in requests} == {"", "no"}
 
 
@@ -332,11 +334,11 @@ class Application:
                 last += 1
             self.settling.hand_over([Range(tag, last)])
 
-    def settle(self, pick, how):
+    def settle(self, pick, disposition):
         if self.settling.seen:
             tag = self.picked(self.settling.seen, pick)
-            settle(self.settling, tag, how=how)
-            self.wanted[tag] = how.outcome
+            settle(self.settling, tag, disposition=disposition)
+            self.wanted[tag] = disposition.outcome
 
     def accept(self, pick):
         self.settle(pick, ACCEPT)

@@ -4,9 +4,9 @@ import pytest
 from pyroaring import BitMap64
 
 from ackq.errors import InvalidArgumentError, QueueNotFoundError, UnknownDeliveryTagError
+from ackq.outcomes import Outcome
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
-from ackq_broker.core.commands import Outcome
 from tests.unit.core.harness import PUBLISHER, Harness, labels
 
 

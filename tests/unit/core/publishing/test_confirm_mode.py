@@ -12,6 +12,7 @@ from ackq.errors import (
     PublisherForgottenError,
     QueueFullError,
 )
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import DAY_US, PUBLISHER, Harness, labels
 
@@ -101,7 +102,7 @@ def test_a_transient_row_stays_so_when_it_is_moved(harness: Harness) -> None:
     harness.declare("q", dead_letter_queue="dead")
     mixed(harness, ["q"] * 4, [1, 2])
     harness.do(c.Deliver(b"channel", "q", 4))
-    harness.do(c.Settle(b"channel", c.Outcome.REJECTED, up_to=4))
+    harness.do(c.Settle(b"channel", Outcome.REJECTED, up_to=4))
     assert harness.browse("dead") == ["m1", "m2", "m3", "m4"]
     assert harness.restart() == 2
     assert harness.browse("dead") == ["m1", "m4"]

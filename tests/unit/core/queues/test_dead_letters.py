@@ -3,9 +3,9 @@
 import pytest
 
 from ackq.errors import InUseError, InvalidArgumentError, QueueNotFoundError
+from ackq.outcomes import Outcome
 from ackq_broker.core import Core, records
 from ackq_broker.core import commands as c
-from ackq_broker.core.commands import Outcome
 from ackq_broker.core.queues import redrive
 from tests.unit.core.harness import Harness
 

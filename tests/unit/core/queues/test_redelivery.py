@@ -7,9 +7,9 @@ import pytest
 from pyroaring import BitMap64
 
 from ackq.errors import UnknownDeliveryTagError
+from ackq.outcomes import Outcome
 from ackq_broker.core import Core, records
 from ackq_broker.core import commands as c
-from ackq_broker.core.commands import Outcome
 from tests.unit.core.harness import PUBLISHER, SECOND_US, Harness
 
 # Properties, failures before, whether the queue is deleted; then where the message is afterwards

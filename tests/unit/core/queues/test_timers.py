@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from ackq.errors import InUseError, QueueNotFoundError
+from ackq.outcomes import Outcome
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
-from ackq_broker.core.commands import Outcome
 from tests.unit.core.harness import BOB, SECOND_US, Harness
 
 MINUTE_MS = 60_000

@@ -14,8 +14,8 @@ from ackq.errors import (
     SessionNotFoundError,
     UnknownDeliveryTagError,
 )
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from ackq_broker.core.commands import Outcome
 from tests.unit.core.harness import ALICE, BOB, Harness, Reader, group, labels
 
 REJECTED, RELEASED = Outcome.REJECTED, Outcome.RELEASED

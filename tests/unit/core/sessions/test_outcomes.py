@@ -17,8 +17,8 @@ from ackq.errors import (
     StageMismatchError,
     UnknownDeliveryTagError,
 )
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from ackq_broker.core.commands import Outcome
 from ackq_broker.core.sessions import outcomes
 from tests.unit.core.harness import ALICE, BOB, Harness, Reader, group, labels
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ackq.errors import CheckpointMismatchError, InvalidArgumentError
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import BOB, Harness, labels
 
@@ -58,7 +59,7 @@ def test_patterns(harness: Harness, pattern: str, found: tuple[str, ...]) -> Non
     harness.declare("mortal", dead_letter_queue="nowhere")
     harness.publish_to("mortal", 1)
     harness.deliver("k", "mortal")
-    harness.settle("k", c.Outcome.REJECTED, 1)
+    harness.settle("k", Outcome.REJECTED, 1)
     harness.do(c.DeleteQueue("mortal"))
     assert harness.open(queue_pattern=pattern).info().queues == found
 
@@ -133,7 +134,7 @@ def test_the_built_in_queue_takes_part_in_a_circle(harness: Harness) -> None:
     harness.declare("in", dead_letter_queue="gone")
     harness.publish_to("in", 1)
     harness.deliver("k", "in")
-    harness.settle("k", c.Outcome.REJECTED, 1)
+    harness.settle("k", Outcome.REJECTED, 1)
     assert harness.open("in").reply.warnings == ()
     (warning,) = harness.open("in", "ackq.dead", session="t").reply.warnings
     assert "queue 'in' and its dead-letter queue 'ackq.dead'" in warning

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ackq.errors import CheckpointMismatchError, FencedError, InvalidArgumentError, LeaseHeldError
+from ackq.outcomes import Outcome
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
-from ackq_broker.core.commands import Outcome
 from tests.unit.core.harness import ALICE, BOB, DAY_US, Harness, Reader, group, labels
 
 CAROL = c.HolderInfo(b"carol".ljust(16), "host-c", 33, "app-c")

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from ackq.errors import AckqError
+from ackq.outcomes import Outcome
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
-from ackq_broker.core.commands import Outcome
 from ackq_broker.service.consuming.channel import Channel
 from ackq_broker.service.consuming.dispatcher import Dispatcher
 from ackq_broker.service.consuming.settlement import Fold

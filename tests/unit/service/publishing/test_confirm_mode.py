@@ -11,6 +11,7 @@ from ackq.errors import (
     InvalidArgumentError,
     WrongModeError,
 )
+from ackq.outcomes import Outcome
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
@@ -337,12 +338,12 @@ def test_too_much_waiting_for_the_disk_blocks():
 
 def accept(engine):
     engine.decide(commands.Deliver(b"c", "q", 1))
-    engine.decide(commands.Settle(b"c", commands.Outcome.ACCEPTED, up_to=1))
+    engine.decide(commands.Settle(b"c", Outcome.ACCEPTED, up_to=1))
 
 
 def reject(engine):
     engine.decide(commands.Deliver(b"c", "q", 1))
-    engine.decide(commands.Settle(b"c", commands.Outcome.REJECTED, up_to=1))
+    engine.decide(commands.Settle(b"c", Outcome.REJECTED, up_to=1))
 
 
 def purge(engine):
