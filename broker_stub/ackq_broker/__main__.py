@@ -202,18 +202,18 @@ async def _drop_lost(directory: Path) -> None:
             click.echo(f"dropped: {messages} messages of queue '{queue}'")
         if recovered.lost_stages:
             click.echo(f"dropped: {recovered.lost_stages} stages, whose batches have to run again")
-        held_back = recovered.engine.core.held_back()
-    if any(held_back):
+        refused = recovered.engine.core.refused_by_history()
+    if any(refused):
         click.echo(
-            f"refused from now on: publishers={held_back.publishers} sessions={held_back.sessions}"
-            f" writers={held_back.writers}, until 'ackq-broker accept-history --data {directory}'"
+            f"refused from now on: publishers={refused.publishers} sessions={refused.sessions}"
+            f" writers={refused.writers}, until 'ackq-broker accept-history --data {directory}'"
         )
 
 
 async def _accept(directory: Path) -> None:
     async with recovery.offline(directory) as recovered:
         engine = recovered.engine
-        accepted: commands.HeldBack = await engine.call(commands.AcceptHistory())
+        accepted: commands.RefusedByHistory = await engine.call(commands.AcceptHistory())
     click.echo(
         f"history {engine.history_id} accepted: publishers={accepted.publishers}"
         f" sessions={accepted.sessions} writers={accepted.writers} may go on"

@@ -15,7 +15,7 @@ class NoKeptLease(Broker):
     def perform(self, core, command):
         reply = super().perform(core, command)
         for session in core._state.sessions.values():
-            advance.let_go(core._state, session)
+            advance.release_kept(core._state, session)
         return reply
 
 

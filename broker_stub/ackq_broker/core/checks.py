@@ -64,7 +64,7 @@ def queue_named(state: State, name: str) -> Queue:
     return state.queues[queue_id]
 
 
-def counted(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
     """1 message, 2 messages."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 

@@ -30,7 +30,7 @@ from ackq_broker.core.sessions import advance as sessions
 from ackq_broker.core.sessions import holder, operator, outcomes, readers, timeout
 from ackq_broker.core.state.state import State
 
-_DECIDE: Final[dict[type, Callable[[State, Any, int], Decision]]] = {
+_DECIDE: Final[dict[type[Command], Callable[[State, Any, int], Decision]]] = {
     commands.DeclareQueue: topology.declare_queue,
     commands.DeleteQueue: topology.delete_queue,
     commands.PurgeQueue: topology.purge_queue,
@@ -69,7 +69,7 @@ _DECIDE: Final[dict[type, Callable[[State, Any, int], Decision]]] = {
     commands.Housekeep: lifecycle.housekeep,
 }
 
-_APPLY: Final[dict[type, Callable[[State, int, Any], None]]] = {
+_APPLY: Final[dict[type[Record], Callable[[State, int, Any], None]]] = {
     records.QueueDeclared: topology.apply_queue_declared,
     records.QueueDeleted: topology.apply_queue_deleted,
     records.QueuePurged: topology.apply_queue_purged,
@@ -136,9 +136,9 @@ class Core:
         """Why the journal's history began, as the `Start` gave it that brought it."""
         return self._state.histories[-1].cause if self._state.histories else ""
 
-    def held_back(self) -> commands.HeldBack:
+    def refused_by_history(self) -> commands.RefusedByHistory:
         """What is refused because it began in an older history (Q8)."""
-        return history.held_back(self._state)
+        return history.refused_by_history(self._state)
 
     def decide(self, command: Command, now_us: int) -> Decision:
         """What a command leads to; changes nothing.

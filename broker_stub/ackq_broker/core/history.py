@@ -59,7 +59,7 @@ def check(state: State, history: int, what: str, remedy: str) -> None:
 
 def accept(state: State, _command: commands.AcceptHistory, now_us: int) -> Decision:
     """Q8: an operator lets go on what began in older histories; answers how many of each."""
-    refused = held_back(state)
+    refused = refused_by_history(state)
     decided = (records.HistoryAccepted(now_us),) if state.admitted_history else ()
     return Decision(decided, refused)
 
@@ -69,12 +69,12 @@ def apply_history_accepted(state: State, _sequence: int, _record: records.Histor
     state.admitted_history = 0
 
 
-def held_back(state: State) -> commands.HeldBack:
+def refused_by_history(state: State) -> commands.RefusedByHistory:
     """What is refused now, by kind."""
     oldest = state.admitted_history
     if not oldest:
-        return commands.HeldBack(0, 0, 0)
-    return commands.HeldBack(
+        return commands.RefusedByHistory(0, 0, 0)
+    return commands.RefusedByHistory(
         publishers=sum(each.history < oldest for each in state.publishers.values()),
         sessions=sum(each.history < oldest for each in state.sessions.values()),
         writers=sum(each.history < oldest for each in state.writers.values()),

@@ -114,7 +114,7 @@ def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
         del state.publishers[publisher_id]
     writer_batches.drop_stages(state, record.stages)
     for name in record.replays:
-        accept.let_go(state, state.sessions[name])
+        accept.release_kept(state, state.sessions[name])
     for name in record.sessions:
         how = "forgotten, because no checkpoint came back with it in time,"
         advance.end(state, state.sessions[name], sequence, how, record.at_us)
@@ -152,4 +152,4 @@ def _make_holes(state: State, vanished: dict[int, BitMap64]) -> None:
         for lease in session.leases():
             for segment in lease.segments:
                 if vanished.get(segment.queue_id):
-                    lease.dig(segment.tags(vanished[segment.queue_id]), Gone.VANISHED)
+                    lease.add_holes(segment.tags(vanished[segment.queue_id]), Gone.VANISHED)

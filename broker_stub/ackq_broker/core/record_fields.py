@@ -6,13 +6,44 @@ never changes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import msgspec
 from pyroaring import BitMap, BitMap64
 
-from ackq_broker.core.values import Expiry
+
+class Expiry(NamedTuple):
+    """When messages expire (Q3), by the broker's clock at ingest.
+
+    `rows` are rows of the block, None means every row; a row is in one expiry of a command at most.
+    """
+
+    expires_us: int
+    rows: BitMap | None = None
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+@dataclass(frozen=True, slots=True)
+class QueueProperties:
+    """As `ackq.v1.QueueProperties`; 0 and "" mean none.
+
+    `overflow` is "reject-publish" or "drop-head".
+    """
+
+    durable: bool = True
+    max_length: int = 0
+    max_bytes: int = 0
+    overflow: str = "reject-publish"
+    message_ttl_ms: int = 0
+    expires_ms: int = 0
+    delivery_limit: int = 0
+    dead_letter_queue: str = ""
+    redelivery_delay_ms: int = 0
+    redelivery_delay_max_ms: int = 0
+    drop_on_limit: bool = False
+
+
+class RoutedRows(msgspec.Struct, frozen=True, array_like=True):
     """The rows of a block that go to one queue.
 
     `first_position` is given when the rows become visible in the record itself, and is 0 for staged
@@ -62,7 +93,7 @@ class Delay(msgspec.Struct, frozen=True, array_like=True):
     until_us: int
 
 
-class Due(msgspec.Struct, frozen=True, array_like=True):
+class DueMessages(msgspec.Struct, frozen=True, array_like=True):
     """What time did to one queue: positions that expired (Q3), and that are ready again (C14)."""
 
     queue_id: int
@@ -80,7 +111,7 @@ class Holder(msgspec.Struct, frozen=True, array_like=True):
     since_us: int
 
 
-class Taken(msgspec.Struct, frozen=True, array_like=True):
+class QueuePositions(msgspec.Struct, frozen=True, array_like=True):
     """Positions of one queue; in a lease, their tags follow those of the entry before."""
 
     queue_id: int
@@ -94,7 +125,7 @@ class Hole(msgspec.Struct, frozen=True, array_like=True):
     tags: BitMap64
 
 
-class Fate(msgspec.Struct, frozen=True, array_like=True):
+class TagOutcome(msgspec.Struct, frozen=True, array_like=True):
     """Tags of a lease that share what becomes of them at its accept (S6).
 
     `outcome` is a value of `ackq.outcomes.Outcome`; `delay_ms` 0 is what C14 says.

@@ -14,8 +14,18 @@ from pyroaring import BitMap64
 
 from ackq.errors import UnsupportedError
 from ackq_broker.core.columns.bitmaps import decode_hook, encode_hook
-from ackq_broker.core.record_fields import Delay, Drop, Due, Fate, Holder, Hole, Move, Part, Taken
-from ackq_broker.core.values import QueueProperties
+from ackq_broker.core.record_fields import (
+    Delay,
+    Drop,
+    DueMessages,
+    Holder,
+    Hole,
+    Move,
+    QueuePositions,
+    QueueProperties,
+    RoutedRows,
+    TagOutcome,
+)
 
 VERSION: Final = 1
 
@@ -109,7 +119,7 @@ class Published(Record, frozen=True, tag="published"):
     block_id: int
     durable: bool
     at_us: int
-    parts: tuple[Part, ...]
+    parts: tuple[RoutedRows, ...]
     drops: tuple[Drop, ...] = ()
 
 
@@ -124,7 +134,7 @@ class TransactionStaged(Record, frozen=True, tag="transaction_staged"):
     block_id: int
     durable: bool
     rows: int
-    parts: tuple[Part, ...]
+    parts: tuple[RoutedRows, ...]
 
 
 class TransactionCommitted(Record, frozen=True, tag="transaction_committed"):
@@ -167,7 +177,7 @@ class BlockStaged(Record, frozen=True, tag="block_staged"):
     rows: int
     payload_bytes: int
     at_us: int
-    parts: tuple[Part, ...]
+    parts: tuple[RoutedRows, ...]
 
 
 class StageSealed(Record, frozen=True, tag="stage_sealed"):
@@ -221,7 +231,7 @@ class SessionOpened(Record, frozen=True, tag="session_opened"):
     holder: Holder
     queue_ids: tuple[int, ...]
     at_us: int
-    leased: tuple[Taken, ...] = ()
+    leased: tuple[QueuePositions, ...] = ()
     queue_pattern: str = ""
     timeout_ms: int = 0
 
@@ -240,12 +250,12 @@ class SessionAdvanced(Record, frozen=True, tag="session_advanced"):
     queue_ids: tuple[int, ...]
     at_us: int
     accepted: bool = False
-    leased: tuple[Taken, ...] = ()
-    discarded: tuple[Taken, ...] = ()
+    leased: tuple[QueuePositions, ...] = ()
+    discarded: tuple[QueuePositions, ...] = ()
     moves: tuple[Move, ...] = ()
     delays: tuple[Delay, ...] = ()
     drops: tuple[Drop, ...] = ()
-    resumed: tuple[Taken, ...] = ()
+    resumed: tuple[QueuePositions, ...] = ()
     holes: tuple[Hole, ...] = ()
     queue_pattern: str = ""
     timeout_ms: int = 0
@@ -281,7 +291,7 @@ class OutcomesStaged(Record, frozen=True, tag="outcomes_staged"):
     session: str
     stage_id: bytes
     label: str
-    fates: tuple[Fate, ...]
+    fates: tuple[TagOutcome, ...]
     kept: bool = False
 
 
@@ -308,7 +318,7 @@ class SessionSettled(Record, frozen=True, tag="session_settled"):
     session: str
     tags: BitMap64
     at_us: int
-    discarded: tuple[Taken, ...] = ()
+    discarded: tuple[QueuePositions, ...] = ()
     moves: tuple[Move, ...] = ()
     drops: tuple[Drop, ...] = ()
 
@@ -347,7 +357,7 @@ class Settled(Record, frozen=True, tag="settled"):
     outcome: str
     tags: BitMap64
     at_us: int
-    discarded: tuple[Taken, ...] = ()
+    discarded: tuple[QueuePositions, ...] = ()
     moves: tuple[Move, ...] = ()
     delays: tuple[Delay, ...] = ()
     drops: tuple[Drop, ...] = ()
@@ -379,9 +389,9 @@ class Ticked(Record, frozen=True, tag="ticked"):
     """
 
     at_us: int
-    queues: tuple[Due, ...]
+    queues: tuple[DueMessages, ...]
     moves: tuple[Move, ...] = ()
-    discarded: tuple[Taken, ...] = ()
+    discarded: tuple[QueuePositions, ...] = ()
     drops: tuple[Drop, ...] = ()
 
 

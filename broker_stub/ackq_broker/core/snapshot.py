@@ -20,13 +20,13 @@ from ackq_broker.core.columns.deadlines import Deadlines
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.columns.requeued import Requeued
 from ackq_broker.core.columns.step_function import Dumped
-from ackq_broker.core.commands import QueueProperties
 from ackq_broker.core.publishing import writer_batches
 from ackq_broker.core.queues import topology
+from ackq_broker.core.record_fields import QueueProperties
 from ackq_broker.core.sessions import readers
-from ackq_broker.core.state.channel import Channel, Hold
+from ackq_broker.core.state.channel import Channel, UnackedRun
 from ackq_broker.core.state.exchange import Exchange
-from ackq_broker.core.state.origins import Death, Origins
+from ackq_broker.core.state.origins import DeadLetterOrigin, Origins
 from ackq_broker.core.state.placements import Placements
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.signals import Signals
@@ -47,7 +47,7 @@ VERSION: Final = 1
 
 class _OriginsImage(msgspec.Struct, frozen=True):
     next_id: int = 1
-    deaths: tuple[tuple[int, int, Death], ...] = ()
+    deaths: tuple[tuple[int, int, DeadLetterOrigin], ...] = ()
     positions: BitMap64 = msgspec.field(default_factory=BitMap64)
     keys: bytes = b""
     values: bytes = b""
@@ -264,17 +264,17 @@ def _origins(image: _OriginsImage) -> Origins:
 
 def _channel_image(channel_id: bytes, channel: Channel) -> _ChannelImage:
     holds = tuple(
-        _HoldImage(queue_id, hold.tags, *hold.dump_shifts())
-        for queue_id, hold in sorted(channel.holds.items())
+        _HoldImage(queue_id, run.tags, *run.dump_shifts())
+        for queue_id, run in sorted(channel.unacked.items())
     )
     return _ChannelImage(channel_id, channel.next_tag, holds)
 
 
 def _channel(image: _ChannelImage) -> Channel:
     channel = Channel(image.next_tag)
-    for hold in image.holds:
-        shifts = Dumped(hold.shift_keys, hold.shifts)
-        channel.holds[hold.queue_id] = Hold.load(hold.tags, shifts)
+    for run in image.holds:
+        shifts = Dumped(run.shift_keys, run.shifts)
+        channel.unacked[run.queue_id] = UnackedRun.load(run.tags, shifts)
     return channel
 
 

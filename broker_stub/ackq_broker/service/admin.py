@@ -53,12 +53,12 @@ class AdminService:
             synced=self._engine.gate.synced,
             sync_mode=self._sync_mode,
             history_cause=self._engine.core.history_cause,
-            held_back=sum(self._engine.core.held_back()),
+            held_back=sum(self._engine.core.refused_by_history()),
         )
 
     async def accept_history(self, _: pb.AcceptHistoryRequest) -> pb.AcceptHistoryResponse:
         """Lets go on what began in older histories (Q8)."""
-        accepted: commands.HeldBack = await self._engine.call(commands.AcceptHistory())
+        accepted: commands.RefusedByHistory = await self._engine.call(commands.AcceptHistory())
         return pb.AcceptHistoryResponse(history_id=self._engine.history_id, **accepted._asdict())
 
     # --- queues ---

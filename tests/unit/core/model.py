@@ -170,13 +170,13 @@ class Model:
         dying: list[tuple[Queue, Message, str]] = []
         for queue, message in held:
             limit = queue.properties.delivery_limit or NO_LIMIT
-            mortal = queue.properties.dead_letter_queue or queue.properties.drop_on_limit
+            removable = queue.properties.dead_letter_queue or queue.properties.drop_on_limit
             if outcome is Outcome.ACCEPTED:
                 queue.accepted += 1
                 queue.remove([message])
             elif outcome is Outcome.REJECTED:
                 dying.append((queue, message, reason or "rejected"))
-            elif outcome is Outcome.FAILED and mortal and message.failures == limit:
+            elif outcome is Outcome.FAILED and removable and message.failures == limit:
                 dying.append((queue, message, reason or "delivery_limit"))
             else:
                 self._give_back(queue, message, outcome, delay_ms, now_us)

@@ -157,11 +157,11 @@ def _death(row: Row, how: Said) -> str:
     """C13: the reason for which a message becomes a dead letter; empty when it does not."""
     outcome, reason, _ = how
     properties = row.queue.properties
-    mortal = properties.dead_letter_queue or properties.drop_on_limit
+    removable = properties.dead_letter_queue or properties.drop_on_limit
     if outcome is Outcome.REJECTED:
         return reason or "rejected"
     limit = properties.delivery_limit or NO_LIMIT
-    over = _fails(how) and mortal and row.message.failures == limit
+    over = _fails(how) and removable and row.message.failures == limit
     return (reason or "delivery_limit") if over else ""
 
 

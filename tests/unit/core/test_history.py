@@ -9,7 +9,7 @@ from ackq_broker.core import Core
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import PUBLISHER, Harness, Reader
 
-NOBODY = c.HeldBack(0, 0, 0)
+NOBODY = c.RefusedByHistory(0, 0, 0)
 
 
 def restart(harness: Harness, history: str, cause: str = "copied") -> None:
@@ -56,7 +56,9 @@ def test_the_older_are_refused(harness: Harness, reader: Reader, cause: str) -> 
         assert told.value.fields["present_history"] == "second"
         assert told.value.fields["cause"] == cause
         assert "history second at 2023-11-14T22:13:20Z, because " in told.value.message
-    assert harness.core.held_back() == c.HeldBack(publishers=1, sessions=1, writers=1)
+    assert harness.core.refused_by_history() == c.RefusedByHistory(
+        publishers=1, sessions=1, writers=1
+    )
     assert harness.core.history_cause == cause
 
 
@@ -79,13 +81,13 @@ def test_the_new_are_served(harness: Harness) -> None:
 def test_an_accepted_history_admits_all(harness: Harness, reader: Reader) -> None:
     """Q8: what was refused goes on where it was; accepting again changes nothing."""
     restart(harness, "second")
-    assert harness.do(c.AcceptHistory()) == c.HeldBack(1, 1, 1)
+    assert harness.do(c.AcceptHistory()) == c.RefusedByHistory(1, 1, 1)
     again = harness.decide(c.AcceptHistory())
     assert (again.records, again.reply) == ((), NOBODY)
     for use in uses(harness, reader).values():
         use()
     restart(harness, "second")
-    assert harness.core.held_back() == NOBODY
+    assert harness.core.refused_by_history() == NOBODY
     reader.advance(0)
 
 
@@ -95,7 +97,7 @@ def test_the_next_history_has_to_be_accepted_anew(harness: Harness, reader: Read
     harness.do(c.AcceptHistory())
     between = harness.open("q", session="between")
     restart(harness, "third", "repaired")
-    assert harness.core.held_back() == c.HeldBack(1, 2, 1)
+    assert harness.core.refused_by_history() == c.RefusedByHistory(1, 2, 1)
     with pytest.raises(HistoryChangedError, match="it was damaged and repaired") as told:
         between.advance(0)
     assert told.value.fields["history"] == "second"
@@ -108,7 +110,7 @@ def test_an_ordinary_restart_is_the_same_history(harness: Harness, reader: Reade
     """Q8: no false alarm, and no second entry."""
     for _ in range(3):
         restart(harness, "history", "")
-    assert harness.core.held_back() == NOBODY
+    assert harness.core.refused_by_history() == NOBODY
     reader.advance(0)
     assert harness.decide(c.AcceptHistory()).records == ()
 

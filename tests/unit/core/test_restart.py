@@ -336,8 +336,8 @@ def test_records_can_grow() -> None:
 def test_parts_and_snapshots_of_the_first_version_are_read(harness: Harness) -> None:
     """I2: without expiries, delays, dead letters and channels; counts as they were kept then."""
     assert msgspec.msgpack.decode(
-        msgspec.msgpack.encode([1, 1, 3, 30, 0, None]), type=record_fields.Part
-    ) == record_fields.Part(1, 1, 3, 30, 0)
+        msgspec.msgpack.encode([1, 1, 3, 30, 0, None]), type=record_fields.RoutedRows
+    ) == record_fields.RoutedRows(1, 1, 3, 30, 0)
     harness.declare("q")
     harness.publish_to("q", 4)
     for _ in range(3):

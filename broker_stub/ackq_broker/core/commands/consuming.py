@@ -11,11 +11,12 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from ackq.outcomes import Outcome
+from ackq_broker.core.commands.decision import Command
 from ackq_broker.core.commands.views import Piece
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Command):
     """Gives a channel the lowest ready messages of a queue. Reply: `Delivery`.
 
     Errors: QueueNotFoundError.
@@ -48,7 +49,7 @@ class Delivery(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(Command):
     """Settles outstanding tags of a channel, all alike (C4). Reply: `Settlement`.
 
     Errors: UnknownDeliveryTagError, which names the lowest tag that is not outstanding (C2);
@@ -80,14 +81,14 @@ class Settlement(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class CloseChannel:
+class CloseChannel(Command):
     """Puts back what a channel holds (C12). Reply: int, messages; 0 for an unknown channel."""
 
     channel_id: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Redrive:
+class Redrive(Command):
     """Moves ready dead letters back to the queues they came from (Q6). Reply: `Redriven`.
 
     Errors: QueueNotFoundError.

@@ -9,6 +9,12 @@ from pyroaring import BitMap
 from ackq_broker.core.records import Record
 
 
+class Command:
+    """Base of the commands that `Core.decide` takes."""
+
+    __slots__ = ()
+
+
 class Decision(NamedTuple):
     """What a command leads to.
 

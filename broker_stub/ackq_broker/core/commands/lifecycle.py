@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from ackq_broker.core.commands.decision import Command
+
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Start(Command):
     """First command of a process: drops what did not survive the restart (Q7). Reply: `Started`.
 
     Attributes:
@@ -38,11 +40,11 @@ class Started(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptHistory:
-    """Lets go on what began in older histories (Q8). Reply: `HeldBack`, as it was before."""
+class AcceptHistory(Command):
+    """Admits what began in older histories (Q8). Reply: `RefusedByHistory`, as it was before."""
 
 
-class HeldBack(NamedTuple):
+class RefusedByHistory(NamedTuple):
     """How many are refused because they began in an older history (Q8)."""
 
     publishers: int
@@ -51,7 +53,7 @@ class HeldBack(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Housekeep:
+class Housekeep(Command):
     """Drops what is past its retention.
 
     Publishers and stages after 7 days, unproven sessions after one. Reply: None.
@@ -65,7 +67,7 @@ class Housekeep:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Command):
     """Does what is due now (Q3, C14), when `Core.next_due_us` has come. Reply: `Ticked`.
 
     At most `ticking.MOST_BURIED` messages become dead letters; more are still due, and given out to

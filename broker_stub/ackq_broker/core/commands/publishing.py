@@ -8,12 +8,12 @@ from typing import NamedTuple
 from pyroaring import BitMap, BitMap64
 
 from ackq.errors import AckqError
-from ackq_broker.core.commands.decision import Route
-from ackq_broker.core.values import Expiry
+from ackq_broker.core.commands.decision import Command, Route
+from ackq_broker.core.record_fields import Expiry
 
 
 @dataclass(frozen=True, slots=True)
-class OpenPublisher:
+class OpenPublisher(Command):
     """Reply: None. Makes the publisher's state; what an older stream had not committed is dropped.
 
     Errors: PublisherForgottenError (a `resume` of an id that is not known), WrongModeError (it was
@@ -27,7 +27,7 @@ class OpenPublisher:
 
 
 @dataclass(frozen=True, slots=True)
-class ClosePublisherStream:
+class ClosePublisherStream(Command):
     """Reply: None. The publisher's last stream ended: its state is dropped 7 days from now (P10).
 
     What it had not committed is dropped at once (P13).
@@ -37,7 +37,7 @@ class ClosePublisherStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(Command):
     """Publishes the rows of one block. Reply: `Published`.
 
     Errors: ExchangeNotFoundError, PublisherForgottenError, WrongModeError.
@@ -93,7 +93,7 @@ class Published(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionBlock:
+class TransactionBlock(Command):
     """Adds the rows of a block to a transaction, which its first block begins (P13).
 
     Reply: `TransactedBlock`. On an error nothing of the block is kept.
@@ -130,7 +130,7 @@ class TransactedBlock(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitTransaction:
+class CommitTransaction(Command):
     """Makes a transaction visible (P13). Reply: `CommittedTransaction`.
 
     Errors: TransactionRolledBackError (it is not open, or not with so many messages, and it is not
@@ -150,7 +150,7 @@ class CommittedTransaction(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RollbackTransaction:
+class RollbackTransaction(Command):
     """Drops what the publisher has not committed (P13). Reply: int, messages dropped.
 
     Errors: WrongModeError, PublisherForgottenError.

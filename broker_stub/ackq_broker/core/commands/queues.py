@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ackq_broker.core.values import QueueProperties
+from ackq_broker.core.commands.decision import Command
+from ackq_broker.core.record_fields import QueueProperties
 
 
 @dataclass(frozen=True, slots=True)
-class DeclareQueue:
+class DeclareQueue(Command):
     """Reply: `DeclaredQueue`.
 
     Errors: PropertiesDifferError, QueueNotFoundError (passive), LimitError, UnsupportedError.
@@ -28,7 +29,7 @@ class DeclaredQueue(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteQueue:
+class DeleteQueue(Command):
     """Reply: `DeletedQueue`. Errors: QueueNotFoundError, InUseError."""
 
     queue: str
@@ -44,14 +45,14 @@ class DeletedQueue(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PurgeQueue:
+class PurgeQueue(Command):
     """Reply: int, the ready messages removed. Errors: QueueNotFoundError."""
 
     queue: str
 
 
 @dataclass(frozen=True, slots=True)
-class DeclareExchange:
+class DeclareExchange(Command):
     """Reply: bool, created. `kind` is "direct", "fanout" or "topic".
 
     Errors: PropertiesDifferError, LimitError.
@@ -63,7 +64,7 @@ class DeclareExchange:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteExchange:
+class DeleteExchange(Command):
     """Reply: int, bindings removed.
 
     Errors: ExchangeNotFoundError, InvalidArgumentError (the default exchange).
@@ -73,7 +74,7 @@ class DeleteExchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(Command):
     """Reply: bool, created. Errors: ExchangeNotFoundError, QueueNotFoundError, LimitError."""
 
     exchange: str
@@ -82,7 +83,7 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Unbind:
+class Unbind(Command):
     """Reply: bool, removed. Errors: ExchangeNotFoundError, QueueNotFoundError."""
 
     exchange: str

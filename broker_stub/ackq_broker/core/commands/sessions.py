@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from ackq.outcomes import Outcome
+from ackq_broker.core.commands.decision import Command
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class HolderInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Advance:
+class Advance(Command):
     """S4, S9. Reply: `Advanced`.
 
     Errors: AlreadyHeldError, FencedError, SessionNotFoundError, CheckpointMismatchError,
@@ -74,7 +75,7 @@ class Backlog(NamedTuple):
     redelivered: int
 
 
-class HeldElsewhere(NamedTuple):
+class LeasedElsewhere(NamedTuple):
     """What another session has leased of some queues, and since when."""
 
     session: str
@@ -99,11 +100,11 @@ class Advanced(NamedTuple):
     other_sessions: tuple[str, ...]
     attaches: int
     warnings: tuple[str, ...] = ()
-    held_elsewhere: tuple[HeldElsewhere, ...] = ()
+    leased_elsewhere: tuple[LeasedElsewhere, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Attach:
+class Attach(Command):
     """Reply: `Attached`. Attaches for a replay of exactly (start_tag, end_tag].
 
     That is the outstanding lease, or the one accepted last while it is kept (K2).
@@ -129,7 +130,7 @@ class Attached(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseSession:
+class ReleaseSession(Command):
     """Reply: `Released`.
 
     Errors: SessionNotFoundError, AlreadyHeldError (live and not `fence`).
@@ -148,7 +149,7 @@ class Released(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DetachSession:
+class DetachSession(Command):
     """S5: the owner was away for longer than its session timeout. Reply: `Released`.
 
     The session stays, and a re-attach decides what of the lease it gets again. Nothing happens when
@@ -161,7 +162,7 @@ class DetachSession:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteFetch:
+class NoteFetch(Command):
     """Reply: None. Says which run of a query reads a session in an epoch, for which batch.
 
     It is how a settle call finds its lease (S6), so it survives a restart; and whoever it is, a
@@ -206,7 +207,7 @@ class OutcomeGroup(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StageOutcomes:
+class StageOutcomes(Command):
     """S6. Reply: int, tags staged. One whole stage; a tag is in one of its groups at most.
 
     Of the lease accepted last (K2) what is staged has no effect, and the reply is the same. An
@@ -227,7 +228,7 @@ class StageOutcomes:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitOutcomes:
+class CommitOutcomes(Command):
     """S6. Reply: `CommittedOutcomes`. Stages as (id, tags), in the order in which they count.
 
     A call without stages is one that settles nothing: from a query, or whoever else is known to
@@ -249,14 +250,14 @@ class CommittedOutcomes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AbortOutcomes:
+class AbortOutcomes(Command):
     """Reply: int, the stages that were there. What was committed stays."""
 
     stage_ids: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SettleLease:
+class SettleLease(Command):
     """S8. Reply: `SettledLease`. An operator rejects or releases tags; ranges include both ends.
 
     Errors: SessionNotFoundError, AlreadyHeldError (live and not `fence`), UnknownDeliveryTagError,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ackq_broker.core.commands.sessions import HolderInfo
-from ackq_broker.core.values import QueueProperties
+from ackq_broker.core.record_fields import QueueProperties
 
 
 class Run(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ackq_broker.core.commands.decision import Route
-from ackq_broker.core.values import Expiry
+from ackq_broker.core.commands.decision import Command, Route
+from ackq_broker.core.record_fields import Expiry
 
 
 @dataclass(frozen=True, slots=True)
-class OpenStage:
+class OpenStage(Command):
     """Reply: None.
 
     Errors: BatchOrderError (batch already passed), FencedError (stage id used), LimitError,
@@ -26,7 +26,7 @@ class OpenStage:
 
 
 @dataclass(frozen=True, slots=True)
-class StageBlock:
+class StageBlock(Command):
     """Adds a block. Reply: `StagedBlock`.
 
     Rows that no queue wants go to `unroutable_queue`, if one is named. Errors: UnroutableError,
@@ -51,7 +51,7 @@ class StagedBlock(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SealStage:
+class SealStage(Command):
     """Reply: None. Errors: StageMismatchError (counts differ from what arrived), FencedError."""
 
     stage_id: bytes
@@ -60,7 +60,7 @@ class SealStage:
 
 
 @dataclass(frozen=True, slots=True)
-class DropStage:
+class DropStage(Command):
     """Reply: None. The upload ended without a seal. Unknown or sealed stages are left alone."""
 
     stage_id: bytes
@@ -75,7 +75,7 @@ class StageRef(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitBatch:
+class CommitBatch(Command):
     """Reply: `CommittedBatch`. Errors: StageMismatchError, BatchOrderError, HistoryChangedError.
 
     A `single` writer commits no more, so that it can be forgotten.
@@ -97,7 +97,7 @@ class CommittedBatch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AbortBatch:
+class AbortBatch(Command):
     """Reply: int, stages dropped."""
 
     writer: str

@@ -16,7 +16,7 @@ from ackq_broker.core.checks import check_duration, queue_named
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import Decision, Delivery, Settlement
 from ackq_broker.core.queues import dead_letters, enqueue, redelivery
-from ackq_broker.core.queues.dead_letters import Departures
+from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import forget_if_drained, give_back
 from ackq_broker.core.record_fields import Delay
 from ackq_broker.core.state.channel import Channel
@@ -71,7 +71,7 @@ def apply_delivered(state: State, _sequence: int, record: records.Delivered) -> 
         channel.next_tag += len(record.positions)
         state.blocks.release(queue.finish(record.positions))
     else:
-        channel.give(record.queue_id, record.positions)
+        channel.assign_tags(record.queue_id, record.positions)
 
 
 def settle(state: State, command: commands.Settle, now_us: int) -> Decision:
@@ -79,16 +79,16 @@ def settle(state: State, command: commands.Settle, now_us: int) -> Decision:
     check_duration("The settlement cannot have delay_ms", command.delay_ms)
     channel = state.channels.get(command.channel_id, _NO_CHANNEL)
     tags = _outstanding(channel, command)
-    plan = Departures(state)
+    plan = RemovalPlan(state)
     delays: list[Delay] = []
     if command.outcome is not Outcome.ACCEPTED:
         for queue_id, positions in channel.positions(tags).items():
             queue = state.queues[queue_id]
             back = redelivery.dispose(plan, queue, positions, command.outcome, command.reason)
             late = redelivery.delays(queue, back, command.outcome, command.delay_ms, now_us)
-            plan.come_back(queue, back.difference(*(delay.positions for delay in late)))
+            plan.requeue(queue, back.difference(*(delay.positions for delay in late)))
             delays += late
-    for queue_id in channel.holds:
+    for queue_id in channel.unacked:
         state.queues[queue_id].use()
     record = records.Settled(
         channel_id=command.channel_id,
@@ -107,7 +107,7 @@ def settle(state: State, command: commands.Settle, now_us: int) -> Decision:
 def apply_settled(state: State, sequence: int, record: records.Settled) -> None:
     """Removes the messages behind the tags, moves them, or puts them back."""
     taken = state.channels[record.channel_id].take(record.tags)
-    dead_letters.apply_departures(state, sequence, record, taken)
+    dead_letters.apply_removals(state, sequence, record, taken)
     for queue_id, positions in taken.items():
         if not positions:
             continue
@@ -127,7 +127,7 @@ def close_channel(state: State, command: commands.CloseChannel, now_us: int) -> 
     channel = state.channels.get(command.channel_id)
     if channel is None:
         return Decision(reply=0)
-    for queue_id in channel.holds:
+    for queue_id in channel.unacked:
         state.queues[queue_id].use()
     record = records.ChannelClosed(command.channel_id, now_us)
     return Decision((record,), len(channel.outstanding()))

@@ -11,7 +11,7 @@ from pyroaring import BitMap
 from ackq import limits
 from ackq.errors import InvalidArgumentError, LimitError, TransactionRolledBackError
 from ackq_broker.core import commands, records
-from ackq_broker.core.checks import counted
+from ackq_broker.core.checks import plural
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import CommittedTransaction, Decision, TransactedBlock
 from ackq_broker.core.publishing import publishers, writer_batches
@@ -149,7 +149,7 @@ def _check_room(publisher: Publisher, command: commands.TransactionBlock) -> Non
 def _rolled_back(command: commands.CommitTransaction, held: int) -> TransactionRolledBackError:
     return TransactionRolledBackError(
         f"The transaction {command.transaction_id.hex()} was not committed, and nothing of it is "
-        f"visible: the broker holds {held} of its {counted(command.messages, 'message')}. What a "
+        f"visible: the broker holds {held} of its {plural(command.messages, 'message')}. What a "
         "stream had not committed goes when it ends. Publish it again.",
         transaction=command.transaction_id.hex(),
         messages=command.messages,

@@ -20,14 +20,14 @@ from ackq.errors import (
     UnroutableError,
 )
 from ackq_broker.core import commands, history, records
-from ackq_broker.core.checks import counted, queue_named
+from ackq_broker.core.checks import plural, queue_named
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import CommittedBatch, Decision, StagedBlock
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
 from ackq_broker.core.queues.routing import route, targets_of
 from ackq_broker.core.queues.topology import exchange_not_found
-from ackq_broker.core.record_fields import Part
+from ackq_broker.core.record_fields import RoutedRows
 from ackq_broker.core.state.state import Stage, StagedRows, State, Writer
 
 MAX_STAGES: Final = 100_000
@@ -108,7 +108,7 @@ def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Deci
         rows_of = dict(sorted({**rows_of, instead: rows}.items()))
     elif stage.mandatory and routed.unroutable:
         raise UnroutableError(
-            f"{counted(len(routed.unroutable), 'row')} of the batch would go to no queue: the "
+            f"{plural(len(routed.unroutable), 'row')} of the batch would go to no queue: the "
             f"exchange '{command.exchange}' has no queue for routing key "
             f"'{routed.unroutable_key}'. Declare or bind a queue, or write with mandatory off.",
             exchange=command.exchange,
@@ -270,7 +270,7 @@ def takes_rows(state: State, queue_id: int) -> bool:
     return queue is not None and not queue.deleted
 
 
-def reserve(state: State, parts: tuple[Part, ...], sign: int) -> None:
+def reserve(state: State, parts: tuple[RoutedRows, ...], sign: int) -> None:
     """Adds to (1) or takes from (-1) what the parts reserve in their queues."""
     for part in parts:
         queue = state.queues.get(part.queue_id)

@@ -13,7 +13,7 @@ from pyroaring import BitMap, BitMap64
 
 from ackq import limits
 from ackq.errors import QueueFullError
-from ackq_broker.core.checks import counted
+from ackq_broker.core.checks import plural
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.record_fields import Drop
 from ackq_broker.core.state.queue import Queue
@@ -66,11 +66,11 @@ def queue_full(queue: Queue, rows: BitMap, size: BlockSize) -> QueueFullError:
         if properties.max_bytes
         else "",
     ]
-    came = f"{counted(coming.messages, 'message')} with {counted(coming.payload_bytes, 'byte')}"
+    came = f"{plural(coming.messages, 'message')} with {plural(coming.payload_bytes, 'byte')}"
     fitting = room(queue, coming)
     staged = (
-        f" Of what it holds, {counted(queue.staged, 'message')} with "
-        f"{counted(queue.staged_bytes, 'byte')} are staged by writes that have not committed: they "
+        f" Of what it holds, {plural(queue.staged, 'message')} with "
+        f"{plural(queue.staged_bytes, 'byte')} are staged by writes that have not committed: they "
         "go when such a write commits, aborts or is run again, or "
         f"{limits.STAGE_RETENTION_S // 86_400} days after it ended."
         if queue.staged

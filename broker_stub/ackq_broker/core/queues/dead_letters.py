@@ -16,12 +16,11 @@ from pyroaring import BitMap64
 from ackq_broker.core import records
 from ackq_broker.core.checks import BUILT_IN_DEAD
 from ackq_broker.core.columns import bitmaps
-from ackq_broker.core.commands import QueueProperties
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.bounds import Load, head_drops
 from ackq_broker.core.queues.topology import forget_if_drained
-from ackq_broker.core.record_fields import Drop, Move, Taken
-from ackq_broker.core.state.origins import Death
+from ackq_broker.core.record_fields import Drop, Move, QueuePositions, QueueProperties
+from ackq_broker.core.state.origins import DeadLetterOrigin
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import State
 
@@ -36,7 +35,7 @@ class Cause(Enum):
 
 
 # Records that let messages die.
-_Departed = records.Settled | records.Ticked | records.SessionAdvanced | records.SessionSettled
+_Removing = records.Settled | records.Ticked | records.SessionAdvanced | records.SessionSettled
 
 
 class Arrival(NamedTuple):
@@ -46,7 +45,7 @@ class Arrival(NamedTuple):
     sequence: int
 
 
-class Departures:
+class RemovalPlan:
     """The messages that a record takes out of queues: decided one queue after the other.
 
     Args:
@@ -64,7 +63,7 @@ class Departures:
         self._state = state
         self._by = session, batch_id
         self.moves: list[Move] = []
-        self.discarded: list[Taken] = []
+        self.discarded: list[QueuePositions] = []
         self.declared: tuple[records.QueueDeclared, ...] = ()
         self._leaving: list[tuple[Queue, BitMap64]] = []
         self._returning: list[tuple[Queue, BitMap64]] = []
@@ -79,22 +78,24 @@ class Departures:
         """How many messages are dropped."""
         return sum(len(entry.positions) for entry in self.discarded)
 
-    def bury(self, queue: Queue, positions: BitMap64, cause: Cause, reason: str = "") -> None:
+    def dead_letter(
+        self, queue: Queue, positions: BitMap64, cause: Cause, reason: str = ""
+    ) -> None:
         """Messages of a queue go to its dead-letter queue; without one they are dropped.
 
         What settled them may give a `reason`; the cause is the reason otherwise.
         """
         if not positions:
             return
-        self.leave(queue, positions)
+        self.remove(queue, positions)
         if not queue.properties.dead_letter_queue:
-            self.discarded.append(Taken(queue.queue_id, positions))
+            self.discarded.append(QueuePositions(queue.queue_id, positions))
             return
         target_id = self._target_id(queue.properties.dead_letter_queue)
         if cause is Cause.EXPIRED:
             circling = _circling(queue, positions, target_id)
             if circling:
-                self.discarded.append(Taken(queue.queue_id, circling))
+                self.discarded.append(QueuePositions(queue.queue_id, circling))
                 positions = positions - circling
         if positions:
             reason = reason or cause.value
@@ -104,14 +105,14 @@ class Departures:
 
     def move(self, queue: Queue, positions: BitMap64, target_id: int, cause: Cause) -> None:
         """Messages of a queue go to another one."""
-        self.leave(queue, positions)
+        self.remove(queue, positions)
         self.moves.append(Move(queue.queue_id, positions, target_id, cause.value))
 
-    def leave(self, queue: Queue, positions: BitMap64) -> None:
+    def remove(self, queue: Queue, positions: BitMap64) -> None:
         """Messages leave a queue: there is room for as many."""
         self._leaving.append((queue, positions))
 
-    def come_back(self, queue: Queue, positions: BitMap64) -> None:
+    def requeue(self, queue: Queue, positions: BitMap64) -> None:
         """Messages of a queue become ready, before any come from elsewhere."""
         self._returning.append((queue, positions))
 
@@ -150,10 +151,10 @@ def target_id(state: State, name: str) -> int | None:
     return state.queue_ids.get(name, state.queue_ids.get(BUILT_IN_DEAD))
 
 
-def apply_departures(
+def apply_removals(
     state: State,
     sequence: int,
-    record: _Departed,
+    record: _Removing,
     rest: dict[int, BitMap64],
 ) -> None:
     """Moves and drops what a record lets die, and takes it out of `rest`, by queue id."""
@@ -177,7 +178,7 @@ def apply_moves(state: State, sequence: int, moves: tuple[Move, ...], at_us: int
         if move.cause == Cause.REDRIVEN.value:
             _put(state, source, target, move.positions, Arrival(at_us, sequence))
         else:
-            _bury(state, source, target, move, Arrival(at_us, sequence), held=held)
+            _dead_letter(state, source, target, move, Arrival(at_us, sequence), held=held)
         reason = Gone.EXPIRED if move.cause == Cause.EXPIRED.value else Gone.TAKEN
         _leave(state, source, move.positions, reason)
 
@@ -199,7 +200,7 @@ def _put(state: State, source: Queue, target: Queue, positions: BitMap64, arriva
         target.passing |= bitmaps.of(ranks.astype(np.int64) + first)
 
 
-def _bury(
+def _dead_letter(
     state: State, source: Queue, target: Queue, move: Move, arrival: Arrival, *, held: bool
 ) -> None:
     """As `_put`, with where the messages came from."""
@@ -235,12 +236,12 @@ def _circling(queue: Queue, positions: BitMap64, target_id: int) -> BitMap64:
     return found
 
 
-def _died(before: Death | None, queue: Queue, move: Move) -> Death:
+def _died(before: DeadLetterOrigin | None, queue: Queue, move: Move) -> DeadLetterOrigin:
     """The death of messages in a queue; a rejection, failing too often included, ends a circle."""
     expired_from: tuple[int, ...] = ()
     if move.cause == Cause.EXPIRED.value:
         expired_from = (*(before.expired_from if before is not None else ()), queue.queue_id)
-    return Death(
+    return DeadLetterOrigin(
         queue_id=queue.queue_id,
         queue=queue.name,
         cause=move.cause,

@@ -10,9 +10,8 @@ from pyroaring import BitMap, BitMap64
 
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.deadlines import rounded
-from ackq_broker.core.commands import Expiry
 from ackq_broker.core.queues.bounds import NO_LOAD, BlockSize, Load, head_drops
-from ackq_broker.core.record_fields import Drop, Part
+from ackq_broker.core.record_fields import Drop, Expiry, RoutedRows
 from ackq_broker.core.state.placements import Moved, Placement
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import State
@@ -34,7 +33,7 @@ def make_parts(
     size: BlockSize,
     expiries: tuple[Expiry, ...] = (),
     transient: BitMap | None = None,
-) -> dict[int, Part]:
+) -> dict[int, RoutedRows]:
     """A part for each queue that gets rows, without positions."""
     parts = {}
     for queue_id, selected in rows.items():
@@ -43,7 +42,7 @@ def make_parts(
             start = selected.min()
             scattered = selected if selected.max() - start + 1 != count else None
             passing = selected & transient if transient is not None else None
-            parts[queue_id] = Part(
+            parts[queue_id] = RoutedRows(
                 queue_id,
                 0,
                 count,
@@ -56,7 +55,7 @@ def make_parts(
     return parts
 
 
-def drops(state: State, parts: Iterable[Part]) -> tuple[Drop, ...]:
+def drops(state: State, parts: Iterable[RoutedRows]) -> tuple[Drop, ...]:
     """What the drop-head queues give up when these parts are placed."""
     coming: dict[int, Load] = {}
     for part in parts:
@@ -66,7 +65,7 @@ def drops(state: State, parts: Iterable[Part]) -> tuple[Drop, ...]:
     return tuple(drop for drop in found if drop is not None)
 
 
-def place(state: State, block_id: int, part: Part, visible: Visible) -> None:
+def place(state: State, block_id: int, part: RoutedRows, visible: Visible) -> None:
     """Gives a part its positions; the block gets a reference."""
     queue = state.queues[part.queue_id]
     assert part.first_position in (0, queue.next_position)
@@ -90,7 +89,7 @@ def place(state: State, block_id: int, part: Part, visible: Visible) -> None:
 
 def put(state: State, queue: Queue, moved: Moved, at_us: int, sequence: int) -> None:
     """Appends runs of another queue; of their times to expire only this queue's TTL counts."""
-    positions = queue.take_in(moved, at_us, sequence)
+    positions = queue.enqueue(moved, at_us, sequence)
     for block_id in moved.block_ids:
         state.blocks.add(block_id)
     ttl_ms = queue.properties.message_ttl_ms

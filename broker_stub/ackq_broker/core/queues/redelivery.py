@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from ackq.outcomes import Outcome
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.deadlines import rounded
-from ackq_broker.core.queues.dead_letters import Cause, Departures
+from ackq_broker.core.queues.dead_letters import Cause, RemovalPlan
 from ackq_broker.core.queues.topology import give_back
 from ackq_broker.core.record_fields import Delay
 from ackq_broker.core.state.queue import Queue
@@ -26,18 +26,18 @@ _MOST_DOUBLINGS: Final = 42
 
 
 def dispose(
-    plan: Departures, queue: Queue, positions: BitMap64, outcome: Outcome, reason: str
+    plan: RemovalPlan, queue: Queue, positions: BitMap64, outcome: Outcome, reason: str
 ) -> BitMap64:
     """Lets the plan bury what is rejected, or failed too often; gives what is put back."""
     if outcome is Outcome.REJECTED:
-        plan.bury(queue, positions, Cause.REJECTED, reason)
+        plan.dead_letter(queue, positions, Cause.REJECTED, reason)
         return BitMap64()
     limit = queue.properties.delivery_limit
-    mortal = queue.properties.dead_letter_queue or queue.properties.drop_on_limit
-    if outcome is Outcome.FAILED and limit and mortal:
+    removable = queue.properties.dead_letter_queue or queue.properties.drop_on_limit
+    if outcome is Outcome.FAILED and limit and removable:
         failures = queue.failures.at(positions) + 1
         over = bitmaps.of(bitmaps.array(positions)[failures > limit])
-        plan.bury(queue, over, Cause.DELIVERY_LIMIT, reason)
+        plan.dead_letter(queue, over, Cause.DELIVERY_LIMIT, reason)
         return positions - over
     return positions
 

@@ -15,8 +15,8 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.queues import dead_letters, enqueue
 from ackq_broker.core.queues.bounds import Load, room
-from ackq_broker.core.queues.dead_letters import Cause, Departures
-from ackq_broker.core.state.origins import Death
+from ackq_broker.core.queues.dead_letters import Cause, RemovalPlan
+from ackq_broker.core.state.origins import DeadLetterOrigin
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 
@@ -39,7 +39,7 @@ def redrive(state: State, command: commands.Redrive, now_us: int) -> Decision:
     movable = BitMap64.union(BitMap64(), *fitting.values())
     wanted = min(command.max_messages or len(movable), len(movable))
     chosen = bitmaps.lowest(movable, min(wanted, MOST_REDRIVEN))
-    plan = Departures(state)
+    plan = RemovalPlan(state)
     for to, positions in fitting.items():
         # Once more: these may be larger than all of them together are on average.
         moving = _fitting(state, queue, to, positions & chosen)
@@ -64,7 +64,7 @@ def _fitting(state: State, queue: Queue, to: int, positions: BitMap64) -> BitMap
     return bitmaps.lowest(positions, room(state.queues[to], size))
 
 
-def _home(state: State, death: Death | None) -> Queue | None:
+def _home(state: State, death: DeadLetterOrigin | None) -> Queue | None:
     """The queue that messages died in: by its id, else by its name."""
     if death is None:
         return None

@@ -8,8 +8,8 @@ from ackq_broker.core import commands, records
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.queues import dead_letters, enqueue
-from ackq_broker.core.queues.dead_letters import Cause, Departures
-from ackq_broker.core.record_fields import Due
+from ackq_broker.core.queues.dead_letters import Cause, RemovalPlan
+from ackq_broker.core.record_fields import DueMessages
 from ackq_broker.core.state.queue import Gone
 from ackq_broker.core.state.state import State
 
@@ -25,9 +25,9 @@ def next_due_us(state: State) -> int:
 
 def tick(state: State, _command: commands.Tick, now_us: int) -> Decision:
     """Q3, C14: what is due by now, in one decision; at most `MOST_BURIED` dead letters of it."""
-    plan = Departures(state)
+    plan = RemovalPlan(state)
     left = MOST_BURIED
-    queues: list[Due] = []
+    queues: list[DueMessages] = []
     unused: list[records.QueueDeleted] = []
     deleted: list[str] = []
     for queue_id in state.signals.due(now_us, lambda queue_id: _next_of(state, queue_id)):
@@ -38,16 +38,16 @@ def tick(state: State, _command: commands.Tick, now_us: int) -> Decision:
         elif queue.ticks(now_us):
             expired = overdue = queue.overdue(now_us)
             if not queue.properties.dead_letter_queue:
-                plan.leave(queue, expired)
+                plan.remove(queue, expired)
             elif not left:
                 continue
             else:
                 expired = bitmaps.lowest(overdue, left)
                 left -= len(expired)
-                plan.bury(queue, expired, Cause.EXPIRED)
+                plan.dead_letter(queue, expired, Cause.EXPIRED)
             matured = queue.matured(now_us) - overdue
-            plan.come_back(queue, matured)
-            queues.append(Due(queue_id, expired, matured))
+            plan.requeue(queue, matured)
+            queues.append(DueMessages(queue_id, expired, matured))
     record = records.Ticked(
         at_us=now_us,
         queues=tuple(queues),
@@ -74,7 +74,7 @@ def apply_ticked(state: State, sequence: int, record: records.Ticked) -> None:
         queue.expired += len(due.expired)
         queue.mature(due.matured, sequence)
         expired[due.queue_id] = due.expired.copy()
-    dead_letters.apply_departures(state, sequence, record, expired)
+    dead_letters.apply_removals(state, sequence, record, expired)
     for queue_id, positions in expired.items():
         queue = state.queues[queue_id]
         queue.dropped += len(positions)

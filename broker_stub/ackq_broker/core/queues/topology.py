@@ -19,8 +19,9 @@ from ackq.errors import (
     PropertiesDifferError,
 )
 from ackq_broker.core import commands, records
-from ackq_broker.core.checks import check_duration, check_length, check_new, counted, queue_named
-from ackq_broker.core.commands import Decision, DeclaredQueue, DeletedQueue, QueueProperties
+from ackq_broker.core.checks import check_duration, check_length, check_new, plural, queue_named
+from ackq_broker.core.commands import Decision, DeclaredQueue, DeletedQueue
+from ackq_broker.core.record_fields import QueueProperties
 from ackq_broker.core.state.exchange import KINDS, Exchange
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import State
@@ -87,7 +88,7 @@ def delete_queue(state: State, command: commands.DeleteQueue, _now_us: int) -> D
     if command.if_empty and queue.messages:
         raise InUseError(
             f"The queue '{queue.name}' was not deleted: it holds "
-            f"{counted(queue.messages, 'message')} and only an empty one was to go. Purge it, or "
+            f"{plural(queue.messages, 'message')} and only an empty one was to go. Purge it, or "
             "delete it without that condition.",
             queue=queue.name,
             messages=queue.messages,
@@ -305,13 +306,13 @@ def _check_same(queue: Queue, properties: QueueProperties) -> None:
 def _in_use(state: State, queue: Queue) -> InUseError:
     sources = sorted(state.queues[queue_id].name for queue_id in queue.sources)
     uses = [
-        f"{counted(len(queue.sessions), 'session')} ({', '.join(sorted(queue.sessions)[:3])})"
+        f"{plural(len(queue.sessions), 'session')} ({', '.join(sorted(queue.sessions)[:3])})"
         if queue.sessions
         else "",
-        f"{counted(len(queue.unacked), 'unacked message')}" if queue.unacked else "",
-        f"{counted(queue.staged, 'staged message')}" if queue.staged else "",
-        f"{counted(queue.consumers, 'consumer')}" if queue.consumers else "",
-        f"{counted(len(sources), 'queue')} ({', '.join(sources[:3])}) as dead-letter queue"
+        f"{plural(len(queue.unacked), 'unacked message')}" if queue.unacked else "",
+        f"{plural(queue.staged, 'staged message')}" if queue.staged else "",
+        f"{plural(queue.consumers, 'consumer')}" if queue.consumers else "",
+        f"{plural(len(sources), 'queue')} ({', '.join(sources[:3])}) as dead-letter queue"
         if sources
         else "",
     ]

@@ -15,9 +15,9 @@ from ackq.outcomes import Outcome
 from ackq_broker.core import records
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.queues import dead_letters, redelivery
-from ackq_broker.core.queues.dead_letters import Departures
+from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import forget_if_drained
-from ackq_broker.core.record_fields import Delay, Fate
+from ackq_broker.core.record_fields import Delay, TagOutcome
 from ackq_broker.core.sessions import lease as leases
 from ackq_broker.core.sessions import readers
 from ackq_broker.core.sessions.lease import Positions
@@ -25,13 +25,13 @@ from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import Lease, Outcomes, Session, State
 
 
-class Disposed(NamedTuple):
+class AcceptEffects(NamedTuple):
     """What becomes of the messages that an accept does not accept: all of them, and their delays.
 
     What `plan` lets die is in neither.
     """
 
-    plan: Departures
+    plan: RemovalPlan
     positions: Positions
     delays: tuple[Delay, ...]
 
@@ -39,24 +39,24 @@ class Disposed(NamedTuple):
 class _Named(NamedTuple):
     """Messages of one queue that share their fate."""
 
-    fate: Fate
+    entry: TagOutcome
     queue: Queue
     positions: BitMap64
 
 
-def dispose(state: State, session: Session, holes: BitMap64, now_us: int) -> Disposed:
+def dispose(state: State, session: Session, holes: BitMap64, now_us: int) -> AcceptEffects:
     """S6: what the committed outcomes of the outstanding lease come to; `holes` are left out."""
     assert session.lease is not None
     outcomes = session.lease.outcomes
-    plan = Departures(state, session.name, outcomes.batch_id if outcomes is not None else -1)
+    plan = RemovalPlan(state, session.name, outcomes.batch_id if outcomes is not None else -1)
     positions: Positions = {}
     delays: list[Delay] = []
-    for fate, queue, named in _named(state, session.lease, holes):
-        outcome = Outcome(fate.outcome)
-        back = redelivery.dispose(plan, queue, named, outcome, fate.reason)
-        delays += redelivery.delays(queue, back, outcome, fate.delay_ms, now_us, from_query=True)
+    for entry, queue, named in _named(state, session.lease, holes):
+        outcome = Outcome(entry.outcome)
+        back = redelivery.dispose(plan, queue, named, outcome, entry.reason)
+        delays += redelivery.delays(queue, back, outcome, entry.delay_ms, now_us, from_query=True)
         positions.setdefault(queue.queue_id, BitMap64()).update(named)
-    return Disposed(plan, positions, tuple(delays))
+    return AcceptEffects(plan, positions, tuple(delays))
 
 
 def apply_accept(
@@ -65,12 +65,12 @@ def apply_accept(
     """The whole lease is accepted and kept, but for what has another outcome, and for holes."""
     lease = session.lease
     assert lease is not None
-    let_go(state, session)
+    release_kept(state, session)
     rest: Positions = {}
     failed: Positions = {}
-    for fate, queue, named in _named(state, lease, lease.holes):
+    for entry, queue, named in _named(state, lease, lease.holes):
         rest.setdefault(queue.queue_id, BitMap64()).update(named)
-        if fate.outcome == Outcome.FAILED.value:
+        if entry.outcome == Outcome.FAILED.value:
             failed.setdefault(queue.queue_id, BitMap64()).update(named)
     for queue_id, positions in lease.held().items():
         queue = state.queues[queue_id]
@@ -80,7 +80,7 @@ def apply_accept(
             queue.keep_readable(other)
             positions = positions - other  # noqa: PLW2901 (the rest of it)
         queue.accept(positions)
-    dead_letters.apply_departures(state, sequence, record, rest)
+    dead_letters.apply_removals(state, sequence, record, rest)
     for queue_id, positions in rest.items():
         if positions:
             queue = state.queues[queue_id]
@@ -89,13 +89,13 @@ def apply_accept(
     _keep(session, lease, record.at_us)
 
 
-def let_go(state: State, session: Session) -> None:
+def release_kept(state: State, session: Session) -> None:
     """The kept lease can not be replayed any more: its messages are gone for good."""
     if session.kept is None:
         return
     for queue_id, positions in session.kept.held().items():
         queue = state.queues[queue_id]
-        state.blocks.release(queue.let_go(positions))
+        state.blocks.release(queue.release_kept(positions))
         forget_if_drained(state, queue)
     for stage_id in session.kept.stages:
         del state.outcome_stages[stage_id]
@@ -119,13 +119,15 @@ def _named(state: State, lease: Lease, holes: BitMap64) -> Iterator[_Named]:
     """The messages that have an outcome other than accepted; the lowest tags first."""
     if lease.outcomes is None:
         return
-    found = ((fate, fate.tags - holes) for fate in lease.outcomes.fates)
-    ordered = sorted(((tags.min(), tags, fate) for fate, tags in found if tags), key=lambda e: e[0])
+    found = ((entry, entry.tags - holes) for entry in lease.outcomes.fates)
+    ordered = sorted(
+        ((tags.min(), tags, entry) for entry, tags in found if tags), key=lambda e: e[0]
+    )
     # Once for all: a fate may be that of one tag of a million.
     every = [(segment, bitmaps.array(segment.positions)) for segment in lease.segments]
-    for _, tags, fate in ordered:
+    for _, tags, entry in ordered:
         for segment, values in every:
             inside = bitmaps.array(bitmaps.between(tags, segment.first_tag, segment.last_tag))
             if len(inside):
                 positions = bitmaps.of(values[inside - segment.first_tag])
-                yield _Named(fate, state.queues[segment.queue_id], positions)
+                yield _Named(entry, state.queues[segment.queue_id], positions)

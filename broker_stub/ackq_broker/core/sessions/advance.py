@@ -16,14 +16,14 @@ from ackq_broker.core import commands, records
 from ackq_broker.core.checks import check_duration, check_new
 from ackq_broker.core.commands import Advanced, Attached, Decision
 from ackq_broker.core.queues import enqueue
-from ackq_broker.core.queues.dead_letters import Departures
+from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import give_back
-from ackq_broker.core.record_fields import Taken
+from ackq_broker.core.record_fields import QueuePositions
 from ackq_broker.core.sessions import accept, checkpoint, queues, readers, timeout
 from ackq_broker.core.sessions import holder as holding
 from ackq_broker.core.sessions import lease as leases
-from ackq_broker.core.sessions.accept import Disposed, let_go
-from ackq_broker.core.sessions.lease import Change, Positions
+from ackq_broker.core.sessions.accept import AcceptEffects, release_kept
+from ackq_broker.core.sessions.lease import Positions, QueueDelta
 from ackq_broker.core.sessions.timeout import Resumed
 from ackq_broker.core.state.state import Ended, Lease, Session, State
 
@@ -43,7 +43,7 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
     queue_ids = queues.find(state, command, accepting=session if accepted else None)
     resumed = timeout.resume(state, session, now_us)
     again = resumed.positions()
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[QueuePositions, ...] = ()
     if session.lease is not None and not accepted:
         held = again if session.detached else session.held()
         queues.check_held(state, session, held, queue_ids)
@@ -51,7 +51,7 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
         taken = leases.choose(state, queue_ids, session.turn, command, now_us, without=again)
     disposed = _dispose(state, session, resumed, now_us) if accepted else _nothing(state)
     for entry in taken:
-        disposed.plan.leave(state.queues[entry.queue_id], entry.positions)
+        disposed.plan.remove(state.queues[entry.queue_id], entry.positions)
     record = records.SessionAdvanced(
         session=session.name,
         epoch=epoch,
@@ -82,23 +82,23 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
     return Decision((*disposed.plan.declared, record) if changes else (), reply)
 
 
-def _dispose(state: State, session: Session, resumed: Resumed, now_us: int) -> Disposed:
+def _dispose(state: State, session: Session, resumed: Resumed, now_us: int) -> AcceptEffects:
     """S6: what the accept of a lease comes to, which may have to be leased again first (S5)."""
     assert session.lease is not None
     holes = session.lease.holes | resumed.tags()
     disposed = accept.dispose(state, session, holes, now_us)
     for queue_id, positions in resumed.positions().items():
         other = disposed.positions.get(queue_id, BitMap64())
-        disposed.plan.leave(state.queues[queue_id], positions - other)
+        disposed.plan.remove(state.queues[queue_id], positions - other)
     return disposed
 
 
-def _nothing(state: State) -> Disposed:
-    return Disposed(Departures(state), {}, ())
+def _nothing(state: State) -> AcceptEffects:
+    return AcceptEffects(RemovalPlan(state), {}, ())
 
 
 def _advanced(
-    state: State, session: Session, record: records.SessionAdvanced, disposed: Disposed
+    state: State, session: Session, record: records.SessionAdvanced, disposed: AcceptEffects
 ) -> Advanced:
     """The answer, as things are once the record is applied."""
     floor = session.end if record.accepted else session.floor
@@ -106,7 +106,7 @@ def _advanced(
     if session.lease is not None and not record.accepted:
         parts = session.lease.segments
         holes = BitMap64.union(session.lease.holes, *(hole.tags for hole in record.holes))
-    change = Change(
+    change = QueueDelta(
         gone=_gone(session, record, disposed) if record.accepted else {},
         back={},
         delayed=_delayed(record),
@@ -128,7 +128,7 @@ def _advanced(
     )
 
 
-def _gone(session: Session, record: records.SessionAdvanced, disposed: Disposed) -> Positions:
+def _gone(session: Session, record: records.SessionAdvanced, disposed: AcceptEffects) -> Positions:
     """What an accept takes away: all of the lease but what it puts back."""
     held = session.held() or {entry.queue_id: entry.positions for entry in record.resumed}
     delayed = _delayed(record)
@@ -229,7 +229,7 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
     if old is not None:
         holding.check_free(old, command.holder.token, incumbent_live=command.incumbent_live)
         warnings = checkpoint.replace(old, leases.put_back(state, back), takeover=command.takeover)
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[QueuePositions, ...] = ()
     if command.open_and_lease:
         taken = leases.choose(state, queue_ids, 0, command, now_us, back=back)
     record = records.SessionOpened(
@@ -251,12 +251,12 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
         end_tag=parts[-1].last_tag if parts else 0,
         chunks=leases.chunks(state, parts),
         backlog=leases.backlog(
-            state, queue_ids, Change({}, back, {}, taken, {}, parts, BitMap64())
+            state, queue_ids, QueueDelta({}, back, {}, taken, {}, parts, BitMap64())
         ),
         other_sessions=queues.others(state, queue_ids, name),
         attaches=1 if parts else 0,
         warnings=(*warnings, *queues.circles(state, name, queue_ids)),
-        held_elsewhere=queues.held_elsewhere(state, queue_ids, name),
+        leased_elsewhere=queues.leased_elsewhere(state, queue_ids, name),
     )
     return Decision((record,), reply)
 
@@ -291,7 +291,7 @@ def apply_session_released(state: State, sequence: int, record: records.SessionR
 
 def end(state: State, session: Session, sequence: int, how: str, at_us: int) -> None:
     """Puts a session's lease back and refuses its incarnation from then on."""
-    let_go(state, session)
+    release_kept(state, session)
     holding.drop_stages(state, session)
     readers.unindex(state, session)
     if session.detached:
@@ -316,7 +316,7 @@ def _read(
     session.timeout_ms = record.timeout_ms
 
 
-def _lease(state: State, session: Session, taken: tuple[Taken, ...], at_us: int) -> None:
+def _lease(state: State, session: Session, taken: tuple[QueuePositions, ...], at_us: int) -> None:
     if not taken:
         return
     assert session.lease is None

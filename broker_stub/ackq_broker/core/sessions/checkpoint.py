@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ackq.errors import CheckpointMismatchError, LeaseHeldError
-from ackq_broker.core.checks import counted
+from ackq_broker.core.checks import plural
 from ackq_broker.core.commands import Released
 from ackq_broker.core.state.state import Lease, Session
 
@@ -103,7 +103,7 @@ def replace(old: Session, back: Released, *, takeover: bool) -> tuple[str, ...]:
     held = back.released + back.dropped
     if old.proven and held and not takeover:
         raise LeaseHeldError(
-            f"The session '{old.name}' holds {counted(held, 'message')} for a query with another "
+            f"The session '{old.name}' holds {plural(held, 'message')} for a query with another "
             "checkpoint: these rows may already have been processed. Start that query again with "
             f"its checkpoint; or put the messages back with `ackq session release {old.name}`, or "
             "with the option takeover=true; or choose another session name.",
@@ -114,7 +114,7 @@ def replace(old: Session, back: Released, *, takeover: bool) -> tuple[str, ...]:
     anew = f"The session '{old.name}' was opened anew: "
     if held:
         what = (
-            f"{counted(back.released, 'message')} leased under its incarnation {old.incarnation} "
+            f"{plural(back.released, 'message')} leased under its incarnation {old.incarnation} "
             "went back"
         )
         lost = f"; {back.dropped} of deleted queues were dropped" if back.dropped else ""

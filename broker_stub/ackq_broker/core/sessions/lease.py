@@ -16,7 +16,7 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.commands import Advance, Backlog, Chunk, Released
-from ackq_broker.core.record_fields import Taken
+from ackq_broker.core.record_fields import QueuePositions
 from ackq_broker.core.state.placements import merge
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import Delivered, Lease, Segment, State
@@ -36,7 +36,7 @@ def choose(
     *,
     back: Positions | None = None,
     without: Positions | None = None,
-) -> tuple[Taken, ...]:
+) -> tuple[QueuePositions, ...]:
     """The messages for a new lease, lowest positions first; none when too few are eligible (K6).
 
     Each queue gets an equal share of the limits, then what the others leave; the queue that comes
@@ -60,7 +60,7 @@ def choose(
     if not any(taken):
         taken[0] = bitmaps.lowest(pool[0][1], 1)
     return tuple(
-        Taken(queue.queue_id, positions)
+        QueuePositions(queue.queue_id, positions)
         for (queue, _), positions in zip(pool, taken, strict=True)
         if positions
     )
@@ -97,7 +97,7 @@ def _share(pool: list[tuple[Queue, BitMap64]], messages: int, payload_bytes: int
     return taken
 
 
-def segments(taken: tuple[Taken, ...], floor: int) -> tuple[Segment, ...]:
+def segments(taken: tuple[QueuePositions, ...], floor: int) -> tuple[Segment, ...]:
     """The tags of what a lease takes: they go on after `floor`."""
     made = []
     for entry in taken:
@@ -140,7 +140,7 @@ def put_back(state: State, held: Positions) -> Released:
     return Released(count(held) - count(lost), count(lost))
 
 
-class Change(NamedTuple):
+class QueueDelta(NamedTuple):
     """What a record does to the messages of a session's queues.
 
     Attributes:
@@ -155,13 +155,13 @@ class Change(NamedTuple):
     gone: Positions
     back: Positions
     delayed: Positions
-    taken: tuple[Taken, ...]
+    taken: tuple[QueuePositions, ...]
     came: dict[int, int]
     held: tuple[Segment, ...]
     holes: BitMap64
 
 
-def backlog(state: State, queue_ids: tuple[int, ...], change: Change) -> Backlog:
+def backlog(state: State, queue_ids: tuple[int, ...], change: QueueDelta) -> Backlog:
     """What waits in these queues once the change is made."""
     ready = unacked = 0
     oldest = []

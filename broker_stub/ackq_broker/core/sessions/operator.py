@@ -16,7 +16,7 @@ from ackq_broker.core import commands, records
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import Decision, SettledLease
 from ackq_broker.core.queues import dead_letters, enqueue, redelivery
-from ackq_broker.core.queues.dead_letters import Departures
+from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import give_back
 from ackq_broker.core.sessions import holder, outcomes, readers
 from ackq_broker.core.sessions import lease as leases
@@ -53,11 +53,11 @@ def settle(state: State, command: commands.SettleLease, now_us: int) -> Decision
     assert lease is not None
     tags -= lease.holes
     reader = readers.latest(session)
-    plan = Departures(state, session.name, reader.batch_id if reader is not None else -1)
+    plan = RemovalPlan(state, session.name, reader.batch_id if reader is not None else -1)
     if command.outcome is Outcome.REJECTED:
         if not command.discard:
-            outcomes.check_mortal(state, session, lease, tags)
-        tags = _bury(state, session, tags, plan, command.reason, now_us)
+            outcomes.check_dead_letterable(state, session, lease, tags)
+        tags = _remove_rejected(state, session, tags, plan, command.reason, now_us)
         dropped = plan.dropped
     else:
         dropped = _lost(state, lease, tags)
@@ -79,12 +79,12 @@ def apply_settled(state: State, sequence: int, record: records.SessionSettled) -
     lease = session.lease
     assert lease is not None
     rest = _positions(lease, record.tags)
-    dead_letters.apply_departures(state, sequence, record, rest)
+    dead_letters.apply_removals(state, sequence, record, rest)
     if not session.detached:
         for queue_id, positions in rest.items():
             if positions:
                 give_back(state, queue_id, positions, sequence)
-    lease.dig(record.tags, Gone.SETTLED)
+    lease.add_holes(record.tags, Gone.SETTLED)
     if session.holder.token:
         session.fenced = (*session.fenced, session.holder.token)[-_REMEMBERED_HOLDERS:]
     holder.end_epoch(state, session)
@@ -113,8 +113,8 @@ def _tags(session: Session, ranges: tuple[tuple[int, int], ...]) -> BitMap64:
     return bitmaps.of_runs(firsts, lasts - firsts + 1)
 
 
-def _bury(
-    state: State, session: Session, tags: BitMap64, plan: Departures, reason: str, now_us: int
+def _remove_rejected(
+    state: State, session: Session, tags: BitMap64, plan: RemovalPlan, reason: str, now_us: int
 ) -> BitMap64:
     """The tags whose messages die; of a detached lease, only what is still ready can."""
     assert session.lease is not None

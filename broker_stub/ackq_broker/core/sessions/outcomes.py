@@ -22,9 +22,9 @@ from ackq.errors import (
 )
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands, records
-from ackq_broker.core.checks import check_duration, counted
+from ackq_broker.core.checks import check_duration, plural
 from ackq_broker.core.commands import CommittedOutcomes, Decision
-from ackq_broker.core.record_fields import Fate
+from ackq_broker.core.record_fields import TagOutcome
 from ackq_broker.core.sessions import readers
 from ackq_broker.core.sessions.readers import Found
 from ackq_broker.core.state.state import Lease, Outcomes, OutcomeStage, Session, State
@@ -37,11 +37,11 @@ MAX_FATES: Final = 4 * limits.MAX_OUTCOME_STAGE_GROUPS
 def stage(state: State, command: commands.StageOutcomes, _now_us: int) -> Decision:
     """S6: one task's outcomes, all of them or none; they have no effect yet."""
     fates = tuple(
-        Fate(group.outcome.value, group.tags, group.reason, group.delay_ms)
+        TagOutcome(group.outcome.value, group.tags, group.reason, group.delay_ms)
         for group in command.groups
     )
-    tags = BitMap64.union(BitMap64(), *(fate.tags for fate in fates))
-    assert len(tags) == sum(len(fate.tags) for fate in fates), "a tag has one outcome in a stage"
+    tags = BitMap64.union(BitMap64(), *(entry.tags for entry in fates))
+    assert len(tags) == sum(len(entry.tags) for entry in fates), "a tag has one outcome in a stage"
     found = readers.find(state, command.owner)
     staged = _staged(state, found, command.stage_id)
     if staged is not None:
@@ -49,14 +49,16 @@ def stage(state: State, command: commands.StageOutcomes, _now_us: int) -> Decisi
     if _of_kept(found, tags):
         return _stage_kept(found.session, command, tags)
     _check_inside(found, tags)
-    for fate in fates:
-        check_duration("The outcome cannot have delay_ms", fate.delay_ms)
+    for entry in fates:
+        check_duration("The outcome cannot have delay_ms", entry.delay_ms)
     if found.kept:
         return Decision(reply=len(tags))
     assert found.lease is not None
     if not command.discard:
-        rejected = (fate.tags for fate in fates if fate.outcome == Outcome.REJECTED.value)
-        check_mortal(state, found.session, found.lease, BitMap64.union(BitMap64(), *rejected))
+        rejected = (entry.tags for entry in fates if entry.outcome == Outcome.REJECTED.value)
+        check_dead_letterable(
+            state, found.session, found.lease, BitMap64.union(BitMap64(), *rejected)
+        )
     _check_room(found.session, found.lease, fates)
     record = records.OutcomesStaged(found.session.name, command.stage_id, command.label, fates)
     return Decision((record,), len(tags))
@@ -67,7 +69,7 @@ def apply_staged(state: State, _sequence: int, record: records.OutcomesStaged) -
     session = state.sessions[record.session]
     lease = session.kept if record.kept else session.lease
     assert lease is not None
-    tags = sum(len(fate.tags) for fate in record.fates)
+    tags = sum(len(entry.tags) for entry in record.fates)
     lease.stages[record.stage_id] = OutcomeStage(record.label, tags, record.fates)
     state.outcome_stages[record.stage_id] = record.session
 
@@ -111,7 +113,7 @@ def apply_committed(state: State, _sequence: int, record: records.OutcomesCommit
         outcomes.stages[stage_id] = staged.tags
         fates += staged.fates
     accepted = Outcome.ACCEPTED.value
-    outcomes.fates = tuple(fate for fate in _last_wins(fates) if fate.outcome != accepted)
+    outcomes.fates = tuple(entry for entry in _last_wins(fates) if entry.outcome != accepted)
     lease.outcomes = outcomes
 
 
@@ -129,7 +131,7 @@ def apply_dropped(state: State, _sequence: int, record: records.OutcomesDropped)
         del lease.stages[stage_id]
 
 
-def check_mortal(state: State, session: Session, lease: Lease, rejected: BitMap64) -> None:
+def check_dead_letterable(state: State, session: Session, lease: Lease, rejected: BitMap64) -> None:
     """S6, S8: refuses to lose messages unasked: PreconditionFailedError."""
     for segment in lease.segments:
         queue = state.queues.get(segment.queue_id)
@@ -138,7 +140,7 @@ def check_mortal(state: State, session: Session, lease: Lease, rejected: BitMap6
         doomed = segment.at(rejected - lease.holes)
         if doomed:
             raise PreconditionFailedError(
-                f"{counted(len(doomed), 'message')} of queue '{queue.name}' cannot be rejected: it "
+                f"{plural(len(doomed), 'message')} of queue '{queue.name}' cannot be rejected: it "
                 "has no dead-letter queue, and they would be gone. Declare it with one, release "
                 "the messages, or ask for them to be dropped with discard.",
                 session=session.name,
@@ -160,17 +162,18 @@ def outside(session: Session, tag: int, lease: Lease | None) -> UnknownDeliveryT
     )
 
 
-def _last_wins(fates: Iterable[Fate]) -> tuple[Fate, ...]:
+def _last_wins(fates: Iterable[TagOutcome]) -> tuple[TagOutcome, ...]:
     """The same with each tag where it came last, and each way to settle once."""
     found: dict[tuple[str, str, int], BitMap64] = {}
     seen = BitMap64()
-    for fate in reversed(tuple(fates)):
-        new = fate.tags - seen
+    for entry in reversed(tuple(fates)):
+        new = entry.tags - seen
         if new:
             seen |= new
-            found.setdefault((fate.outcome, fate.reason, fate.delay_ms), BitMap64()).update(new)
+            found.setdefault((entry.outcome, entry.reason, entry.delay_ms), BitMap64()).update(new)
     return tuple(
-        Fate(outcome, tags, reason, delay_ms) for (outcome, reason, delay_ms), tags in found.items()
+        TagOutcome(outcome, tags, reason, delay_ms)
+        for (outcome, reason, delay_ms), tags in found.items()
     )
 
 
@@ -211,7 +214,7 @@ def _of_kept(found: Found, tags: BitMap64) -> bool:
 def _stage_kept(session: Session, command: commands.StageOutcomes, tags: BitMap64) -> Decision:
     """K2: has no effect, and is remembered so that the commit that names it finds it."""
     assert session.kept is not None
-    fates = (Fate(Outcome.ACCEPTED.value, tags),)
+    fates = (TagOutcome(Outcome.ACCEPTED.value, tags),)
     _check_room(session, session.kept, fates)
     record = records.OutcomesStaged(session.name, command.stage_id, command.label, fates, kept=True)
     return Decision((record,), len(tags))
@@ -227,7 +230,7 @@ def _check_inside(found: Found, tags: BitMap64) -> None:
         raise outside(session, next(tags.iter_equal_or_larger(end + 1), 0), lease)
 
 
-def _check_room(session: Session, lease: Lease, fates: tuple[Fate, ...]) -> None:
+def _check_room(session: Session, lease: Lease, fates: tuple[TagOutcome, ...]) -> None:
     """I6: refuses more than a lease can have said of it."""
     said = lease.outcomes
     stages = len(lease.stages) + (len(said.stages) if said is not None else 0)
@@ -269,7 +272,7 @@ def _named_stages(
         if have is None:
             why = "is not there"
         elif have != tags:
-            why = f"has {counted(have, 'tag')}, not {tags}"
+            why = f"has {plural(have, 'tag')}, not {tags}"
         elif stage_id in new:
             why = "is named twice"
         else:

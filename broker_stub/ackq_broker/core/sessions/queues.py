@@ -14,10 +14,10 @@ from ackq.errors import CheckpointMismatchError, InvalidArgumentError, QueueNotF
 from ackq_broker.core.checks import (
     RESERVED_PREFIX,
     check_length,
-    counted,
+    plural,
     queue_named,
 )
-from ackq_broker.core.commands import Advance, HeldElsewhere
+from ackq_broker.core.commands import Advance, LeasedElsewhere
 from ackq_broker.core.queues import dead_letters
 from ackq_broker.core.sessions import lease
 from ackq_broker.core.sessions.lease import Positions
@@ -72,7 +72,7 @@ def check_held(state: State, session: Session, held: Positions, queue_ids: tuple
         queue = state.queues[queue_id]
         if queue_id not in queue_ids and not queue.deleted:
             raise CheckpointMismatchError(
-                f"The session '{session.name}' holds {counted(len(positions), 'message')} of queue "
+                f"The session '{session.name}' holds {plural(len(positions), 'message')} of queue "
                 f"'{queue.name}', which this query does not name any more. Name that queue until "
                 "the batch is done, then leave it out.",
                 session=session.name,
@@ -95,9 +95,9 @@ def others(state: State, queue_ids: tuple[int, ...], name: str) -> tuple[str, ..
     return tuple(sorted(names - {name}))
 
 
-def held_elsewhere(
+def leased_elsewhere(
     state: State, queue_ids: tuple[int, ...], name: str
-) -> tuple[HeldElsewhere, ...]:
+) -> tuple[LeasedElsewhere, ...]:
     """S9: what the other sessions on these queues have leased of them; who has nothing is left out.
 
     An opening may follow one that was lost with its checkpoint, and a session without a name is
@@ -109,7 +109,7 @@ def held_elsewhere(
         held = {i: positions for i, positions in session.held().items() if i in wanted}
         if held:
             assert session.lease is not None
-            found.append(HeldElsewhere(other, lease.count(held), session.lease.leased_us))
+            found.append(LeasedElsewhere(other, lease.count(held), session.lease.leased_us))
     return tuple(found)
 
 

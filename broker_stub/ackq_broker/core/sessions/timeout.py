@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from ackq_broker.core import commands, records
 from ackq_broker.core.commands import Decision, Released
 from ackq_broker.core.queues.topology import give_back
-from ackq_broker.core.record_fields import Hole, Taken
+from ackq_broker.core.record_fields import Hole, QueuePositions
 from ackq_broker.core.sessions import holder
 from ackq_broker.core.sessions import lease as leases
 from ackq_broker.core.sessions.lease import Positions
@@ -24,7 +24,7 @@ from ackq_broker.core.state.state import Segment, Session, State
 class Resumed(NamedTuple):
     """What a re-attach comes to: ready messages that are leased again, tags that are holes."""
 
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[QueuePositions, ...] = ()
     holes: tuple[Hole, ...] = ()
 
     def positions(self) -> Positions:
@@ -62,7 +62,7 @@ def apply_detached(state: State, sequence: int, record: records.SessionDetached)
         leases.remember(lease, queue, positions)
         give_back(state, segment.queue_id, positions, sequence)
         if queue.deleted:
-            lease.dig(segment.tags(positions), Gone.PURGED)
+            lease.add_holes(segment.tags(positions), Gone.PURGED)
         else:
             queue.watch(positions)
     session.detached = True
@@ -74,14 +74,14 @@ def resume(state: State, session: Session, now_us: int) -> Resumed:
     lease = session.lease
     if lease is None or not session.detached:
         return Resumed()
-    taken: list[Taken] = []
+    taken: list[QueuePositions] = []
     holes: dict[Gone, BitMap64] = {}
     for segment in lease.segments:
         queue = state.queues.get(segment.queue_id)
         waiting = segment.present(lease.holes)
         again = queue.timely(waiting & queue.ready, now_us) if queue is not None else BitMap64()
         if again:
-            taken.append(Taken(segment.queue_id, again))
+            taken.append(QueuePositions(segment.queue_id, again))
         for reason, positions in _gone(queue, waiting - again).items():
             holes.setdefault(reason, BitMap64()).update(segment.tags(positions))
     return Resumed(tuple(taken), tuple(Hole(reason.value, tags) for reason, tags in holes.items()))
@@ -93,7 +93,7 @@ def apply_resumed(state: State, session: Session, record: records.SessionAdvance
     for entry in record.resumed:
         state.queues[entry.queue_id].lease(entry.positions)
     for hole in record.holes:
-        session.lease.dig(hole.tags, hole.reason)
+        session.lease.add_holes(hole.tags, hole.reason)
     unwatch(state, session)
     session.detached = False
 

@@ -18,7 +18,7 @@ from ackq_broker.core.columns.step_function import Dumped, Steps
 _SHIFT: Final = np.dtype([("shift", "<i8")])
 
 
-class Hold:
+class UnackedRun:
     """What a channel holds of one queue: `tags` are the outstanding ones."""
 
     __slots__ = ("_shifts", "tags")
@@ -54,7 +54,7 @@ class Hold:
         return self._shifts.dump(self.tags)
 
     @classmethod
-    def load(cls, tags: BitMap64, shifts: Dumped) -> Hold:
+    def load(cls, tags: BitMap64, shifts: Dumped) -> UnackedRun:
         """The opposite of `tags` and `dump_shifts`."""
         self = cls()
         self.tags = tags
@@ -65,49 +65,51 @@ class Hold:
 class Channel:
     """A channel: the tag it gives next, and what it holds of each queue, by queue id."""
 
-    __slots__ = ("holds", "next_tag")
+    __slots__ = ("next_tag", "unacked")
 
     def __init__(self, next_tag: int = 1) -> None:
         self.next_tag = next_tag
-        self.holds: dict[int, Hold] = {}
+        self.unacked: dict[int, UnackedRun] = {}
 
     def outstanding(self) -> BitMap64:
         """The tags that are not settled yet."""
-        tags = [hold.tags for hold in self.holds.values()]
+        tags = [run.tags for run in self.unacked.values()]
         return BitMap64.union(*tags) if tags else BitMap64()
 
     def up_to(self, tag: int) -> BitMap64:
         """C3: the outstanding tags up to and including this one."""
         found = BitMap64()
-        for hold in self.holds.values():
-            found |= bitmaps.between(hold.tags, 1, tag)
+        for run in self.unacked.values():
+            found |= bitmaps.between(run.tags, 1, tag)
         return found
 
     def unknown(self, tags: BitMap64) -> BitMap64:
         """C2: those of some tags that are not outstanding."""
         rest = tags
-        for hold in self.holds.values():
-            rest = rest - hold.tags
+        for run in self.unacked.values():
+            rest = rest - run.tags
         return rest
 
-    def give(self, queue_id: int, positions: BitMap64) -> None:
+    def assign_tags(self, queue_id: int, positions: BitMap64) -> None:
         """C1: delivered positions, lowest first, get the next tags."""
-        if queue_id not in self.holds:
-            self.holds[queue_id] = Hold()
-        self.holds[queue_id].add(self.next_tag, positions)
+        if queue_id not in self.unacked:
+            self.unacked[queue_id] = UnackedRun()
+        self.unacked[queue_id].add(self.next_tag, positions)
         self.next_tag += len(positions)
 
     def positions(self, tags: BitMap64) -> dict[int, BitMap64]:
         """The messages behind outstanding tags, by queue id, ascending."""
-        found = ((queue_id, hold.tags & tags) for queue_id, hold in sorted(self.holds.items()))
-        return {queue_id: self.holds[queue_id].positions(part) for queue_id, part in found if part}
+        found = ((queue_id, run.tags & tags) for queue_id, run in sorted(self.unacked.items()))
+        return {
+            queue_id: self.unacked[queue_id].positions(part) for queue_id, part in found if part
+        }
 
     def take(self, tags: BitMap64) -> dict[int, BitMap64]:
         """As `positions`; the tags are settled."""
         found = self.positions(tags)
         for queue_id in found:
-            hold = self.holds[queue_id]
-            hold.remove(hold.tags & tags)
-            if not hold.tags:
-                del self.holds[queue_id]
+            run = self.unacked[queue_id]
+            run.remove(run.tags & tags)
+            if not run.tags:
+                del self.unacked[queue_id]
         return found

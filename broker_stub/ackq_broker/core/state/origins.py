@@ -26,7 +26,7 @@ _VALUE: Final = np.dtype(
 )
 
 
-class Death(msgspec.Struct, frozen=True, array_like=True):
+class DeadLetterOrigin(msgspec.Struct, frozen=True, array_like=True):
     """What dead letters have in common.
 
     Attributes:
@@ -52,7 +52,7 @@ class Death(msgspec.Struct, frozen=True, array_like=True):
 class Group(NamedTuple):
     """Positions with the death they have in common; None for those that never died."""
 
-    death: Death | None
+    death: DeadLetterOrigin | None
     positions: BitMap64
 
 
@@ -64,13 +64,18 @@ class Origins:
     def __init__(self) -> None:
         self._positions = BitMap64()
         self._steps = Steps(_VALUE)
-        self._deaths: dict[int, Death] = {}
-        self._ids: dict[Death, int] = {}
+        self._deaths: dict[int, DeadLetterOrigin] = {}
+        self._ids: dict[DeadLetterOrigin, int] = {}
         self._live: dict[int, int] = {}
         self._next_id = 1
 
     def add(
-        self, first: int, sources: Int64s, delivery_counts: Int64s, death: Death, dead_us: int
+        self,
+        first: int,
+        sources: Int64s,
+        delivery_counts: Int64s,
+        death: DeadLetterOrigin,
+        dead_us: int,
     ) -> None:
         """The positions from `first` on came from these positions, after so many deliveries."""
         death_id = self._ids.get(death)
@@ -111,7 +116,7 @@ class Origins:
         """The positions of dead letters."""
         return self._positions
 
-    def at(self, positions: BitMap64) -> Iterator[tuple[int, Death | None]]:
+    def at(self, positions: BitMap64) -> Iterator[tuple[int, DeadLetterOrigin | None]]:
         """The death of each stretch of positions that have one in common, by its first position.
 
         None is for those that never died.
@@ -157,7 +162,7 @@ class Origins:
             yield piece._replace(origin=self._origin(rows.positions[at:end], values[at:end]))
             at = end
 
-    def dump(self) -> tuple[int, tuple[tuple[int, int, Death], ...], BitMap64, Dumped]:
+    def dump(self) -> tuple[int, tuple[tuple[int, int, DeadLetterOrigin], ...], BitMap64, Dumped]:
         """The next id, the deaths with their ids and counts, the positions, and their steps."""
         deaths = tuple((i, self._live[i], death) for i, death in sorted(self._deaths.items()))
         return self._next_id, deaths, self._positions, self._steps.dump(self._positions)
@@ -166,7 +171,7 @@ class Origins:
     def load(
         cls,
         next_id: int,
-        deaths: tuple[tuple[int, int, Death], ...],
+        deaths: tuple[tuple[int, int, DeadLetterOrigin], ...],
         positions: BitMap64,
         steps: Dumped,
     ) -> Origins:

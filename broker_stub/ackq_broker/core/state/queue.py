@@ -16,7 +16,8 @@ from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.deadlines import Deadlines
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.columns.requeued import Requeued
-from ackq_broker.core.commands import Piece, QueueProperties
+from ackq_broker.core.commands import Piece
+from ackq_broker.core.record_fields import QueueProperties
 from ackq_broker.core.state.origins import Origins
 from ackq_broker.core.state.placements import Moved, Placement, Placements, Rows
 from ackq_broker.core.state.signals import Signals
@@ -225,7 +226,7 @@ class Queue:
         self.placements.append(placement)
         return self._placed(placement.rows)
 
-    def take_in(self, moved: Moved, at_us: int, sequence: int) -> BitMap64:
+    def enqueue(self, moved: Moved, at_us: int, sequence: int) -> BitMap64:
         """Appends runs that come from another queue; gives their positions."""
         self.placements.extend(moved, self.next_position, at_us, sequence)
         return self._placed(moved.messages)
@@ -276,7 +277,7 @@ class Queue:
         assert positions.issubset(self.unacked)
         self.replays.add(positions)
 
-    def let_go(self, positions: BitMap64) -> list[int]:
+    def release_kept(self, positions: BitMap64) -> list[int]:
         """One session can not replay these any more; gives the blocks that lost a run."""
         shared = self.replays.some(positions)
         if shared:

@@ -14,7 +14,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ackq_broker.core.columns import bitmaps
-from ackq_broker.core.record_fields import Fate, Holder, Part
+from ackq_broker.core.record_fields import Holder, RoutedRows, TagOutcome
 from ackq_broker.core.state.block_references import BlockReferences
 from ackq_broker.core.state.channel import Channel
 from ackq_broker.core.state.exchange import Exchange
@@ -34,7 +34,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     """A block of a stage or transaction: where its rows will go; whether it survives a restart."""
 
     block_id: int
-    parts: tuple[Part, ...]
+    parts: tuple[RoutedRows, ...]
     durable: bool = True
 
 
@@ -162,7 +162,7 @@ class OutcomeStage(msgspec.Struct, frozen=True):
 
     label: str
     tags: int
-    fates: tuple[Fate, ...]
+    fates: tuple[TagOutcome, ...]
 
 
 class Outcomes(msgspec.Struct):
@@ -176,12 +176,12 @@ class Outcomes(msgspec.Struct):
 
     epoch: int
     batch_id: int
-    fates: tuple[Fate, ...] = ()
+    fates: tuple[TagOutcome, ...] = ()
     stages: dict[bytes, int] = msgspec.field(default_factory=dict)
 
     def tags(self) -> BitMap64:
         """The tags that are not accepted."""
-        return BitMap64.union(BitMap64(), *(fate.tags for fate in self.fates))
+        return BitMap64.union(BitMap64(), *(entry.tags for entry in self.fates))
 
 
 class Delivered(msgspec.Struct, frozen=True):
@@ -229,7 +229,7 @@ class Lease(msgspec.Struct):
         found = ((part.queue_id, part.present(self.holes)) for part in self.segments)
         return {queue_id: positions for queue_id, positions in found if positions}
 
-    def dig(self, tags: BitMap64, reason: str) -> None:
+    def add_holes(self, tags: BitMap64, reason: str) -> None:
         """S5: these tags are holes from now on; `reason` says why."""
         new = tags - self.holes
         if new:

@@ -102,13 +102,13 @@ def recover(directory: Path, *, sync: bool, failpoint: Failpoint) -> Recovered:
             "%d stages were in damaged blocks: their batches have to be run again",
             started.lost_stages,
         )
-    if any(held_back := core.held_back()):
+    if any(refused := core.refused_by_history()):
         _log.warning(
             "the journal is history %s, because it was %s: %d publishers, %d sessions and %d "
             "writers of older histories are refused until `ackq broker accept-history`",
             recovery.history_id,
             recovery.history_cause,
-            *held_back,
+            *refused,
         )
     gave_up = bool(recovery.lost_blocks)
     return Recovered(engine, folded, gave_up, started.lost, started.lost_stages)

@@ -8,14 +8,14 @@ from typing import Final
 
 from ackq.v1 import sessions_pb2 as pb
 from ackq_broker.core import commands
-from ackq_broker.core.checks import counted
+from ackq_broker.core.checks import plural
 from ackq_broker.service.engine.clock import age_ms
 
 # Sessions that an opening is told of by name.
 _MOST_NAMED: Final = 100
 
 
-def stranded(absent: Sequence[commands.HeldElsewhere], now_us: int) -> Iterator[str]:
+def stranded(absent: Sequence[commands.LeasedElsewhere], now_us: int) -> Iterator[str]:
     """S9: the warnings for an opening whose queues' messages are held by nobody who is there.
 
     They may be those of its own query, whose checkpoint is gone: nothing else would tell.
@@ -23,7 +23,7 @@ def stranded(absent: Sequence[commands.HeldElsewhere], now_us: int) -> Iterator[
     for held in absent[:_MOST_NAMED]:
         age = timedelta(seconds=age_ms(held.leased_us, now_us) // 1000)
         yield (
-            f"The session '{held.session}' has held {counted(held.messages, 'message')} of these "
+            f"The session '{held.session}' has held {plural(held.messages, 'message')} of these "
             f"queues for {age} (h:mm:ss), and no query is connected to it now. They wait for the "
             "query that has its checkpoint; if there is none any more, put them back with `ackq "
             f"session release {held.session}`."

@@ -289,7 +289,9 @@ class SessionsService:
         backlog, now_us = reply.backlog, self._engine.clock.now_us()
         others = {name: self._holds.incumbent(name, "") for name in reply.other_sessions}
         absent = [
-            held for held in reply.held_elsewhere if not self._holds.connected(others[held.session])
+            held
+            for held in reply.leased_elsewhere
+            if not self._holds.connected(others[held.session])
         ]
         return pb.AdvanceResponse(
             session=reply.session,

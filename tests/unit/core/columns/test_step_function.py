@@ -211,7 +211,7 @@ def test_a_channel_is_a_dict_of_tags(data: st.DataObject) -> None:
             free[queue_id] -= given_now
             for tag, position in enumerate(sorted(given_now), channel.next_tag):
                 expected[tag] = (queue_id, position)
-            channel.give(queue_id, BitMap64(given_now))
+            channel.assign_tags(queue_id, BitMap64(given_now))
         if expected and data.draw(st.booleans()):
             tags = data.draw(st.sets(st.sampled_from(sorted(expected)), min_size=1))
             taken = channel.take(BitMap64(tags))

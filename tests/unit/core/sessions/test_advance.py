@@ -643,9 +643,9 @@ def test_an_opening_is_told_who_holds_messages_of_its_queues(harness: Harness) -
     harness.incarnations = 2 << 120
     reader = harness.open("q", session="", open_and_lease=True)
     assert (reader.reply.end_tag, reader.reply.warnings) == (0, ())
-    held = c.HeldElsewhere(lost.reply.session, 3, since_us)
-    assert reader.reply.held_elsewhere == (held,)
-    assert reader.advance(0).held_elsewhere == ()
+    held = c.LeasedElsewhere(lost.reply.session, 3, since_us)
+    assert reader.reply.leased_elsewhere == (held,)
+    assert reader.advance(0).leased_elsewhere == ()
     harness.do(c.ReleaseSession(lost.reply.session))
     assert reader.advance(0).end_tag == 3
 
