@@ -1,12 +1,64 @@
-"""Fixtures every suite shares: a real broker process per test, and a folder for what it keeps."""
+"""What every suite shares: a real broker process per test, and the option `--rule`."""
 
 import os
 
 import pytest
 
+from tests import rules
+
 # A JVM that lives for seconds does not get back what its second compiler takes: a job needs 43 s of
 # CPU with it, and 25 s without it.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+RULES_WANTED = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser):
+    """`--rule`: a selection that knows what the tests are for, whichever files they stand in."""
+    parser.addoption(
+        "--rule",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="run the tests of a rule of proto/README.md, such as S5; repeatable, and takes lists"
+        " and ranges: S5,K2 or S1-S4. A test's rules are those in its name and docstring; where"
+        " these have none, those in its class's docstring, else in its module's.",
+    )
+
+
+def pytest_configure(config):
+    """Refuses a rule that does not exist, before anything is collected."""
+    given = config.getoption("rule")
+    try:
+        config.stash[RULES_WANTED] = rules.wanted(given, rules.defined()) if given else []
+    except ValueError as error:
+        raise pytest.UsageError(f"--rule: {error}") from None
+
+
+def pytest_report_header(config):
+    """The rules asked for, in words."""
+    titles = rules.defined() if config.stash[RULES_WANTED] else {}
+    return [f"rule {rule}: {titles[rule]}" for rule in config.stash[RULES_WANTED]]
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out the tests that carry none of the rules asked for."""
+    wanted = set(config.stash[RULES_WANTED])
+    if not wanted:
+        return
+    kept, left_out = [], []
+    for item in items:
+        (kept if wanted & rules_of(item) else left_out).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
+
+
+def rules_of(item):
+    """The rules that a collected test carries."""
+    name = getattr(item, "originalname", None) or item.name
+    places = (getattr(item, attribute, None) for attribute in ("obj", "cls", "module"))
+    docstrings = (place.__doc__ for place in places if place is not None)
+    return rules.carried(name, *docstrings, rules=rules.defined())
 
 
 @pytest.fixture

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
+from tests import rules
 from tests.conformance.differences import ABSENT, DIFFERENCES
 
-RULES = tuple(
-    f"{group}{number}"
-    for group, count in (("P", 14), ("C", 16), ("Q", 8))
-    for number in range(1, count + 1)
-)
+# Sessions and Spark have nothing to be compared with.
+RULES = tuple(rule for rule in rules.defined() if rule[0] in "PCQ")
 BROKERS = ("ackq", "rabbitmq")
 
-_RULES_OF = re.compile(r"((?:[PCQ]\d+(?:, )?)+): ")
-
-
-def rules_of(docstring: str | None) -> list[str]:
-    """The rules that a scenario's docstring opens with: "P4, Q7: ..."."""
-    named = _RULES_OF.match(docstring or "")
-    return named[1].split(", ") if named else []
+rules_of = rules.opening
 
 
 def broker_of(item: pytest.Item) -> str | None:

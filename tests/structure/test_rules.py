@@ -1,0 +1,368 @@
+"""The rules stand in proto/README.md, and what the tree says of them is so."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import rules
+
+ROOT = rules.ROOT
+
+# What is not read for citations, with the reason. Everything else is.
+NOT_READ = {
+    "connector/ackq/v1/": "generated: the comments that it comes from are in proto/",
+    "tests/structure/test_rules.py": "its texts are made up",
+}
+
+
+def tree():
+    """The project's text files, by path: what is committed, and what would be."""
+    git = shutil.which("git")
+    if git is not None and (ROOT / ".git").exists():
+        command = [git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+        names = [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
+    else:
+        files = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
+        hidden = ("__pycache__", "venv", "build")
+        names = [str(f) for f in files if not any(p[0] == "." or p in hidden for p in f.parts)]
+    for name in sorted(names):
+        if (ROOT / name).is_file() and not name.startswith(tuple(NOT_READ)):
+            content = (ROOT / name).read_bytes()
+            if b"\0" not in content:  # a data file
+                yield name, content.decode(errors="replace")
+
+
+def undefined(texts, defined):
+    """The citations of rules that are not defined, as (path, rule)."""
+    return [(name, rule) for name, text in texts for rule in sorted(rules.cited(text) - defined)]
+
+
+def untested(texts, defined):
+    """The rules that no test cites by its own name or docstring, one by one."""
+    modules = [text for name, text in texts if Path(name).name.startswith("test_")]
+    named = {rule for module in modules for _, cites in rules.of_tests(module) for rule in cites}
+    return sorted(defined - named)
+
+
+def flaws(text):
+    """What is wrong with the definitions of a text: anchors, headings, gaps."""
+    found = []
+    definitions = rules.definitions(text)
+    for each in definitions:
+        if each.anchor != each.rule.lower():
+            found.append(f"{each.rule} has the anchor '{each.anchor}', not '{each.rule.lower()}'")
+        if each.heading != rules.HEADINGS[each.rule[0]]:
+            found.append(f"{each.rule} is under '{each.heading}'")
+    anchors = re.findall(r'<a id="([^"]*)"', text)
+    found += [
+        f"the anchor '{a}' stands twice" for a in sorted(set(anchors)) if anchors.count(a) > 1
+    ]
+    for letter in rules.HEADINGS:
+        numbers = [int(each.rule[1:]) for each in definitions if each.rule[0] == letter]
+        if not numbers or numbers != list(range(1, len(numbers) + 1)):
+            found.append(f"the numbers of {letter} are {numbers}")
+    return found
+
+
+def dead_links(texts, text):
+    """The links to anchors that the text with the rules does not have, as (path, anchor)."""
+    anchors = set(re.findall(r'<a id="([^"]*)"', text))
+    anchors |= {heading.lower() for heading in re.findall(r"^## (\w+)$", text, re.MULTILINE)}
+    links = [(rules.DEFINITIONS, link) for link in re.findall(r"\]\(#([^)]*)\)", text)]
+    for name, other in texts:
+        found = re.findall(rf"{re.escape(rules.DEFINITIONS)}#([^)\s]*)\)", other)
+        links += [(name, link) for link in found]
+    return [(name, link) for name, link in links if link not in anchors]
+
+
+def test_every_rule_that_is_cited_is_defined():
+    """Code, protocol, tests, jobs and READMEs: a number leads to a text."""
+    assert undefined(tree(), set(rules.defined())) == []
+
+
+def test_every_rule_is_tested():
+    """A rule without a test is a wish."""
+    assert untested(tree(), set(rules.defined())) == []
+
+
+def test_definitions_are_whole():
+    """Each rule has its anchor, once, under its heading; no number is left out."""
+    assert flaws((ROOT / rules.DEFINITIONS).read_text(encoding="utf-8")) == []
+
+
+def test_links_to_rules_lead_somewhere():
+    """Those of the contents, and those of the other READMEs."""
+    text = (ROOT / rules.DEFINITIONS).read_text(encoding="utf-8")
+    assert dead_links(tree(), text) == []
+
+
+def test_what_is_not_read_is_there():
+    """A reason for a file that moved would hide another one."""
+    assert [name for name in NOT_READ if not (ROOT / name).exists()] == []
+
+
+# --- the checks can fail ---
+
+MADE_UP = "\n\n".join(
+    [
+        "# Rules",
+        *(f'## {heading}\n\n<a id="{x.lower()}1"></a>**{x}1 Title.** Text of {x}1.'
+          for x, heading in rules.HEADINGS.items()),
+    ]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("I1, (S5) and K12's", {"I1", "S5", "K12"}),
+        ("[P3](proto/README.md#p3) S4/S5; Q8: `C11`", {"P3", "S4", "S5", "Q8", "C11"}),
+        ("P2-P4", {"P2", "P3", "P4"}),
+        ("P2 - P4, S1–S3", {"P2", "P3", "P4", "S1", "S2", "S3"}),  # noqa: RUF001 - that dash
+        ("the rules P2 to\n    P4", {"P2", "P3", "P4"}),
+        ("C1-C2-C3", {"C1", "C2", "C3"}),
+        ("P2-C4, S9-S3", {"P2", "C4", "S9", "S3"}),
+        ("from S5 to a hole", {"S5"}),
+        ("S603 K8s P2P xS5 S5_x s5 D1 C++ I/O 1C2 PS5 Q", set()),
+        ("P99", {"P99"}),
+    ],
+)
+def test_citations(text, expected):
+    """Words of their own, and ranges with both ends in full."""
+    assert rules.cited(text) == expected
+
+
+def test_an_undefined_rule_is_found():
+    """By path and number; between the ends of a range too."""
+    texts = [("a.py", "# S1, S2 (K1)"), ("b.md", "P1-P3"), ("c.proto", "nothing")]
+    defined = {"S1", "K1", "P1", "P3"}
+    assert undefined(texts, defined) == [("a.py", "S2"), ("b.md", "P2")]
+
+
+def test_an_untested_rule_is_found():
+    """What only a helper, a comment, a module's docstring or a range cites is not tested."""
+    module = '''"""S1."""
+def test_first():
+    """S2: it is so."""
+    # S3
+def helper():
+    """S4."""
+def test_s5_is_so():
+    pass
+class TestAll:
+    def test_more(self):
+        """S6-S8, S9."""
+'''
+    texts = [("tests/test_a.py", module), ("tests/helper.py", module.replace("S2", "S1"))]
+    defined = {f"S{number}" for number in range(1, 11)}
+    assert untested(texts, defined) == ["S1", "S10", "S3", "S4", "S6", "S7", "S8"]
+
+
+def test_sound_definitions_have_no_flaw():
+    """The text that the next test spoils."""
+    assert flaws(MADE_UP) == []
+    assert [each.rule for each in rules.definitions(MADE_UP)] == [f"{x}1" for x in rules.HEADINGS]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "flaw"),
+    [
+        ('<a id="s1"></a>', "", "S1 has the anchor '', not 's1'"),
+        ('<a id="s1">', '<a id="s2">', "S1 has the anchor 's2', not 's1'"),
+        ('<a id="s1"></a>**S1', '<a id="s1"></a>x\n\n<a id="s1"></a>**S1', "'s1' stands twice"),
+        ("## Sessions\n\n", "", "S1 is under 'Queues'"),
+        ('"s1"></a>**S1', '"s2"></a>**S2', "the numbers of S are [2]"),
+        ("Text of S1.", 'X.\n\n<a id="s3"></a>**S3 T.** X.', "the numbers of S are [1, 3]"),
+        ("Text of S1.", 'X.\n\n<a id="s1"></a>**S1 T.** X.', "the numbers of S are [1, 1]"),
+        ("**S1 Title.**", "S1", "the numbers of S are []"),
+    ],
+)
+def test_flaws_of_definitions(before, after, flaw):
+    """A missing, wrong or doubled anchor, a wrong heading, a gap, a rule twice or not at all."""
+    assert before in MADE_UP
+    assert flaw in "; ".join(flaws(MADE_UP.replace(before, after)))
+
+
+def test_a_dead_link_is_found():
+    """In the text with the rules, and towards it."""
+    texts = [("README.md", "[S1](proto/README.md#s1) [S2](proto/README.md#s2)")]
+    links = MADE_UP + "\n[S1](#s1) [Sessions](#sessions) [x](#x)"
+    assert dead_links(texts, links) == [(rules.DEFINITIONS, "x"), ("README.md", "s2")]
+
+
+# --- pytest --rule ---
+
+LETTER = {"S1": "a", "S2": "b", "S3": "c", "K1": "d"}
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        (("test_x", "S1: so.", "S2", "S3"), {"S1"}),
+        (("test_x", None, "S2, K1", "S3"), {"S2", "K1"}),
+        (("test_x", "So.", None, "S3"), {"S3"}),
+        (("test_x", None, None, None), set()),
+        (("test_s2_holds", "K1", "S1"), {"S2", "K1"}),
+        (("test_s2", None, "S1"), {"S2"}),
+        (("test_k1_and_s3", None), {"K1", "S3"}),
+        (("test_p50_of_ks1s", None), set()),
+        (("test_x", "S1-S2"), {"S1", "S2"}),
+        (("test_x", "S1-S3", None, "K1"), {"K1"}),
+        (("test_x", "S1-S3, S2", None, "K1"), {"S2"}),
+    ],
+)
+def test_which_rules_a_test_carries(places, expected):
+    """Its own, else its class's, else its module's; a range over a whole letter tells nothing."""
+    name, *docstrings = places
+    assert rules.carried(name, *docstrings, rules=LETTER) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["S1"], ["S1"]),
+        (["s1"], ["S1"]),
+        (["S2, k1", "S2"], ["S2", "K1"]),
+        (["s1-s3"], ["S1", "S2", "S3"]),
+        (["s1 to s2"], ["S1", "S2"]),
+    ],
+)
+def test_rules_asked_for(given, expected):
+    """In any case, several times, in lists and ranges."""
+    assert rules.wanted(given, LETTER) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ("S9", "There is no rule 'S9'. The nearest is S"),
+        ("K12", "The nearest is K1 (d)"),
+        ("S2-S4", "There is no rule 'S4'"),
+        ("S3-S1", "There is no rule 'S3-S1'"),
+        ("X1", "There is no rule 'X1'. All of them are in proto/README.md: P Publishing"),
+        ("S", "There is no rule 'S'"),
+        ("", "There is no rule ''"),
+    ],
+)
+def test_a_rule_that_is_none(given, part):
+    """It is named, with the nearest one and where all of them stand."""
+    with pytest.raises(ValueError, match=re.escape(part)):
+        rules.wanted([given], LETTER)
+
+
+@pytest.mark.parametrize(
+    ("docstring", "expected"),
+    [("S1, K1: it is so.", ["S1", "K1"]), ("It is so: S1", []), ("S1", []), (None, [])],
+)
+def test_the_rules_that_a_docstring_opens_with(docstring, expected):
+    """As scenarios have them."""
+    assert rules.opening(docstring) == expected
+
+
+def collected(folder, *arguments):
+    """What pytest collects in a project: the status, the names of the tests, all that it said."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    names = re.findall(r"::(\w+(?:\[.*\])?)(?: |$)", done.stdout, re.MULTILINE)
+    return done.returncode, sorted(set(names)), done.stdout + done.stderr
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project of two test modules with this one's conftest.py and configuration."""
+    for name in ("pyproject.toml", "tests/conftest.py", "tests/rules.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "proto").mkdir()
+    more = [f'<a id="s{n}"></a>**S{n} Title {n}.** Text.' for n in (2, 3)]
+    text = MADE_UP.replace("Text of S1.", "\n\n".join(["Text.", *more]))
+    (tmp_path / rules.DEFINITIONS).write_text(text)
+    (tmp_path / "tests/unit").mkdir()
+    (tmp_path / "tests/unit/test_a.py").write_text(
+        '''"""S3: the module."""
+import pytest
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_own(n):
+    """S1: so."""
+
+def test_range():
+    """S1-S2."""
+
+def test_bare():
+    pass
+
+class TestGroup:
+    """S2: the class."""
+
+    def test_of_the_class(self):
+        pass
+'''
+    )
+    (tmp_path / "tests/test_b.py").write_text(
+        '''def test_everything():
+    """S1-S3, K1."""
+
+def test_s2_in_the_name():
+    pass
+'''
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--rule", "S1"], ["test_own[1]", "test_own[2]", "test_range"]),
+        (["--rule=s2"], ["test_of_the_class", "test_range", "test_s2_in_the_name"]),
+        (["tests/unit", "--rule", "S2"], ["test_of_the_class", "test_range"]),
+        (["--rule", "S2", "tests/test_b.py"], ["test_s2_in_the_name"]),
+        (["--rule", "S3,K1"], ["test_bare", "test_everything"]),
+        (["--rule", "S3", "--rule", "K1"], ["test_bare", "test_everything"]),
+    ],
+)
+def test_collection_by_rule(project, arguments, expected):
+    """With a path and without one, which is the folder of `testpaths`."""
+    status, names, said = collected(project, "--collect-only", "-q", *arguments)
+    assert (status, names) == (0, expected), said
+
+
+def test_rules_with_workers(project):
+    """The workers of xdist leave out what the command leaves out."""
+    status, names, said = collected(project, "-n", "2", "-v", "--rule", "S2")
+    assert (status, names) == (0, ["test_of_the_class", "test_range", "test_s2_in_the_name"]), said
+    assert "3 passed" in said
+    assert "rule S2: Title 2" in said
+
+
+def test_an_unknown_rule_is_a_usage_error(project):
+    """Before anything is collected, in a line."""
+    status, _, said = collected(project, "--rule", "S4")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "ERROR: --rule: There is no rule 'S4'. The nearest is S" in said
+
+
+def test_a_rule_of_this_tree_selects_its_tests():
+    """The smallest module with tests of a rule and others, collected as a user would."""
+    modules = sorted(
+        (len(text), name, list(rules.of_tests(text)))
+        for name, text in tree()
+        if Path(name).name.startswith("test_")
+    )
+    name, tests, rule = next(
+        (name, tests, min(cites))
+        for _, name, tests in modules
+        for _, cites in tests
+        if cites and not all(min(cites) in others for _, others in tests)
+    )
+    status, names, said = collected(ROOT, "--collect-only", "-q", "--rule", rule, name)
+    selected = {each.partition("[")[0] for each in names}
+    assert status == 0, said
+    assert {test for test, cites in tests if rule in cites} <= selected, said
+    assert selected < {test for test, _ in tests}, said
