@@ -15,7 +15,12 @@ def channel(broker, **options):
 
 
 def channel_threads():
-    return [each for each in threading.enumerate() if each.name.startswith("ackq-")]
+    """The client's threads; a broker's engine in this process has workers of its own."""
+    return [
+        each
+        for each in threading.enumerate()
+        if each.name.startswith("ackq-") and not each.name.startswith("ackq-worker")
+    ]
 
 
 def logged(caplog):
