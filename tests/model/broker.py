@@ -10,7 +10,7 @@ from msgspec import structs
 from pyroaring import BitMap64
 
 from ackq.errors import AckqError
-from ackq.outcomes import Outcome
+from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import Harness, block_rows
@@ -49,7 +49,7 @@ class Stage(NamedTuple):
     """A task stages outcomes; a command of the core that can be a key."""
 
     stage_id: bytes
-    owner: c.Owner
+    owner: c.LeaseOwner
     groups: tuple[Group, ...]
 
 
@@ -203,7 +203,9 @@ class Broker:
             command = c.Settle(CHANNEL, command.outcome, BitMap64([command.tag]))
         now_us = NOW_US
         if isinstance(command, Stage):
-            groups = tuple(c.OutcomeGroup(g.outcome, BitMap64([g.tag])) for g in command.groups)
+            groups = tuple(
+                c.OutcomeGroup(Disposition(g.outcome), BitMap64([g.tag])) for g in command.groups
+            )
             command = c.StageOutcomes(command.stage_id, command.owner, "", False, groups)
         if isinstance(command, TimePasses):
             command, now_us = c.Tick(), NOW_US + HOUR_US

@@ -91,9 +91,9 @@ class OutcomesAtOnce(Broker):
         reply = super().perform(core, command)
         if isinstance(command, c.CommitOutcomes):
             lease = core._state.sessions[SESSION].lease
-            for fate in lease.outcomes.fates if lease is not None and lease.outcomes else ():
-                outcome = Outcome(fate.outcome)
-                spans = tuple((tag, tag) for tag in fate.tags)
+            for entry in lease.outcomes.negative if lease is not None and lease.outcomes else ():
+                outcome = Outcome(entry.outcome)
+                spans = tuple((tag, tag) for tag in entry.tags)
                 epoch = core._state.sessions[SESSION].epoch
                 super().perform(core, c.SettleLease(SESSION, outcome, spans, fence=True))
                 core._state.sessions[SESSION].epoch = epoch

@@ -80,7 +80,7 @@ class Settling(Spark):
 
     def _settle(self, world, role, driver):
         """Tasks stage, the driver commits."""
-        owner = c.Owner("", str(driver.query), TOKENS[role].hex(), driver.batch)
+        owner = c.LeaseOwner("", str(driver.query), TOKENS[role].hex(), driver.batch)
         bad = [row for row in driver.rows if fate(row) is not Outcome.ACCEPTED]
         stages = ()
         broker = world.broker

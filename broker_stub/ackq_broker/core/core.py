@@ -26,8 +26,7 @@ from ackq_broker.core.consuming import channels
 from ackq_broker.core.publishing import confirm_mode, publishers, transactions, writer_batches
 from ackq_broker.core.queues import redrive, timers, topology
 from ackq_broker.core.records import Record
-from ackq_broker.core.sessions import advance as sessions
-from ackq_broker.core.sessions import holder, operator, outcomes, readers, timeout
+from ackq_broker.core.sessions import advance, holder, operator, outcomes, readers, timeout
 from ackq_broker.core.state.state import State
 
 _DECIDE: Final[dict[type[Command], Callable[[State, Any, int], Decision]]] = {
@@ -50,8 +49,8 @@ _DECIDE: Final[dict[type[Command], Callable[[State, Any, int], Decision]]] = {
     commands.DropStage: writer_batches.drop_stage,
     commands.CommitBatch: writer_batches.commit_batch,
     commands.AbortBatch: writer_batches.abort_batch,
-    commands.Advance: sessions.advance,
-    commands.Attach: sessions.attach,
+    commands.Advance: advance.advance,
+    commands.Attach: advance.attach,
     commands.ReleaseSession: operator.release,
     commands.DetachSession: timeout.detach,
     commands.NoteFetch: readers.note,
@@ -89,9 +88,9 @@ _APPLY: Final[dict[type[Record], Callable[[State, int, Any], None]]] = {
     records.StagesDropped: writer_batches.apply_stages_dropped,
     records.BatchCommitted: writer_batches.apply_batch_committed,
     records.BatchRepeated: writer_batches.apply_batch_repeated,
-    records.SessionOpened: sessions.apply_session_opened,
-    records.SessionAdvanced: sessions.apply_session_advanced,
-    records.SessionReleased: sessions.apply_session_released,
+    records.SessionOpened: advance.apply_session_opened,
+    records.SessionAdvanced: advance.apply_session_advanced,
+    records.SessionReleased: advance.apply_session_released,
     records.SessionDetached: timeout.apply_detached,
     records.FetchNoted: readers.apply_noted,
     records.OutcomesStaged: outcomes.apply_staged,
@@ -229,7 +228,7 @@ class Core:
             FencedError: Another holder took over; names it.
             SessionNotFoundError: The incarnation is unknown or ended.
         """
-        found = holder.find(self._state, session, incarnation)
+        found = holder.find_session(self._state, session, incarnation)
         holder.check_epoch(found, epoch)
         holder.check_token(found, token)
 

@@ -127,7 +127,7 @@ def _transient(queue: Queue) -> BitMap64:
     present = queue.present | queue.kept
     if not queue.properties.durable:
         return present
-    return present & (queue.placements.transient() | queue.passing)
+    return present & (queue.placements.transient() | queue.transient_rows)
 
 
 def _lost(queue: Queue, blocks: BitMap64) -> BitMap64:

@@ -18,8 +18,8 @@ from ackq_broker.core.commands import (
     SessionInfo,
 )
 from ackq_broker.core.sessions import checkpoint, readers
-from ackq_broker.core.sessions import holder as holding
-from ackq_broker.core.sessions import lease as leases
+from ackq_broker.core.sessions.holder import check_epoch, find_session, session_named
+from ackq_broker.core.sessions.lease import count_messages, delivery_counts
 from ackq_broker.core.state.placements import Rows
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import Lease, Session, State
@@ -36,8 +36,8 @@ def fetch(
         CheckpointMismatchError: The range is inside neither the outstanding lease nor the kept
             one, or the session has another name (S10).
     """
-    session = holding.find(state, name, incarnation)
-    holding.check_epoch(session, epoch)
+    session = find_session(state, name, incarnation)
+    check_epoch(session, epoch)
     lease = checkpoint.fetched(session, after_tag, last_tag)
     return _rows_of(state, lease, lease.holes, after_tag, last_tag) if lease is not None else []
 
@@ -49,7 +49,7 @@ def lease_pieces(
 
     Of a detached one, what a re-attach could lease again, overdue or not.
     """
-    session = holding.named(state, name)
+    session = session_named(state, name)
     lease = session.lease
     if lease is None:
         return []
@@ -82,7 +82,7 @@ def _rows_of(
             segment.positions, after - segment.first_tag, last + 1 - segment.first_tag
         )
         tags = np.arange(after, last + 1)
-        counts = leases.delivery_counts(lease, tags, positions, queue)
+        counts = delivery_counts(lease, tags, positions, queue)
         gone = bitmaps.array(bitmaps.between(holes, after, last)) - after
         present = np.delete(bitmaps.array(positions), gone)
         rows = Rows(
@@ -169,7 +169,7 @@ def exchanges(state: State) -> list[ExchangeInfo]:
 
 def sessions(state: State, name: str) -> list[SessionInfo]:
     """The sessions by name, or one; raises SessionNotFoundError."""
-    found = [holding.named(state, name)] if name else [s for _, s in sorted(state.sessions.items())]
+    found = [session_named(state, name)] if name else [s for _, s in sorted(state.sessions.items())]
     return [_session_info(state, session) for session in found]
 
 
@@ -185,7 +185,7 @@ def _session_info(state: State, session: Session) -> SessionInfo:
         epoch=session.epoch,
         floor_tag=session.floor,
         end_tag=session.end,
-        leased=leases.count(session.held()),
+        leased=count_messages(session.held()),
         holes=len(holes),
         holder=HolderInfo(holder.token, holder.host, holder.pid, holder.application)
         if holder.token

@@ -1,7 +1,7 @@
-"""What records are made of; the state keeps some of it as it came.
+"""Field types of records: parts of commands, records and state that all of them share.
 
-A part is a msgpack array. As with records, fields may be appended with defaults, and their order
-never changes.
+A struct is a msgpack array: as with records, fields may be appended with defaults, and their order
+never changes. `QueueProperties` is a map: its field names never change.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 from pyroaring import BitMap, BitMap64
+
+from ackq.outcomes import Disposition, Outcome
 
 
 class Expiry(NamedTuple):
@@ -126,12 +128,22 @@ class Hole(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TagOutcome(msgspec.Struct, frozen=True, array_like=True):
-    """Tags of a lease that share what becomes of them at its accept (S6).
+    """Tags of a lease that get the same disposition at its accept (S6).
 
-    `outcome` is a value of `ackq.outcomes.Outcome`; `delay_ms` 0 is what C14 says.
+    `outcome` is a value of `ackq.outcomes.Outcome`; `delay_ms` 0 takes the delay of C14.
     """
 
     outcome: str
     tags: BitMap64
     reason: str = ""
     delay_ms: int = 0
+
+    @property
+    def disposition(self) -> Disposition:
+        """The disposition of the tags."""
+        return Disposition(Outcome(self.outcome), self.reason, self.delay_ms)
+
+    @classmethod
+    def of(cls, disposition: Disposition, tags: BitMap64) -> TagOutcome:
+        """Tags with their disposition."""
+        return cls(disposition.outcome.value, tags, disposition.reason, disposition.delay_ms)

@@ -283,7 +283,7 @@ class FetchNoted(Record, frozen=True, tag="fetch_noted"):
 
 
 class OutcomesStaged(Record, frozen=True, tag="outcomes_staged"):
-    """A task said what becomes of messages of the outstanding lease (S6).
+    """A task staged outcomes for tags of the outstanding lease (S6).
 
     Or, without an effect, of the `kept` one (K2).
     """
@@ -291,12 +291,12 @@ class OutcomesStaged(Record, frozen=True, tag="outcomes_staged"):
     session: str
     stage_id: bytes
     label: str
-    fates: tuple[TagOutcome, ...]
+    outcomes: tuple[TagOutcome, ...]
     kept: bool = False
 
 
 class OutcomesCommitted(Record, frozen=True, tag="outcomes_committed"):
-    """Stages count, in this order: at the accept of the lease what they say is done (S6)."""
+    """Stages of outcomes take effect at the accept of the lease, in this order (S6)."""
 
     session: str
     stage_ids: tuple[bytes, ...]

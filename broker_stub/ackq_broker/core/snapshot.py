@@ -212,7 +212,7 @@ def _queue_image(queue: Queue) -> _QueueImage:
         failures=queue.failures.dump(),
         expiries=queue.expiries.dump(queue.present),
         late=queue.late,
-        passing=queue.passing,
+        passing=queue.transient_rows,
         delays=queue.delays.dump(queue.delayed),
         origins=_origins_image(queue.origins),
         expired=queue.expired,
@@ -238,7 +238,7 @@ def _queue(image: _QueueImage, signals: Signals) -> Queue:
     queue.failures = Counts.load(image.failures)
     queue.expiries = Deadlines.load(image.expiries)
     queue.late = image.late
-    queue.passing = image.passing
+    queue.transient_rows = image.passing
     queue.delays = Deadlines.load(image.delays)
     queue.origins = _origins(image.origins)
     queue.expired = image.expired

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyroaring import BitMap, BitMap64
 
-from ackq.outcomes import Outcome
+from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import Core, records
 from ackq_broker.core import commands as c
 
@@ -290,9 +290,9 @@ class Reader:
 
     # --- outcomes ---
 
-    def owner(self, *, batch_id: int = 7, run_id: str = "run") -> c.Owner:
+    def owner(self, *, batch_id: int = 7, run_id: str = "run") -> c.LeaseOwner:
         """Its query in a run, without the session's name."""
-        return c.Owner("", "query", run_id, batch_id)
+        return c.LeaseOwner("", "query", run_id, batch_id)
 
     def note(self, last_tag: int | None = None, *, batch_id: int = 7, run_id: str = "run") -> None:
         """What the service says with each fetch."""
@@ -313,7 +313,7 @@ class Reader:
         self,
         name: str,
         *groups: c.OutcomeGroup,
-        owner: c.Owner | None = None,
+        owner: c.LeaseOwner | None = None,
         discard: bool = False,
     ) -> tuple[bytes, int]:
         """Stages outcomes; gives what a commit names."""
@@ -322,7 +322,7 @@ class Reader:
         return stage_id, self.harness.do(command)
 
     def commit(
-        self, *stages: tuple[bytes, int], owner: c.Owner | None = None
+        self, *stages: tuple[bytes, int], owner: c.LeaseOwner | None = None
     ) -> c.CommittedOutcomes:
         """Commits a settle call."""
         reply: c.CommittedOutcomes = self.harness.do(
@@ -347,8 +347,8 @@ class Reader:
 
 
 def group(outcome: Outcome, *tags: int, reason: str = "", delay_ms: int = 0) -> c.OutcomeGroup:
-    """Tags that share their fate."""
-    return c.OutcomeGroup(outcome, BitMap64(tags), reason, delay_ms)
+    """Tags with the same disposition."""
+    return c.OutcomeGroup(Disposition(outcome, reason, delay_ms), BitMap64(tags))
 
 
 def routes(keys: list[str]) -> tuple[c.Route, ...]:

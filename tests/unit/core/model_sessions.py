@@ -101,7 +101,7 @@ class Session:
         self.floor += len(self.kept)
         return targets
 
-    def give_back(self, model: Model, rows: list[Row]) -> None:
+    def requeue(self, model: Model, rows: list[Row]) -> None:
         """S5, S8: ready at once."""
         for row in rows:
             row.message.owner = ""
@@ -117,7 +117,7 @@ class Session:
         if held:
             for row in held:
                 row.hole = row.queue.deleted
-            self.give_back(model, held)
+            self.requeue(model, held)
             self.detached = True
             self.begin_epoch()
         return reply
@@ -134,7 +134,7 @@ class Session:
             dead, _ = model._bury([(row.queue, row.message, "rejected") for row in rows], now_us)
             model._forget()
         elif not self.detached:
-            self.give_back(model, rows)
+            self.requeue(model, rows)
         for row in rows:
             row.hole = True
         self.begin_epoch()

@@ -191,7 +191,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.holding())
     @rule(data=st.data(), multiple=st.booleans(), delay_ms=st.sampled_from([0, 0, 2000]))
-    def give_back(self, data: st.DataObject, delay_ms: int, *, multiple: bool) -> None:
+    def requeue(self, data: st.DataObject, delay_ms: int, *, multiple: bool) -> None:
         """C3, C4, C6, C14."""
         self.settle(data, Outcome.RELEASED, multiple=multiple, delay_ms=delay_ms)
 

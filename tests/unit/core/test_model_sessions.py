@@ -14,7 +14,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from pyroaring import BitMap64
 
 from ackq.errors import FencedError
-from ackq.outcomes import Outcome
+from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import Reader
 from tests.unit.core.model import Message
@@ -32,7 +32,7 @@ class SessionMachine(CoreMachine):
 
     # Rules that `CoreMachine` runs: the ones here get their turn.
     publish = retransmit = stage = commit = fail_again = deliver_without_acks = None
-    reject = give_back = pass_by = open = None
+    reject = requeue = pass_by = open = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class SessionMachine(CoreMachine):
         name = f"s{self.number()}"
         said = {tag: how for how, tags in groups for tag in tags}
         disjoint = tuple(
-            c.OutcomeGroup(how[0], BitMap64(tag for tag in said if said[tag] == how), *how[1:])
+            c.OutcomeGroup(Disposition(*how), BitMap64(tag for tag in said if said[tag] == how))
             for how in dict.fromkeys(said.values())
         )
         staged = c.StageOutcomes(name.encode(), owner, "", True, disjoint)
@@ -222,7 +222,7 @@ class SessionMachine(CoreMachine):
         session, _ = self.draw(data)
         held = [row for _, row in session.held()]
         assert self.harness.do(c.ReleaseSession(session.name)) == back(held)
-        session.give_back(self.model, held)
+        session.requeue(self.model, held)
         del self.read[session.name], self.readers[session.name]
 
     def restart(self, data: st.DataObject) -> None:

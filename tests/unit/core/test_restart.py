@@ -104,7 +104,7 @@ def settle(harness: Harness) -> None:
     reader.advance(6, holder=BOB)
     reader.note()
     reader.stage("left", group(Outcome.RELEASED, 7))
-    by_name = c.Owner(session="settling")
+    by_name = c.LeaseOwner(session="settling")
     reader.stage("replay", group(Outcome.REJECTED, 2), owner=by_name)
     away = harness.open("raw", session="away", session_timeout_ms=1000)
     away.advance(0, session_timeout_ms=1000)

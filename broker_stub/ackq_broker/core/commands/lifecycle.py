@@ -70,8 +70,8 @@ class Housekeep(Command):
 class Tick(Command):
     """Does what is due now (Q3, C14), when `Core.next_due_us` has come. Reply: `Ticked`.
 
-    At most `ticking.MOST_BURIED` messages become dead letters; more are still due, and given out to
-    nobody meanwhile.
+    At most `timers.MOST_DEAD_LETTERED` messages become dead letters; more stay due, and are not
+    delivered meanwhile.
     """
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
-from ackq.outcomes import Outcome
+from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core.commands.decision import Command
 
 
@@ -185,7 +185,7 @@ class NoteFetch(Command):
     last_tag: int = 0
 
 
-class Owner(NamedTuple):
+class LeaseOwner(NamedTuple):
     """Whose lease is settled: a session's, else the one that this run reads for this batch (S6)."""
 
     session: str = ""
@@ -195,15 +195,13 @@ class Owner(NamedTuple):
 
 
 class OutcomeGroup(NamedTuple):
-    """Tags that share their fate.
+    """Tags that get the same disposition.
 
-    `delay_ms` 0 is the queue's, and the default's where the queue has none (C14).
+    A delay of 0 takes the queue's, and the default where the queue has none (C14).
     """
 
-    outcome: Outcome
+    disposition: Disposition
     tags: BitMap64
-    reason: str = ""
-    delay_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +219,7 @@ class StageOutcomes(Command):
     """
 
     stage_id: bytes
-    owner: Owner
+    owner: LeaseOwner
     label: str
     discard: bool
     groups: tuple[OutcomeGroup, ...]
@@ -238,7 +236,7 @@ class CommitOutcomes(Command):
     Errors: as `StageOutcomes`, and StageMismatchError (one is missing or short).
     """
 
-    owner: Owner
+    owner: LeaseOwner
     stages: tuple[tuple[bytes, int], ...]
 
 

@@ -10,14 +10,14 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ackq.errors import UnknownDeliveryTagError
-from ackq.outcomes import Outcome
+from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import commands, records
 from ackq_broker.core.checks import check_duration, queue_named
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import Decision, Delivery, Settlement
 from ackq_broker.core.queues import dead_letters, enqueue, redelivery
 from ackq_broker.core.queues.dead_letters import RemovalPlan
-from ackq_broker.core.queues.topology import forget_if_drained, give_back
+from ackq_broker.core.queues.topology import forget_if_drained, requeue
 from ackq_broker.core.record_fields import Delay
 from ackq_broker.core.state.channel import Channel
 from ackq_broker.core.state.placements import Rows
@@ -81,12 +81,13 @@ def settle(state: State, command: commands.Settle, now_us: int) -> Decision:
     tags = _outstanding(channel, command)
     plan = RemovalPlan(state)
     delays: list[Delay] = []
+    disposition = Disposition(command.outcome, command.reason, command.delay_ms)
     if command.outcome is not Outcome.ACCEPTED:
         for queue_id, positions in channel.positions(tags).items():
             queue = state.queues[queue_id]
-            back = redelivery.dispose(plan, queue, positions, command.outcome, command.reason)
-            late = redelivery.delays(queue, back, command.outcome, command.delay_ms, now_us)
-            plan.requeue(queue, back.difference(*(delay.positions for delay in late)))
+            requeued = redelivery.plan_outcome(plan, queue, positions, disposition)
+            late = redelivery.delays(queue, requeued, disposition, now_us)
+            plan.requeue(queue, requeued.difference(*(delay.positions for delay in late)))
             delays += late
     for queue_id in channel.unacked:
         state.queues[queue_id].use()
@@ -95,10 +96,8 @@ def settle(state: State, command: commands.Settle, now_us: int) -> Decision:
         outcome=command.outcome.value,
         tags=tags,
         at_us=now_us,
-        discarded=tuple(plan.discarded),
-        moves=tuple(plan.moves),
         delays=tuple(delays),
-        drops=plan.drops(),
+        **plan.effects(),
     )
     reply = Settlement(len(tags), plan.moved, plan.dropped)
     return Decision((*plan.declared, record), reply)
@@ -118,7 +117,7 @@ def apply_settled(state: State, sequence: int, record: records.Settled) -> None:
             continue
         if record.outcome == Outcome.FAILED.value:
             queue.failures.add(positions)
-        redelivery.apply_back(state, sequence, queue, positions, record.delays)
+        redelivery.apply_requeue(state, sequence, queue, positions, record.delays)
     enqueue.drop_heads(state, record.drops)
 
 
@@ -142,7 +141,7 @@ def end_channel(state: State, channel_id: bytes, sequence: int) -> None:
     """A channel ends; its messages become ready again."""
     channel = state.channels.pop(channel_id)
     for queue_id, positions in channel.take(channel.outstanding()).items():
-        give_back(state, queue_id, positions, sequence)
+        requeue(state, queue_id, positions, sequence)
 
 
 def _outstanding(channel: Channel, command: commands.Settle) -> BitMap64:

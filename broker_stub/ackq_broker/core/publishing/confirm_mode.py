@@ -67,8 +67,8 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
     early = None if known or nacks else state.topology_sequence
     if not placed:
         return Decision(reply=commands.Published(confirmed, returned, nacks), after=early)
-    passing = routed.transient | (command.transient or BitMap())
-    transient = placed & passing if command.persistent else placed
+    marked = routed.transient | (command.transient or BitMap())
+    transient = placed & marked if command.persistent else placed
     durable = len(transient) < len(placed)
     kept = {queue_id: rows - refused for queue_id, rows in routed.rows.items()}
     made = enqueue.make_parts(kept, size, command.expiries, command.transient)

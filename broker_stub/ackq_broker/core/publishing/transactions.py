@@ -36,8 +36,8 @@ def stage_block(state: State, command: commands.TransactionBlock, _now_us: int) 
             raise queue_full(state.queues[queue_id], rows, size)
     made = enqueue.make_parts(routed.rows, size, command.expiries, command.transient)
     parts = tuple(made.values())
-    passing = routed.transient | (command.transient or BitMap())
-    durable = command.persistent and len(passing | routed.unroutable) < command.rows
+    transient = routed.transient | (command.transient or BitMap())
+    durable = command.persistent and len(transient | routed.unroutable) < command.rows
     block_id = state.next_block_id if parts else 0
     record = records.TransactionStaged(
         command.publisher_id, command.transaction_id, block_id, durable, command.rows, parts

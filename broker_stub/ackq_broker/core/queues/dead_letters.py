@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 from pyroaring import BitMap64
@@ -35,7 +35,9 @@ class Cause(Enum):
 
 
 # Records that let messages die.
-_Removing = records.Settled | records.Ticked | records.SessionAdvanced | records.SessionSettled
+_RemovingRecord = (
+    records.Settled | records.Ticked | records.SessionAdvanced | records.SessionSettled
+)
 
 
 class Arrival(NamedTuple):
@@ -43,6 +45,14 @@ class Arrival(NamedTuple):
 
     at_us: int
     sequence: int
+
+
+class Effects(TypedDict):
+    """Fields that every record has that removes messages."""
+
+    discarded: tuple[QueuePositions, ...]
+    moves: tuple[Move, ...]
+    drops: tuple[Drop, ...]
 
 
 class RemovalPlan:
@@ -116,6 +126,14 @@ class RemovalPlan:
         """Messages of a queue become ready, before any come from elsewhere."""
         self._returning.append((queue, positions))
 
+    def effects(self) -> Effects:
+        """The fields of the record; after everything that it removes or requeues is planned."""
+        return {
+            "discarded": tuple(self.discarded),
+            "moves": tuple(self.moves),
+            "drops": self.drops(),
+        }
+
     def drops(self) -> tuple[Drop, ...]:
         """What drop-head queues give up for what comes, once all that does left or came back."""
         found = []
@@ -154,7 +172,7 @@ def target_id(state: State, name: str) -> int | None:
 def apply_removals(
     state: State,
     sequence: int,
-    record: _Removing,
+    record: _RemovingRecord,
     rest: dict[int, BitMap64],
 ) -> None:
     """Moves and drops what a record lets die, and takes it out of `rest`, by queue id."""
@@ -194,10 +212,10 @@ def _put(state: State, source: Queue, target: Queue, positions: BitMap64, arriva
     first = target.next_position
     moved = source.placements.moves(positions)
     enqueue.put(state, target, moved, arrival.at_us, arrival.sequence)
-    passing = source.passing & positions
-    if passing:
-        ranks = np.searchsorted(bitmaps.array(positions), bitmaps.array(passing))
-        target.passing |= bitmaps.of(ranks.astype(np.int64) + first)
+    transient = source.transient_rows & positions
+    if transient:
+        ranks = np.searchsorted(bitmaps.array(positions), bitmaps.array(transient))
+        target.transient_rows |= bitmaps.of(ranks.astype(np.int64) + first)
 
 
 def _dead_letter(

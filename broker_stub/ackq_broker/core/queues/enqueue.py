@@ -41,7 +41,7 @@ def make_parts(
         if count:
             start = selected.min()
             scattered = selected if selected.max() - start + 1 != count else None
-            passing = selected & transient if transient is not None else None
+            transient_rows = selected & transient if transient is not None else None
             parts[queue_id] = RoutedRows(
                 queue_id,
                 0,
@@ -50,7 +50,7 @@ def make_parts(
                 start,
                 scattered,
                 _of_rows(expiries, selected),
-                passing or None,
+                transient_rows or None,
             )
     return parts
 
@@ -84,7 +84,7 @@ def place(state: State, block_id: int, part: RoutedRows, visible: Visible) -> No
     state.blocks.add(block_id)
     _let_expire(queue, placement, positions, part.expiries)
     if part.transient is not None:
-        queue.passing |= _positions_of(placement, positions, part.transient)
+        queue.transient_rows |= _positions_of(placement, positions, part.transient)
 
 
 def put(state: State, queue: Queue, moved: Moved, at_us: int, sequence: int) -> None:

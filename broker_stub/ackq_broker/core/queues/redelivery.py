@@ -1,4 +1,4 @@
-"""What a negative outcome does to unacked messages (C4, C13, C14), whoever held them."""
+"""Negative outcomes of unacked messages (C4, C13, C14), of a channel and of a session alike."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from typing import Final
 import numpy as np
 from pyroaring import BitMap64
 
-from ackq.outcomes import Outcome
+from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.deadlines import rounded
 from ackq_broker.core.queues.dead_letters import Cause, RemovalPlan
-from ackq_broker.core.queues.topology import give_back
+from ackq_broker.core.queues.topology import requeue
 from ackq_broker.core.record_fields import Delay
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 
 # How long a redelivery waits at most where a queue gives a first delay and no longest one.
 DEFAULT_DELAY_MAX_MS: Final = 300_000
-# How long the first one waits for what a query put back, where its queue says nothing.
+# How long the first one waits for what a query requeued, where its queue sets no delay.
 _DEFAULT_DELAY_MS: Final = 1_000
 # Doubling any more than that exceeds every longest delay.
 _MOST_DOUBLINGS: Final = 42
 
 
-def dispose(
-    plan: RemovalPlan, queue: Queue, positions: BitMap64, outcome: Outcome, reason: str
+def plan_outcome(
+    plan: RemovalPlan, queue: Queue, positions: BitMap64, disposition: Disposition
 ) -> BitMap64:
-    """Lets the plan bury what is rejected, or failed too often; gives what is put back."""
+    """Plans the removal of what is rejected or over the delivery limit; gives what is requeued."""
+    outcome, reason, _ = disposition
     if outcome is Outcome.REJECTED:
         plan.dead_letter(queue, positions, Cause.REJECTED, reason)
         return BitMap64()
@@ -45,18 +46,18 @@ def dispose(
 def delays(
     queue: Queue,
     positions: BitMap64,
-    outcome: Outcome,
-    delay_ms: int,
+    disposition: Disposition,
     now_us: int,
     *,
     from_query: bool = False,
 ) -> tuple[Delay, ...]:
-    """C14: how long what is put back waits: as the call says, else each time doubles the delay.
+    """C14: redelivery delays of what is requeued: the disposition's, else doubled each time.
 
     A channel's FAILED waits where the queue gives a delay, and its RELEASED never does. Both wait
-    `from_query`, or it would be given the same message by the next batch, and so on. What counts is
-    how often a message FAILED, and for RELEASED how often it was put back.
+    `from_query`, or the next batch would lease the same message again, and so on. What counts is
+    how often a message FAILED, and for RELEASED how often it was requeued.
     """
+    outcome, _, delay_ms = disposition
     first_ms = queue.properties.redelivery_delay_ms or (_DEFAULT_DELAY_MS if from_query else 0)
     if not positions or queue.deleted:
         return ()
@@ -80,13 +81,13 @@ def delays(
     )
 
 
-def apply_back(
+def apply_requeue(
     state: State, sequence: int, queue: Queue, positions: BitMap64, delayed: Iterable[Delay]
 ) -> None:
-    """Puts unacked messages back: some until their delay is over, the others ready at once."""
+    """Requeues unacked messages: some with a delay, the others ready at once."""
     for delay in delayed:
         if delay.queue_id == queue.queue_id:
             queue.postpone(delay.positions, delay.until_us)
             positions = positions - delay.positions
     if positions:
-        give_back(state, queue.queue_id, positions, sequence)
+        requeue(state, queue.queue_id, positions, sequence)

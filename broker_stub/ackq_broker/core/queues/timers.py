@@ -15,7 +15,7 @@ from ackq_broker.core.state.state import State
 
 # What one tick moves to dead-letter queues: some 1 us for a block each, 6 us for scattered rows of
 # it, beside which other queues must get their turn. The rest is still due.
-MOST_BURIED: Final = 4_096
+MOST_DEAD_LETTERED: Final = 4_096
 
 
 def next_due_us(state: State) -> int:
@@ -24,9 +24,9 @@ def next_due_us(state: State) -> int:
 
 
 def tick(state: State, _command: commands.Tick, now_us: int) -> Decision:
-    """Q3, C14: what is due by now, in one decision; at most `MOST_BURIED` dead letters of it."""
+    """Q3, C14: what is due by now, with at most `MOST_DEAD_LETTERED` dead letters."""
     plan = RemovalPlan(state)
-    left = MOST_BURIED
+    left = MOST_DEAD_LETTERED
     queues: list[DueMessages] = []
     unused: list[records.QueueDeleted] = []
     deleted: list[str] = []
@@ -51,9 +51,7 @@ def tick(state: State, _command: commands.Tick, now_us: int) -> Decision:
     record = records.Ticked(
         at_us=now_us,
         queues=tuple(queues),
-        moves=tuple(plan.moves),
-        discarded=tuple(plan.discarded),
-        drops=plan.drops(),
+        **plan.effects(),
     )
     reply = commands.Ticked(
         expired=sum(len(due.expired) for due in queues),

@@ -137,7 +137,7 @@ def forget_if_drained(state: State, queue: Queue) -> None:
         del state.queues[queue.queue_id]
 
 
-def give_back(state: State, queue_id: int, positions: BitMap64, sequence: int) -> None:
+def requeue(state: State, queue_id: int, positions: BitMap64, sequence: int) -> None:
     """Unacked messages become ready again; those of a deleted queue are gone (Q4)."""
     queue = state.queues[queue_id]
     if queue.deleted:

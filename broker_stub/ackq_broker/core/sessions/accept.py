@@ -11,24 +11,23 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
-from ackq.outcomes import Outcome
+from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import records
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.queues import dead_letters, redelivery
 from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import forget_if_drained
-from ackq_broker.core.record_fields import Delay, TagOutcome
-from ackq_broker.core.sessions import lease as leases
+from ackq_broker.core.record_fields import Delay
 from ackq_broker.core.sessions import readers
-from ackq_broker.core.sessions.lease import Positions
+from ackq_broker.core.sessions.lease import Positions, remember_deliveries
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import Lease, Outcomes, Session, State
 
 
 class AcceptEffects(NamedTuple):
-    """What becomes of the messages that an accept does not accept: all of them, and their delays.
+    """Messages of the lease with a negative outcome, by queue (dead-lettered ones included).
 
-    What `plan` lets die is in neither.
+    And the redelivery delays of those that are requeued.
     """
 
     plan: RemovalPlan
@@ -37,24 +36,23 @@ class AcceptEffects(NamedTuple):
 
 
 class _Named(NamedTuple):
-    """Messages of one queue that share their fate."""
+    """Messages of one queue with the same disposition."""
 
-    entry: TagOutcome
+    disposition: Disposition
     queue: Queue
     positions: BitMap64
 
 
-def dispose(state: State, session: Session, holes: BitMap64, now_us: int) -> AcceptEffects:
+def plan_accept(state: State, session: Session, holes: BitMap64, now_us: int) -> AcceptEffects:
     """S6: what the committed outcomes of the outstanding lease come to; `holes` are left out."""
     assert session.lease is not None
     outcomes = session.lease.outcomes
     plan = RemovalPlan(state, session.name, outcomes.batch_id if outcomes is not None else -1)
     positions: Positions = {}
     delays: list[Delay] = []
-    for entry, queue, named in _named(state, session.lease, holes):
-        outcome = Outcome(entry.outcome)
-        back = redelivery.dispose(plan, queue, named, outcome, entry.reason)
-        delays += redelivery.delays(queue, back, outcome, entry.delay_ms, now_us, from_query=True)
+    for disposition, queue, named in _named(state, session.lease, holes):
+        requeued = redelivery.plan_outcome(plan, queue, named, disposition)
+        delays += redelivery.delays(queue, requeued, disposition, now_us, from_query=True)
         positions.setdefault(queue.queue_id, BitMap64()).update(named)
     return AcceptEffects(plan, positions, tuple(delays))
 
@@ -68,15 +66,15 @@ def apply_accept(
     release_kept(state, session)
     rest: Positions = {}
     failed: Positions = {}
-    for entry, queue, named in _named(state, lease, lease.holes):
+    for disposition, queue, named in _named(state, lease, lease.holes):
         rest.setdefault(queue.queue_id, BitMap64()).update(named)
-        if entry.outcome == Outcome.FAILED.value:
+        if disposition.outcome is Outcome.FAILED:
             failed.setdefault(queue.queue_id, BitMap64()).update(named)
     for queue_id, positions in lease.held().items():
         queue = state.queues[queue_id]
         other = rest.get(queue_id)
         if other is not None:
-            leases.remember(lease, queue, other)
+            remember_deliveries(lease, queue, other)
             queue.keep_readable(other)
             positions = positions - other  # noqa: PLW2901 (the rest of it)
         queue.accept(positions)
@@ -85,7 +83,7 @@ def apply_accept(
         if positions:
             queue = state.queues[queue_id]
             queue.failures.add(positions & failed.get(queue_id, BitMap64()))
-            redelivery.apply_back(state, sequence, queue, positions, record.delays)
+            redelivery.apply_requeue(state, sequence, queue, positions, record.delays)
     _keep(session, lease, record.at_us)
 
 
@@ -119,15 +117,15 @@ def _named(state: State, lease: Lease, holes: BitMap64) -> Iterator[_Named]:
     """The messages that have an outcome other than accepted; the lowest tags first."""
     if lease.outcomes is None:
         return
-    found = ((entry, entry.tags - holes) for entry in lease.outcomes.fates)
+    found = ((entry, entry.tags - holes) for entry in lease.outcomes.negative)
     ordered = sorted(
         ((tags.min(), tags, entry) for entry, tags in found if tags), key=lambda e: e[0]
     )
-    # Once for all: a fate may be that of one tag of a million.
+    # Once for all: an outcome may be that of one tag of a million.
     every = [(segment, bitmaps.array(segment.positions)) for segment in lease.segments]
     for _, tags, entry in ordered:
         for segment, values in every:
             inside = bitmaps.array(bitmaps.between(tags, segment.first_tag, segment.last_tag))
             if len(inside):
                 positions = bitmaps.of(values[inside - segment.first_tag])
-                yield _Named(entry, state.queues[segment.queue_id], positions)
+                yield _Named(entry.disposition, state.queues[segment.queue_id], positions)

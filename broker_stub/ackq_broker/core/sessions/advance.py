@@ -17,13 +17,27 @@ from ackq_broker.core.checks import check_duration, check_new
 from ackq_broker.core.commands import Advanced, Attached, Decision
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.dead_letters import RemovalPlan
-from ackq_broker.core.queues.topology import give_back
+from ackq_broker.core.queues.topology import requeue
 from ackq_broker.core.record_fields import QueuePositions
 from ackq_broker.core.sessions import accept, checkpoint, queues, readers, timeout
-from ackq_broker.core.sessions import holder as holding
-from ackq_broker.core.sessions import lease as leases
 from ackq_broker.core.sessions.accept import AcceptEffects, release_kept
-from ackq_broker.core.sessions.lease import Positions, QueueDelta
+from ackq_broker.core.sessions.holder import (
+    begin_epoch,
+    check_free,
+    claim,
+    drop_stages,
+    find_session,
+    new_holder,
+)
+from ackq_broker.core.sessions.lease import (
+    Positions,
+    QueueDelta,
+    backlog_after,
+    choose_messages,
+    lease_chunks,
+    make_segments,
+    release_counts,
+)
 from ackq_broker.core.sessions.timeout import Resumed
 from ackq_broker.core.state.state import Ended, Lease, Session, State
 
@@ -36,9 +50,9 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
     check_duration("The session timeout cannot be", command.session_timeout_ms)
     if not command.incarnation:
         return _open(state, command, now_us)
-    session = holding.find(state, command.session, command.incarnation)
-    holding.check_free(session, command.holder.token, incumbent_live=command.incumbent_live)
-    holder, epoch = holding.claim(session, command.holder, now_us)
+    session = find_session(state, command.session, command.incarnation)
+    check_free(session, command.holder.token, incumbent_live=command.incumbent_live)
+    holder, epoch = claim(session, command.holder, now_us)
     accepted = checkpoint.accepts(session, command.start_tag)
     queue_ids = queues.find(state, command, accepting=session if accepted else None)
     resumed = timeout.resume(state, session, now_us)
@@ -48,10 +62,10 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
         held = again if session.detached else session.held()
         queues.check_held(state, session, held, queue_ids)
     else:
-        taken = leases.choose(state, queue_ids, session.turn, command, now_us, without=again)
-    disposed = _dispose(state, session, resumed, now_us) if accepted else _nothing(state)
+        taken = choose_messages(state, queue_ids, session.turn, command, now_us, resumed=again)
+    effects = _plan_accept(state, session, resumed, now_us) if accepted else _nothing(state)
     for entry in taken:
-        disposed.plan.remove(state.queues[entry.queue_id], entry.positions)
+        effects.plan.remove(state.queues[entry.queue_id], entry.positions)
     record = records.SessionAdvanced(
         session=session.name,
         epoch=epoch,
@@ -60,14 +74,12 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
         at_us=now_us,
         accepted=accepted,
         leased=taken,
-        discarded=tuple(disposed.plan.discarded),
-        moves=tuple(disposed.plan.moves),
-        delays=disposed.delays,
-        drops=disposed.plan.drops(),
+        delays=effects.delays,
         resumed=resumed.taken,
         holes=resumed.holes,
         queue_pattern=command.queue_pattern,
         timeout_ms=command.session_timeout_ms,
+        **effects.plan.effects(),
     )
     changes = (
         taken
@@ -78,19 +90,19 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
         or command.queue_pattern != session.queue_pattern
         or command.session_timeout_ms != session.timeout_ms
     )
-    reply = _advanced(state, session, record, disposed)
-    return Decision((*disposed.plan.declared, record) if changes else (), reply)
+    reply = _advanced(state, session, record, effects)
+    return Decision((*effects.plan.declared, record) if changes else (), reply)
 
 
-def _dispose(state: State, session: Session, resumed: Resumed, now_us: int) -> AcceptEffects:
+def _plan_accept(state: State, session: Session, resumed: Resumed, now_us: int) -> AcceptEffects:
     """S6: what the accept of a lease comes to, which may have to be leased again first (S5)."""
     assert session.lease is not None
     holes = session.lease.holes | resumed.tags()
-    disposed = accept.dispose(state, session, holes, now_us)
+    effects = accept.plan_accept(state, session, holes, now_us)
     for queue_id, positions in resumed.positions().items():
-        other = disposed.positions.get(queue_id, BitMap64())
-        disposed.plan.remove(state.queues[queue_id], positions - other)
-    return disposed
+        other = effects.positions.get(queue_id, BitMap64())
+        effects.plan.remove(state.queues[queue_id], positions - other)
+    return effects
 
 
 def _nothing(state: State) -> AcceptEffects:
@@ -98,21 +110,21 @@ def _nothing(state: State) -> AcceptEffects:
 
 
 def _advanced(
-    state: State, session: Session, record: records.SessionAdvanced, disposed: AcceptEffects
+    state: State, session: Session, record: records.SessionAdvanced, effects: AcceptEffects
 ) -> Advanced:
     """The answer, as things are once the record is applied."""
     floor = session.end if record.accepted else session.floor
-    parts, holes = leases.segments(record.leased, floor), BitMap64()
+    parts, holes = make_segments(record.leased, floor), BitMap64()
     if session.lease is not None and not record.accepted:
         parts = session.lease.segments
         holes = BitMap64.union(session.lease.holes, *(hole.tags for hole in record.holes))
-    change = QueueDelta(
-        gone=_gone(session, record, disposed) if record.accepted else {},
-        back={},
+    delta = QueueDelta(
+        removed=_removed(session, record, effects) if record.accepted else {},
+        requeued={},
         delayed=_delayed(record),
-        taken=(*record.resumed, *record.leased),
-        came=_came(record),
-        held=parts,
+        leased=(*record.resumed, *record.leased),
+        dead_lettered=_dead_lettered(record),
+        lease=parts,
         holes=holes,
     )
     return Advanced(
@@ -120,19 +132,21 @@ def _advanced(
         incarnation=session.incarnation,
         epoch=record.epoch,
         end_tag=parts[-1].last_tag if parts else floor,
-        chunks=leases.chunks(state, parts),
-        backlog=leases.backlog(state, record.queue_ids, change),
+        chunks=lease_chunks(state, parts),
+        backlog=backlog_after(state, record.queue_ids, delta),
         other_sessions=queues.others(state, record.queue_ids, session.name),
         attaches=_attaches(session, record),
         warnings=_warnings(state, session, record),
     )
 
 
-def _gone(session: Session, record: records.SessionAdvanced, disposed: AcceptEffects) -> Positions:
-    """What an accept takes away: all of the lease but what it puts back."""
+def _removed(
+    session: Session, record: records.SessionAdvanced, effects: AcceptEffects
+) -> Positions:
+    """Messages that an accept removes: all of the lease but those that it requeues."""
     held = session.held() or {entry.queue_id: entry.positions for entry in record.resumed}
     delayed = _delayed(record)
-    assert set(disposed.positions) <= set(held)
+    assert set(effects.positions) <= set(held)
     return {
         queue_id: positions - delayed.get(queue_id, BitMap64())
         for queue_id, positions in held.items()
@@ -140,14 +154,14 @@ def _gone(session: Session, record: records.SessionAdvanced, disposed: AcceptEff
 
 
 def _delayed(record: records.SessionAdvanced) -> Positions:
-    """What an accept puts back: nothing of it is ready at once (C14)."""
+    """Messages that an accept requeues: none is ready at once (C14)."""
     found: Positions = {}
     for delay in record.delays:
         found.setdefault(delay.queue_id, BitMap64()).update(delay.positions)
     return found
 
 
-def _came(record: records.SessionAdvanced) -> dict[int, int]:
+def _dead_lettered(record: records.SessionAdvanced) -> dict[int, int]:
     """By how many ready messages queues grow by dead letters."""
     found: dict[int, int] = {}
     for move in record.moves:
@@ -166,9 +180,9 @@ def apply_session_advanced(state: State, sequence: int, record: records.SessionA
         timeout.apply_resumed(state, session, record)
     if record.epoch != session.epoch:
         assert record.epoch == session.epoch + 1
-        holding.begin_epoch(state, session, record.holder)
+        begin_epoch(state, session, record.holder)
     if record.accepted:
-        holding.drop_stages(state, session)
+        drop_stages(state, session)
         accept.apply_accept(state, sequence, session, record)
     _read(state, session, record)
     _lease(state, session, record.leased, record.at_us)
@@ -179,10 +193,10 @@ def apply_session_advanced(state: State, sequence: int, record: records.SessionA
 
 def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
     """S2: attaches for a replay of the outstanding or the kept lease; changes neither."""
-    session = holding.find(state, command.session, command.incarnation)
-    holding.check_free(session, command.holder.token, incumbent_live=command.incumbent_live)
+    session = find_session(state, command.session, command.incarnation)
+    check_free(session, command.holder.token, incumbent_live=command.incumbent_live)
     lease = checkpoint.replayed(session, command.start_tag, command.end_tag)
-    holder, epoch = holding.claim(session, command.holder, now_us)
+    holder, epoch = claim(session, command.holder, now_us)
     resumed = timeout.resume(state, session, now_us)
     record = records.SessionAdvanced(
         session=session.name,
@@ -198,7 +212,7 @@ def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
     parts = lease.segments if lease is not None else ()
     reply = Attached(
         epoch,
-        leases.chunks(state, parts),
+        lease_chunks(state, parts),
         _attaches(session, record),
         _warnings(state, session, record),
     )
@@ -224,34 +238,36 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
             "its limit. Release those of queries that are gone (`ackq session list`).",
             limit=limits.MAX_SESSIONS,
         )
-    back = old.held() if old is not None else {}
+    requeued = old.held() if old is not None else {}
     warnings: tuple[str, ...] = ()
     if old is not None:
-        holding.check_free(old, command.holder.token, incumbent_live=command.incumbent_live)
-        warnings = checkpoint.replace(old, leases.put_back(state, back), takeover=command.takeover)
+        check_free(old, command.holder.token, incumbent_live=command.incumbent_live)
+        warnings = checkpoint.replace(
+            old, release_counts(state, requeued), takeover=command.takeover
+        )
     taken: tuple[QueuePositions, ...] = ()
     if command.open_and_lease:
-        taken = leases.choose(state, queue_ids, 0, command, now_us, back=back)
+        taken = choose_messages(state, queue_ids, 0, command, now_us, requeued=requeued)
     record = records.SessionOpened(
         session=name,
         incarnation=command.new_incarnation,
         replaces=old.incarnation if old is not None else "",
-        holder=holding.new_holder(command.holder, now_us),
+        holder=new_holder(command.holder, now_us),
         queue_ids=queue_ids,
         at_us=now_us,
         leased=taken,
         queue_pattern=command.queue_pattern,
         timeout_ms=command.session_timeout_ms,
     )
-    parts = leases.segments(taken, 0)
+    parts = make_segments(taken, 0)
     reply = Advanced(
         session=name,
         incarnation=command.new_incarnation,
         epoch=1,
         end_tag=parts[-1].last_tag if parts else 0,
-        chunks=leases.chunks(state, parts),
-        backlog=leases.backlog(
-            state, queue_ids, QueueDelta({}, back, {}, taken, {}, parts, BitMap64())
+        chunks=lease_chunks(state, parts),
+        backlog=backlog_after(
+            state, queue_ids, QueueDelta({}, requeued, {}, taken, {}, parts, BitMap64())
         ),
         other_sessions=queues.others(state, queue_ids, name),
         attaches=1 if parts else 0,
@@ -292,12 +308,12 @@ def apply_session_released(state: State, sequence: int, record: records.SessionR
 def end(state: State, session: Session, sequence: int, how: str, at_us: int) -> None:
     """Puts a session's lease back and refuses its incarnation from then on."""
     release_kept(state, session)
-    holding.drop_stages(state, session)
+    drop_stages(state, session)
     readers.unindex(state, session)
     if session.detached:
         timeout.unwatch(state, session)
     for queue_id, positions in session.held().items():
-        give_back(state, queue_id, positions, sequence)
+        requeue(state, queue_id, positions, sequence)
     queues.enter(state, session, ())
     del state.sessions[session.name]
     del state.incarnations[session.incarnation]
@@ -321,7 +337,7 @@ def _lease(state: State, session: Session, taken: tuple[QueuePositions, ...], at
         return
     assert session.lease is None
     assert session.floor == session.end
-    parts = leases.segments(taken, session.floor)
+    parts = make_segments(taken, session.floor)
     for segment in parts:
         state.queues[segment.queue_id].lease(segment.positions)
     session.lease = Lease(parts, at_us)

@@ -15,7 +15,7 @@ from ackq_broker.core.record_fields import Holder
 from ackq_broker.core.state.state import Session, State
 
 
-def named(state: State, name: str) -> Session:
+def session_named(state: State, name: str) -> Session:
     """The session of this name; raises SessionNotFoundError."""
     session = state.sessions.get(name)
     if session is None:
@@ -25,7 +25,7 @@ def named(state: State, name: str) -> Session:
     return session
 
 
-def find(state: State, name: str, incarnation: str) -> Session:
+def find_session(state: State, name: str, incarnation: str) -> Session:
     """The session of this incarnation; an empty name is not compared.
 
     Raises:

@@ -27,31 +27,31 @@ _UNBOUNDED: Final = 1 << 62
 Positions = dict[int, BitMap64]
 
 
-def choose(
+def choose_messages(
     state: State,
     queue_ids: tuple[int, ...],
     turn: int,
     wish: Advance,
     now_us: int,
     *,
-    back: Positions | None = None,
-    without: Positions | None = None,
+    requeued: Positions | None = None,
+    resumed: Positions | None = None,
 ) -> tuple[QueuePositions, ...]:
     """The messages for a new lease, lowest positions first; none when too few are eligible (K6).
 
     Each queue gets an equal share of the limits, then what the others leave; the queue that comes
-    first changes with every `turn`. `back` is what the same record puts back before it leases, and
-    `without` what it takes for the lease before.
+    first changes with every `turn`. `requeued` is what the same record requeues before it leases,
+    and `resumed` what it leases again of the detached lease.
     """
     pool = []
     first = turn % len(queue_ids) if queue_ids else 0
     for queue_id in queue_ids[first:] + queue_ids[:first]:
         queue = state.queues[queue_id]
         eligible = queue.available(now_us, wish.horizon)
-        if back and queue_id in back:
-            eligible = eligible | queue.timely(back[queue_id], now_us)
-        if without and queue_id in without:
-            eligible = eligible - without[queue_id]
+        if requeued and queue_id in requeued:
+            eligible = eligible | queue.timely(requeued[queue_id], now_us)
+        if resumed and queue_id in resumed:
+            eligible = eligible - resumed[queue_id]
         if eligible:
             pool.append((queue, eligible))
     if not pool or _too_few(pool, wish, now_us):
@@ -97,7 +97,7 @@ def _share(pool: list[tuple[Queue, BitMap64]], messages: int, payload_bytes: int
     return taken
 
 
-def segments(taken: tuple[QueuePositions, ...], floor: int) -> tuple[Segment, ...]:
+def make_segments(taken: tuple[QueuePositions, ...], floor: int) -> tuple[Segment, ...]:
     """The tags of what a lease takes: they go on after `floor`."""
     made = []
     for entry in taken:
@@ -106,7 +106,7 @@ def segments(taken: tuple[QueuePositions, ...], floor: int) -> tuple[Segment, ..
     return tuple(made)
 
 
-def chunks(state: State, parts: tuple[Segment, ...]) -> tuple[Chunk, ...]:
+def lease_chunks(state: State, parts: tuple[Segment, ...]) -> tuple[Chunk, ...]:
     """Where a lease can be cut: along runs, merged to about `limits.LEASE_CHUNK_TARGET_BYTES`."""
     if not parts:
         return ()
@@ -129,63 +129,63 @@ def chunks(state: State, parts: tuple[Segment, ...]) -> tuple[Chunk, ...]:
     return tuple(Chunk(*row) for row in zip(ends.tolist(), weights.tolist(), strict=True))
 
 
-def count(held: Positions) -> int:
+def count_messages(held: Positions) -> int:
     """How many messages these are."""
     return sum(map(len, held.values()))
 
 
-def put_back(state: State, held: Positions) -> Released:
-    """What giving these back comes to: there is nowhere to put those of a deleted queue (Q4)."""
+def release_counts(state: State, held: Positions) -> Released:
+    """How many messages a requeue puts back; those of a deleted queue are dropped (Q4)."""
     lost = {i: positions for i, positions in held.items() if state.queues[i].deleted}
-    return Released(count(held) - count(lost), count(lost))
+    return Released(count_messages(held) - count_messages(lost), count_messages(lost))
 
 
 class QueueDelta(NamedTuple):
     """What a record does to the messages of a session's queues.
 
     Attributes:
-        gone: Of the unacked ones, those that are messages no more.
-        back: Those that become ready; `delayed`: those that will.
-        taken: Ready ones that become unacked.
-        came: How many more each queue has, by id: dead letters, less what goes for them.
-        held: The outstanding lease then, and its holes.
-        holes: See `held`.
+        removed: Unacked messages that leave their queue.
+        requeued: Unacked messages that become ready now; `delayed`: after their redelivery delay.
+        leased: Ready messages that become unacked.
+        dead_lettered: Ready messages that each queue gains by dead letters, by id; less its drops.
+        lease: The outstanding lease then, and its holes.
+        holes: See `lease`.
     """
 
-    gone: Positions
-    back: Positions
+    removed: Positions
+    requeued: Positions
     delayed: Positions
-    taken: tuple[QueuePositions, ...]
-    came: dict[int, int]
-    held: tuple[Segment, ...]
+    leased: tuple[QueuePositions, ...]
+    dead_lettered: dict[int, int]
+    lease: tuple[Segment, ...]
     holes: BitMap64
 
 
-def backlog(state: State, queue_ids: tuple[int, ...], change: QueueDelta) -> Backlog:
-    """What waits in these queues once the change is made."""
+def backlog_after(state: State, queue_ids: tuple[int, ...], delta: QueueDelta) -> Backlog:
+    """The backlog of these queues once the record is applied."""
     ready = unacked = 0
     oldest = []
     for queue_id in queue_ids:
         queue = state.queues[queue_id]
-        gone, back, delayed = (
-            len(part.get(queue_id, ())) for part in (change.gone, change.back, change.delayed)
+        removed, requeued, delayed = (
+            len(part.get(queue_id, ())) for part in (delta.removed, delta.requeued, delta.delayed)
         )
-        taken = sum(len(entry.positions) for entry in change.taken if entry.queue_id == queue_id)
-        ready += len(queue.ready) + back + change.came.get(queue_id, 0) - taken
-        unacked += len(queue.unacked) - gone - back - delayed + taken
-        oldest.append(queue.oldest_us(without=change.gone.get(queue_id)))
+        leased = sum(len(entry.positions) for entry in delta.leased if entry.queue_id == queue_id)
+        ready += len(queue.ready) + requeued + delta.dead_lettered.get(queue_id, 0) - leased
+        unacked += len(queue.unacked) - removed - requeued - delayed + leased
+        oldest.append(queue.oldest_us(without=delta.removed.get(queue_id)))
     redelivered = sum(
         state.queues[s.queue_id].delivered_before(
-            s.present(change.holes), also=change.back.get(s.queue_id)
+            s.present(delta.holes), also=delta.requeued.get(s.queue_id)
         )
-        for s in change.held
+        for s in delta.lease
         if s.queue_id in state.queues
     )
     return Backlog(ready, unacked, min(filter(None, oldest), default=0), redelivered)
 
 
-def remember(lease: Lease, queue: Queue, positions: BitMap64) -> None:
-    """S1: keeps how often messages of a lease had been delivered: they go back to their queue."""
+def remember_deliveries(lease: Lease, queue: Queue, positions: BitMap64) -> None:
+    """S1: keeps the delivery counts of leased messages that are requeued."""
     segment = next(part for part in lease.segments if part.queue_id == queue.queue_id)
     tags = segment.tags(positions)
     new = tags - lease.delivered.tags

@@ -11,16 +11,15 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ackq.errors import InvalidArgumentError
-from ackq.outcomes import Outcome
+from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import commands, records
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import Decision, SettledLease
 from ackq_broker.core.queues import dead_letters, enqueue, redelivery
 from ackq_broker.core.queues.dead_letters import RemovalPlan
-from ackq_broker.core.queues.topology import give_back
+from ackq_broker.core.queues.topology import requeue
 from ackq_broker.core.sessions import holder, outcomes, readers
-from ackq_broker.core.sessions import lease as leases
-from ackq_broker.core.sessions.lease import Positions
+from ackq_broker.core.sessions.lease import Positions, release_counts
 from ackq_broker.core.state.queue import Gone
 from ackq_broker.core.state.state import Lease, Session, State
 
@@ -30,12 +29,12 @@ _REMEMBERED_HOLDERS: Final = 16
 
 def release(state: State, command: commands.ReleaseSession, now_us: int) -> Decision:
     """S5, S9: puts an absent owner's lease back and ends the incarnation."""
-    session = holder.named(state, command.session)
+    session = holder.session_named(state, command.session)
     _check_absent(session, fence=command.fence, incumbent_live=command.incumbent_live)
     for queue_id in session.queue_ids:
         state.queues[queue_id].use()
     record = records.SessionReleased(session.name, now_us)
-    return Decision((record,), leases.put_back(state, session.held()))
+    return Decision((record,), release_counts(state, session.held()))
 
 
 def settle(state: State, command: commands.SettleLease, now_us: int) -> Decision:
@@ -46,7 +45,7 @@ def settle(state: State, command: commands.SettleLease, now_us: int) -> Decision
             "for its query to say.",
             session=command.session,
         )
-    session = holder.named(state, command.session)
+    session = holder.session_named(state, command.session)
     _check_absent(session, fence=command.fence, incumbent_live=command.incumbent_live)
     tags = _tags(session, command.ranges)
     lease = session.lease
@@ -65,9 +64,7 @@ def settle(state: State, command: commands.SettleLease, now_us: int) -> Decision
         session=session.name,
         tags=tags,
         at_us=now_us,
-        discarded=tuple(plan.discarded),
-        moves=tuple(plan.moves),
-        drops=plan.drops(),
+        **plan.effects(),
     )
     reply = SettledLease(len(tags), plan.moved, session.epoch + 1, dropped)
     return Decision((*plan.declared, record), reply)
@@ -83,7 +80,7 @@ def apply_settled(state: State, sequence: int, record: records.SessionSettled) -
     if not session.detached:
         for queue_id, positions in rest.items():
             if positions:
-                give_back(state, queue_id, positions, sequence)
+                requeue(state, queue_id, positions, sequence)
     lease.add_holes(record.tags, Gone.SETTLED)
     if session.holder.token:
         session.fenced = (*session.fenced, session.holder.token)[-_REMEMBERED_HOLDERS:]
@@ -116,16 +113,16 @@ def _tags(session: Session, ranges: tuple[tuple[int, int], ...]) -> BitMap64:
 def _remove_rejected(
     state: State, session: Session, tags: BitMap64, plan: RemovalPlan, reason: str, now_us: int
 ) -> BitMap64:
-    """The tags whose messages die; of a detached lease, only what is still ready can."""
+    """The tags whose messages are removed; of a detached lease, only those that are still ready."""
     assert session.lease is not None
-    found = BitMap64()
+    found, rejection = BitMap64(), Disposition(Outcome.REJECTED, reason)
     for segment in session.lease.segments:
         queue = state.queues.get(segment.queue_id)
         positions = segment.at(tags)
         if queue is not None and session.detached:
             positions = queue.timely(positions & queue.ready, now_us)
         if queue is not None and positions:
-            redelivery.dispose(plan, queue, positions, Outcome.REJECTED, reason)
+            redelivery.plan_outcome(plan, queue, positions, rejection)
             found |= segment.tags(positions)
     return found
 

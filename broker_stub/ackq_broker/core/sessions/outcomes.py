@@ -6,7 +6,7 @@ record that accepts the lease; of several epochs, the newest one that committed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from itertools import starmap
 from typing import Final
 
 from pyroaring import BitMap64
@@ -20,28 +20,26 @@ from ackq.errors import (
     StageMismatchError,
     UnknownDeliveryTagError,
 )
-from ackq.outcomes import Outcome
+from ackq.outcomes import ACCEPT, Outcome
 from ackq_broker.core import commands, records
 from ackq_broker.core.checks import check_duration, plural
+from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import CommittedOutcomes, Decision
 from ackq_broker.core.record_fields import TagOutcome
 from ackq_broker.core.sessions import readers
 from ackq_broker.core.sessions.readers import Found
 from ackq_broker.core.state.state import Lease, Outcomes, OutcomeStage, Session, State
 
-# Of one lease, whether committed or not: a stage is a task's, and a fate costs about 1 KB.
+# Of one lease, whether committed or not: a stage is a task's, and an entry costs about 1 KB.
 MAX_STAGES: Final = 16_384
-MAX_FATES: Final = 4 * limits.MAX_OUTCOME_STAGE_GROUPS
+MAX_TAG_OUTCOMES: Final = 4 * limits.MAX_OUTCOME_STAGE_GROUPS
 
 
 def stage(state: State, command: commands.StageOutcomes, _now_us: int) -> Decision:
     """S6: one task's outcomes, all of them or none; they have no effect yet."""
-    fates = tuple(
-        TagOutcome(group.outcome.value, group.tags, group.reason, group.delay_ms)
-        for group in command.groups
-    )
-    tags = BitMap64.union(BitMap64(), *(entry.tags for entry in fates))
-    assert len(tags) == sum(len(entry.tags) for entry in fates), "a tag has one outcome in a stage"
+    groups = command.groups
+    tags = BitMap64.union(BitMap64(), *(group.tags for group in groups))
+    assert len(tags) == sum(len(group.tags) for group in groups), "a tag has one outcome in a stage"
     found = readers.find(state, command.owner)
     staged = _staged(state, found, command.stage_id)
     if staged is not None:
@@ -49,18 +47,21 @@ def stage(state: State, command: commands.StageOutcomes, _now_us: int) -> Decisi
     if _of_kept(found, tags):
         return _stage_kept(found.session, command, tags)
     _check_inside(found, tags)
-    for entry in fates:
-        check_duration("The outcome cannot have delay_ms", entry.delay_ms)
+    for disposition, _ in groups:
+        check_duration("The outcome cannot have delay_ms", disposition.delay_ms)
     if found.kept:
         return Decision(reply=len(tags))
     assert found.lease is not None
     if not command.discard:
-        rejected = (entry.tags for entry in fates if entry.outcome == Outcome.REJECTED.value)
+        rejected = (
+            those for disposition, those in groups if disposition.outcome is Outcome.REJECTED
+        )
         check_dead_letterable(
             state, found.session, found.lease, BitMap64.union(BitMap64(), *rejected)
         )
-    _check_room(found.session, found.lease, fates)
-    record = records.OutcomesStaged(found.session.name, command.stage_id, command.label, fates)
+    outcomes = tuple(starmap(TagOutcome.of, groups))
+    _check_room(found.session, found.lease, outcomes)
+    record = records.OutcomesStaged(found.session.name, command.stage_id, command.label, outcomes)
     return Decision((record,), len(tags))
 
 
@@ -69,8 +70,8 @@ def apply_staged(state: State, _sequence: int, record: records.OutcomesStaged) -
     session = state.sessions[record.session]
     lease = session.kept if record.kept else session.lease
     assert lease is not None
-    tags = sum(len(entry.tags) for entry in record.fates)
-    lease.stages[record.stage_id] = OutcomeStage(record.label, tags, record.fates)
+    tags = sum(len(entry.tags) for entry in record.outcomes)
+    lease.stages[record.stage_id] = OutcomeStage(record.label, tags, record.outcomes)
     state.outcome_stages[record.stage_id] = record.session
 
 
@@ -98,7 +99,11 @@ def commit(state: State, command: commands.CommitOutcomes, _now_us: int) -> Deci
 
 
 def apply_committed(state: State, _sequence: int, record: records.OutcomesCommitted) -> None:
-    """What the stages say counts: after what was said in this epoch, instead of any older."""
+    """The stages take effect: after what this epoch committed before, instead of any older epoch.
+
+    Folded here, as the record names stages only: replay has to fold them as well, and their tags
+    are in the journal once.
+    """
     session = state.sessions[record.session]
     lease = session.lease
     assert lease is not None
@@ -106,14 +111,17 @@ def apply_committed(state: State, _sequence: int, record: records.OutcomesCommit
     if outcomes is None or outcomes.epoch < session.epoch:
         outcomes = Outcomes(session.epoch, record.batch_id)
     outcomes.batch_id = record.batch_id
-    fates = list(outcomes.fates)
+    came = [(entry.disposition, entry.tags) for entry in outcomes.negative]
     for stage_id in record.stage_ids:
         staged = lease.stages.pop(stage_id)
         del state.outcome_stages[stage_id]
         outcomes.stages[stage_id] = staged.tags
-        fates += staged.fates
-    accepted = Outcome.ACCEPTED.value
-    outcomes.fates = tuple(entry for entry in _last_wins(fates) if entry.outcome != accepted)
+        came += [(entry.disposition, entry.tags) for entry in staged.outcomes]
+    outcomes.negative = tuple(
+        TagOutcome.of(disposition, tags)
+        for disposition, tags in bitmaps.last_wins(came).items()
+        if disposition.outcome is not Outcome.ACCEPTED
+    )
     lease.outcomes = outcomes
 
 
@@ -162,21 +170,6 @@ def outside(session: Session, tag: int, lease: Lease | None) -> UnknownDeliveryT
     )
 
 
-def _last_wins(fates: Iterable[TagOutcome]) -> tuple[TagOutcome, ...]:
-    """The same with each tag where it came last, and each way to settle once."""
-    found: dict[tuple[str, str, int], BitMap64] = {}
-    seen = BitMap64()
-    for entry in reversed(tuple(fates)):
-        new = entry.tags - seen
-        if new:
-            seen |= new
-            found.setdefault((entry.outcome, entry.reason, entry.delay_ms), BitMap64()).update(new)
-    return tuple(
-        TagOutcome(outcome, tags, reason, delay_ms)
-        for (outcome, reason, delay_ms), tags in found.items()
-    )
-
-
 def _staged(state: State, found: Found, stage_id: bytes) -> int | None:
     """The tags of a stage that was staged before; None for a new one."""
     name = state.outcome_stages.get(stage_id)
@@ -214,9 +207,11 @@ def _of_kept(found: Found, tags: BitMap64) -> bool:
 def _stage_kept(session: Session, command: commands.StageOutcomes, tags: BitMap64) -> Decision:
     """K2: has no effect, and is remembered so that the commit that names it finds it."""
     assert session.kept is not None
-    fates = (TagOutcome(Outcome.ACCEPTED.value, tags),)
-    _check_room(session, session.kept, fates)
-    record = records.OutcomesStaged(session.name, command.stage_id, command.label, fates, kept=True)
+    outcomes = (TagOutcome.of(ACCEPT, tags),)
+    _check_room(session, session.kept, outcomes)
+    record = records.OutcomesStaged(
+        session.name, command.stage_id, command.label, outcomes, kept=True
+    )
     return Decision((record,), len(tags))
 
 
@@ -230,15 +225,15 @@ def _check_inside(found: Found, tags: BitMap64) -> None:
         raise outside(session, next(tags.iter_equal_or_larger(end + 1), 0), lease)
 
 
-def _check_room(session: Session, lease: Lease, fates: tuple[TagOutcome, ...]) -> None:
+def _check_room(session: Session, lease: Lease, outcomes: tuple[TagOutcome, ...]) -> None:
     """I6: refuses more than a lease can have said of it."""
     said = lease.outcomes
     stages = len(lease.stages) + (len(said.stages) if said is not None else 0)
-    held = sum(len(staged.fates) for staged in lease.stages.values())
-    held += len(said.fates) if said is not None else 0
+    held = sum(len(staged.outcomes) for staged in lease.stages.values())
+    held += len(said.negative) if said is not None else 0
     for what, count, most in (
         ("stages", stages + 1, MAX_STAGES),
-        ("different outcomes, reasons and delays", held + len(fates), MAX_FATES),
+        ("different outcomes, reasons and delays", held + len(outcomes), MAX_TAG_OUTCOMES),
     ):
         if count > most:
             raise LimitError(

@@ -19,8 +19,7 @@ from ackq_broker.core.checks import (
 )
 from ackq_broker.core.commands import Advance, LeasedElsewhere
 from ackq_broker.core.queues import dead_letters
-from ackq_broker.core.sessions import lease
-from ackq_broker.core.sessions.lease import Positions
+from ackq_broker.core.sessions.lease import Positions, count_messages
 from ackq_broker.core.state.state import Session, State
 
 # Pairs of a queue and its dead-letter queue that a warning names.
@@ -109,7 +108,7 @@ def leased_elsewhere(
         held = {i: positions for i, positions in session.held().items() if i in wanted}
         if held:
             assert session.lease is not None
-            found.append(LeasedElsewhere(other, lease.count(held), session.lease.leased_us))
+            found.append(LeasedElsewhere(other, count_messages(held), session.lease.leased_us))
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from ackq.errors import InvalidArgumentError, SessionNotFoundError
 from ackq_broker.core import commands, records
-from ackq_broker.core.commands import Decision, Owner
+from ackq_broker.core.commands import Decision, LeaseOwner
 from ackq_broker.core.sessions import holder
 from ackq_broker.core.state.state import Lease, Reader, Session, State
 
@@ -98,7 +98,7 @@ def latest(session: Session) -> Reader | None:
     return max(found, key=lambda reader: reader.epoch, default=None)
 
 
-def find(state: State, owner: Owner) -> Found:
+def find(state: State, owner: LeaseOwner) -> Found:
     """The lease of an owner.
 
     Raises:
@@ -106,7 +106,9 @@ def find(state: State, owner: Owner) -> Found:
         FencedError: The epoch of the run is over (S3).
         InvalidArgumentError: The batch reads two sessions.
     """
-    session = holder.named(state, owner.session) if owner.session else _read_by(state, owner)
+    session = (
+        holder.session_named(state, owner.session) if owner.session else _read_by(state, owner)
+    )
     for lease in session.leases():
         epochs = [reader.epoch for reader in lease.readers if _is(reader, owner)]
         if epochs:
@@ -118,7 +120,7 @@ def find(state: State, owner: Owner) -> Found:
     return Found(session, session.lease, False, owner.batch_id if owner.query_id else -1, False)
 
 
-def _read_by(state: State, owner: Owner) -> Session:
+def _read_by(state: State, owner: LeaseOwner) -> Session:
     """The one session that a run reads for a batch."""
     names = [
         name
@@ -158,6 +160,6 @@ def _readers(session: Session) -> tuple[Reader, ...]:
     return tuple(reader for lease in (*session.leases(),)[::-1] for reader in lease.readers)
 
 
-def _is(reader: Reader, owner: Owner) -> bool:
+def _is(reader: Reader, owner: LeaseOwner) -> bool:
     """Whether a reader is the run and the batch that an owner names."""
     return (reader.query_id, reader.run_id, reader.batch_id) == owner[1:]

@@ -12,11 +12,10 @@ from pyroaring import BitMap64
 
 from ackq_broker.core import commands, records
 from ackq_broker.core.commands import Decision, Released
-from ackq_broker.core.queues.topology import give_back
+from ackq_broker.core.queues.topology import requeue
 from ackq_broker.core.record_fields import Hole, QueuePositions
 from ackq_broker.core.sessions import holder
-from ackq_broker.core.sessions import lease as leases
-from ackq_broker.core.sessions.lease import Positions
+from ackq_broker.core.sessions.lease import Positions, release_counts, remember_deliveries
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import Segment, Session, State
 
@@ -46,7 +45,7 @@ def detach(state: State, command: commands.DetachSession, now_us: int) -> Decisi
     if not held:
         return Decision(reply=Released(0, 0))
     record = records.SessionDetached(session.name, now_us)
-    return Decision((record,), leases.put_back(state, held))
+    return Decision((record,), release_counts(state, held))
 
 
 def apply_detached(state: State, sequence: int, record: records.SessionDetached) -> None:
@@ -59,8 +58,8 @@ def apply_detached(state: State, sequence: int, record: records.SessionDetached)
         if not positions:
             continue
         queue = state.queues[segment.queue_id]
-        leases.remember(lease, queue, positions)
-        give_back(state, segment.queue_id, positions, sequence)
+        remember_deliveries(lease, queue, positions)
+        requeue(state, segment.queue_id, positions, sequence)
         if queue.deleted:
             lease.add_holes(segment.tags(positions), Gone.PURGED)
         else:

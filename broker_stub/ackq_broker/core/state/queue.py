@@ -55,7 +55,7 @@ class Queue:
             expire as soon as nobody holds them (S7).
         delays: When what is delayed becomes ready.
         origins: Where dead letters came from (C13).
-        passing: Messages that go with a restart, though the block that they lie in does not (P12).
+        transient_rows: Transient messages stored in a persistent block (P12).
         requeued: Which record put a ready position back (K5).
         staged: Rows that writers have staged for this queue; `staged_bytes` is their payload (K3).
         published: Messages ever placed; `accepted`, `expired`, `dead_lettered` and `dropped`:
@@ -87,7 +87,6 @@ class Queue:
         "name",
         "next_position",
         "origins",
-        "passing",
         "placements",
         "properties",
         "published",
@@ -100,6 +99,7 @@ class Queue:
         "sources",
         "staged",
         "staged_bytes",
+        "transient_rows",
         "unacked",
         "used_us",
         "watched",
@@ -127,7 +127,7 @@ class Queue:
         self.late = BitMap64()
         self.delays = Deadlines()
         self.origins = Origins()
-        self.passing = BitMap64()
+        self.transient_rows = BitMap64()
         self.requeued = Requeued()
         self.staged = 0
         self.staged_bytes = 0
@@ -407,7 +407,7 @@ class Queue:
             assert departed.issubset(self.watched)
             assert departed.isdisjoint(self.present)
         assert self.late.issubset(self.present)
-        assert self.passing.issubset(everything)
+        assert self.transient_rows.issubset(everything)
 
     def _placed(self, messages: int) -> BitMap64:
         assert messages > 0
@@ -454,7 +454,7 @@ class Queue:
         self.deliveries.forget(positions)
         self.failures.forget(positions)
         self.late -= positions
-        self.passing -= positions
+        self.transient_rows -= positions
         self.origins.forget(positions)
         blocks = self.placements.remove(positions)
         self._check()

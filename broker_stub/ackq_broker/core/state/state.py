@@ -155,33 +155,33 @@ class Reader(msgspec.Struct, frozen=True):
 
 
 class OutcomeStage(msgspec.Struct, frozen=True):
-    """What one task says of its messages: sealed, and of no effect before a commit names it (S6).
+    """One task's outcomes: sealed, without effect before a commit names the stage (S6).
 
-    The fates have no tag in common.
+    `outcomes` have no tag in common.
     """
 
     label: str
     tags: int
-    fates: tuple[TagOutcome, ...]
+    outcomes: tuple[TagOutcome, ...] = msgspec.field(name="fates")
 
 
 class Outcomes(msgspec.Struct):
-    """What becomes of a lease's messages at its accept, by the newest epoch that said so (S6).
+    """Committed outcomes of a lease, of the newest epoch that committed any (S6).
 
     Attributes:
         batch_id: The query's batch; -1 for none.
-        fates: Without a tag in common; what is in none is accepted.
-        stages: The stages that said so, with their tags.
+        negative: Those other than accepted, without a tag in common; all other tags are accepted.
+        stages: The committed stages, with their number of tags.
     """
 
     epoch: int
     batch_id: int
-    fates: tuple[TagOutcome, ...] = ()
+    negative: tuple[TagOutcome, ...] = msgspec.field(name="fates", default=())
     stages: dict[bytes, int] = msgspec.field(default_factory=dict)
 
     def tags(self) -> BitMap64:
         """The tags that are not accepted."""
-        return BitMap64.union(BitMap64(), *(entry.tags for entry in self.fates))
+        return BitMap64.union(BitMap64(), *(entry.tags for entry in self.negative))
 
 
 class Delivered(msgspec.Struct, frozen=True):

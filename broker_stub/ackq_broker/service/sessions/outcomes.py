@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from functools import partial
+from itertools import starmap
 from typing import Final
 
 from pyroaring import BitMap64
@@ -18,6 +19,7 @@ from ackq.outcomes import Disposition, Outcome
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.core import commands
+from ackq_broker.core.columns import bitmaps
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.rpc import Read
 from ackq_broker.service.transport.disposition import decode_disposition
@@ -48,30 +50,14 @@ class Collected:
         self._came += [(decode_disposition(group), _tags(group)) for group in request.groups]
 
     def groups(self) -> tuple[commands.OutcomeGroup, ...]:
-        """What was taken, each way to settle once; of a tag that came twice, the last counts.
+        """One group for each disposition; of a tag that came twice, the last one counts.
 
         Raises:
             LimitError: The stage has more tags than a task may stage.
         """
-        groups: dict[Disposition, BitMap64] = {}
-        seen = BitMap64()
-        # Backwards: what came later is there already.
-        for disposition, tags in reversed(self._came):
-            new = tags - seen
-            if not new:
-                continue
-            seen |= new
-            if disposition in groups:
-                groups[disposition] |= new
-            else:
-                groups[disposition] = new
-        _check("tags", len(seen), limits.MAX_OUTCOME_STAGE_TAGS)
-        return tuple(
-            commands.OutcomeGroup(
-                disposition.outcome, tags, disposition.reason, disposition.delay_ms
-            )
-            for disposition, tags in groups.items()
-        )
+        groups = bitmaps.last_wins(self._came)
+        _check("tags", sum(map(len, groups.values())), limits.MAX_OUTCOME_STAGE_TAGS)
+        return tuple(starmap(commands.OutcomeGroup, groups.items()))
 
 
 async def read_stage(engine: Engine, read: Read[pb.StageOutcomesRequest]) -> commands.StageOutcomes:
@@ -107,7 +93,7 @@ async def read_stage(engine: Engine, read: Read[pb.StageOutcomesRequest]) -> com
     )
 
 
-def owner_of(owner: pb.LeaseOwner) -> commands.Owner:
+def owner_of(owner: pb.LeaseOwner) -> commands.LeaseOwner:
     """Whose lease a settle call is about.
 
     Raises:
@@ -124,7 +110,7 @@ def owner_of(owner: pb.LeaseOwner) -> commands.Owner:
         ("run id", owner.run_id),
     ):
         check_identifier(what, text)
-    return commands.Owner(owner.session, owner.query_id, owner.run_id, owner.batch_id)
+    return commands.LeaseOwner(owner.session, owner.query_id, owner.run_id, owner.batch_id)
 
 
 def _check(what: str, found: int, most: int) -> None:

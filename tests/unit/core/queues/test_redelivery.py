@@ -91,7 +91,7 @@ def settled(harness: Harness) -> None:
     harness.settle("x", Outcome.ACCEPTED, 1)
 
 
-def put_back(harness: Harness) -> None:
+def release_counts(harness: Harness) -> None:
     harness.settle("x", Outcome.RELEASED, 1)
 
 
@@ -115,7 +115,7 @@ def restarted(harness: Harness) -> None:
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 @pytest.mark.parametrize(
-    "ended", [settled, put_back, given_again, of_another_channel, closed, restarted]
+    "ended", [settled, release_counts, given_again, of_another_channel, closed, restarted]
 )
 def test_a_tag_is_settled_once(
     harness: Harness, ended: Callable[[Harness], None], outcome: Outcome

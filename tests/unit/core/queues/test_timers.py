@@ -269,7 +269,7 @@ def test_the_built_in_queue_is_made_by_a_tick(harness: Harness) -> None:
 
 def test_a_tick_moves_a_bounded_number(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q3, C13, I6: the rest is due at once, in order, and given out to nobody meanwhile."""
-    monkeypatch.setattr("ackq_broker.core.queues.timers.MOST_BURIED", 3)
+    monkeypatch.setattr("ackq_broker.core.queues.timers.MOST_DEAD_LETTERED", 3)
     harness.declare("d")
     harness.declare("q", "r", dead_letter_queue="d", message_ttl_ms=1000)
     harness.declare("s", message_ttl_ms=1000)

@@ -28,7 +28,7 @@ REJECTED, FAILED, RELEASED, ACCEPTED = (
     Outcome.RELEASED,
     Outcome.ACCEPTED,
 )
-BY_NAME = c.Owner(session="s")
+BY_NAME = c.LeaseOwner(session="s")
 
 
 @pytest.fixture
@@ -575,7 +575,7 @@ def test_what_a_lease_can_have_said_of_it_is_bounded(
 ) -> None:
     """I6: stages, and ways to settle."""
     monkeypatch.setattr(outcomes, "MAX_STAGES", 2)
-    monkeypatch.setattr(outcomes, "MAX_FATES", 3)
+    monkeypatch.setattr(outcomes, "MAX_TAG_OUTCOMES", 3)
     reader.say(group(REJECTED, 1), group(REJECTED, 2, reason="other"))
     with pytest.raises(LimitError, match="different outcomes"):
         reader.stage("a", group(RELEASED, 1), group(REJECTED, 2))
@@ -598,7 +598,7 @@ def test_an_owner_that_reads_nothing(reader: Reader) -> None:
             reader.stage("a", group(REJECTED, 1), owner=owner)
         assert reader.commit(owner=owner) == c.CommittedOutcomes(0, False)
     with pytest.raises(SessionNotFoundError, match="no session 'x'"):
-        reader.commit(owner=c.Owner("x"))
+        reader.commit(owner=c.LeaseOwner("x"))
 
 
 def test_a_batch_that_reads_two_sessions(harness: Harness, reader: Reader) -> None:
@@ -611,7 +611,7 @@ def test_a_batch_that_reads_two_sessions(harness: Harness, reader: Reader) -> No
     reader.say(group(REJECTED, 1), owner=reader.owner()._replace(session="t"))
     stage, _ = reader.stage("b", group(REJECTED, 1), owner=BY_NAME)
     with pytest.raises(InvalidArgumentError, match="another session"):
-        reader.stage("b", group(REJECTED, 1), owner=c.Owner("t"))
+        reader.stage("b", group(REJECTED, 1), owner=c.LeaseOwner("t"))
     other.advance(2)
     assert harness.browse("dead") == ["m7"]
     assert harness.do(c.AbortOutcomes((stage,))) == 1

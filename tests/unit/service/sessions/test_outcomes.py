@@ -27,9 +27,7 @@ def folded(*requests):
     collected = Collected()
     for groups in requests:
         collected.add(pb.StageOutcomesRequest(groups=groups))
-    return {
-        (each.outcome, each.reason, each.delay_ms): list(each.tags) for each in collected.groups()
-    }
+    return {tuple(disposition): list(tags) for disposition, tags in collected.groups()}
 
 
 def read(*requests):
@@ -126,8 +124,8 @@ def test_a_sealed_stream_is_a_stage():
         pb.StageOutcomesRequest(groups=[group(FAILED, 2)], seal=True),
     )
     assert (command.stage_id, command.label, command.discard) == (ID, "0.1", True)
-    assert command.owner == commands.Owner(session="s")
-    assert [(each.outcome, list(each.tags)) for each in command.groups] == [
+    assert command.owner == commands.LeaseOwner(session="s")
+    assert [(disposition.outcome, list(tags)) for disposition, tags in command.groups] == [
         (Outcome.FAILED, [1, 2])
     ]
 
@@ -149,7 +147,7 @@ def test_other_streams_stage_nothing(requests, problem):
 
 def test_the_owner_is_a_session_or_a_run_of_a_query():
     """S6, K8: an owner is named in full, and the remedy says how."""
-    assert owner_of(pb.LeaseOwner(query_id="q", run_id="r", batch_id=3)) == commands.Owner(
+    assert owner_of(pb.LeaseOwner(query_id="q", run_id="r", batch_id=3)) == commands.LeaseOwner(
         "", "q", "r", 3
     )
     for half in (pb.LeaseOwner(), pb.LeaseOwner(query_id="q"), pb.LeaseOwner(run_id="r")):
