@@ -13,8 +13,8 @@ from copy import copy
 
 from ackq.client.connection import errors
 from ackq.client.consuming.inbox import Content
-from ackq.client.consuming.state import ChannelFlow
-from ackq.client.consuming.unsettled import Entry
+from ackq.client.consuming.state import ChannelState
+from ackq.client.consuming.unsettled import PendingSettlement
 from ackq.errors import AckqError, ClosedError, InternalError, OutcomeUnknownError
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire import frame
@@ -22,7 +22,7 @@ from ackq.wire import frame
 Answer = frame.Frame[pb.ConsumeHeader]
 
 
-class Answers:
+class ChannelAnswers:
     """The receiving side of a channel.
 
     Args:
@@ -35,12 +35,12 @@ class Answers:
     """
 
     def __init__(
-        self, turn: threading.Condition, flow: ChannelFlow, rings: set[Callable[[], None]]
+        self, turn: threading.Condition, state: ChannelState, wakers: set[Callable[[], None]]
     ) -> None:
-        self.telling = False
+        self.notifying = False
         self._turn = turn
-        self._flow = flow
-        self._rings = rings
+        self._state = state
+        self._wakers = wakers
         self._handlers: dict[str, Callable[[Answer], None]] = {
             "delivery": self._delivery,
             "settled": self._settled,
@@ -59,7 +59,7 @@ class Answers:
         if kind == "opened":
             return self._opened(answer)
         with self._turn:
-            self._flow.on_heard(time.monotonic())
+            self._state.on_heard(time.monotonic())
         # A broker of a later version may say more; what it says then is not needed by this one.
         handler = self._handlers.get(kind)
         if handler is not None:
@@ -68,78 +68,78 @@ class Answers:
 
     def _opened(self, answer: Answer) -> bool:
         with self._turn:
-            known = self._flow.on_opened(answer.header.opened, time.monotonic())
-            self._ring()
+            known = self._state.on_opened(answer.header.opened, time.monotonic())
+            self._wake_all()
         return known
 
     def _delivery(self, answer: Answer) -> None:
         delivery = answer.header.delivery
         content = Content(delivery.runs, answer.block)
         with self._turn:
-            inbox = self._flow.on_delivery(delivery, content, time.monotonic())
+            inbox = self._state.on_delivery(delivery, content, time.monotonic())
             if inbox is not None:
-                inbox.ring()
+                inbox.wake()
             self._wake_sender()
 
     def _settled(self, answer: Answer) -> None:
         with self._turn:
-            done = self._flow.on_settled(answer.header.settled)
-            self.telling = True
+            done = self._state.on_settled(answer.header.settled)
+            self.notifying = True
             self._wake_sender()
-        for entry in done:
-            _tell(entry)
+        for settlement in done:
+            _tell(settlement)
         with self._turn:
-            self.telling = False
-            if self._flow.settling.idle:
-                self._ring()
+            self.notifying = False
+            if self._state.unsettled.idle:
+                self._wake_all()
 
     def _get_empty(self, answer: Answer) -> None:
         with self._turn:
-            pull = self._flow.on_get_empty(answer.header.get_empty.number)
+            pull = self._state.on_get_empty(answer.header.get_empty.number)
             if pull is not None:
-                pull.ring()
+                pull.wake()
 
     def _cancelled(self, answer: Answer) -> None:
         cancelled = answer.header.cancelled
         reason = errors.from_detail(cancelled.reason)
         with self._turn:
-            consumer = self._flow.on_cancelled(cancelled.consumer, reason)
+            consumer = self._state.on_cancelled(cancelled.consumer, reason)
             if consumer is not None:
-                consumer.ring()
+                consumer.wake()
 
     def _wake_sender(self) -> None:
-        if self._flow.wakes_sender():
+        if self._state.wakes_sender():
             self._turn.notify_all()
 
-    def _ring(self) -> None:
-        for ring in tuple(self._rings):
-            ring()
+    def _wake_all(self) -> None:
+        for wake in tuple(self._wakers):
+            wake()
         self._turn.notify_all()
 
 
-def tell_failed(entries: Iterable[Entry], error: AckqError) -> None:
+def fail_pending(settlements: Iterable[PendingSettlement], error: AckqError) -> None:
     """The channel has ended without an answer to these settlements.
 
     What was never sent has not happened. Of the rest nobody knows when the broker fell silent; when
     it ended the channel itself, it did so before them.
     """
     unknown = isinstance(error, ClosedError | InternalError) or errors.is_transient(error)
-    for entry in entries:
-        if entry.future is not None:
-            entry.future.fail(_unknown(error) if entry.sent and unknown else copy(error))
+    for settlement in settlements:
+        if settlement.future is not None:
+            settlement.future.fail(_unknown(error) if settlement.sent and unknown else copy(error))
 
 
-def _tell(entry: Entry) -> None:
-    if entry.future is None:
+def _tell(settlement: PendingSettlement) -> None:
+    if settlement.future is None:
         return
-    if not entry.mismatched:
-        entry.future.succeed(entry.messages)
+    if not settlement.mismatched:
+        settlement.future.succeed(settlement.messages)
         return
-    entry.future.fail(
+    settlement.future.fail(
         OutcomeUnknownError(
             "The broker settled another number of messages than it was asked for. Check that "
             "client and broker are of one version.",
-            messages=entry.messages,
+            messages=settlement.messages,
         )
     )
 

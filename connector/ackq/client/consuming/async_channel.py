@@ -20,15 +20,14 @@ from ackq import limits
 from ackq.client.connection.calls import REQUEST_TIMEOUT_S
 from ackq.client.consuming.callbacks import settle_raised, settle_returned
 from ackq.client.consuming.channel_base import ConsumerChannel, check_pull
-from ackq.client.consuming.inbox import Taken
+from ackq.client.consuming.inbox import RowSlice
 from ackq.client.consuming.message import Message
-from ackq.client.consuming.receiver import Receiver, Wishes, check_callback, check_count
+from ackq.client.consuming.receiver import ConsumeArguments, Receiver, check_callback, check_count
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.stream import Handover
 from ackq.client.outcomes import BEFORE_CALLBACK, AcknowledgeMode, disposition, outcome_of
 from ackq.errors import (
     AckqError,
-    BrokerUnavailableError,
     ClosedError,
     PreconditionFailedError,
 )
@@ -69,16 +68,16 @@ class AsyncChannel(ConsumerChannel):
         columns: Sequence[str] | None = None,
     ) -> AsyncConsumer:
         """As `Channel.consume`; a task calls back, and awaits what it gets."""
-        wishes = Wishes(queue, mode, outcomes, prefetch, columns)
+        arguments = ConsumeArguments(queue, mode, outcomes, prefetch, columns)
         check_callback(callback)
-        self._pump.refuse_fork()
-        await self._until(self._pump.ready)
-        bell = Bell()
-        with self._pump.lock:
-            self._pump.check()
-            receiver = self._subscribe(wishes)
-            receiver.inbox.ring = bell.ring
-        consumer = AsyncConsumer(self, receiver, bell, callback)
+        self._stream.refuse_fork()
+        await self._until(self._stream.ready)
+        waker = Waker()
+        with self._stream.lock:
+            self._stream.check()
+            receiver = self._subscribe(arguments)
+            receiver.inbox.wake = waker.wake
+        consumer = AsyncConsumer(self, receiver, waker, callback)
         if consumer.task is not None:
             alive = (each for each in self._tasks if not each.done())
             self._tasks = (*alive, consumer.task)
@@ -94,40 +93,35 @@ class AsyncChannel(ConsumerChannel):
     ) -> list[Message]:
         """As `Channel.get`."""
         check_pull(queue, messages, no_ack)
-        self._pump.refuse_fork()
-        await self._until(self._pump.ready)
-        bell = Bell()
-        with self._pump.lock:
-            self._pump.check()
-            pulling = self._pull(queue, messages, no_ack=no_ack)
-            pulling.pull.ring = bell.ring
+        self._stream.refuse_fork()
+        await self._until(self._stream.ready)
+        waker = Waker()
+        with self._stream.lock:
+            self._stream.check()
+            pull = self._pull(queue, messages, no_ack=no_ack)
+            pull.inbox.wake = waker.wake
         try:
             async with asyncio.timeout(timeout_s):
-                return await bell.wait_for(pulling.poll)
+                return await waker.wait_for(pull.poll)
         except TimeoutError:
-            raise BrokerUnavailableError(
-                f"The broker at {self._pump.endpoint} left a pull of queue '{queue}' unanswered "
-                f"for {timeout_s:g} s. Wait longer, or check its disk and load.",
-                endpoint=self._pump.endpoint,
-                cause="no answer",
-            ) from None
+            raise self._pull_unanswered(queue, timeout_s) from None
         finally:
-            pulling.give_up()
+            pull.cancel()
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """As `Channel.flush`."""
-        self._pump.refuse_fork()
-        with self._pump.lock:
-            self._pump.check()
-            self._flow.settling.hurry()
-            self._pump.nudge()
-        await self._until(lambda: self._pump.idle, timeout_s)
-        with self._pump.lock:
-            self._pump.check()
+        self._stream.refuse_fork()
+        with self._stream.lock:
+            self._stream.check()
+            self._state.unsettled.flush_lazy()
+            self._stream.nudge()
+        await self._until(lambda: self._stream.idle, timeout_s)
+        with self._stream.lock:
+            self._stream.check()
 
     async def close(self, timeout_s: float | None = None) -> None:
         """As `Channel.close`; a callback that runs is cancelled, its message delivered again."""
-        if self._pump.inherited:
+        if self._stream.inherited:
             return
         if asyncio.current_task() in self._tasks:
             raise PreconditionFailedError(
@@ -135,16 +129,16 @@ class AsyncChannel(ConsumerChannel):
                 "one. A callback may close its consumer."
             )
         self._finalizer.detach()
-        if not self._pump.begin_close():
+        if not self._stream.begin_close():
             return
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._pump.finish()
+        self._stream.finish()
         try:
-            await self._until(lambda: self._pump.finished, timeout_s)
+            await self._until(lambda: self._stream.finished, timeout_s)
         finally:
-            failure = await _in_thread(self._pump.end)
+            failure = await _in_thread(self._stream.end)
         if failure is not None:
             raise failure
 
@@ -166,29 +160,23 @@ class AsyncChannel(ConsumerChannel):
 
     async def _until(self, done: Callable[[], bool], timeout_s: float | None = None) -> None:
         """Waits until the channel's state says so; raises BrokerUnavailableError when late."""
-        bell = Bell()
-        pump = self._pump
+        waker = Waker()
+        stream = self._stream
 
         def poll() -> bool | None:
-            with pump.lock:
+            with stream.lock:
                 return done() or None
 
-        with pump.lock:
-            pump.rings.add(bell.ring)
+        with stream.lock:
+            stream.wakers.add(waker.wake)
         try:
             async with asyncio.timeout(timeout_s):
-                await bell.wait_for(poll)
+                await waker.wait_for(poll)
         except TimeoutError:
-            raise BrokerUnavailableError(
-                f"The broker at {pump.endpoint} left settlements unanswered for {timeout_s:g} s. "
-                "What it did not settle is delivered again. Wait longer, or check its disk and "
-                "load.",
-                endpoint=pump.endpoint,
-                cause="no answer",
-            ) from None
+            raise self._settlements_unanswered(timeout_s) from None
         finally:
-            with pump.lock:
-                pump.rings.remove(bell.ring)
+            with stream.lock:
+                stream.wakers.remove(waker.wake)
 
 
 class AsyncConsumer:
@@ -204,12 +192,12 @@ class AsyncConsumer:
         self,
         channel: AsyncChannel,
         receiver: Receiver,
-        bell: Bell,
+        waker: Waker,
         callback: AsyncCallback | None,
     ) -> None:
         self.channel = channel
         self._receiver = receiver
-        self._bell = bell
+        self._waker = waker
         self.task = None if callback is None else asyncio.create_task(self._run(callback))
 
     @property
@@ -283,40 +271,40 @@ class AsyncConsumer:
     ) -> None:
         await self.close()
 
-    async def _take(self, limit: int, timeout_s: float | None) -> Taken | None:
+    async def _take(self, limit: int, timeout_s: float | None) -> RowSlice | None:
         if self.task is not None:
             raise PreconditionFailedError("The consumer has a callback, which gets its messages.")
         try:
             async with asyncio.timeout(timeout_s):
-                given = await self._bell.wait_for(lambda: self._receiver.poll(limit))
+                given = await self._waker.wait_for(lambda: self._receiver.poll(limit))
         except TimeoutError:
             return None
         return await self._accepted(given)
 
-    async def _accepted(self, given: Handover) -> Taken:
+    async def _accepted(self, given: Handover) -> RowSlice:
         """Waits until messages are accepted where the mode says so (C10)."""
         if given.accepted is not None:
             try:
                 await given.accepted
             except AckqError as error:
-                self._receiver.despite(error)
+                self._receiver.raise_unless_deliverable(error)
             except BaseException:  # above all that the task is cancelled
-                self._receiver.keep(given.taken)
+                self._receiver.return_undelivered(given.taken)
                 raise
         return given.taken
 
     async def _run(self, callback: AsyncCallback) -> None:
         receiver = self._receiver
-        pump = receiver.settler.pump
+        stream = receiver.settler.stream
         before = BEFORE_CALLBACK[receiver.settler.mode]
 
         def poll() -> Handover | None:
-            with pump.lock:
-                return pump.take(receiver.inbox, 1, before, told=False)
+            with stream.lock:
+                return stream.take(receiver.inbox, 1, before, told=False)
 
         try:
             while True:
-                given = await self._bell.wait_for(poll)
+                given = await self._waker.wait_for(poll)
                 if given.accepted is not None:
                     await given.accepted
                 message = receiver.message(given.taken)
@@ -333,26 +321,26 @@ class AsyncConsumer:
                 raise
 
 
-class Bell:
+class Waker:
     """Wakes coroutines of the running event loop from any thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._rung = asyncio.Event()
+        self._woken = asyncio.Event()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Something changed."""
         with suppress(RuntimeError):  # the loop is closed: nobody waits
-            self._loop.call_soon_threadsafe(self._rung.set)
+            self._loop.call_soon_threadsafe(self._woken.set)
 
     async def wait_for(self, poll: Callable[[], T | None]) -> T:
         """Waits until `poll` gives something."""
         while True:
-            self._rung.clear()
+            self._woken.clear()
             found = poll()
             if found is not None:
                 return found
-            await self._rung.wait()
+            await self._woken.wait()
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

@@ -36,12 +36,12 @@ _AUTOMATIC = (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
 def settle_returned(receiver: Receiver, message: Message) -> None:
     """The callback returned: accepts its message as the mode says."""
     when = AFTER_CALLBACK[receiver.settler.mode]
-    pump = receiver.settler.pump
+    stream = receiver.settler.stream
     if when is When.NOT:
         return
-    with pump.lock:
+    with stream.lock:
         if receiver.settler.has(message.delivery_tag):
-            pump.accept(message.runs, when)
+            stream.accept(message.runs, when)
 
 
 def settle_raised(receiver: Receiver, message: Message, error: BaseException) -> None:
@@ -55,14 +55,14 @@ def settle_raised(receiver: Receiver, message: Message, error: BaseException) ->
     )
     if settler.mode not in _AUTOMATIC:
         return
-    with settler.pump.lock:
+    with settler.stream.lock:
         if settler.has(message.delivery_tag):
             failed = Outcome.FAILED in settler.outcomes
             disposition = Disposition(Outcome.FAILED, _reason(error)) if failed else RELEASE
-            settler.pump.settle(message.runs, disposition, told=False)
+            settler.stream.settle(message.runs, disposition, told=False)
 
 
-class Dispatcher:
+class CallbackThread:
     """The thread that calls back.
 
     Args:
@@ -77,13 +77,13 @@ class Dispatcher:
         self._receiver = receiver
         self._callback = callback
         self._arrived = arrived
-        self._pump: ChannelPump = receiver.settler.pump
+        self._stream: ChannelPump = receiver.settler.stream
         self._error: AckqError | None = None
         self._thread = threading.Thread(target=self._run, name="ackq-consumer", daemon=True)
         self._thread.start()
 
     @property
-    def here(self) -> bool:
+    def is_current(self) -> bool:
         """Whether this is the thread that calls back."""
         return threading.current_thread() is self._thread
 
@@ -133,7 +133,7 @@ class Dispatcher:
         return self._receiver.message(given.taken)
 
     def _take(self, before: When) -> Handover | None:
-        return self._pump.take(self._receiver.inbox, 1, before, told=False)
+        return self._stream.take(self._receiver.inbox, 1, before, told=False)
 
     def _handle(self, message: Message) -> None:
         try:

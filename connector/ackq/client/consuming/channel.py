@@ -18,16 +18,15 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.client.connection.calls import REQUEST_TIMEOUT_S
-from ackq.client.consuming.callbacks import Callback, Dispatcher
+from ackq.client.consuming.callbacks import Callback, CallbackThread
 from ackq.client.consuming.channel_base import ConsumerChannel, check_pull
-from ackq.client.consuming.inbox import Taken
+from ackq.client.consuming.inbox import RowSlice
 from ackq.client.consuming.message import Message
-from ackq.client.consuming.receiver import Receiver, Wishes, check_callback, check_count
+from ackq.client.consuming.receiver import ConsumeArguments, Receiver, check_callback, check_count
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.outcomes import AcknowledgeMode, disposition, outcome_of
 from ackq.errors import (
     AckqError,
-    BrokerUnavailableError,
     ClosedError,
     InvalidArgumentError,
     PreconditionFailedError,
@@ -79,7 +78,7 @@ class Channel(ConsumerChannel):
     """
 
     # Not the consumers: who holds one keeps its channel, and not the other way round.
-    _dispatchers: tuple[Dispatcher, ...] = ()
+    _callback_threads: tuple[CallbackThread, ...] = ()
 
     def consume(
         self,
@@ -111,7 +110,7 @@ class Channel(ConsumerChannel):
             BrokerUnavailableError: No broker answered within the bound.
             ClosedError: The channel is closed, or was cut for too long.
         """
-        wishes = Wishes(queue, mode, outcomes, prefetch, columns)
+        arguments = ConsumeArguments(queue, mode, outcomes, prefetch, columns)
         check_callback(callback)
         if _awaits(callback):
             raise InvalidArgumentError(
@@ -119,22 +118,22 @@ class Channel(ConsumerChannel):
                 "use AsyncChannel.",
                 argument="callback",
             )
-        self._pump.refuse_fork()
-        arrived = threading.Condition(self._pump.lock)
+        self._stream.refuse_fork()
+        arrived = threading.Condition(self._stream.lock)
         with arrived:
-            self._wait(arrived, self._pump.ready)
-            receiver = self._subscribe(wishes)
-            receiver.inbox.ring = arrived.notify_all
+            self._wait(arrived, self._stream.ready)
+            receiver = self._subscribe(arguments)
+            receiver.inbox.wake = arrived.notify_all
             if callback is None:
                 return Consumer(self, receiver, arrived, None)
             try:
-                dispatcher = Dispatcher(receiver, callback, arrived)
+                callback_thread = CallbackThread(receiver, callback, arrived)
             except BaseException:  # there is no thread for it
                 receiver.close()
                 raise
-            alive = (each for each in self._dispatchers if each.alive)
-            self._dispatchers = (*alive, dispatcher)
-        return Consumer(self, receiver, arrived, dispatcher)
+            alive = (each for each in self._callback_threads if each.alive)
+            self._callback_threads = (*alive, callback_thread)
+        return Consumer(self, receiver, arrived, callback_thread)
 
     def get(
         self,
@@ -161,22 +160,17 @@ class Channel(ConsumerChannel):
             ClosedError: The channel is closed, or was cut for too long.
         """
         check_pull(queue, messages, no_ack)
-        self._pump.refuse_fork()
-        self._pump.refuse_own_thread()
-        answered = threading.Condition(self._pump.lock)
+        self._stream.refuse_fork()
+        self._stream.refuse_own_thread()
+        answered = threading.Condition(self._stream.lock)
         with answered:
-            self._wait(answered, self._pump.ready)
-            pulling = self._pull(queue, messages, no_ack=no_ack)
-            pulling.pull.ring = answered.notify_all
-            pulled = wait_for(answered, pulling.poll, timeout_s)
+            self._wait(answered, self._stream.ready)
+            pull = self._pull(queue, messages, no_ack=no_ack)
+            pull.inbox.wake = answered.notify_all
+            pulled = wait_for(answered, pull.poll, timeout_s)
             if pulled is None:
-                pulling.give_up()
-                raise BrokerUnavailableError(
-                    f"The broker at {self._pump.endpoint} left a pull of queue '{queue}' "
-                    f"unanswered for {timeout_s:g} s. Wait longer, or check its disk and load.",
-                    endpoint=self._pump.endpoint,
-                    cause="no answer",
-                )
+                pull.cancel()
+                raise self._pull_unanswered(queue, timeout_s)
         return pulled
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -186,16 +180,16 @@ class Channel(ConsumerChannel):
             BrokerUnavailableError: Not everything was answered within `timeout_s`.
             ClosedError: The channel is closed, or was cut for too long.
         """
-        self._pump.refuse_fork()
-        self._pump.refuse_own_thread()
-        told = threading.Condition(self._pump.lock)
-        with told:
-            self._pump.check()
-            self._flow.settling.hurry()
-            self._pump.nudge()
-            if not self._wait(told, lambda: self._pump.idle, timeout_s):
-                raise self._late(timeout_s)
-            self._pump.check()
+        self._stream.refuse_fork()
+        self._stream.refuse_own_thread()
+        answered = threading.Condition(self._stream.lock)
+        with answered:
+            self._stream.check()
+            self._state.unsettled.flush_lazy()
+            self._stream.nudge()
+            if not self._wait(answered, lambda: self._stream.idle, timeout_s):
+                raise self._settlements_unanswered(timeout_s)
+            self._stream.check()
 
     def close(self, timeout_s: float | None = None) -> None:
         """Ends the channel and its threads. Waits for callbacks that run, and for settlements.
@@ -209,28 +203,28 @@ class Channel(ConsumerChannel):
             PreconditionFailedError: This is the thread of a callback; or one runs for longer than
                 `timeout_s`, and the channel ends without it.
         """
-        if self._pump.inherited:
+        if self._stream.inherited:
             return
         self._refuse_own_threads()
         self._finalizer.detach()
-        if not self._pump.begin_close():
+        if not self._stream.begin_close():
             return
         deadline = Deadline(timeout_s)
-        late: AckqError | None = None
-        for dispatcher in self._dispatchers:
-            if not dispatcher.wait(deadline.left_s):
-                late = PreconditionFailedError(
+        timed_out: AckqError | None = None
+        for callback_thread in self._callback_threads:
+            if not callback_thread.wait(deadline.left_s):
+                timed_out = PreconditionFailedError(
                     f"A callback still runs after {timeout_s:g} s. The channel ends without it, "
                     "and its message is delivered again."
                 )
-        self._pump.finish()
-        told = threading.Condition(self._pump.lock)
-        with told:
-            if not self._wait(told, lambda: self._pump.finished, deadline.left_s):
-                late = late or self._late(timeout_s)
-        failure = self._pump.end() or late
+        self._stream.finish()
+        answered = threading.Condition(self._stream.lock)
+        with answered:
+            if not self._wait(answered, lambda: self._stream.finished, deadline.left_s):
+                timed_out = timed_out or self._settlements_unanswered(timeout_s)
+        failure = self._stream.end() or timed_out
         if failure is not None:
-            raise late or failure
+            raise timed_out or failure
 
     def __enter__(self) -> Self:
         return self
@@ -249,8 +243,8 @@ class Channel(ConsumerChannel):
             self.close(limits.HEARTBEAT_SEND_MS / 1000)
 
     def _refuse_own_threads(self) -> None:
-        self._pump.refuse_own_thread()
-        if any(dispatcher.here for dispatcher in self._dispatchers):
+        self._stream.refuse_own_thread()
+        if any(callback_thread.is_current for callback_thread in self._callback_threads):
             raise PreconditionFailedError(
                 "close() of a channel waits for the thread that runs this callback; call it from "
                 "another one. A callback may close its consumer."
@@ -263,19 +257,11 @@ class Channel(ConsumerChannel):
         timeout_s: float | None = None,
     ) -> bool:
         """Waits, under the lock, until the channel's state says so; False: not in time."""
-        self._pump.rings.add(changed.notify_all)
+        self._stream.wakers.add(changed.notify_all)
         try:
             return changed.wait_for(done, timeout_s)
         finally:
-            self._pump.rings.remove(changed.notify_all)
-
-    def _late(self, timeout_s: float | None) -> BrokerUnavailableError:
-        return BrokerUnavailableError(
-            f"The broker at {self._pump.endpoint} left settlements unanswered for {timeout_s:g} s. "
-            "What it did not settle is delivered again. Wait longer, or check its disk and load.",
-            endpoint=self._pump.endpoint,
-            cause="no answer",
-        )
+            self._stream.wakers.remove(changed.notify_all)
 
 
 class Consumer:
@@ -286,12 +272,12 @@ class Consumer:
         channel: Channel,
         receiver: Receiver,
         arrived: threading.Condition,
-        dispatcher: Dispatcher | None,
+        callback_thread: CallbackThread | None,
     ) -> None:
         self.channel = channel
         self._receiver = receiver
         self._arrived = arrived
-        self._dispatcher = dispatcher
+        self._callback_thread = callback_thread
 
     @property
     def queue(self) -> str:
@@ -375,9 +361,9 @@ class Consumer:
         Raises:
             AckqError: Why it ended, unless it or its channel was closed.
         """
-        if self._dispatcher is None:
+        if self._callback_thread is None:
             raise PreconditionFailedError("The consumer has no callback; there is nothing to join.")
-        return self._dispatcher.join(timeout_s)
+        return self._callback_thread.join(timeout_s)
 
     def close(self) -> None:
         """Ends the consumer; waits for its callback. What it did not read goes back.
@@ -386,8 +372,8 @@ class Consumer:
         it in a fork.
         """
         self._receiver.close()
-        if self._dispatcher is not None and not self._dispatcher.here:
-            self._dispatcher.wait(None)
+        if self._callback_thread is not None and not self._callback_thread.is_current:
+            self._callback_thread.wait(None)
 
     def __iter__(self) -> Self:
         return self
@@ -414,11 +400,11 @@ class Consumer:
     ) -> None:
         self.close()
 
-    def _take(self, limit: int, timeout_s: float | None) -> Taken | None:
+    def _take(self, limit: int, timeout_s: float | None) -> RowSlice | None:
         """Takes messages, and waits until they are accepted where the mode says so (C10)."""
-        if self._dispatcher is not None:
+        if self._callback_thread is not None:
             raise PreconditionFailedError("The consumer has a callback, which gets its messages.")
-        self._receiver.settler.pump.refuse_own_thread()
+        self._receiver.settler.stream.refuse_own_thread()
         with self._arrived:
             given = wait_for(self._arrived, lambda: self._receiver.poll(limit), timeout_s)
         if given is None:
@@ -427,9 +413,9 @@ class Consumer:
             try:
                 given.accepted.result()
             except AckqError as error:
-                self._receiver.despite(error)
+                self._receiver.raise_unless_deliverable(error)
             except BaseException:  # for instance a KeyboardInterrupt
-                self._receiver.keep(given.taken)
+                self._receiver.return_undelivered(given.taken)
                 raise
         return given.taken
 

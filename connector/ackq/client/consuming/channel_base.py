@@ -13,18 +13,19 @@ from ackq.client.connection.grpc_channels import channel
 from ackq.client.connection.security import Security
 from ackq.client.consuming.message import Message
 from ackq.client.consuming.receiver import (
-    Pulling,
+    ConsumeArguments,
+    PendingPull,
     Receiver,
     Settler,
-    Wishes,
     check_count,
     check_queue,
 )
 from ackq.client.consuming.settlement import Settlement
-from ackq.client.consuming.state import ChannelFlow, Settings
+from ackq.client.consuming.state import ChannelSettings, ChannelState
 from ackq.client.consuming.stream import ChannelPump
 from ackq.client.consuming.unsettled import unknown_tag
 from ackq.client.outcomes import AcknowledgeMode, declared
+from ackq.errors import BrokerUnavailableError
 from ackq.outcomes import Outcome
 
 
@@ -59,27 +60,29 @@ class ConsumerChannel:
         channel(endpoint, security)  # a bad address or certificate is told here
         encoding.text_bytes("label", label)
         check_count("window_messages", window_messages)
-        settings = Settings(window_messages, transport_ack_percent, transport_ack_delay_ms / 1000)
-        self._flow = ChannelFlow(settings)
-        self._pump = ChannelPump(
+        settings = ChannelSettings(
+            window_messages, transport_ack_percent, transport_ack_delay_ms / 1000
+        )
+        self._state = ChannelState(settings)
+        self._stream = ChannelPump(
             endpoint,
             security,
-            self._flow,
+            self._state,
             label=label or f"{socket.gethostname()}:{os.getpid()}",
             retry_total_ms=retry_total_ms,
         )
-        self._finalizer = weakref.finalize(self, self._pump.abandon)
+        self._finalizer = weakref.finalize(self, self._stream.abandon)
 
     @property
     def unacked(self) -> int:
         """Messages the application has and did not settle."""
-        with self._pump.lock:
-            return len(self._flow.settling.seen)
+        with self._stream.lock:
+            return len(self._state.unsettled.unacked)
 
     @property
     def outcomes(self) -> frozenset[Outcome]:
         """What the broker supports (C5); empty before the channel was opened."""
-        return self._flow.announced
+        return self._state.announced
 
     def acknowledge(self, message: Message) -> Settlement:
         """Accepts everything the application got on this channel, up to and including a message.
@@ -95,11 +98,11 @@ class ConsumerChannel:
             PreconditionFailedError: The message's consumer settles by itself.
             ClosedError: The channel is closed.
         """
-        self._pump.refuse_fork()
-        if not message.settler.belongs_to(self._pump):
+        self._stream.refuse_fork()
+        if not message.settler.belongs_to(self._stream):
             error = unknown_tag(message.delivery_tag)
-            with self._pump.lock:
-                self._pump.fail(copy(error))
+            with self._stream.lock:
+                self._stream.fail(copy(error))
             raise error
         return message.settler.settle_up_to(message.delivery_tag)
 
@@ -109,31 +112,48 @@ class ConsumerChannel:
         Raises ClosedError.
         """
         check_count("messages", messages, least=0)
-        self._pump.refuse_fork()
-        with self._pump.lock:
-            self._pump.check()
-            self._flow.set_prefetch(None, messages)
-            self._pump.nudge()
+        self._stream.refuse_fork()
+        with self._stream.lock:
+            self._stream.check()
+            self._state.set_prefetch(None, messages)
+            self._stream.nudge()
 
-    def _subscribe(self, wishes: Wishes) -> Receiver:
+    def _subscribe(self, arguments: ConsumeArguments) -> Receiver:
         """Starts a consumer on an open channel; under the lock."""
-        subscription = self._flow.subscribe(
-            wishes.queue,
-            prefetch=wishes.prefetch,
-            outcomes=wishes.outcomes,
-            no_ack=wishes.mode is AcknowledgeMode.NONE,
+        subscription = self._state.subscribe(
+            arguments.queue,
+            prefetch=arguments.prefetch,
+            outcomes=arguments.outcomes,
+            no_ack=arguments.mode is AcknowledgeMode.NONE,
         )
-        self._pump.nudge()
-        settler = Settler(self._pump, self._flow, wishes.mode, wishes.outcomes)
-        return Receiver(settler, self._flow, subscription, wishes.columns)
+        self._stream.nudge()
+        settler = Settler(self._stream, self._state, arguments.mode, arguments.outcomes)
+        return Receiver(settler, self._state, subscription, arguments.columns)
 
-    def _pull(self, queue: str, messages: int, *, no_ack: bool) -> Pulling:
+    def _pull(self, queue: str, messages: int, *, no_ack: bool) -> PendingPull:
         """Starts a pull on an open channel; under the lock."""
         mode = AcknowledgeMode.NONE if no_ack else AcknowledgeMode.CLIENT
-        settler = Settler(self._pump, self._flow, mode, declared(self._flow.announced))
-        pull = self._flow.pull(queue, messages, no_ack=no_ack)
-        self._pump.nudge()
-        return Pulling(settler, self._flow, pull)
+        settler = Settler(self._stream, self._state, mode, declared(self._state.announced))
+        pull = self._state.pull(queue, messages, no_ack=no_ack)
+        self._stream.nudge()
+        return PendingPull(settler, self._state, pull)
+
+    def _pull_unanswered(self, queue: str, timeout_s: float) -> BrokerUnavailableError:
+        return BrokerUnavailableError(
+            f"The broker at {self._stream.endpoint} left a pull of queue '{queue}' unanswered for "
+            f"{timeout_s:g} s. Wait longer, or check its disk and load.",
+            endpoint=self._stream.endpoint,
+            cause="no answer",
+        )
+
+    def _settlements_unanswered(self, timeout_s: float | None) -> BrokerUnavailableError:
+        return BrokerUnavailableError(
+            f"The broker at {self._stream.endpoint} left settlements unanswered for "
+            f"{timeout_s:g} s. What it did not settle is delivered again. Wait longer, or check "
+            "its disk and load.",
+            endpoint=self._stream.endpoint,
+            cause="no answer",
+        )
 
 
 def check_pull(queue: str, messages: int, no_ack: object) -> None:

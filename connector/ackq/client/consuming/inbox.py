@@ -53,7 +53,7 @@ class Span(NamedTuple):
     tags: Range
 
 
-class Taken(NamedTuple):
+class RowSlice(NamedTuple):
     """Consecutive rows that are handed over, and their tags."""
 
     content: Content
@@ -61,7 +61,7 @@ class Taken(NamedTuple):
     rows: int
     runs: list[Range]
 
-    def split(self, rows: int) -> tuple[Taken, Taken]:
+    def split(self, rows: int) -> tuple[RowSlice, RowSlice]:
         """The first rows, fewer than there are, and the others."""
         head: list[Range] = []
         tail: list[Range] = []
@@ -74,8 +74,8 @@ class Taken(NamedTuple):
             if end < last:
                 tail.append(Range(max(first, end + 1), last))
         return (
-            Taken(self.content, self.row, rows, head),
-            Taken(self.content, self.row + rows, self.rows - rows, tail),
+            RowSlice(self.content, self.row, rows, head),
+            RowSlice(self.content, self.row + rows, self.rows - rows, tail),
         )
 
 
@@ -95,7 +95,7 @@ class Inbox:
         self.rows = 0
         self.closed = False
         self.ended: AckqError | None = None
-        self.ring: Callable[[], None] = _nobody
+        self.wake: Callable[[], None] = _no_wake
         self._frames: deque[tuple[Content, deque[Span]]] = deque()
 
     def put(self, content: Content, spans: list[Span]) -> None:
@@ -103,7 +103,7 @@ class Inbox:
         self._frames.append((content, deque(spans)))
         self.rows += sum(tags.last - tags.first + 1 for _, tags in spans)
 
-    def take(self, limit: int) -> Taken | None:
+    def take(self, limit: int) -> RowSlice | None:
         """Takes rows of the oldest frame: up to `limit` of those that are consecutive."""
         if not self.rows:
             return None
@@ -122,7 +122,7 @@ class Inbox:
         if not spans:
             self._frames.popleft()
         self.rows -= rows
-        return Taken(content, row, rows, runs)
+        return RowSlice(content, row, rows, runs)
 
     def drain(self) -> list[Range]:
         """Drops what waits; answers its tags."""
@@ -132,5 +132,5 @@ class Inbox:
         return left
 
 
-def _nobody() -> None:
+def _no_wake() -> None:
     """The ring that no one hears."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ackq.client.ranges import Range, Ranges
 
 
-class Arrivals:
+class ReceivedTags:
     """The receiving side of a channel's transport window.
 
     Args:
@@ -67,7 +67,7 @@ class Arrivals:
             return None
         return 0 if untold >= self._ack_messages else self._since + self._ack_delay_s
 
-    def cut(self, now: float) -> None:
+    def on_disconnected(self, now: float) -> None:
         """The stream is gone; the acks that went on it may not have arrived."""
         self._acked = 0
         if self._highest:

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.client.blocks import decoding, encoding
-from ackq.client.consuming.inbox import Taken
+from ackq.client.consuming.inbox import RowSlice
 from ackq.client.consuming.message import Message, tag_runs
 from ackq.client.consuming.settlement import Settlement
-from ackq.client.consuming.state import ChannelFlow, Pull, Subscription
+from ackq.client.consuming.state import ChannelState, Pull, Subscription
 from ackq.client.consuming.stream import ChannelPump, Handover
 from ackq.client.outcomes import (
     AT_RECEIVE,
@@ -36,7 +36,7 @@ from ackq.outcomes import ACCEPT, Disposition, Outcome
 from ackq.wire import columns as wire_columns
 
 
-class Wishes:
+class ConsumeArguments:
     """What an application asks of a consumer, checked before any broker is.
 
     Raises:
@@ -74,37 +74,37 @@ class Settler:
 
     def __init__(
         self,
-        pump: ChannelPump,
-        flow: ChannelFlow,
+        stream: ChannelPump,
+        state: ChannelState,
         mode: AcknowledgeMode,
         outcomes: frozenset[Outcome],
     ) -> None:
-        self.pump = pump
+        self.stream = stream
         self.mode = mode
         self.outcomes = outcomes
-        self._flow = flow
+        self._state = state
 
     def settle(self, runs: list[Range], disposition: Disposition) -> Settlement:
         """See `Message.accept`."""
-        self.pump.refuse_fork()
-        with self.pump.lock:
+        self.stream.refuse_fork()
+        with self.stream.lock:
             self._check(runs[-1].last, disposition.outcome)
-            return self.pump.settle(runs, disposition)
+            return self.stream.settle(runs, disposition)
 
     def settle_up_to(self, tag: int) -> Settlement:
         """See `ConsumerChannel.acknowledge`."""
-        self.pump.refuse_fork()
-        with self.pump.lock:
+        self.stream.refuse_fork()
+        with self.stream.lock:
             self._check(tag, Outcome.ACCEPTED)
-            return self.pump.settle_up_to(tag, ACCEPT)
+            return self.stream.settle_up_to(tag, ACCEPT)
 
     def belongs_to(self, channel: object) -> bool:
         """Whether a channel's pump is that of the messages."""
-        return channel is self.pump
+        return channel is self.stream
 
     def has(self, tag: int) -> bool:
         """Whether the application has a message and did not settle it; under the lock."""
-        return tag in self._flow.settling.seen
+        return tag in self._state.unsettled.unacked
 
     def _check(self, tag: int, outcome: Outcome) -> None:
         if self.mode is not AcknowledgeMode.CLIENT and not self.has(tag):
@@ -137,36 +137,36 @@ class Receiver:
     def __init__(
         self,
         settler: Settler,
-        flow: ChannelFlow,
+        state: ChannelState,
         inbox: Subscription,
         columns: tuple[str, ...],
     ) -> None:
         self.settler = settler
         self.inbox = inbox
-        self._flow = flow
+        self._state = state
         self._columns = columns
-        self._kept: deque[Taken] = deque()
+        self._undelivered: deque[RowSlice] = deque()
 
     @property
     def ended(self) -> bool:
         """Whether the application ended the consumer or its channel."""
-        return self.inbox.closed or self.settler.pump.closing
+        return self.inbox.closed or self.settler.stream.closing
 
     def poll(self, limit: int) -> Handover | None:
         """The next messages; None: none has arrived. Raises why none will; not under the lock."""
-        pump = self.settler.pump
-        pump.refuse_fork()
-        with pump.lock:
-            if self._kept:
-                return Handover(self._take_kept(limit), None)
-            return pump.take(self.inbox, limit, AT_RECEIVE[self.settler.mode])
+        stream = self.settler.stream
+        stream.refuse_fork()
+        with stream.lock:
+            if self._undelivered:
+                return Handover(self._take_undelivered(limit), None)
+            return stream.take(self.inbox, limit, AT_RECEIVE[self.settler.mode])
 
-    def keep(self, taken: Taken) -> None:
+    def return_undelivered(self, taken: RowSlice) -> None:
         """The application did not get these: the next call does."""
-        with self.settler.pump.lock:
-            self._kept.append(taken)
+        with self.settler.stream.lock:
+            self._undelivered.append(taken)
 
-    def despite(self, error: AckqError) -> None:
+    def raise_unless_deliverable(self, error: AckqError) -> None:
         """Accepting the messages failed: raises, unless they are to be handed over all the same.
 
         When nobody knows whether they were accepted, AUTO prefers twice and PRE prefers never.
@@ -175,11 +175,11 @@ class Receiver:
         if known or self.settler.mode is AcknowledgeMode.PRE:
             raise error
 
-    def message(self, taken: Taken) -> Message:
+    def message(self, taken: RowSlice) -> Message:
         """A message, of one row."""
         return Message(taken.content, taken.row, taken.runs[0].first, self.settler)
 
-    def batch(self, taken: Taken) -> pa.RecordBatch:
+    def batch(self, taken: RowSlice) -> pa.RecordBatch:
         """The rows as Arrow."""
         return taken.content.batch(self._columns, taken.row, taken.rows)
 
@@ -197,60 +197,60 @@ class Receiver:
     def set_prefetch(self, messages: int) -> None:
         """C8."""
         check_count("prefetch", messages, least=0)
-        pump = self.settler.pump
-        pump.refuse_fork()
-        with pump.lock:
-            pump.check()
-            self._flow.set_prefetch(self.inbox, messages)
-            pump.nudge()
+        stream = self.settler.stream
+        stream.refuse_fork()
+        with stream.lock:
+            stream.check()
+            self._state.set_prefetch(self.inbox, messages)
+            stream.nudge()
 
     def close(self) -> None:
         """Ends the consumer; what it did not read goes back."""
-        pump = self.settler.pump
-        if pump.inherited:
+        stream = self.settler.stream
+        if stream.inherited:
             return
-        with pump.lock:
-            self._flow.unsubscribe(self.inbox)
-            self.inbox.ring()
-            pump.nudge()
+        with stream.lock:
+            self._state.unsubscribe(self.inbox)
+            self.inbox.wake()
+            stream.nudge()
 
-    def _take_kept(self, limit: int) -> Taken:
-        kept = self._kept.popleft()
+    def _take_undelivered(self, limit: int) -> RowSlice:
+        kept = self._undelivered.popleft()
         if kept.rows <= limit:
             return kept
         head, tail = kept.split(limit)
-        self._kept.appendleft(tail)
+        self._undelivered.appendleft(tail)
         return head
 
 
-class Pulling:
+class PendingPull:
     """A pull in progress (C9)."""
 
-    def __init__(self, settler: Settler, flow: ChannelFlow, pull: Pull) -> None:
+    def __init__(self, settler: Settler, state: ChannelState, inbox: Pull) -> None:
         self._settler = settler
-        self._flow = flow
-        self.pull = pull
+        self._state = state
+        self.inbox = inbox
 
     def poll(self) -> list[Message] | None:
         """The messages once all have come; None until then. Raises what ended the channel."""
-        pump = self._settler.pump
-        with pump.lock:
-            if not self.pull.complete:
-                pump.check()
+        stream = self._settler.stream
+        with stream.lock:
+            if not self.inbox.complete:
+                stream.check()
                 return None
             messages: list[Message] = []
-            while self.pull.rows:
-                got = self._flow.take(self.pull, 1)
+            while self.inbox.rows:
+                got = self._state.take(self.inbox, 1)
                 assert got is not None, "rows that wait can be taken"
                 messages.append(Message(got.content, got.row, got.runs[0].first, self._settler))
-            pump.nudge()
+            stream.nudge()
         return messages
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """The application does not wait any more."""
-        with self._settler.pump.lock:
-            self._flow.forsake(self.pull)
-            self._settler.pump.nudge()
+        with self._settler.stream.lock:
+            self._state.cancel_pull(self.inbox)
+            self._settler.stream.nudge()
 
 
 def check_queue(queue: str) -> None:

@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ackq import limits
-from ackq.client.consuming.inbox import Content, Inbox, Span, Taken
-from ackq.client.consuming.received_tags import Arrivals
+from ackq.client.consuming.inbox import Content, Inbox, RowSlice, Span
+from ackq.client.consuming.received_tags import ReceivedTags
 from ackq.client.consuming.settlement import Settlement
-from ackq.client.consuming.unsettled import Entry, Settling
+from ackq.client.consuming.unsettled import PendingSettlement, Unsettled
 from ackq.client.outcomes import When
 from ackq.client.ranges import Range
 from ackq.errors import AckqError, InternalError, InvalidArgumentError, InvalidOperationError
-from ackq.outcomes import ACCEPT, RELEASE, Outcome
+from ackq.outcomes import ACCEPT, Outcome
 from ackq.v1 import consuming_pb2 as pb
 from ackq.v1 import messages_pb2
 from ackq.wire.outcomes import FROM_WIRE, TO_WIRE
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ChannelSettings:
     """What a channel was given.
 
     Attributes:
@@ -113,7 +113,7 @@ class Pull(Inbox):
         self.complete = False
 
 
-class ChannelFlow:
+class ChannelState:
     """The state of one channel: consumers, pulls, tags, what the stream has said.
 
     Attributes:
@@ -123,14 +123,14 @@ class ChannelFlow:
         finishing: Nothing new will be asked for; half-close once all is answered.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ChannelSettings) -> None:
         self.settings = settings
-        self.settling = Settling()
+        self.unsettled = Unsettled()
         self.announced: frozenset[Outcome] = frozenset()
         self.opened = False
         self.ever_opened = False
         self.finishing = False
-        self._arrivals = Arrivals(
+        self._received_tags = ReceivedTags(
             settings.window_messages, settings.ack_messages, settings.transport_ack_delay_s
         )
         self._unread = 0  # messages in inboxes
@@ -185,14 +185,14 @@ class ChannelFlow:
         subscription = Subscription(request, outcomes)
         self._subscriptions[request.consumer] = subscription
         self._requests.append(pb.ConsumeRequest(subscribe=request))
-        self._bound_laziness(prefetch)
+        self._limit_lazy(prefetch)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Ends a consumer; what it has not read goes back."""
         if subscription.closed:
             return
-        self._forsake(subscription)
+        self._close_inbox(subscription)
         name = subscription.request.consumer
         del self._subscriptions[name]
         if subscription.ended is None:
@@ -210,7 +210,7 @@ class ChannelFlow:
             subscription.request.prefetch = messages
             subscription.changed = True
             name = subscription.request.consumer
-        self._bound_laziness(messages)
+        self._limit_lazy(messages)
         change = pb.Prefetch(consumer=name, messages=messages)
         self._requests.append(pb.ConsumeRequest(prefetch=change))
 
@@ -222,26 +222,26 @@ class ChannelFlow:
         self._requests.append(pb.ConsumeRequest(get=pull.request))
         return pull
 
-    def forsake(self, pull: Pull) -> None:
+    def cancel_pull(self, pull: Pull) -> None:
         """The application does not wait for a pull any more: what it brings goes back."""
-        self._forsake(pull)
+        self._close_inbox(pull)
 
-    def take(self, inbox: Inbox, limit: int) -> Taken | None:
+    def take(self, inbox: Inbox, limit: int) -> RowSlice | None:
         """Hands over up to `limit` messages."""
         taken = inbox.take(limit)
         if taken is not None:
             self._unread -= taken.rows
             if not inbox.no_ack:
-                self.settling.hand_over(taken.runs)
+                self.unsettled.hand_over(taken.runs)
         return taken
 
     def accept(self, runs: list[Range], when: When, now: float) -> Settlement | None:
         """Accepts messages by itself, as a mode says (C10)."""
         if when is When.LAZILY:
-            self.settling.accept_lazily(runs, now)
+            self.unsettled.accept_lazily(runs, now)
         elif when is When.NOW:
             future = Settlement()
-            self.settling.settle(runs, ACCEPT, future)
+            self.unsettled.settle(runs, ACCEPT, future)
             return future
         return None
 
@@ -259,7 +259,7 @@ class ChannelFlow:
         if request is not None:
             self._sent_at = now
             return Send(request)
-        if self.finishing and self.settling.idle:
+        if self.finishing and self.unsettled.idle:
             return Finish()
         self._waits_until = self._wake_at()
         return Wait(self._waits_until)
@@ -277,21 +277,21 @@ class ChannelFlow:
         if self._requests:
             return self._requests.popleft()
         # Before any transport ack: the broker may take one for a sign that its answers arrived.
-        again = self.settling.next_again()
+        again = self.unsettled.next_repeat()
         if again is not None:
             return pb.ConsumeRequest(settle=again)
-        tag = self._arrivals.ack_due(now, self._unread)
+        tag = self._received_tags.ack_due(now, self._unread)
         if tag is not None:
             return pb.ConsumeRequest(transport_ack=pb.TransportAck(delivery_tag=tag))
         if now >= self._sent_at + self._heartbeat_s:
             return pb.ConsumeRequest(heartbeat=pb.ChannelHeartbeat())
-        settle = self.settling.next_request(now, self._arrivals.lowest_missing)
+        settle = self.unsettled.next_request(now, self._received_tags.lowest_missing)
         return None if settle is None else pb.ConsumeRequest(settle=settle)
 
     def _wake_at(self) -> float:
         times = (
-            self._arrivals.wake_at(self._unread),
-            self.settling.wake_at,
+            self._received_tags.wake_at(self._unread),
+            self.unsettled.wake_at,
             self._sent_at + self._heartbeat_s,
             self._heard_at + limits.HEARTBEAT_MS / 1000,
         )
@@ -313,7 +313,7 @@ class ChannelFlow:
         self.announced = frozenset(FROM_WIRE[each] for each in opened.outcomes if each in FROM_WIRE)
         if opened.heartbeat_ms:
             self._heartbeat_s = min(limits.HEARTBEAT_SEND_MS, opened.heartbeat_ms) / 1000
-        self.settling.takes_runs = opened.settle_runs
+        self.unsettled.settle_runs = opened.settle_runs
         self._sent_at = now
         self.opened = self.ever_opened = True
         return True
@@ -324,35 +324,35 @@ class ChannelFlow:
         Raises:
             InternalError: Nobody asked for them.
         """
-        spans = self._news(delivery.runs, now)
+        spans = self._new_spans(delivery.runs, now)
         if not spans:
             return None
         inbox = self._inbox_of(delivery)
         if isinstance(inbox, Pull):
             inbox.left -= _rows(spans)
-            self._completed(inbox)
+            self._complete_pull(inbox)
         elif isinstance(inbox, Subscription):
             inbox.known = True
         if not inbox.no_ack:
             for _, (first, last) in spans:
-                self.settling.unseen.add(first, last)
+                self.unsettled.unread.add(first, last)
         if inbox.closed:
-            self._give_back(inbox, [tags for _, tags in spans])
+            self._release_unread(inbox, [tags for _, tags in spans])
         else:
             inbox.put(content, spans)
             self._unread += _rows(spans)
         return inbox
 
-    def on_settled(self, settled: pb.Settled) -> list[Entry]:
+    def on_settled(self, settled: pb.Settled) -> list[PendingSettlement]:
         """C15; answers what is settled completely now."""
-        return self.settling.on_settled(settled.number, settled.settled)
+        return self.unsettled.on_settled(settled.number, settled.settled)
 
     def on_get_empty(self, number: int) -> Pull | None:
         """A pull found no more."""
         pull = self._pulls.get(number)
         if pull is not None:
             pull.left = 0
-            self._completed(pull)
+            self._complete_pull(pull)
         return pull
 
     def on_cancelled(self, name: str, reason: AckqError) -> Subscription | None:
@@ -367,11 +367,11 @@ class ChannelFlow:
         if not self.opened:
             return
         self.opened = False
-        self._arrivals.cut(now)
-        self.settling.on_cut()
-        self._requests = deque(self._asked())
+        self._received_tags.on_disconnected(now)
+        self.unsettled.on_disconnected()
+        self._requests = deque(self._requests_to_repeat())
 
-    def _asked(self) -> Iterable[pb.ConsumeRequest]:
+    def _requests_to_repeat(self) -> Iterable[pb.ConsumeRequest]:
         """Everything that stands, whether the broker knows it or not."""
         if self._prefetch is not None:
             yield pb.ConsumeRequest(prefetch=pb.Prefetch(messages=self._prefetch))
@@ -386,12 +386,12 @@ class ChannelFlow:
         for pull in self._pulls.values():
             yield pb.ConsumeRequest(get=pull.request)
 
-    def _news(self, runs: messages_pb2.DeliveryRuns, now: float) -> list[Span]:
+    def _new_spans(self, runs: messages_pb2.DeliveryRuns, now: float) -> list[Span]:
         """The rows of a frame that did not arrive before; neighbours in one span."""
         spans: list[Span] = []
         row = 0
         for first, rows in zip(runs.first_tag, runs.rows, strict=True):
-            for tags in self._arrivals.take(first, first + rows - 1, now):
+            for tags in self._received_tags.take(first, first + rows - 1, now):
                 at = row + tags.first - first
                 if spans and spans[-1].tags.last + 1 == tags.first and _end(spans[-1]) == at:
                     spans[-1] = Span(spans[-1].row, Range(spans[-1].tags.first, tags.last))
@@ -415,17 +415,17 @@ class ChannelFlow:
             )
         return inbox
 
-    def _completed(self, pull: Pull) -> None:
+    def _complete_pull(self, pull: Pull) -> None:
         if pull.left <= 0 and not pull.complete:
             pull.complete = True
             del self._pulls[pull.request.number]
 
-    def _forsake(self, inbox: Inbox) -> None:
+    def _close_inbox(self, inbox: Inbox) -> None:
         inbox.closed = True
         self._unread -= inbox.rows
-        self._give_back(inbox, inbox.drain())
+        self._release_unread(inbox, inbox.drain())
 
-    def _give_back(self, inbox: Inbox, runs: list[Range]) -> None:
+    def _release_unread(self, inbox: Inbox, runs: list[Range]) -> None:
         """Releases what nobody will read.
 
         A consumer without acks that is closed has asked for its loss (C10, NONE). Where a broker
@@ -434,13 +434,13 @@ class ChannelFlow:
         if self.finishing or inbox.no_ack or Outcome.RELEASED not in self.announced:
             return
         if runs:
-            self.settling.give_back(runs, RELEASE)
+            self.unsettled.release_unread(runs)
 
-    def _bound_laziness(self, prefetch: int) -> None:
+    def _limit_lazy(self, prefetch: int) -> None:
         """Lazily accepted messages must not use up a prefetch."""
         if prefetch:
             bound = max(1, prefetch // 2)
-            self.settling.lazy_messages = min(self.settling.lazy_messages, bound)
+            self.unsettled.lazy_limit = min(self.unsettled.lazy_limit, bound)
 
 
 def _rows(spans: Iterable[Span]) -> int:

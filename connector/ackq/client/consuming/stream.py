@@ -23,12 +23,12 @@ from ackq import limits
 from ackq.client.connection import calls, errors, retry
 from ackq.client.connection.grpc_channels import channel
 from ackq.client.connection.security import Security
-from ackq.client.consuming.answers import Answer, Answers, tell_failed
-from ackq.client.consuming.inbox import Inbox, Taken
+from ackq.client.consuming.answers import Answer, ChannelAnswers, fail_pending
+from ackq.client.consuming.inbox import Inbox, RowSlice
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.state import (
     Action,
-    ChannelFlow,
+    ChannelState,
     Finish,
     Lost,
     Send,
@@ -57,7 +57,7 @@ _RESUMABLE_S: Final = (limits.HEARTBEAT_MS + limits.CHANNEL_RESUME_MS) / 1000
 class Handover(NamedTuple):
     """Messages the application gets, and the settlement it waits for before it does, if any."""
 
-    taken: Taken
+    taken: RowSlice
     accepted: Settlement | None
 
 
@@ -80,7 +80,7 @@ class ChannelPump:
         self,
         endpoint: str,
         security: Security | None,
-        flow: ChannelFlow,
+        flow: ChannelState,
         *,
         label: str,
         retry_total_ms: int,
@@ -89,7 +89,7 @@ class ChannelPump:
         # Re-entrant: a garbage collection inside the lock may finalise the channel, which calls
         # `abandon`.
         self.lock = threading.RLock()
-        self.rings: set[Callable[[], None]] = set()
+        self.wakers: set[Callable[[], None]] = set()
         self._security = security
         self._flow = flow
         self._label = label
@@ -107,7 +107,7 @@ class ChannelPump:
         self._abandoned = False
         self._failure: AckqError | None = None
         self._untold = False  # nobody has seen the failure yet
-        self._answers = Answers(self._turn, flow, self.rings)
+        self._answers = ChannelAnswers(self._turn, flow, self.wakers)
 
     # --- called by the application's threads, under the lock ---
 
@@ -128,7 +128,7 @@ class ChannelPump:
     @property
     def idle(self) -> bool:
         """Whether every settlement is answered and told."""
-        return self._flow.settling.idle and not self._answers.telling
+        return self._flow.unsettled.idle and not self._answers.notifying
 
     def refuse_fork(self) -> None:
         """Raises ClosedError in a fork; not under the lock."""
@@ -198,13 +198,13 @@ class ChannelPump:
         A tag that is not there closes the channel (C2).
         """
         future = Settlement()
-        self._settle(lambda: self._flow.settling.settle(runs, disposition, future), told=told)
+        self._settle(lambda: self._flow.unsettled.settle(runs, disposition, future), told=told)
         return future
 
     def settle_up_to(self, tag: int, disposition: Disposition) -> Settlement:
         """Settles all messages up to one; see `Settling.settle_up_to`, and `settle`."""
         future = Settlement()
-        self._settle(lambda: self._flow.settling.settle_up_to(tag, disposition, future))
+        self._settle(lambda: self._flow.unsettled.settle_up_to(tag, disposition, future))
         return future
 
     def accept(self, runs: list[Range], when: When) -> None:
@@ -247,7 +247,7 @@ class ChannelPump:
         """Lets what was settled leave, and then the stream end."""
         with self.lock:
             self._flow.finishing = True
-            self._flow.settling.hurry()
+            self._flow.unsettled.flush_lazy()
             self.nudge()
 
     @property
@@ -292,7 +292,7 @@ class ChannelPump:
             )
 
     def _ring_all(self) -> None:
-        for ring in (*self.rings, *(inbox.ring for inbox in self._flow.inboxes)):
+        for ring in (*self.wakers, *(inbox.wake for inbox in self._flow.inboxes)):
             ring()
 
     # --- the receiving thread ---
@@ -380,14 +380,14 @@ class ChannelPump:
         return error
 
     def _over(self) -> bool:
-        return self._flow.finishing and self._flow.settling.idle
+        return self._flow.finishing and self._flow.unsettled.idle
 
     def _gone(self) -> AckqError:
         """C11: the channel was cut for too long."""
         assert self._outage is not None, "a channel is gone after a cut"
         cause = self._outage.fields.get("cause", self._outage.message)
         with self.lock:
-            unacked = len(self._flow.settling.seen) + len(self._flow.settling.unseen)
+            unacked = len(self._flow.unsettled.unacked) + len(self._flow.unsettled.unread)
         return ClosedError(
             f"The channel to {self.endpoint} was cut for longer than the broker waits "
             f"({cause.rstrip('.')}). The {unacked} messages it held were put back and are "
@@ -401,12 +401,12 @@ class ChannelPump:
         """The end of the thread: what has no answer will get none."""
         with self.lock:
             wanted = isinstance(error, ClosedError) and (self._closing or self._over())
-            left = self._flow.settling.drain()
+            left = self._flow.unsettled.drain()
             if self._failure is None:
                 self._failure = error
                 self._untold = not wanted or bool(left)
             self._ring_all()
-        tell_failed(left, error)
+        fail_pending(left, error)
 
     # --- gRPC's sending thread ---
 

@@ -18,7 +18,7 @@ from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.tag_set import TagSet
 from ackq.client.ranges import Range
 from ackq.errors import UnknownDeliveryTagError
-from ackq.outcomes import ACCEPT, Disposition
+from ackq.outcomes import ACCEPT, RELEASE, Disposition
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire.outcomes import TO_WIRE
 
@@ -31,7 +31,7 @@ LAZY_S: Final = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class PendingSettlement:
     """What the application settled by one call.
 
     Attributes:
@@ -56,7 +56,7 @@ class Entry:
 
 
 @dataclass(slots=True, eq=False)
-class _Part:
+class _SettleDraft:
     """Tags to be sent, all alike.
 
     Attributes:
@@ -67,27 +67,27 @@ class _Part:
 
     disposition: Disposition
     runs: list[Range]
-    entries: list[tuple[Entry, int]]
+    settlements: list[tuple[PendingSettlement, int]]
     sweep: bool
 
-    def add(self, first: int, last: int, entry: Entry) -> None:
+    def add(self, first: int, last: int, settlement: PendingSettlement) -> None:
         """More tags; above the others in a sweep."""
         if self.runs and self.runs[-1].last + 1 == first:
             self.runs[-1] = Range(self.runs[-1].first, last)
         else:
             self.runs.append(Range(first, last))
-        self.entries.append((entry, last - first + 1))
+        self.settlements.append((settlement, last - first + 1))
 
 
-class _Sent(NamedTuple):
+class _SentSettle(NamedTuple):
     """A settlement on the wire, and how many messages of which entries it holds."""
 
     request: pb.Settle
     messages: int
-    entries: Sequence[tuple[Entry, int]]
+    settlements: Sequence[tuple[PendingSettlement, int]]
 
 
-class Settling:
+class Unsettled:
     """The settlements of one channel.
 
     Attributes:
@@ -98,31 +98,31 @@ class Settling:
     """
 
     def __init__(self) -> None:
-        self.unseen = TagSet()
-        self.seen = TagSet()
-        self.lazy_messages = LAZY_MESSAGES
-        self.takes_runs = False
-        self._pending: list[Entry] = []  # since the sender last looked
+        self.unread = TagSet()
+        self.unacked = TagSet()
+        self.lazy_limit = LAZY_MESSAGES
+        self.settle_runs = False
+        self._unsent: list[PendingSettlement] = []  # since the sender last looked
         self._lazy = 0  # messages in it, when they were all accepted lazily
         self._lazy_since: float | None = None
-        self._parts: deque[_Part] = deque()
+        self._drafts: deque[_SettleDraft] = deque()
         self._next_number = 1
-        self._sent: dict[int, _Sent] = {}
-        self._again: deque[int] = deque()  # sent on a stream that was cut, in their order
+        self._sent: dict[int, _SentSettle] = {}
+        self._repeats: deque[int] = deque()  # sent on a stream that was cut, in their order
 
     # --- what the application does ---
 
     @property
     def idle(self) -> bool:
         """Whether every settlement is answered."""
-        return not (self._pending or self._parts or self._sent)
+        return not (self._unsent or self._drafts or self._sent)
 
     def hand_over(self, runs: Iterable[Range]) -> None:
         """The application gets messages."""
         for first, last in runs:
-            removed = self.unseen.remove(first, last)
+            removed = self.unread.remove(first, last)
             assert removed == last - first + 1, "a message is handed over once"
-            self.seen.add(first, last)
+            self.unacked.add(first, last)
 
     def settle(
         self, runs: list[Range], disposition: Disposition, future: Settlement | None
@@ -135,14 +135,14 @@ class Settling:
         messages = 0
         for first, last in runs:
             wanted = last - first + 1
-            if wanted > 1 and self.seen.count(first, last) != wanted:
+            if wanted > 1 and self.unacked.count(first, last) != wanted:
                 raise unknown_tag(
-                    next(tag for tag in range(first, last + 1) if tag not in self.seen)
+                    next(tag for tag in range(first, last + 1) if tag not in self.unacked)
                 )
-            if self.seen.remove(first, last) != wanted:
+            if self.unacked.remove(first, last) != wanted:
                 raise unknown_tag(first)
             messages += wanted
-        self._add(Entry(disposition, runs, future, messages))
+        self._add(PendingSettlement(disposition, runs, future, messages))
 
     def settle_up_to(self, tag: int, disposition: Disposition, future: Settlement | None) -> None:
         """The application settles everything it has up to and including a tag (C3).
@@ -152,33 +152,33 @@ class Settling:
         Raises:
             UnknownDeliveryTagError: It has nothing there (any more).
         """
-        runs = self.seen.take_up_to(tag)
+        runs = self.unacked.take_up_to(tag)
         if not runs:
             raise unknown_tag(tag)
-        self._add(Entry(disposition, runs, future, sum(last - first + 1 for first, last in runs)))
+        self._add(PendingSettlement(disposition, runs, future, _messages(runs)))
 
     def accept_lazily(self, runs: list[Range], now: float) -> None:
         """Accepts messages it has: soon, with others."""
-        only_lazy = len(self._pending) == 0 or self._lazy_since is not None
+        only_lazy = len(self._unsent) == 0 or self._lazy_since is not None
         since, lazy = self._lazy_since, self._lazy
         self.settle(runs, ACCEPT, None)
         if only_lazy:
             self._lazy_since = now if since is None else since
-            self._lazy = lazy + sum(last - first + 1 for first, last in runs)
+            self._lazy = lazy + _messages(runs)
 
-    def give_back(self, runs: list[Range], disposition: Disposition) -> None:
-        """Settles messages that nobody will read."""
+    def release_unread(self, runs: list[Range]) -> None:
+        """Releases messages that the application did not read and will not read."""
         for first, last in runs:
-            removed = self.unseen.remove(first, last)
-            assert removed == last - first + 1, "what is given back was not handed over"
-        self._add(Entry(disposition, runs, None, sum(last - first + 1 for first, last in runs)))
+            removed = self.unread.remove(first, last)
+            assert removed == last - first + 1, "what is released unread was not handed over"
+        self._add(PendingSettlement(RELEASE, runs, None, _messages(runs)))
 
     # --- what the sender does ---
 
-    def next_again(self) -> pb.Settle | None:
+    def next_repeat(self) -> pb.Settle | None:
         """The next settlement to ask again for, after a cut."""
-        while self._again:
-            sent = self._sent.get(self._again.popleft())
+        while self._repeats:
+            sent = self._sent.get(self._repeats.popleft())
             if sent is not None:
                 return sent.request
         return None
@@ -192,33 +192,33 @@ class Settling:
         """
         if len(self._sent) >= _UNANSWERED:
             return None
-        if not self._parts:
+        if not self._drafts:
             due_at = self.wake_at
             if due_at is None or now < due_at:
                 return None
-            self._cut(lowest_missing)
-        return self._send(self._next_part())
+            self._prepare_drafts(lowest_missing)
+        return self._send(self._next_draft())
 
     @property
     def wake_at(self) -> float | None:
         """When there is something to send; 0: now; None: no time is set."""
         if len(self._sent) >= _UNANSWERED:
             return None
-        if self._parts:
+        if self._drafts:
             return 0
-        if not self._pending:
+        if not self._unsent:
             return None
-        if self._lazy_since is None or self._lazy >= self.lazy_messages:
+        if self._lazy_since is None or self._lazy >= self.lazy_limit:
             return 0
         return self._lazy_since + LAZY_S
 
-    def hurry(self) -> None:
+    def flush_lazy(self) -> None:
         """What was accepted lazily leaves now."""
         self._lazy_since = None
 
     # --- what the broker says ---
 
-    def on_settled(self, number: int, messages: int) -> list[Entry]:
+    def on_settled(self, number: int, messages: int) -> list[PendingSettlement]:
         """C15: a settlement is answered; answers what is settled completely now.
 
         An unknown number was answered before: a client that was cut asks again.
@@ -227,134 +227,138 @@ class Settling:
         if sent is None:
             return []
         done = []
-        for entry, count in sent.entries:
-            entry.left -= count
-            entry.mismatched |= messages != sent.messages
-            if not entry.left:
-                done.append(entry)
+        for settlement, count in sent.settlements:
+            settlement.left -= count
+            settlement.mismatched |= messages != sent.messages
+            if not settlement.left:
+                done.append(settlement)
         return done
 
-    def on_cut(self) -> None:
+    def on_disconnected(self) -> None:
         """The stream is gone: what has no answer is asked again, under its number."""
-        self._again = deque(self._sent)
+        self._repeats = deque(self._sent)
 
-    def drain(self) -> list[Entry]:
+    def drain(self) -> list[PendingSettlement]:
         """Gives up: everything without an answer, each once."""
-        entries: dict[Entry, None] = {}
+        settlements: dict[PendingSettlement, None] = {}
         for sent in self._sent.values():
-            entries.update(dict.fromkeys(entry for entry, _ in sent.entries))
-        for part in self._parts:
-            entries.update(dict.fromkeys(entry for entry, _ in part.entries))
-        entries.update(dict.fromkeys(self._pending))
+            settlements.update(dict.fromkeys(settlement for settlement, _ in sent.settlements))
+        for draft in self._drafts:
+            settlements.update(dict.fromkeys(settlement for settlement, _ in draft.settlements))
+        settlements.update(dict.fromkeys(self._unsent))
         self._sent.clear()
-        self._again.clear()
-        self._parts.clear()
-        self._pending.clear()
-        return list(entries)
+        self._repeats.clear()
+        self._drafts.clear()
+        self._unsent.clear()
+        return list(settlements)
 
     # --- parts ---
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, settlement: PendingSettlement) -> None:
         self._lazy_since = None
         self._lazy = 0
-        last = self._pending[-1] if self._pending else None
+        last = self._unsent[-1] if self._unsent else None
         if (
             last is None
-            or entry.future is not None
+            or settlement.future is not None
             or last.future is not None
-            or last.disposition is not entry.disposition
+            or last.disposition is not settlement.disposition
         ):
-            self._pending.append(entry)
+            self._unsent.append(settlement)
             return
         # Nobody waits for either: consecutive messages become one run.
-        last.messages += entry.messages
-        last.left += entry.messages
+        last.messages += settlement.messages
+        last.left += settlement.messages
         runs = last.runs
-        for first, end in entry.runs:
+        for first, end in settlement.runs:
             if runs[-1].last + 1 == first:
                 runs[-1] = Range(runs[-1].first, end)
             else:
                 runs.append(Range(first, end))
 
-    def _cut(self, lowest_missing: int | None) -> None:
+    def _prepare_drafts(self, lowest_missing: int | None) -> None:
         """Makes parts of what is pending.
 
         Below the lowest tag that is kept (unseen, unsettled or missing), everything is settled by
         now: sent before, or in one of these parts. There, a `multiple` after another, in the order
         of tags, settles exactly what it should.
         """
-        pending, self._pending = self._pending, []
+        pending, self._unsent = self._unsent, []
         self._lazy_since = None
         self._lazy = 0
-        kept = [each for each in (self.seen.lowest, self.unseen.lowest, lowest_missing) if each]
+        kept = [each for each in (self.unacked.lowest, self.unread.lowest, lowest_missing) if each]
         limit = min(kept, default=None)
-        below: list[tuple[int, int, Entry]] = []
-        above: list[tuple[int, int, Entry]] = []
-        for entry in pending:
-            for first, last in entry.runs:
-                part = below if limit is None or last < limit else above
-                part.append((first, last, entry))
+        below: list[tuple[int, int, PendingSettlement]] = []
+        above: list[tuple[int, int, PendingSettlement]] = []
+        for settlement in pending:
+            for first, last in settlement.runs:
+                group = below if limit is None or last < limit else above
+                group.append((first, last, settlement))
         below.sort(key=_first_tag)
-        sweep: _Part | None = None
-        for first, last, entry in below:
-            if sweep is None or sweep.disposition != entry.disposition:
-                sweep = _Part(entry.disposition, [], [], sweep=True)
-                self._parts.append(sweep)
-            sweep.add(first, last, entry)
-        if self.takes_runs:
-            self._parts.extend(_grouped(sorted(above, key=_first_tag)))
+        sweep: _SettleDraft | None = None
+        for first, last, settlement in below:
+            if sweep is None or sweep.disposition != settlement.disposition:
+                sweep = _SettleDraft(settlement.disposition, [], [], sweep=True)
+                self._drafts.append(sweep)
+            sweep.add(first, last, settlement)
+        if self.settle_runs:
+            self._drafts.extend(_drafts_of(sorted(above, key=_first_tag)))
         else:
-            for first, last, entry in above:
-                alone = [(entry, last - first + 1)]
-                self._parts.append(
-                    _Part(entry.disposition, [Range(first, last)], alone, sweep=False)
+            for first, last, settlement in above:
+                alone = [(settlement, last - first + 1)]
+                self._drafts.append(
+                    _SettleDraft(settlement.disposition, [Range(first, last)], alone, sweep=False)
                 )
 
-    def _next_part(self) -> _Part:
+    def _next_draft(self) -> _SettleDraft:
         """What one settlement can say: the next part, or its first tag."""
-        part = self._parts[0]
-        first, last = part.runs[0]
-        if part.sweep or self.takes_runs or first == last:
-            return self._parts.popleft()
-        entry, messages = part.entries[0]
-        part.runs[0] = Range(first + 1, last)
-        part.entries[0] = (entry, messages - 1)
-        return _Part(part.disposition, [Range(first, first)], [(entry, 1)], sweep=False)
+        draft = self._drafts[0]
+        first, last = draft.runs[0]
+        if draft.sweep or self.settle_runs or first == last:
+            return self._drafts.popleft()
+        settlement, messages = draft.settlements[0]
+        draft.runs[0] = Range(first + 1, last)
+        draft.settlements[0] = (settlement, messages - 1)
+        return _SettleDraft(
+            draft.disposition, [Range(first, first)], [(settlement, 1)], sweep=False
+        )
 
-    def _send(self, part: _Part) -> pb.Settle:
+    def _send(self, draft: _SettleDraft) -> pb.Settle:
         """The settlement of a part."""
-        disposition, runs = part.disposition, part.runs
-        messages = sum(count for _, count in part.entries)
+        disposition, runs = draft.disposition, draft.runs
+        messages = sum(count for _, count in draft.settlements)
         request = pb.Settle(
             outcome=TO_WIRE[disposition.outcome],
             reason=disposition.reason,
             delay_ms=disposition.delay_ms,
             number=self._next_number,
         )
-        if part.sweep or messages == 1:
+        if draft.sweep or messages == 1:
             request.delivery_tag = runs[-1].last
             request.multiple = messages > 1
         else:
             request.first_tag.extend(first for first, _ in runs)
             request.rows.extend(last - first + 1 for first, last in runs)
-        self._sent[self._next_number] = _Sent(request, messages, part.entries)
+        self._sent[self._next_number] = _SentSettle(request, messages, draft.settlements)
         self._next_number += 1
-        for entry, _ in part.entries:
-            entry.sent = True
+        for settlement, _ in draft.settlements:
+            settlement.sent = True
         return request
 
 
-def _grouped(runs: Iterable[tuple[int, int, Entry]]) -> list[_Part]:
+def _drafts_of(runs: Iterable[tuple[int, int, PendingSettlement]]) -> list[_SettleDraft]:
     """Parts of what is settled alike; runs ascend."""
-    parts: list[_Part] = []
-    growing: dict[Disposition, _Part] = {}
-    for first, last, entry in runs:
-        part = growing.get(entry.disposition)
-        if part is None or len(part.runs) == limits.MAX_SETTLE_RUNS:
-            part = growing[entry.disposition] = _Part(entry.disposition, [], [], sweep=False)
-            parts.append(part)
-        part.add(first, last, entry)
-    return parts
+    drafts: list[_SettleDraft] = []
+    growing: dict[Disposition, _SettleDraft] = {}
+    for first, last, settlement in runs:
+        draft = growing.get(settlement.disposition)
+        if draft is None or len(draft.runs) == limits.MAX_SETTLE_RUNS:
+            draft = growing[settlement.disposition] = _SettleDraft(
+                settlement.disposition, [], [], sweep=False
+            )
+            drafts.append(draft)
+        draft.add(first, last, settlement)
+    return drafts
 
 
 def unknown_tag(tag: int) -> UnknownDeliveryTagError:
@@ -367,5 +371,9 @@ def unknown_tag(tag: int) -> UnknownDeliveryTagError:
     )
 
 
-def _first_tag(part: tuple[int, int, Entry]) -> int:
-    return part[0]
+def _first_tag(run: tuple[int, int, PendingSettlement]) -> int:
+    return run[0]
+
+
+def _messages(runs: Iterable[Range]) -> int:
+    return sum(last - first + 1 for first, last in runs)

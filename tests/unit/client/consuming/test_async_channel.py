@@ -316,6 +316,6 @@ def test_a_loop_that_is_gone_hears_nothing(broker):
         return it
 
     it = asyncio.run(main())
-    it._pump.abandon()
-    it._pump._thread.join(SOON_S)
+    it._stream.abandon()
+    it._stream._thread.join(SOON_S)
     assert channel_threads() == []

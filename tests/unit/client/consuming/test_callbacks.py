@@ -192,7 +192,7 @@ def test_close_waits_for_the_callback_that_runs(broker):
     assert running.wait(SOON_S)
     closing = threading.Thread(target=it.close)
     closing.start()
-    with it._pump.lock:
+    with it._stream.lock:
         assert not calls.done.is_set()
     go_on.set()
     closing.join(SOON_S)
@@ -320,7 +320,7 @@ def test_a_callback_that_gets_no_thread_leaves_no_consumer(broker, monkeypatch):
             refuse_threads(patched, "ackq-consumer")
             with pytest.raises(RuntimeError, match="can't start new thread"):
                 it.consume("orders", print)
-        assert it._flow.inboxes == []
+        assert it._state.inboxes == []
 
 
 def test_a_consumer_with_a_callback_has_no_receive(broker):

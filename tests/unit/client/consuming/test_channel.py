@@ -11,7 +11,7 @@ import pytest
 from ackq import errors, limits
 from ackq.client import Channel, Outcome
 from ackq.client.consuming import stream
-from ackq.client.consuming.state import ChannelFlow, Lost
+from ackq.client.consuming.state import ChannelState, Lost
 from ackq.v1 import consuming_pb2 as pb
 from tests.fakes import scripted_channel as fake
 from tests.fakes.scripted_broker import Cut
@@ -275,7 +275,7 @@ def test_a_failure_that_nobody_saw_is_raised_by_close(broker):
     it = channel(broker)
     it.consume("orders")
     assert failed.wait(SOON_S)
-    it._pump._thread.join(SOON_S)
+    it._stream._thread.join(SOON_S)
     with pytest.raises(errors.QueueNotFoundError):
         it.close()
     it.close()
@@ -326,7 +326,7 @@ def test_none_gives_what_it_has_after_the_channel_is_gone(broker):
     broker.consuming.scripts.append(script)
     with channel(broker) as it:
         consumer = it.consume("orders", mode="none")
-        it._pump._thread.join(SOON_S)
+        it._stream._thread.join(SOON_S)
         assert [consumer.receive(0).body for _ in range(3)] == [b"1", b"2", b"3"]
         with pytest.raises(errors.ClosedError):
             consumer.receive(SOON_S)
@@ -351,13 +351,13 @@ def test_signs_of_life_go_out(broker):
 
 def test_a_silent_broker_is_left_for_a_new_stream(broker, monkeypatch):
     """C11, C12: a connection that hangs is as good as cut, and the channel goes on."""
-    decide = ChannelFlow.next_action
+    decide = ChannelState.next_action
     losses = [Lost()]
 
-    def lose_once(flow, now):
-        return losses.pop() if losses and flow.opened and flow.inboxes else decide(flow, now)
+    def lose_once(state, now):
+        return losses.pop() if losses and state.opened and state.inboxes else decide(state, now)
 
-    monkeypatch.setattr(ChannelFlow, "next_action", lose_once)
+    monkeypatch.setattr(ChannelState, "next_action", lose_once)
     broker.consuming.scripts += [serve(), serve(fake.numbered(1, 1), resumed=True)]
     with channel(broker) as it:
         assert it.consume("orders").receive(SOON_S).body == b"1"
@@ -383,7 +383,7 @@ def test_transport_acks_follow_their_settings(broker):
     with channel(broker, transport_ack_delay_ms=15_000, **options) as it:
         it.consume("orders", mode="client")
         assert acked.wait(SOON_S)
-        assert it._flow.settling.unseen.lowest == 1
+        assert it._state.unsettled.unread.lowest == 1
     acks = [each for each in broker.consuming.streams[0] if each.HasField("transport_ack")]
     assert [each.transport_ack.delivery_tag for each in acks] == [5]
 
@@ -597,7 +597,7 @@ def test_a_thread_that_cannot_start_leaves_the_channel_as_it_was(broker, monkeyp
 def test_a_bug_in_the_thread_is_told(broker, monkeypatch):
     """Nothing hangs: every call says what happened."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr("ackq.client.consuming.state.ChannelFlow.on_delivery", lambda *_: 1 / 0)
+    monkeypatch.setattr("ackq.client.consuming.state.ChannelState.on_delivery", lambda *_: 1 / 0)
     broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
     with channel(broker) as it:
         consumer = it.consume("orders")

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackq.client.consuming.received_tags import Arrivals
+from ackq.client.consuming.received_tags import ReceivedTags
 
 
 @pytest.fixture
 def arrivals():
     """A window of 10, acked at 6 messages or after 1 s."""
-    return Arrivals(10, 6, 1.0)
+    return ReceivedTags(10, 6, 1.0)
 
 
 def test_an_ack_is_due_at_its_part_of_the_window(arrivals):
@@ -56,7 +56,7 @@ def test_a_duplicate_is_acked_again_after_a_cut(arrivals):
     """C11: an ack may have been lost with its stream."""
     arrivals.take(1, 3, 0.0)
     assert arrivals.ack_due(1.0, 0) == 3
-    arrivals.cut(2.0)
+    arrivals.on_disconnected(2.0)
     assert arrivals.take(1, 3, 2.1) == []
     assert arrivals.ack_due(3.0, 0) == 3
 
@@ -71,7 +71,7 @@ def test_a_slow_application_holds_the_broker_back(arrivals):
 
 def test_without_messages_nothing_is_due(arrivals):
     """No tag has arrived, so none can be named."""
-    arrivals.cut(0.0)
+    arrivals.on_disconnected(0.0)
     assert arrivals.wake_at(0) is None
     assert arrivals.ack_due(99.0, 0) is None
 
@@ -79,7 +79,7 @@ def test_without_messages_nothing_is_due(arrivals):
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 9)), max_size=40))
 def test_each_tag_is_news_once(frames):
     """C11: in whatever order frames come, and however often."""
-    arrivals, model = Arrivals(100, 1, 1.0), set()
+    arrivals, model = ReceivedTags(100, 1, 1.0), set()
     for first, more in frames:
         came = set(range(first, first + more + 1))
         news = [

@@ -4,7 +4,7 @@ import pytest
 
 from ackq import errors, limits
 from ackq.client.consuming.inbox import Content
-from ackq.client.consuming.state import ChannelFlow, Finish, Lost, Send, Settings, Wait
+from ackq.client.consuming.state import ChannelSettings, ChannelState, Finish, Lost, Send, Wait
 from ackq.client.ranges import Range
 from ackq.outcomes import ACCEPT, Outcome
 from ackq.v1 import consuming_pb2 as pb
@@ -20,39 +20,39 @@ def channel(*, opened=True, **fields):
         "transport_ack_percent": 60,
         "transport_ack_delay_s": 1.0,
     } | fields
-    flow = ChannelFlow(Settings(**settings))
-    flow.on_heard(0.0)
+    state = ChannelState(ChannelSettings(**settings))
+    state.on_heard(0.0)
     if opened:
-        assert flow.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 0.0)
-    return flow
+        assert state.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 0.0)
+    return state
 
 
-def subscribe(flow, queue="orders", *, prefetch=0, outcomes=(), no_ack=False):
+def subscribe(state, queue="orders", *, prefetch=0, outcomes=(), no_ack=False):
     chosen = frozenset({Outcome.ACCEPTED, *outcomes})
-    return flow.subscribe(queue, prefetch=prefetch, outcomes=chosen, no_ack=no_ack)
+    return state.subscribe(queue, prefetch=prefetch, outcomes=chosen, no_ack=no_ack)
 
 
-def deliver(flow, first, last, *, now=0.0, consumer="1", get_number=0):
+def deliver(state, first, last, *, now=0.0, consumer="1", get_number=0):
     made = fake.numbered(first, last, consumer=consumer, get_number=get_number)
     delivery = made.header.delivery
-    return flow.on_delivery(delivery, Content(delivery.runs, made.block), now)
+    return state.on_delivery(delivery, Content(delivery.runs, made.block), now)
 
 
-def requests(flow, now=0.0):
+def requests(state, now=0.0):
     """Everything the flow sends now, and what it does then."""
     made = []
-    while isinstance(action := flow.next_action(now), Send):
+    while isinstance(action := state.next_action(now), Send):
         made.append(action.request)
     return made, action
 
 
-def kinds(flow, now=0.0):
-    return [each.WhichOneof("kind") for each in requests(flow, now)[0]]
+def kinds(state, now=0.0):
+    return [each.WhichOneof("kind") for each in requests(state, now)[0]]
 
 
-def bodies(flow, inbox, limit=100):
+def bodies(state, inbox, limit=100):
     got = []
-    while (taken := flow.take(inbox, limit)) is not None:
+    while (taken := state.take(inbox, limit)) is not None:
         got += taken.content.batch(("body",), taken.row, taken.rows).column(0).to_pylist()
     return got
 
@@ -75,19 +75,19 @@ def test_bad_settings_are_named(name, value):
 
 def test_nothing_is_sent_before_the_open_is_answered():
     """What the broker supports is not known before."""
-    flow = channel(opened=False)
-    flow.announced = frozenset(Outcome)
-    subscribe(flow)
-    assert requests(flow) == ([], Wait(LOST_S))
-    flow.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 0.0)
-    assert kinds(flow) == ["subscribe"]
+    state = channel(opened=False)
+    state.announced = frozenset(Outcome)
+    subscribe(state)
+    assert requests(state) == ([], Wait(LOST_S))
+    state.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 0.0)
+    assert kinds(state) == ["subscribe"]
 
 
 def test_a_subscription_says_what_it_will_use():
     """C5: the outcomes of the application, and RELEASED for the client's own use."""
-    flow = channel()
-    subscribe(flow, prefetch=7, outcomes=[Outcome.REJECTED])
-    ((request,), _) = requests(flow)
+    state = channel()
+    subscribe(state, prefetch=7, outcomes=[Outcome.REJECTED])
+    ((request,), _) = requests(state)
     assert request.subscribe == pb.Subscribe(
         consumer="1",
         queue="orders",
@@ -98,159 +98,159 @@ def test_a_subscription_says_what_it_will_use():
 
 def test_an_outcome_the_broker_lacks_is_refused():
     """C5: at open, before anything is sent."""
-    flow = channel(opened=False)
-    flow.on_opened(pb.ChannelOpened(outcomes=[pb.OUTCOME_ACCEPTED, pb.OUTCOME_RELEASED]), 0.0)
+    state = channel(opened=False)
+    state.on_opened(pb.ChannelOpened(outcomes=[pb.OUTCOME_ACCEPTED, pb.OUTCOME_RELEASED]), 0.0)
     with pytest.raises(errors.InvalidOperationError, match="does not support the outcome failed"):
-        subscribe(flow, outcomes=[Outcome.FAILED])
-    assert kinds(flow) == []
+        subscribe(state, outcomes=[Outcome.FAILED])
+    assert kinds(state) == []
 
 
 def test_messages_are_handed_over_in_order():
     """C1: tags grow by one, and the application gets them in that order."""
-    flow = channel()
-    consumer = subscribe(flow)
-    deliver(flow, 1, 3)
-    deliver(flow, 4, 5)
-    first = flow.take(consumer, 2)
+    state = channel()
+    consumer = subscribe(state)
+    deliver(state, 1, 3)
+    deliver(state, 4, 5)
+    first = state.take(consumer, 2)
     assert (first.rows, first.runs) == (2, [(1, 2)])
-    assert bodies(flow, consumer) == [b"3", b"4", b"5"]
-    assert len(flow.settling.seen) == 5
+    assert bodies(state, consumer) == [b"3", b"4", b"5"]
+    assert len(state.unsettled.unacked) == 5
 
 
 def test_a_frame_that_comes_again_is_dropped():
     """C11: by tag, whole or in part."""
-    flow = channel()
-    consumer = subscribe(flow)
-    deliver(flow, 1, 3)
-    assert deliver(flow, 1, 3) is None
-    deliver(flow, 2, 5)
-    assert bodies(flow, consumer) == [b"1", b"2", b"3", b"4", b"5"]
+    state = channel()
+    consumer = subscribe(state)
+    deliver(state, 1, 3)
+    assert deliver(state, 1, 3) is None
+    deliver(state, 2, 5)
+    assert bodies(state, consumer) == [b"1", b"2", b"3", b"4", b"5"]
 
 
 def test_rows_of_a_frame_that_are_news_keep_their_tags():
     """C11: also when what is new lies around what is not."""
-    flow = channel()
-    consumer = subscribe(flow)
-    deliver(flow, 3, 3)
-    deliver(flow, 1, 5)
+    state = channel()
+    consumer = subscribe(state)
+    deliver(state, 3, 3)
+    deliver(state, 1, 5)
     taken = []
-    while (one := flow.take(consumer, 1)) is not None:
+    while (one := state.take(consumer, 1)) is not None:
         taken.append((one.runs[0].first, one.content.value("body", one.row)))
     assert taken == [(3, b"3"), (1, b"1"), (2, b"2"), (4, b"4"), (5, b"5")]
 
 
 def test_each_consumer_gets_its_own():
     """C8: consumers of a channel share its tags and nothing else."""
-    flow = channel()
-    first, second = subscribe(flow), subscribe(flow, "bills")
-    deliver(flow, 1, 2)
-    deliver(flow, 3, 3, consumer="2")
-    assert bodies(flow, second) == [b"3"]
-    assert bodies(flow, first) == [b"1", b"2"]
+    state = channel()
+    first, second = subscribe(state), subscribe(state, "bills")
+    deliver(state, 1, 2)
+    deliver(state, 3, 3, consumer="2")
+    assert bodies(state, second) == [b"3"]
+    assert bodies(state, first) == [b"1", b"2"]
 
 
 def test_messages_for_nobody_are_an_error():
     """A broker that sends them is not of this version."""
-    flow = channel()
+    state = channel()
     with pytest.raises(errors.InternalError, match="consumer '9'"):
-        deliver(flow, 1, 1, consumer="9")
+        deliver(state, 1, 1, consumer="9")
 
 
 def test_transport_acks_come_before_settlements():
     """C11: they hold up the broker, settlements do not."""
-    flow = channel()
-    consumer = subscribe(flow)
-    requests(flow)
-    deliver(flow, 1, 6)
-    flow.take(consumer, 1)
-    flow.settling.settle([Range(1, 1)], ACCEPT, None)
-    sent, _ = requests(flow)
+    state = channel()
+    consumer = subscribe(state)
+    requests(state)
+    deliver(state, 1, 6)
+    state.take(consumer, 1)
+    state.unsettled.settle([Range(1, 1)], ACCEPT, None)
+    sent, _ = requests(state)
     assert [each.WhichOneof("kind") for each in sent] == ["transport_ack", "settle"]
     assert sent[0].transport_ack.delivery_tag == 6
 
 
 def test_the_sender_is_woken_when_there_is_something_to_say():
     """C11: by a full part of the window, not by each message."""
-    flow = channel()
-    subscribe(flow)
-    requests(flow)
-    deliver(flow, 1, 1)
-    assert flow.wakes_sender()  # it must know when the ack is due
-    assert requests(flow)[1] == Wait(1.0)
-    deliver(flow, 2, 5)
-    assert not flow.wakes_sender()
-    deliver(flow, 6, 6)
-    assert flow.wakes_sender()
-    assert not flow.wakes_sender()  # it is on its way
+    state = channel()
+    subscribe(state)
+    requests(state)
+    deliver(state, 1, 1)
+    assert state.wakes_sender()  # it must know when the ack is due
+    assert requests(state)[1] == Wait(1.0)
+    deliver(state, 2, 5)
+    assert not state.wakes_sender()
+    deliver(state, 6, 6)
+    assert state.wakes_sender()
+    assert not state.wakes_sender()  # it is on its way
 
 
 def test_a_sign_of_life_is_sent_when_nothing_else_is():
     """C12: within the heartbeat, and no more often than it must."""
-    flow = channel()
-    assert requests(flow) == ([], Wait(SEND_S))
-    assert kinds(flow, SEND_S) == ["heartbeat"]
-    flow.on_heard(SEND_S)
-    assert requests(flow, SEND_S)[1] == Wait(2 * SEND_S)
+    state = channel()
+    assert requests(state) == ([], Wait(SEND_S))
+    assert kinds(state, SEND_S) == ["heartbeat"]
+    state.on_heard(SEND_S)
+    assert requests(state, SEND_S)[1] == Wait(2 * SEND_S)
 
 
 def test_the_broker_may_ask_for_more_signs_of_life():
     """C12: `heartbeat_ms` of the open's answer."""
-    flow = channel(opened=False)
-    flow.on_opened(pb.ChannelOpened(outcomes=fake.ALL, heartbeat_ms=500), 0.0)
-    assert requests(flow)[1] == Wait(0.5)
+    state = channel(opened=False)
+    state.on_opened(pb.ChannelOpened(outcomes=fake.ALL, heartbeat_ms=500), 0.0)
+    assert requests(state)[1] == Wait(0.5)
 
 
 @pytest.mark.parametrize("opened", [True, False])
 def test_a_silent_broker_is_lost(opened):
     """C12: heartbeat loss, also of one that does not answer the open."""
-    flow = channel(opened=opened)
-    assert isinstance(requests(flow, LOST_S)[1], Lost)
+    state = channel(opened=opened)
+    assert isinstance(requests(state, LOST_S)[1], Lost)
 
 
 def test_a_cut_channel_goes_on():
     """C11: what is not known to have arrived is asked again, deliveries are told apart by tag."""
-    flow = channel()
-    known, unknown = subscribe(flow), subscribe(flow, "bills")
-    requests(flow)
-    deliver(flow, 1, 2)
-    flow.on_cut(1.0)
-    assert requests(flow, 1.0)[1] == Wait(LOST_S)
-    assert flow.on_opened(pb.ChannelOpened(outcomes=fake.ALL, resumed=True), 1.5)
-    sent, _ = requests(flow, 1.5)
+    state = channel()
+    known, unknown = subscribe(state), subscribe(state, "bills")
+    requests(state)
+    deliver(state, 1, 2)
+    state.on_cut(1.0)
+    assert requests(state, 1.0)[1] == Wait(LOST_S)
+    assert state.on_opened(pb.ChannelOpened(outcomes=fake.ALL, resumed=True), 1.5)
+    sent, _ = requests(state, 1.5)
     assert [each.subscribe.consumer for each in sent] == [unknown.request.consumer]
-    deliver(flow, 1, 3)
-    assert bodies(flow, known) == [b"1", b"2", b"3"]
+    deliver(state, 1, 3)
+    assert bodies(state, known) == [b"1", b"2", b"3"]
 
 
 def test_after_a_cut_settlements_are_asked_again_before_anything_is_acked():
     """C11, C15: an ack on the new stream must not look as if the answers had arrived."""
-    flow = channel()
-    consumer = subscribe(flow)
-    deliver(flow, 1, 6)
-    flow.take(consumer, 2)
-    flow.settling.settle([Range(1, 1)], ACCEPT, None)
-    requests(flow)
-    flow.on_cut(1.0)
-    flow.on_opened(pb.ChannelOpened(outcomes=fake.ALL, resumed=True), 1.0)
-    deliver(flow, 7, 7, now=1.0)
-    flow.settling.settle([Range(2, 2)], ACCEPT, None)
-    sent, _ = requests(flow, 1.0)
+    state = channel()
+    consumer = subscribe(state)
+    deliver(state, 1, 6)
+    state.take(consumer, 2)
+    state.unsettled.settle([Range(1, 1)], ACCEPT, None)
+    requests(state)
+    state.on_cut(1.0)
+    state.on_opened(pb.ChannelOpened(outcomes=fake.ALL, resumed=True), 1.0)
+    deliver(state, 7, 7, now=1.0)
+    state.unsettled.settle([Range(2, 2)], ACCEPT, None)
+    sent, _ = requests(state, 1.0)
     assert [each.WhichOneof("kind") for each in sent] == ["settle", "transport_ack", "settle"]
     assert [each.settle.number for each in sent if each.HasField("settle")] == [1, 2]
 
 
 def test_a_forgotten_channel_does_not_go_on():
     """C11: its tags are gone."""
-    flow = channel()
-    flow.on_cut(1.0)
-    assert not flow.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 9.0)
+    state = channel()
+    state.on_cut(1.0)
+    assert not state.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 9.0)
 
 
 def test_an_open_that_was_never_answered_is_repeated():
     """C11: nothing was delivered, so nothing is lost when the broker knows nothing of it."""
-    flow = channel(opened=False)
-    flow.on_cut(1.0)
-    assert flow.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 9.0)
+    state = channel(opened=False)
+    state.on_cut(1.0)
+    assert state.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 9.0)
 
 
 def test_after_a_cut_everything_that_stands_is_said_again():
@@ -258,17 +258,17 @@ def test_after_a_cut_everything_that_stands_is_said_again():
 
     A consumer that the broker has ended is not started again.
     """
-    flow = channel()
-    kept, closed, ended = subscribe(flow), subscribe(flow), subscribe(flow)
-    flow.set_prefetch(None, 5)
-    flow.set_prefetch(kept, 3)
-    flow.unsubscribe(closed)
-    flow.on_cancelled(ended.request.consumer, errors.QueueNotFoundError("gone"))
-    flow.pull("orders", 4, no_ack=False)
-    requests(flow)
-    flow.on_cut(1.0)
-    flow.on_opened(pb.ChannelOpened(outcomes=fake.ALL, resumed=True), 1.0)
-    sent, _ = requests(flow, 1.0)
+    state = channel()
+    kept, closed, ended = subscribe(state), subscribe(state), subscribe(state)
+    state.set_prefetch(None, 5)
+    state.set_prefetch(kept, 3)
+    state.unsubscribe(closed)
+    state.on_cancelled(ended.request.consumer, errors.QueueNotFoundError("gone"))
+    state.pull("orders", 4, no_ack=False)
+    requests(state)
+    state.on_cut(1.0)
+    state.on_opened(pb.ChannelOpened(outcomes=fake.ALL, resumed=True), 1.0)
+    sent, _ = requests(state, 1.0)
     assert [each.WhichOneof("kind") for each in sent] == [
         "prefetch",
         "subscribe",
@@ -283,116 +283,116 @@ def test_after_a_cut_everything_that_stands_is_said_again():
 
 def test_what_a_closed_consumer_did_not_read_goes_back():
     """C4: what waits, and what was on its way."""
-    flow = channel()
-    consumer = subscribe(flow)
-    deliver(flow, 1, 3)
-    flow.take(consumer, 1)
-    flow.unsubscribe(consumer)
-    deliver(flow, 4, 4)
-    sent, _ = requests(flow)
+    state = channel()
+    consumer = subscribe(state)
+    deliver(state, 1, 3)
+    state.take(consumer, 1)
+    state.unsubscribe(consumer)
+    deliver(state, 4, 4)
+    sent, _ = requests(state)
     settles = [each.settle for each in sent if each.HasField("settle")]
     assert [(each.delivery_tag, each.outcome) for each in settles] == [
         (2, pb.OUTCOME_RELEASED),
         (3, pb.OUTCOME_RELEASED),
         (4, pb.OUTCOME_RELEASED),
     ]
-    assert len(flow.settling.seen) == 1
+    assert len(state.unsettled.unacked) == 1
 
 
 def test_nothing_is_given_back_to_a_channel_that_ends():
     """C12: its end does that; a settlement behind the half-close would never be answered."""
-    flow = channel()
-    flow.unsubscribe(subscribe(flow))
-    flow.finishing = True
-    assert isinstance(requests(flow)[1], Finish)
-    deliver(flow, 1, 3)
-    assert flow.settling.idle
-    assert isinstance(requests(flow)[1], Finish)
+    state = channel()
+    state.unsubscribe(subscribe(state))
+    state.finishing = True
+    assert isinstance(requests(state)[1], Finish)
+    deliver(state, 1, 3)
+    assert state.unsettled.idle
+    assert isinstance(requests(state)[1], Finish)
 
 
 def test_a_closed_consumer_without_acks_gives_nothing_back():
     """C10, NONE: its messages are not the broker's any more."""
-    flow = channel()
-    consumer = subscribe(flow, no_ack=True)
-    deliver(flow, 1, 3)
-    flow.unsubscribe(consumer)
-    deliver(flow, 4, 4)
-    assert kinds(flow) == ["subscribe", "unsubscribe"]
-    assert flow.settling.idle
+    state = channel()
+    consumer = subscribe(state, no_ack=True)
+    deliver(state, 1, 3)
+    state.unsubscribe(consumer)
+    deliver(state, 4, 4)
+    assert kinds(state) == ["subscribe", "unsubscribe"]
+    assert state.unsettled.idle
 
 
 def test_without_released_a_closed_consumers_messages_stay():
     """C5: a broker that does not know RELEASED puts them back at the channel's end."""
-    flow = channel(opened=False)
-    flow.on_opened(pb.ChannelOpened(outcomes=[pb.OUTCOME_ACCEPTED]), 0.0)
-    consumer = subscribe(flow)
-    deliver(flow, 1, 2)
-    other = subscribe(flow)
-    deliver(flow, 3, 3, consumer="2")
-    flow.unsubscribe(consumer)
-    flow.take(other, 1)
-    flow.settling.settle([Range(3, 3)], ACCEPT, None)
-    settles = [each.settle for each in requests(flow)[0] if each.HasField("settle")]
+    state = channel(opened=False)
+    state.on_opened(pb.ChannelOpened(outcomes=[pb.OUTCOME_ACCEPTED]), 0.0)
+    consumer = subscribe(state)
+    deliver(state, 1, 2)
+    other = subscribe(state)
+    deliver(state, 3, 3, consumer="2")
+    state.unsubscribe(consumer)
+    state.take(other, 1)
+    state.unsettled.settle([Range(3, 3)], ACCEPT, None)
+    settles = [each.settle for each in requests(state)[0] if each.HasField("settle")]
     assert [(each.delivery_tag, each.multiple) for each in settles] == [(3, False)]
 
 
 def test_closing_consumers_leaves_nothing_behind():
     """I6: a channel may start and close consumers for ever."""
-    flow = channel()
+    state = channel()
     for _ in range(limits.MAX_CONSUMERS_PER_CHANNEL + 50):
-        flow.unsubscribe(subscribe(flow))
-        requests(flow)
-    assert flow.inboxes == []
-    assert len(flow._closed) == limits.MAX_CONSUMERS_PER_CHANNEL
+        state.unsubscribe(subscribe(state))
+        requests(state)
+    assert state.inboxes == []
+    assert len(state._closed) == limits.MAX_CONSUMERS_PER_CHANNEL
 
 
 @pytest.mark.parametrize("found", [0, 2, 3])
 def test_a_pull_is_complete_with_all_or_with_the_word(found):
     """C9: nothing more comes after as many as were asked, or after `GetEmpty`."""
-    flow = channel()
-    pull = flow.pull("orders", 3, no_ack=False)
+    state = channel()
+    pull = state.pull("orders", 3, no_ack=False)
     if found:
-        deliver(flow, 1, found, get_number=1)
+        deliver(state, 1, found, get_number=1)
     assert pull.complete == (found == 3)
     if not pull.complete:
-        assert flow.on_get_empty(1) is pull
+        assert state.on_get_empty(1) is pull
     assert pull.complete
-    assert bodies(flow, pull) == [b"%d" % tag for tag in range(1, found + 1)]
-    assert flow.inboxes == []
+    assert bodies(state, pull) == [b"%d" % tag for tag in range(1, found + 1)]
+    assert state.inboxes == []
 
 
 def test_what_comes_for_a_pull_that_was_given_up_goes_back():
     """C9: nobody waits for it."""
-    flow = channel()
-    pull = flow.pull("orders", 3, no_ack=False)
-    deliver(flow, 1, 1, get_number=1)
-    flow.forsake(pull)
-    deliver(flow, 2, 2, get_number=1)
-    flow.on_get_empty(1)
-    settles = [each.settle for each in requests(flow)[0] if each.HasField("settle")]
+    state = channel()
+    pull = state.pull("orders", 3, no_ack=False)
+    deliver(state, 1, 1, get_number=1)
+    state.cancel_pull(pull)
+    deliver(state, 2, 2, get_number=1)
+    state.on_get_empty(1)
+    settles = [each.settle for each in requests(state)[0] if each.HasField("settle")]
     assert {each.outcome for each in settles} == {pb.OUTCOME_RELEASED}
     assert settles[-1].delivery_tag == 2
-    assert flow.inboxes == []
+    assert state.inboxes == []
 
 
 def test_a_small_prefetch_makes_laziness_small():
     """C8, C10: lazily accepted messages must not use up what may be unsettled."""
-    flow = channel()
-    subscribe(flow, prefetch=10)
-    assert flow.settling.lazy_messages == 5
-    flow.set_prefetch(None, 1)
-    assert flow.settling.lazy_messages == 1
+    state = channel()
+    subscribe(state, prefetch=10)
+    assert state.unsettled.lazy_limit == 5
+    state.set_prefetch(None, 1)
+    assert state.unsettled.lazy_limit == 1
 
 
 def test_the_stream_ends_when_all_is_answered():
     """C15: the last settlement is told before the channel goes."""
-    flow = channel()
-    consumer = subscribe(flow)
-    deliver(flow, 1, 1)
-    flow.take(consumer, 1)
-    flow.settling.settle([Range(1, 1)], ACCEPT, None)
-    flow.finishing = True
-    sent, action = requests(flow)
+    state = channel()
+    consumer = subscribe(state)
+    deliver(state, 1, 1)
+    state.take(consumer, 1)
+    state.unsettled.settle([Range(1, 1)], ACCEPT, None)
+    state.finishing = True
+    sent, action = requests(state)
     assert isinstance(action, Wait)
-    flow.on_settled(pb.Settled(number=sent[-1].settle.number, settled=1))
-    assert isinstance(requests(flow)[1], Finish)
+    state.on_settled(pb.Settled(number=sent[-1].settle.number, settled=1))
+    assert isinstance(requests(state)[1], Finish)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ackq import errors, limits
 from ackq.client.consuming import unsettled as module
 from ackq.client.consuming.settlement import Settlement
-from ackq.client.consuming.unsettled import LAZY_S, Settling
+from ackq.client.consuming.unsettled import LAZY_S, Unsettled
 from ackq.client.ranges import Range
 from ackq.outcomes import ACCEPT, RELEASE, Disposition, Outcome
 from tests.unit.client.settlements import Ledger
@@ -17,11 +17,11 @@ from tests.unit.client.settlements import Ledger
 REJECT = Disposition(Outcome.REJECTED, "no")
 
 
-def having(last, *, takes_runs=False, **fields):
+def having(last, *, settle_runs=False, **fields):
     """Settlements of an application that has the messages 1..last."""
-    settling = Settling()
-    settling.takes_runs = takes_runs
-    settling.unseen.add(1, last)
+    settling = Unsettled()
+    settling.settle_runs = settle_runs
+    settling.unread.add(1, last)
     settling.hand_over([Range(1, last)])
     for name, value in fields.items():
         setattr(settling, name, value)
@@ -37,7 +37,7 @@ def settle(settling, *tags, disposition=ACCEPT):
 def sent(settling, now=0.0, missing=None):
     """Everything that leaves now."""
     requests = []
-    while (request := settling.next_again() or settling.next_request(now, missing)) is not None:
+    while (request := settling.next_repeat() or settling.next_request(now, missing)) is not None:
         requests.append(request)
     return requests
 
@@ -77,8 +77,8 @@ def test_a_message_that_is_kept_is_not_settled_with_others():
 def test_what_the_application_has_not_seen_is_kept():
     """C3, C10: a message in the inbox of another consumer is not settled by a `multiple`."""
     settling = having(3)
-    settling.unseen.add(4, 4)
-    settling.unseen.add(5, 5)
+    settling.unread.add(4, 4)
+    settling.unread.add(5, 5)
     settling.hand_over([Range(5, 5)])
     for tag in (1, 2, 3, 5):
         settle(settling, tag)
@@ -89,7 +89,7 @@ def test_what_the_application_has_not_seen_is_kept():
 def test_what_did_not_arrive_is_kept():
     """C3: a tag below the highest that is still on its way is outstanding at the broker."""
     settling = having(1)
-    settling.unseen.add(3, 4)
+    settling.unread.add(3, 4)
     settling.hand_over([Range(3, 4)])
     settling.settle([Range(1, 1)], ACCEPT, None)
     settling.settle([Range(3, 4)], ACCEPT, None)
@@ -114,7 +114,7 @@ def test_outcomes_are_not_mixed():
 
 def test_runs_go_to_a_broker_that_takes_them():
     """C16: with a message kept, any number of others are one settlement all the same."""
-    settling = having(1000, takes_runs=True)
+    settling = having(1000, settle_runs=True)
     futures = [settle(settling, tag) for tag in range(3, 1001, 2)]
     (request,) = sent(settling)
     assert list(request.first_tag) == list(range(3, 1001, 2))
@@ -126,7 +126,7 @@ def test_runs_go_to_a_broker_that_takes_them():
 def test_runs_are_bounded(monkeypatch):
     """I6: one settlement names no more runs than the protocol allows."""
     monkeypatch.setattr(limits, "MAX_SETTLE_RUNS", 10)
-    settling = having(100, takes_runs=True)
+    settling = having(100, settle_runs=True)
     for tag in range(2, 101, 2):
         settle(settling, tag)
     requests = sent(settling)
@@ -135,7 +135,7 @@ def test_runs_are_bounded(monkeypatch):
 
 def test_neighbours_are_one_run():
     """C16: a stretch costs as much as a message, in whatever order it was settled."""
-    settling = having(10, takes_runs=True)
+    settling = having(10, settle_runs=True)
     for tag in (9, 5, 7, 6, 8):
         settle(settling, tag)
     (request,) = sent(settling)
@@ -170,14 +170,14 @@ def test_up_to_takes_what_is_unsettled():
     assert (request.delivery_tag, request.multiple) == (6, True)
     answer(settling, request, 6)
     assert future.result(0) == 5
-    assert settling.seen.lowest == 7
+    assert settling.unacked.lowest == 7
 
 
 def test_up_to_leaves_what_was_not_handed_over():
     """C10: the application knows nothing of it, so it cannot have meant it."""
     settling = having(2)
-    settling.unseen.add(3, 3)
-    settling.unseen.add(4, 4)
+    settling.unread.add(3, 3)
+    settling.unread.add(4, 4)
     settling.hand_over([Range(4, 4)])
     settling.settle_up_to(4, ACCEPT, None)
     ledger = Ledger(4)
@@ -206,7 +206,7 @@ def test_lazily_accepted_messages_leave_late_and_together():
 
 def test_enough_lazily_accepted_messages_leave_at_once():
     """C10: DUPS_OK, before they use up a prefetch."""
-    settling = having(10, lazy_messages=3)
+    settling = having(10, lazy_limit=3)
     for tag in (1, 2, 3):
         assert settling.wake_at != 0
         settling.accept_lazily([Range(tag, tag)], 5.0)
@@ -226,7 +226,7 @@ def test_a_hurry_ends_the_laziness():
     """C10: nothing waits when the channel is closed."""
     settling = having(3)
     settling.accept_lazily([Range(1, 1)], 5.0)
-    settling.hurry()
+    settling.flush_lazy()
     assert len(sent(settling, now=5.0)) == 1
 
 
@@ -251,7 +251,7 @@ def test_after_a_cut_the_unanswered_are_asked_again():
         settle(settling, tag)
     first, second, third = sent(settling)
     answer(settling, second, 1)
-    settling.on_cut()
+    settling.on_disconnected()
     settle(settling, 8)
     again = sent(settling)
     assert again[:2] == [first, third]
@@ -305,15 +305,15 @@ def test_futureless_settlements_are_one_entry():
     settling = having(100)
     for tag in range(1, 101):
         settling.settle([Range(tag, tag)], ACCEPT, None)
-    assert len(settling._pending) == 1
+    assert len(settling._unsent) == 1
 
 
 class Application:
     """Settles what it has, in any way; `wanted` is what must become of each message."""
 
-    def __init__(self, *, takes_runs):
-        self.settling = Settling()
-        self.settling.takes_runs = takes_runs
+    def __init__(self, *, settle_runs):
+        self.unsettled = Unsettled()
+        self.unsettled.settle_runs = settle_runs
         self.ledger = Ledger()
         self.wanted = {}
         self.delivered = 0
@@ -324,20 +324,20 @@ class Application:
     def deliver(self, more):
         first, self.delivered = self.delivered + 1, self.delivered + 1 + more
         self.ledger.open |= set(range(first, self.delivered + 1))
-        self.settling.unseen.add(first, self.delivered)
+        self.unsettled.unread.add(first, self.delivered)
 
     def hand_over(self, pick):
-        if self.settling.unseen:
-            tag = self.picked(self.settling.unseen, pick)
+        if self.unsettled.unread:
+            tag = self.picked(self.unsettled.unread, pick)
             last = tag
-            while last + 1 in self.settling.unseen:
+            while last + 1 in self.unsettled.unread:
                 last += 1
-            self.settling.hand_over([Range(tag, last)])
+            self.unsettled.hand_over([Range(tag, last)])
 
     def settle(self, pick, disposition):
-        if self.settling.seen:
-            tag = self.picked(self.settling.seen, pick)
-            settle(self.settling, tag, disposition=disposition)
+        if self.unsettled.unacked:
+            tag = self.picked(self.unsettled.unacked, pick)
+            settle(self.unsettled, tag, disposition=disposition)
             self.wanted[tag] = disposition.outcome
 
     def accept(self, pick):
@@ -347,22 +347,22 @@ class Application:
         self.settle(pick, RELEASE)
 
     def accept_lazily(self, pick):
-        if self.settling.seen:
-            tag = self.picked(self.settling.seen, pick)
-            self.settling.accept_lazily([Range(tag, tag)], 0.0)
+        if self.unsettled.unacked:
+            tag = self.picked(self.unsettled.unacked, pick)
+            self.unsettled.accept_lazily([Range(tag, tag)], 0.0)
             self.wanted[tag] = Outcome.ACCEPTED
 
     def accept_up_to(self, pick):
-        if self.settling.seen:
-            tag = self.picked(self.settling.seen, pick)
-            mine = [each for each in range(1, tag + 1) if each in self.settling.seen]
-            self.settling.settle_up_to(tag, ACCEPT, Settlement())
+        if self.unsettled.unacked:
+            tag = self.picked(self.unsettled.unacked, pick)
+            mine = [each for each in range(1, tag + 1) if each in self.unsettled.unacked]
+            self.unsettled.settle_up_to(tag, ACCEPT, Settlement())
             self.wanted.update(dict.fromkeys(mine, Outcome.ACCEPTED))
 
-    def give_back(self, pick):
-        if self.settling.unseen:
-            tag = self.picked(self.settling.unseen, pick)
-            self.settling.give_back([Range(tag, tag)], RELEASE)
+    def release_unread(self, pick):
+        if self.unsettled.unread:
+            tag = self.picked(self.unsettled.unread, pick)
+            self.unsettled.release_unread([Range(tag, tag)])
             self.wanted[tag] = Outcome.RELEASED
 
     def picked(self, tags, pick):
@@ -371,13 +371,13 @@ class Application:
 
     def send(self, _, now=0.0):
         """All that may leave goes on its way."""
-        self.wire.extend(sent(self.settling, now=now))
+        self.wire.extend(sent(self.unsettled, now=now))
 
     def answer(self, _):
         """The broker handles what is on its way, and its answer comes."""
         if self.wire:
             request = self.wire.popleft()
-            done = self.settling.on_settled(request.number, self.ledger.settle(request))
+            done = self.unsettled.on_settled(request.number, self.ledger.settle(request))
             assert not any(entry.mismatched for entry in done)
 
     def cut(self, handled):
@@ -385,13 +385,13 @@ class Application:
         for _ in range(min(handled, len(self.wire))):
             self.ledger.settle(self.wire.popleft())
         self.wire.clear()
-        self.settling.on_cut()
+        self.unsettled.on_disconnected()
 
     def finish(self):
         self.send(0, now=9.0)
         while self.wire:
             self.answer(0)
-        assert self.settling.idle
+        assert self.unsettled.idle
 
 
 STEPS = (
@@ -401,7 +401,7 @@ STEPS = (
     "answer",
     "cut",
     "deliver",
-    "give_back",
+    "release_unread",
     "hand_over",
     "release",
     "send",
@@ -409,12 +409,12 @@ STEPS = (
 STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, 5))
 
 
-@pytest.mark.parametrize("takes_runs", [False, True])
+@pytest.mark.parametrize("settle_runs", [False, True])
 @settings(max_examples=400, deadline=None)
 @given(st.lists(STEP, min_size=4, max_size=40))
-def test_the_broker_settles_what_the_application_settled(takes_runs, steps):
+def test_the_broker_settles_what_the_application_settled(settle_runs, steps):
     """C2-C4, C11, C15: each message as it was told, no other, whatever is sent when and again."""
-    application = Application(takes_runs=takes_runs)
+    application = Application(settle_runs=settle_runs)
     for step, argument in steps:
         getattr(application, step)(argument)
     application.finish()
