@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from ackq.errors import BlockNotFoundError
 from ackq_broker.core.core import Core
 from ackq_broker.service.engine.clock import BrokerClock
-from ackq_broker.service.engine.disk_alarm import DiskWatch
+from ackq_broker.service.engine.disk_alarm import DiskAlarm
 from ackq_broker.service.engine.engine import Engine
 
 
@@ -58,7 +58,7 @@ class HeldEngine(Engine):
             FakeJournal(),
             "history",
             BrokerClock(wall_ns=lambda: self.wall_us * 1000),
-            DiskWatch(lambda: self.free_bytes),
+            DiskAlarm(lambda: self.free_bytes),
         )
 
     def sync(self, up_to=None):

@@ -11,7 +11,7 @@ from ackq.v1 import messages_pb2
 from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.blocks.sending import send_pieces
-from ackq_broker.service.consuming.dispatcher import Dispatcher
+from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.engine.clock import age_ms
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.rpc import Write
@@ -39,7 +39,7 @@ class AdminService:
         sync_mode: How the journal syncs, as `ServerInfo` tells it.
     """
 
-    def __init__(self, engine: Engine, dispatcher: Dispatcher, sync_mode: str) -> None:
+    def __init__(self, engine: Engine, dispatcher: ConsumerDispatcher, sync_mode: str) -> None:
         self._engine = engine
         self._dispatcher = dispatcher
         self._sync_mode = sync_mode
@@ -50,7 +50,7 @@ class AdminService:
             version=__version__,
             history_id=self._engine.history_id,
             sequence=await self._engine.query(lambda: self._engine.core.sequence),
-            synced=self._engine.gate.synced,
+            synced=self._engine.sync_gate.synced,
             sync_mode=self._sync_mode,
             history_cause=self._engine.core.history_cause,
             held_back=sum(self._engine.core.refused_by_history()),
@@ -79,7 +79,7 @@ class AdminService:
         reason = QueueNotFoundError(f"The queue '{name}' was deleted.", queue=name)
         for consumer in self._dispatcher.consumers(name):
             consumer.cancel(reason)
-        await self._engine.gate.wait(sequence)
+        await self._engine.sync_gate.wait(sequence)
         return pb.DeleteQueueResponse(ready=reply.ready, unacked=reply.unacked)
 
     async def purge_queue(self, request: pb.PurgeQueueRequest) -> pb.PurgeQueueResponse:

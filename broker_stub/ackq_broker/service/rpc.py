@@ -1,7 +1,7 @@
 """The bridge to gRPC: servicers see requests, `read` and `write`, and raise `AckqError`.
 
 Invariant: every failure reaches the client as a status with an `ErrorDetail` in `ackq-error-bin`;
-what nobody foresaw is logged once, with its traceback, and told as an internal error.
+an unexpected one is logged once, with its traceback, and sent as an internal error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Write(Protocol[Response_contra]):
 
 
 def service_handler(
-    service: ServiceDescriptor, servicer: object, settled: Callable[[], Awaitable[None]]
+    service: ServiceDescriptor, servicer: object, wait_synced: Callable[[], Awaitable[None]]
 ) -> grpc.GenericRpcHandler[Any, Any]:
     """Registers `servicer.<method_name>` for every method of a service.
 
@@ -57,11 +57,11 @@ def service_handler(
     Args:
         service: As generated from the protocol.
         servicer: Has a coroutine for each method.
-        settled: Awaited before an error leaves, which may rest on what is not on disk yet (I1).
+        wait_synced: Awaited before an error leaves, which may depend on unsynced records (I1).
     """
     handlers = {}
     for method in service.methods:
-        bridge = _Bridge(method, servicer, settled)
+        bridge = _Bridge(method, servicer, wait_synced)
         make = {
             (False, False): (grpc.unary_unary_rpc_method_handler, bridge.unary),
             (False, True): (grpc.unary_stream_rpc_method_handler, bridge.server_stream),
@@ -77,12 +77,12 @@ class _Bridge:
     """One method: parses, calls the servicer's coroutine, turns what it raises into a status."""
 
     def __init__(
-        self, method: MethodDescriptor, servicer: object, settled: Callable[[], Awaitable[None]]
+        self, method: MethodDescriptor, servicer: object, wait_synced: Callable[[], Awaitable[None]]
     ) -> None:
         self._name = method.full_name
         self._call = getattr(servicer, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
         self._parse = _parser(method.input_type)
-        self._settled = settled
+        self._wait_synced = wait_synced
         self.serialize = frame.serializer if _is_frame(method.output_type) else _serialize
 
     async def unary(self, data: bytes, context: _Context) -> Any:
@@ -112,18 +112,18 @@ class _Bridge:
             failure = error
         except Exception as error:
             if context.done():
-                # The client went away in the middle of a write: there is nobody to tell.
+                # The client disconnected during a write: nobody reads a status.
                 raise asyncio.CancelledError from error
             _log.exception("%s failed", self._name)
             failure = InternalError(
                 f"The broker failed in {self._name} ({type(error).__name__}); its log says why."
             )
-        await self._settled()
-        told = detail(failure)
+        await self._wait_synced()
+        sent = detail(failure)
         await context.abort(
             grpc.StatusCode[status_of(failure)],
-            told.message,
-            ((ERROR_KEY, told.SerializeToString()),),
+            sent.message,
+            ((ERROR_KEY, sent.SerializeToString()),),
         )
         raise AssertionError("abort returned")
 

@@ -24,11 +24,11 @@ from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
 from ackq_broker.core import commands
 from ackq_broker.journal import Failpoint
 from ackq_broker.service.admin import AdminService
-from ackq_broker.service.consuming.dispatcher import Dispatcher
+from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.service import ConsumingService
 from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.engine.recovery import recover, settle
-from ackq_broker.service.engine.timer import Ticker
+from ackq_broker.service.engine.recovery import recover, wait_synced
+from ackq_broker.service.engine.timer import TickTimer
 from ackq_broker.service.publishing.service import PublishingService
 from ackq_broker.service.rpc import service_handler
 from ackq_broker.service.sessions.liveness import Liveness, Uptime
@@ -37,10 +37,10 @@ from ackq_broker.service.sessions.service import SessionsService
 _log = logging.getLogger(__name__)
 
 _SLACK_BYTES: Final = limits.MIB
-# How long calls under way get at a shutdown; streams are asked to end and need a fraction of it.
+# The grace of calls under way at a shutdown; streams are asked to end and need a fraction of it.
 _GRACE_S: Final = 5.0
 _HOUSEKEEP_S: Final = 60.0
-_WATCH_S: Final = 1.0
+_POLL_S: Final = 1.0
 _RECLAIM_S: Final = 10.0
 _OPTIONS: Final = (
     # A port in use shall be an error, not a broker that shares its clients with another.
@@ -52,10 +52,10 @@ _OPTIONS: Final = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
     # A client whose host vanished ends no stream by itself: its publisher would stay open and its
-    # stage would keep its room (K3) for ever.
+    # stage would keep its reservation (K3) for ever.
     ("grpc.keepalive_time_ms", limits.HEARTBEAT_MS),
     ("grpc.keepalive_timeout_ms", limits.HEARTBEAT_MS),
-    # Without this one the answer to a ping is waited for a minute, whatever the one above says.
+    # Without this one the answer to a ping is awaited for a minute, whatever the timeout above.
     ("grpc.http2.ping_timeout_ms", limits.HEARTBEAT_MS),
 )
 
@@ -71,7 +71,7 @@ class Options(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """What a broker that serves has to say."""
+    """The start of a broker that serves: its port, history, and what it recovered."""
 
     port: int
     history_id: str
@@ -83,11 +83,11 @@ OnReady = Callable[[Ready], None]
 
 
 async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
-    """Run a broker until `stop` is set.
+    """Runs a broker until `stop` is set.
 
     Args:
-        options: How.
-        stop: Set by whoever wants it to end.
+        options: As parsed from the command line.
+        stop: Set to shut the broker down.
         ready: Called once, when it serves.
 
     Raises:
@@ -100,8 +100,8 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
     server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=limits.MAX_STREAMS)
     uptime = Uptime()
     sessions = SessionsService(engine, Liveness(uptime))
-    dispatcher, ticker = Dispatcher(engine), Ticker(engine)
-    ticker.look_soon()
+    dispatcher, tick_timer = ConsumerDispatcher(engine), TickTimer(engine)
+    tick_timer.schedule()
     health_servicer = await _add_services(
         server,
         engine,
@@ -115,18 +115,18 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
         },
     )
     port = server.add_insecure_port(f"{options.host}:{options.port}")
-    await settle(recovered)
+    await wait_synced(recovered)
     await server.start()
     timers = [
-        asyncio.create_task(_every(_WATCH_S, engine.watch_disk)),
-        asyncio.create_task(_every(_WATCH_S, uptime)),
-        asyncio.create_task(_every(_WATCH_S, sessions.detach_absent)),
+        asyncio.create_task(_every(_POLL_S, engine.poll_disk)),
+        asyncio.create_task(_every(_POLL_S, uptime)),
+        asyncio.create_task(_every(_POLL_S, sessions.detach_absent)),
         asyncio.create_task(_every(_RECLAIM_S, engine.reclaim)),
         asyncio.create_task(_every(_HOUSEKEEP_S, lambda: engine.decide(commands.Housekeep()))),
         asyncio.create_task(_every(_HOUSEKEEP_S, sessions.housekeep)),
     ]
-    if engine.disk.alarm:
-        _log.warning("%s", engine.disk.alarm)
+    if engine.disk_alarm.reason:
+        _log.warning("%s", engine.disk_alarm.reason)
     try:
         ready(Ready(port, engine.history_id, recovered.records, time.monotonic() - started))
         await stop.wait()
@@ -137,7 +137,7 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
         await asyncio.gather(*timers, return_exceptions=True)
         engine.stop()
         await server.stop(_GRACE_S)
-        ticker.stop()
+        tick_timer.stop()
         await engine.close()
     _log.info("stopped: %s", " ".join(f"{name}={n}" for name, n in sorted(engine.counters.items())))
 
@@ -150,7 +150,7 @@ async def _add_services(
     for file, servicer in servicers.items():
         (service,) = file.services_by_name.values()
         names.append(service.full_name)
-        server.add_generic_rpc_handlers((service_handler(service, servicer, engine.settled),))
+        server.add_generic_rpc_handlers((service_handler(service, servicer, engine.wait_synced),))
     health_servicer = health.aio.HealthServicer()  # type: ignore[attr-defined] # the stubs lack it
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     for name in ("", *names):
@@ -162,7 +162,7 @@ async def _add_services(
 
 
 def _check_free(host: str, port: int) -> None:
-    """Tells a port in use from what gRPC only logs."""
+    """Refuses an address in use, which gRPC would only log; raises InvalidArgumentError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -179,7 +179,7 @@ def _check_free(host: str, port: int) -> None:
 
 
 async def _every(seconds: float, work: Callable[[], object]) -> None:
-    """Does a small piece of work again and again; a failure is logged and the next turn comes."""
+    """Repeats a small piece of work; a failure is logged and the next turn comes."""
     while True:
         await asyncio.sleep(seconds)
         try:

@@ -7,7 +7,7 @@ from pyroaring import BitMap64
 
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
-from ackq_broker.service.consuming.dispatcher import Dispatcher
+from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.service import ConsumingService
 from tests.fakes.blocks import encoded, rows
 from tests.fakes.journal import HeldEngine
@@ -23,9 +23,9 @@ class InlineEngine(HeldEngine):
 
     def __init__(self, *, prompt=True):
         super().__init__()
-        self.recent = self.journal.read_block
+        self.block_cache = self.journal.read_block
         if prompt:
-            self.after_write.append(lambda: asyncio.get_running_loop().call_soon(self.sync))
+            self.on_change.append(lambda: asyncio.get_running_loop().call_soon(self.sync))
 
     async def run(self, work):
         return work()
@@ -37,7 +37,7 @@ class Broker:
     def __init__(self, *, prompt=True):
         self.engine = InlineEngine(prompt=prompt)
         loop = asyncio.get_running_loop()
-        self.dispatcher = Dispatcher(self.engine, loop.time)
+        self.dispatcher = ConsumerDispatcher(self.engine, loop.time)
         self.service = ConsumingService(self.engine, self.dispatcher, loop.time)
         self._number = 0
         self.engine.decide(commands.DeclareQueue("q", DURABLE))

@@ -68,7 +68,7 @@ def numbers_of(group: Sequence[Request]) -> npt.NDArray[np.uint64]:
     )
 
 
-def fold(group: Sequence[Request], now_us: int) -> Bytes:
+def coalesce(group: Sequence[Request], now_us: int) -> Bytes:
     """One block with the rows of all frames of a group.
 
     Raises:

@@ -36,7 +36,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _Int64s = npt.NDArray[np.int64]
 
 
-def with_provenance(part: block.Block, origin: Origin) -> block.Block:
+def with_dead_letter_headers(part: block.Block, origin: Origin) -> block.Block:
     """The rows with the headers of their origin, and without an expiry, which death has cleared.
 
     Args:

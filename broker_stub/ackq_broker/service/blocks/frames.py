@@ -19,7 +19,7 @@ from ackq.errors import BlockNotFoundError
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns, frame
 from ackq_broker.core.commands import Piece, Run
-from ackq_broker.service.blocks.dead_letter_headers import with_provenance
+from ackq_broker.service.blocks.dead_letter_headers import with_dead_letter_headers
 from ackq_broker.service.blocks.merge import merge
 
 DeliveryFrame = frame.Frame[pb.DeliveryRuns]
@@ -111,7 +111,7 @@ class FrameBuilder:
                 return _Loaded(piece, header.columns, data, header.rows, header.payload_bytes)
             part = _cut(data, piece)
             if piece.origin is not None:
-                part = with_provenance(part, piece.origin)
+                part = with_dead_letter_headers(part, piece.origin)
             rows, size = part.batch.num_rows, block.payload_bytes(part.batch)
             return _Loaded(piece, part.header.columns, part, rows, size)
         return None

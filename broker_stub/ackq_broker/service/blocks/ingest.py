@@ -35,7 +35,7 @@ _MODES: Final = {
 }
 
 
-class Part(NamedTuple):
+class PreparedPart(NamedTuple):
     """Rows that are published by one command.
 
     `rows` are row indices of the frame, None means all of them; `block` is buffers to be joined.
@@ -55,7 +55,7 @@ class Part(NamedTuple):
 class Prepared(NamedTuple):
     """A frame, taken apart: what is published of it, in one part at most, and what is refused."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PreparedPart, ...]
     refusals: tuple[Refusal, ...]
 
 
@@ -200,13 +200,13 @@ def _persistent_rows(decoded: block.Block) -> _Mask:
 
 def _part(
     rows: Rows | None, data: Bulk, decoded: block.Block, now_us: int, *, by_mode: bool
-) -> Part:
+) -> PreparedPart:
     """A stored block as a part."""
     persistent = _persistent_rows(decoded) if by_mode else np.ones(decoded.header.rows, np.bool_)
     transient = None
     if persistent.any() and not persistent.all():
         transient = BitMap(array("I", np.flatnonzero(~persistent).astype(np.uint32).tobytes()))
-    return Part(
+    return PreparedPart(
         rows=rows,
         block=data,
         routes=routes_of(decoded),

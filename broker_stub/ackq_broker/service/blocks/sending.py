@@ -37,7 +37,7 @@ async def send_pieces(
     builder = FrameBuilder(
         pieces, engine.journal.read_block, wanted, browse=browse, settled_ok=browse
     )
-    await engine.gate.wait(engine.core.sequence)
+    await engine.sync_gate.wait(engine.core.sequence)
     ahead = asyncio.ensure_future(engine.run(builder.next_frame))
     try:
         while (frame := await ahead) is not None:

@@ -1,7 +1,7 @@
-"""One channel: its consumers, what they hold, and what it is owed next (C1-C9, C12).
+"""One channel: its consumers, their unacked messages, pulls and settlements (C1-C9, C12).
 
-Invariant: a channel outlives a stream that was cut, and nothing is delivered while it has none;
-its end puts back everything that is unacked, in one decision.
+Invariant: a channel outlives the disconnect of its stream, and nothing is delivered while it has
+none; its end requeues everything that is unacked, in one decision.
 """
 
 from __future__ import annotations
@@ -18,45 +18,43 @@ from ackq.errors import AckqError, InvalidArgumentError, LimitError, QueueNotFou
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.core import commands
-from ackq_broker.service.consuming.consumer import Consumer
-from ackq_broker.service.consuming.dispatcher import Dispatcher
-from ackq_broker.service.consuming.reply_cache import ChannelMemory
-from ackq_broker.service.consuming.settlement import Fold
-from ackq_broker.service.consuming.subscriptions import Subscription, subscription_of
-from ackq_broker.service.consuming.tag_runs import has_runs, tags_of
-from ackq_broker.service.consuming.transport_window import Parcel, TransportWindow
-from ackq_broker.service.consuming.unacked import Holder, Ledger
+from ackq_broker.service.consuming.consumer import BrokerConsumer, ConsumerConfig, decode_config
+from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
+from ackq_broker.service.consuming.reply_cache import ReplyCache
+from ackq_broker.service.consuming.settlement import SettlementBatch, has_runs, tags_of_runs
+from ackq_broker.service.consuming.transport_window import PendingDelivery, TransportWindow
+from ackq_broker.service.consuming.unacked import UnackedOwner, UnackedTags
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.transport.errors import detail
 
-# Pulls that may wait for the transport window.
+# The most pulls that may wait for the transport window.
 _PULLS: Final = 10_000
 
 
-class Sink(Protocol):
-    """The stream of a channel, as far as the channel needs it."""
+class AttachedStream(Protocol):
+    """The stream that a channel is attached to, as far as the channel needs it."""
 
     @property
     def full(self) -> bool:
-        """Whether as much waits to be sent as should."""
+        """Backpressure: whether the deliveries or bytes ahead of the wire are at their limit."""
         ...
 
-    def deliver(self, parcel: Parcel, sequence: int) -> None:
+    def deliver(self, delivery: PendingDelivery, sequence: int) -> None:
         """Sends a parcel once `sequence` is on disk."""
         ...
 
     def answer(self, header: pb.ConsumeHeader, sequence: int) -> None:
-        """Sends a header once `sequence` is on disk, after all that was given before."""
+        """Sends a header once `sequence` is on disk, behind everything put before it."""
         ...
 
     def fence(self) -> None:
-        """Another stream took the channel over."""
+        """Fences the stream: another one took the channel over."""
         ...
 
 
 @dataclass(slots=True)
 class _Pull:
-    """A `Get` that wants more."""
+    """A `Get` that waits for more messages."""
 
     queue: str
     left: int
@@ -64,20 +62,20 @@ class _Pull:
     no_ack: bool
 
 
-class Channel:
-    """What a client has open under one channel id.
+class BrokerChannel:
+    """The broker's side of one channel id.
 
     Attributes:
-        window: What was delivered without a transport ack yet.
+        window: Deliveries without a transport ack.
         consumers: By name.
-        memory: What a client that was cut may ask again.
-        stream: None while the channel is cut.
-        closed: Its end was decided.
+        reply_cache: Answers to requests that the client may repeat after a reconnect.
+        stream: None while the client is disconnected.
+        closed: Whether its end was decided.
 
     Args:
         engine: Decides.
         dispatcher: Serves consumers.
-        channel_id: 16 random bytes of the client's.
+        channel_id: 16 random bytes that the client chose.
         window_messages: The transport window.
         label: Shown to operators.
     """
@@ -85,7 +83,7 @@ class Channel:
     def __init__(
         self,
         engine: Engine,
-        dispatcher: Dispatcher,
+        dispatcher: ConsumerDispatcher,
         channel_id: bytes,
         window_messages: int,
         label: str,
@@ -93,16 +91,16 @@ class Channel:
         self.channel_id = channel_id
         self.label = label
         self.window = TransportWindow(window_messages)
-        self.consumers: dict[str, Consumer] = {}
-        self.memory = ChannelMemory()
-        self.stream: Sink | None = None
+        self.consumers: dict[str, BrokerConsumer] = {}
+        self.reply_cache = ReplyCache()
+        self.stream: AttachedStream | None = None
         self.closed = False
         self._engine = engine
         self._dispatcher = dispatcher
-        self._ledger = Ledger()
+        self._unacked = UnackedTags()
         self._prefetch = 0
-        # Consumers that wait for room on the channel: those with acks, those without.
-        self._parked: dict[bool, OrderedDict[Consumer, None]] = {
+        # Consumers that wait for room on the channel, by `no_ack`.
+        self._parked: dict[bool, OrderedDict[BrokerConsumer, None]] = {
             False: OrderedDict(),
             True: OrderedDict(),
         }
@@ -110,59 +108,59 @@ class Channel:
 
     # --- life ---
 
-    def attach(self, stream: Sink) -> None:
-        """A stream serves the channel: what has no transport ack goes out, again (C11)."""
+    def attach(self, stream: AttachedStream) -> None:
+        """Attaches a stream; everything without a transport ack is sent, or sent again (C11)."""
         self.stream = stream
-        for parcel in self.window.parcels:
-            stream.deliver(parcel, self._engine.core.sequence)
-        for cancelled in self.memory.cancelled.values():
+        for delivery in self.window.deliveries:
+            stream.deliver(delivery, self._engine.core.sequence)
+        for cancelled in self.reply_cache.cancelled.values():
             self._answer(cancelled)
-        self.more_room()
+        self.resume_deliveries()
 
     def detach(self) -> None:
-        """The stream was cut."""
+        """Detaches the stream, whose client disconnected."""
         self.stream = None
-        self.window.cut()
-        self.memory.cut()
+        self.window.disconnect()
+        self.reply_cache.disconnect()
 
     def close(self) -> None:
-        """C12: the channel ends, and what is unacked is requeued; once."""
+        """Ends the channel and requeues everything unacked; idempotent (C12)."""
         if self.closed:
             return
         self.closed = True
         for consumer in tuple(self.consumers.values()):
             self._remove(consumer)
         self._pulls.clear()
-        self._let_go(self.window.drain())
+        self._unpin(self.window.drain())
         self._engine.decide(commands.CloseChannel(self.channel_id))
 
     # --- consumers ---
 
-    def subscribe(self, request: pb.Subscribe, *, again: bool) -> None:
+    def subscribe(self, request: pb.Subscribe, *, may_repeat: bool) -> None:
         """Starts a consumer.
 
         Args:
-            request: What consumer.
-            again: The client was cut and may not know that it has the consumer already, or had it
-                until the queue was deleted: that is no error then, and said once more (Q4).
+            request: Its name, queue, prefetch and outcomes.
+            may_repeat: The client reconnected, and may repeat a subscribe: a consumer that exists
+                is no error then, and one that the broker cancelled is cancelled again (Q4).
 
         Raises:
             QueueNotFoundError: No such queue.
             InvalidArgumentError: The name is taken or no name, or there are too many consumers.
             InvalidOperationError: It declares an outcome that the broker did not announce (C5).
         """
-        subscription = subscription_of(request)
-        present = self.consumers.get(subscription.consumer)
+        config = decode_config(request)
+        present = self.consumers.get(config.name)
         if present is not None:
-            if not (again and present.subscription.same_as(subscription)):
+            if not (may_repeat and present.config.compatible(config)):
                 raise InvalidArgumentError(
-                    f"The channel has a consumer '{subscription.consumer}' already; give this one"
+                    f"The channel has a consumer '{config.name}' already; give this one"
                     " another name.",
-                    consumer=subscription.consumer,
+                    consumer=config.name,
                 )
             return
-        if again and subscription.consumer in self.memory.cancelled:
-            self._answer(self.memory.cancelled[subscription.consumer])
+        if may_repeat and config.name in self.reply_cache.cancelled:
+            self._answer(self.reply_cache.cancelled[config.name])
             return
         if len(self.consumers) >= limits.MAX_CONSUMERS_PER_CHANNEL:
             raise LimitError(
@@ -171,32 +169,32 @@ class Channel:
                 limit=limits.MAX_CONSUMERS_PER_CHANNEL,
             )
         try:
-            self._start(subscription)
+            self._start(config)
         except QueueNotFoundError as error:
-            if not again:
+            if not may_repeat:
                 raise
-            self._say_cancelled(subscription.consumer, error)
+            self._notify_cancelled(config.name, error)
 
     def unsubscribe(self, name: str) -> None:
-        """Ends a consumer, if there is one; what it holds stays unacked on the channel."""
-        self.memory.cancelled.pop(name, None)
+        """Ends a consumer, if it exists; its unacked messages stay unacked on the channel."""
+        self.reply_cache.cancelled.pop(name, None)
         consumer = self.consumers.get(name)
         if consumer is not None:
             self._remove(consumer)
 
-    def cancel(self, consumer: Consumer, reason: AckqError) -> None:
-        """Ends a consumer from the broker's side, and says why."""
+    def cancel(self, consumer: BrokerConsumer, reason: AckqError) -> None:
+        """Cancels a consumer from the broker's side, with a notice to the client."""
         self._remove(consumer)
-        self._say_cancelled(consumer.subscription.consumer, reason)
+        self._notify_cancelled(consumer.config.name, reason)
 
     def set_prefetch(self, name: str, messages: int) -> None:
-        """C8: changes the bound of a consumer that there is, or of the channel.
+        """Changes the prefetch of a consumer, if it exists, or of the channel (C8).
 
-        What is out already may be over it for a while.
+        What is unacked already may be over the new bound for a while.
         """
         if not name:
             self._prefetch = messages
-            self.more_room()
+            self.resume_deliveries()
         elif name in self.consumers:
             self.consumers[name].prefetch = messages
             self._offer(self.consumers[name])
@@ -204,25 +202,25 @@ class Channel:
     # --- deliveries ---
 
     def room(self, *, no_ack: bool) -> int:
-        """How many messages the channel as a whole can take now (C8, C11)."""
-        # At a shutdown channels end one after the other: none shall get what others put back.
+        """The number of messages that the channel as a whole can be delivered now (C8, C11)."""
+        # At a shutdown channels end one after the other: none shall get what others requeue.
         if self.stream is None or self.stream.full or self._engine.stopping:
             return 0
         if no_ack or not self._prefetch:
             return self.window.room
-        return min(self.window.room, max(0, self._prefetch - self._ledger.consumed))
+        return min(self.window.room, max(0, self._prefetch - self._unacked.prefetched))
 
-    def deliver(self, consumer: Consumer, messages: int) -> int:
-        """Delivers up to so many to a consumer; gives how many there were."""
-        no_ack = consumer.subscription.no_ack
-        return self._deliver(consumer.holder, consumer.queue, messages, no_ack=no_ack)
+    def deliver(self, consumer: BrokerConsumer, messages: int) -> int:
+        """Delivers up to `messages` to a consumer; returns the number delivered."""
+        no_ack = consumer.config.no_ack
+        return self._deliver(consumer.owner, consumer.queue, messages, no_ack=no_ack)
 
-    def park(self, consumer: Consumer) -> None:
-        """A consumer waits for room on the channel."""
-        self._parked[consumer.subscription.no_ack].setdefault(consumer)
+    def park(self, consumer: BrokerConsumer) -> None:
+        """Keeps a consumer until there is room on the channel."""
+        self._parked[consumer.config.no_ack].setdefault(consumer)
 
-    def more_room(self) -> None:
-        """Something left, or a bound was raised: pulls go on, then consumers that were parked."""
+    def resume_deliveries(self) -> None:
+        """Serves pulls, then parked consumers, while there is room on the channel."""
         while self._pulls and self.room(no_ack=True):
             if self._pull(self._pulls[0]):
                 self._pulls.popleft()
@@ -232,28 +230,30 @@ class Channel:
                 self._dispatcher.serve(consumer)
 
     def transport_ack(self, tag: int, now_s: float) -> None:
-        """C11: reopens the window; removes nothing.
+        """Reopens the transport window; settles nothing (C11).
 
         Raises:
             InvalidArgumentError: No such tag was delivered.
         """
         arrived = self.window.ack(tag, now_s)
-        self.memory.arrived(max((parcel.answers for parcel in arrived), default=0))
-        self._let_go(arrived)
-        self.more_room()
+        self.reply_cache.acknowledged(
+            max((delivery.answers_before for delivery in arrived), default=0)
+        )
+        self._unpin(arrived)
+        self.resume_deliveries()
 
-    def get(self, request: pb.Get, *, again: bool) -> None:
-        """C9: pulls messages, whatever prefetch says; the transport window bounds what is out.
+    def get(self, request: pb.Get, *, may_repeat: bool) -> None:
+        """Pulls messages; bounded by the transport window, not by prefetch (C9).
 
         Args:
-            request: Of which queue, and how many.
-            again: The client was cut and may not know that it has its answer already.
+            request: The queue, and the number of messages.
+            may_repeat: The client reconnected, and may repeat a pull that was answered.
 
         Raises:
             QueueNotFoundError: No such queue.
             LimitError: Too many pulls wait for the window.
         """
-        if again and self._pulled_before(request.number):
+        if may_repeat and self._pulled_before(request.number):
             return
         self._engine.core.ready(request.queue)
         if len(self._pulls) >= _PULLS:
@@ -264,68 +264,68 @@ class Channel:
             )
         pull = _Pull(request.queue, max(1, request.messages), request.number, request.no_ack)
         self._pulls.append(pull)
-        self.more_room()
+        self.resume_deliveries()
 
     # --- settlements ---
 
-    def settle(self, requests: Iterable[pb.Settle], *, again: bool) -> None:
-        """C2-C5, C15: settles in order; what comes before one that is refused takes effect.
+    def settle(self, requests: Iterable[pb.Settle], *, may_repeat: bool) -> None:
+        """Settles in order; settlements before one that is refused take effect (C2-C5, C15).
 
         Args:
             requests: Settlements that came together.
-            again: The client was cut and may not know that some have their answer already.
+            may_repeat: The client reconnected, and may repeat settlements that were answered.
 
         Raises:
             UnknownDeliveryTagError: A tag is not outstanding on this channel (C2).
             OutcomeNotSupportedError: An outcome was not declared (C5).
-            InvalidArgumentError: A settlement makes no sense.
+            InvalidArgumentError: A settlement is malformed.
             LimitError: A settlement names too many runs of tags.
         """
-        fold = Fold(self._ledger)
+        batch = SettlementBatch(self._unacked)
         answers: list[pb.Settled] = []
         try:
             for request in requests:
-                messages = self.memory.settled(request.number) if again else 0
-                messages = messages or fold.add(request)
+                messages = self.reply_cache.find_settled(request.number) if may_repeat else 0
+                messages = messages or batch.add(request)
                 if not messages:
-                    # After what came before it, which may be what settled the tag.
-                    self._apply(fold)
+                    # After the settlements before it, one of which may have settled the tag.
+                    self._apply(batch)
                     self._refuse(request)
                 if request.number:
                     answers.append(pb.Settled(number=request.number, settled=messages))
         finally:
-            self._apply(fold)
+            self._apply(batch)
             for settled in answers:
-                self.memory.settle(settled.number, settled.settled)
+                self.reply_cache.add_settled(settled.number, settled.settled)
                 self._answer(pb.ConsumeHeader(settled=settled))
-        self.more_room()
+        self.resume_deliveries()
 
     # --- parts ---
 
-    def _start(self, subscription: Subscription) -> None:
-        """Begins a consumer; raises QueueNotFoundError."""
-        self._engine.core.ready(subscription.queue)
-        self.memory.cancelled.pop(subscription.consumer, None)
-        consumer = Consumer(self, subscription)
-        self.consumers[subscription.consumer] = consumer
+    def _start(self, config: ConsumerConfig) -> None:
+        """Starts a consumer; raises QueueNotFoundError."""
+        self._engine.core.ready(config.queue)
+        self.reply_cache.cancelled.pop(config.name, None)
+        consumer = BrokerConsumer(self, config)
+        self.consumers[config.name] = consumer
         self._dispatcher.add(consumer)
 
-    def _say_cancelled(self, name: str, reason: AckqError) -> None:
-        """Tells the client that it has no such consumer (any more), now and after each cut."""
+    def _notify_cancelled(self, name: str, reason: AckqError) -> None:
+        """Notifies the client that it has no such consumer, now and after each reconnect."""
         cancelled = pb.ConsumerCancelled(consumer=name, reason=detail(reason))
         header = pb.ConsumeHeader(cancelled=cancelled)
-        self.memory.cancel(name, header)
+        self.reply_cache.add_cancelled(name, header)
         self._answer(header)
 
-    def _remove(self, consumer: Consumer) -> None:
-        del self.consumers[consumer.subscription.consumer]
-        self._parked[consumer.subscription.no_ack].pop(consumer, None)
+    def _remove(self, consumer: BrokerConsumer) -> None:
+        del self.consumers[consumer.config.name]
+        self._parked[consumer.config.no_ack].pop(consumer, None)
         self._dispatcher.remove(consumer)
 
     def _deliver(
-        self, holder: Holder, queue: str, messages: int, get_number: int = 0, *, no_ack: bool
+        self, owner: UnackedOwner, queue: str, messages: int, get_number: int = 0, *, no_ack: bool
     ) -> int:
-        """One decision; its parcel goes to the stream, and waits there for the disk (I1)."""
+        """Decides one delivery and puts it on the stream, where it waits for the disk (I1)."""
         command = commands.Deliver(
             self.channel_id, queue, messages, limits.FRAME_TARGET_BYTES, no_ack
         )
@@ -333,85 +333,85 @@ class Channel:
         if not reply.messages:
             return 0
         assert self.stream is not None
-        parcel = Parcel(
-            holder.name,
+        delivery = PendingDelivery(
+            owner.name,
             get_number,
             reply.first_tag,
             reply.messages,
             reply.payload_bytes,
             reply.pieces,
             no_ack,
-            self.memory.answers,
+            self.reply_cache.answers,
         )
-        self._ledger.last_tag = parcel.last_tag
+        self._unacked.last_tag = delivery.last_tag
         if not no_ack:
-            self._ledger.give(holder, parcel.first_tag, parcel.messages)
-        self.window.add(parcel)
-        self.stream.deliver(parcel, sequence)
-        self._engine.counters["delivered"] += parcel.messages
-        return parcel.messages
+            self._unacked.assign(owner, delivery.first_tag, delivery.messages)
+        self.window.add(delivery)
+        self.stream.deliver(delivery, sequence)
+        self._engine.counters["delivered"] += delivery.messages
+        return delivery.messages
 
     def _pull(self, pull: _Pull) -> bool:
-        """Gives a pull what there is and what fits; whether it is through."""
+        """Serves a pull what is ready and fits; returns whether it is complete."""
         wanted = min(pull.left, self.room(no_ack=True), limits.FRAME_TARGET_ROWS)
         try:
             got = self._deliver(
-                self._ledger.pulled, pull.queue, wanted, pull.number, no_ack=pull.no_ack
+                self._unacked.pulled, pull.queue, wanted, pull.number, no_ack=pull.no_ack
             )
         except QueueNotFoundError:
-            # It was deleted since the pull began: there is nothing more.
+            # The queue was deleted since the pull began.
             got = 0
         pull.left -= got
         if got and pull.left:
             return False
-        self.memory.pull(pull.number, found_fewer=not got)
+        self.reply_cache.add_pulled(pull.number, found_fewer=not got)
         if not got:
             self._answer(_get_empty(pull.number))
         return True
 
     def _pulled_before(self, number: int) -> bool:
-        """Whether a pull is known by its number; one that found too few is answered again."""
-        found_fewer = self.memory.pulled(number)
+        """Whether a pull is a repetition; one that found too few is answered again."""
+        found_fewer = self.reply_cache.find_pulled(number)
         if found_fewer:
             self._answer(_get_empty(number))
         return found_fewer is not None or number in {pull.number for pull in self._pulls}
 
-    def _apply(self, fold: Fold) -> None:
-        """Decides what a fold holds; whoever held the messages has room again."""
-        for command in fold.drain(self.channel_id):
+    def _apply(self, batch: SettlementBatch) -> None:
+        """Decides a batch of settlements; their consumers have room again."""
+        for command in batch.drain(self.channel_id):
             settlement = self._engine.decide(command).reply
             assert settlement.messages == len(command.tags)
             self._engine.counters[command.outcome.value] += settlement.messages
-            for holder in self._ledger.settled(command.tags):
-                consumer = self.consumers.get(holder.name)
-                if consumer is not None and consumer.holder is holder:
+            for owner in self._unacked.remove(command.tags):
+                consumer = self.consumers.get(owner.name)
+                if consumer is not None and consumer.owner is owner:
                     self._offer(consumer)
 
     def _refuse(self, settle: pb.Settle) -> None:
-        """C2: the core knows what is wrong with a tag that is not open."""
+        """Raises the core's refusal of a tag that is not outstanding (C2)."""
         tags, up_to = BitMap64((settle.delivery_tag,)), 0
         if has_runs(settle):
-            tags = tags_of(settle, self._ledger.last_tag) - self._ledger.open
+            tags = tags_of_runs(settle, self._unacked.last_tag) - self._unacked.outstanding
         elif settle.multiple:
             up_to = settle.delivery_tag
         self._engine.decide(
             commands.Settle(self.channel_id, FROM_WIRE[settle.outcome], tags, up_to)
         )
-        raise AssertionError("the core settled a tag that the ledger does not know")
+        raise AssertionError("the core settled a tag that is not outstanding here")
 
-    def _offer(self, consumer: Consumer) -> None:
-        """A consumer may have room of its own; one that waits for the channel goes on waiting."""
-        if consumer not in self._parked[consumer.subscription.no_ack]:
+    def _offer(self, consumer: BrokerConsumer) -> None:
+        """Offers a consumer that may have room of its own to the dispatcher, unless parked."""
+        if consumer not in self._parked[consumer.config.no_ack]:
             self._dispatcher.offer(consumer)
 
-    def _let_go(self, parcels: Iterable[Parcel]) -> None:
-        """Parcels that nobody has to send again; without acks their blocks were pinned."""
-        for parcel in parcels:
-            if parcel.no_ack:
-                self._engine.core.unpin(parcel.pieces)
+    def _unpin(self, deliveries: Iterable[PendingDelivery]) -> None:
+        """Unpins the blocks of deliveries without acks, which need not be sent again."""
+        for delivery in deliveries:
+            if delivery.no_ack:
+                self._engine.core.unpin(delivery.pieces)
 
     def _answer(self, header: pb.ConsumeHeader) -> None:
-        """Tells the client, once everything decided so far is on disk (I1)."""
+        """Answers the client, once everything decided so far is on disk (I1)."""
         if self.stream is not None:
             self.stream.answer(header, self._engine.core.sequence)
 

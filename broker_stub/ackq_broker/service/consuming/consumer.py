@@ -1,58 +1,116 @@
-"""A consumer of a channel: a subscription, and how much more it may hold (C8)."""
+"""A consumer of a channel: its configuration, and how much more it may be delivered (C5, C8).
+
+Invariant: a configuration names outcomes that the broker announced, and nothing else.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple, Protocol
 
 from ackq import limits
-from ackq_broker.service.consuming.subscriptions import Subscription
-from ackq_broker.service.consuming.unacked import Holder
-
-if TYPE_CHECKING:
-    from ackq.errors import AckqError
-    from ackq_broker.service.consuming.channel import Channel
+from ackq.errors import AckqError, InvalidArgumentError, InvalidOperationError
+from ackq.outcomes import Outcome
+from ackq.v1 import consuming_pb2 as pb
+from ackq.wire.outcomes import FROM_WIRE
+from ackq_broker.service.consuming.unacked import UnackedOwner
 
 # No delivery has more, so that no bound is as good as this one.
 _UNLIMITED: Final = limits.FRAME_TARGET_ROWS
 
 
-class Consumer:
+class ConsumerConfig(NamedTuple):
+    """A consumer as its client asks for it."""
+
+    name: str
+    queue: str
+    prefetch: int
+    outcomes: frozenset[Outcome]
+    no_ack: bool
+
+    def compatible(self, other: ConsumerConfig) -> bool:
+        """Whether both are equal but for the prefetch, which can be changed."""
+        return self._replace(prefetch=other.prefetch) == other
+
+
+def decode_config(request: pb.Subscribe) -> ConsumerConfig:
+    """The configuration that a request asks for.
+
+    Raises:
+        InvalidArgumentError: It has no name, or one that is too long.
+        InvalidOperationError: It declares an outcome that the broker did not announce (C5).
+    """
+    size = len(request.consumer.encode())
+    if not 0 < size <= limits.MAX_NAME_BYTES:
+        raise InvalidArgumentError(
+            f"A consumer's name has 1 to {limits.MAX_NAME_BYTES} bytes, not {size}.",
+            limit=limits.MAX_NAME_BYTES,
+        )
+    unknown = [outcome for outcome in request.outcomes if outcome not in FROM_WIRE]
+    if unknown:
+        raise InvalidOperationError(
+            f"The consumer '{request.consumer}' declares outcome {unknown[0]}, which this broker"
+            " does not announce; declare failed, rejected or released.",
+            consumer=request.consumer,
+            outcome=unknown[0],
+        )
+    return ConsumerConfig(
+        request.consumer,
+        request.queue,
+        request.prefetch,
+        frozenset(FROM_WIRE[outcome] for outcome in request.outcomes),
+        request.no_ack,
+    )
+
+
+class ConsumerChannel(Protocol):
+    """The channel of a consumer, as far as the consumer needs it."""
+
+    def room(self, *, no_ack: bool) -> int: ...  # noqa: D102
+
+    def deliver(self, consumer: BrokerConsumer, messages: int) -> int: ...  # noqa: D102
+
+    def park(self, consumer: BrokerConsumer) -> None: ...  # noqa: D102
+
+    def cancel(self, consumer: BrokerConsumer, reason: AckqError) -> None: ...  # noqa: D102
+
+
+class BrokerConsumer:
     """One of a channel's consumers, as the dispatcher serves it.
 
     Attributes:
-        prefetch: At most so many unacked; 0 for no bound.
-        holder: What it holds.
+        prefetch: The most messages it may have unacked; 0 for no bound.
+        owner: Its unacked tags.
     """
 
-    def __init__(self, channel: Channel, subscription: Subscription) -> None:
-        self.subscription = subscription
-        self.prefetch = subscription.prefetch
-        self.holder = Holder(subscription.consumer, subscription.outcomes)
+    def __init__(self, channel: ConsumerChannel, config: ConsumerConfig) -> None:
+        self.config = config
+        self.prefetch = config.prefetch
+        self.owner = UnackedOwner(config.name, config.outcomes)
         self._channel = channel
 
     @property
     def queue(self) -> str:
         """The queue it reads."""
-        return self.subscription.queue
+        return self.config.queue
 
     def room(self) -> int:
-        """How many messages it can take now."""
-        return min(self._own_room(), self._channel.room(no_ack=self.subscription.no_ack))
+        """The number of messages that it can be delivered now."""
+        return min(self._own_room(), self._channel.room(no_ack=self.config.no_ack))
 
-    def take(self, messages: int) -> int:
-        """Delivers up to so many to it; gives how many there were."""
+    def deliver(self, messages: int) -> int:
+        """Delivers up to `messages` to it; returns the number delivered."""
         return self._channel.deliver(self, messages)
 
     def park(self) -> None:
-        """It has no room. If that is for its own prefetch, a settlement will offer it again."""
+        """Parks it when it has no room; if its own prefetch is used up, a settlement offers it."""
         if self._own_room():
             self._channel.park(self)
 
     def cancel(self, reason: AckqError) -> None:
-        """Ends it from the broker's side; its client is told why."""
+        """Cancels it from the broker's side, with a notice to the client."""
         self._channel.cancel(self, reason)
 
     def _own_room(self) -> int:
-        if not self.prefetch or self.subscription.no_ack:
+        if not self.prefetch or self.config.no_ack:
             return _UNLIMITED
-        return max(0, self.prefetch - self.holder.unacked)
+        return max(0, self.prefetch - self.owner.unacked)

@@ -1,8 +1,8 @@
-"""Which consumer gets the next messages of a queue: a ring per queue, served in small turns.
+"""Dispatches the messages of a queue to its consumers, round-robin, in small turns.
 
-Invariant: a consumer that could take a message that is ready is in the ring of its queue or parked
-with its channel, and a queue with both is served in a turn to come. Whoever cannot take anything
-costs nothing until that changes: a queue wakes one consumer at a time, never all of them.
+Invariant: a consumer that has room for a ready message is in the ring of its queue or parked with
+its channel, and a queue with both is served in a turn to come. A consumer without room costs
+nothing until it has some: a queue wakes one consumer at a time, never all of them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ackq import limits
 from ackq.errors import AckqError
 from ackq_broker.service.engine.engine import Engine
 
-# How long a turn may take before everything else on the event loop has its own.
+# The longest turn, so that other work on the event loop is not starved.
 _TURN_S: Final = 0.005
 
 
-class Taker(Protocol):
+class QueueConsumer(Protocol):
     """A consumer as the dispatcher sees it."""
 
     @property
@@ -30,72 +30,72 @@ class Taker(Protocol):
         ...
 
     def room(self) -> int:
-        """How many messages it can take now."""
+        """The number of messages that it can be delivered now."""
         ...
 
-    def take(self, messages: int) -> int:
-        """Delivers up to so many of its queue, one decision; gives how many it got."""
+    def deliver(self, messages: int) -> int:
+        """Delivers up to `messages` of its queue, one decision; returns the number delivered."""
         ...
 
     def park(self) -> None:
-        """It has no room: whoever makes some offers it again."""
+        """Parks it, without room, until `Dispatcher.offer` or `serve`."""
         ...
 
     def cancel(self, reason: AckqError) -> None:
-        """Ends it from the broker's side."""
+        """Cancels it from the broker's side."""
         ...
 
 
 class _Ring:
-    """The consumers of a queue that wait, in the order of their turns.
+    """The waiting consumers of a queue, in round-robin order.
 
-    Shares are those of a round: were each what a consumer finds left divided by those who wait, the
-    first would get most and the last a tail of tiny deliveries.
+    A share is computed once a round: were it the rest divided by the waiting consumers each time,
+    the first would get most and the last a tail of tiny deliveries.
     """
 
     def __init__(self) -> None:
-        self.waiting: OrderedDict[Taker, None] = OrderedDict()
+        self.waiting: OrderedDict[QueueConsumer, None] = OrderedDict()
         self._share = self._turns = 0
 
-    def share(self, ready: int, takers: int) -> int:
-        """What the next of so many takers gets: as equal as can be, a frame at most."""
+    def share(self, ready: int, consumers: int) -> int:
+        """The share of the next of `consumers`: as equal as possible, at most a frame."""
         if not self._turns or ready > self._share * self._turns:
-            self._share, self._turns = -(-ready // takers), takers
+            self._share, self._turns = -(-ready // consumers), consumers
         self._turns -= 1
         return min(self._share, limits.FRAME_TARGET_ROWS)
 
 
-class Dispatcher:
+class ConsumerDispatcher:
     """The consumers of all queues.
 
     Args:
-        engine: Decides, and says when it has.
+        engine: Decides, and calls `on_change` listeners.
         clock: Monotonic seconds.
     """
 
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
         self._core = engine.core
         self._clock = clock
-        self._consumers: dict[str, set[Taker]] = {}
+        self._consumers: dict[str, set[QueueConsumer]] = {}
         self._rings: dict[str, _Ring] = {}
-        # Queues that may have something for a consumer in their ring, in the order of their turns.
+        # Queues that may have messages for a consumer in their ring, in the order of their turns.
         self._active: OrderedDict[str, None] = OrderedDict()
         self._scheduled = False
-        engine.after_write.append(self._schedule)
+        engine.on_change.append(self._schedule)
 
-    def consumers(self, queue: str) -> Iterable[Taker]:
-        """Who reads a queue."""
+    def consumers(self, queue: str) -> Iterable[QueueConsumer]:
+        """The consumers of a queue."""
         return tuple(self._consumers.get(queue, ()))
 
-    def add(self, consumer: Taker) -> None:
-        """A consumer begins."""
+    def add(self, consumer: QueueConsumer) -> None:
+        """Adds a consumer that starts."""
         self._consumers.setdefault(consumer.queue, set()).add(consumer)
         self._rings.setdefault(consumer.queue, _Ring())
         self._note(consumer.queue)
         self.offer(consumer)
 
-    def remove(self, consumer: Taker) -> None:
-        """A consumer ends."""
+    def remove(self, consumer: QueueConsumer) -> None:
+        """Removes a consumer that ends."""
         consumers = self._consumers[consumer.queue]
         consumers.remove(consumer)
         self._rings[consumer.queue].waiting.pop(consumer, None)
@@ -103,34 +103,34 @@ class Dispatcher:
             del self._consumers[consumer.queue], self._rings[consumer.queue]
         self._note(consumer.queue)
 
-    def offer(self, consumer: Taker) -> None:
-        """A consumer may have room: it waits in the ring of its queue."""
+    def offer(self, consumer: QueueConsumer) -> None:
+        """Puts a consumer that may have room in the ring of its queue."""
         self._rings[consumer.queue].waiting.setdefault(consumer)
         if self._core.ready(consumer.queue):
             self._active.setdefault(consumer.queue)
             self._schedule()
 
-    def serve(self, consumer: Taker) -> None:
-        """A parked consumer has room: it gets its share at once, and waits for more."""
+    def serve(self, consumer: QueueConsumer) -> None:
+        """Delivers a consumer that was parked its share at once, and offers it again."""
         room = consumer.room()
         ready = self._core.ready(consumer.queue)
         if room and ready:
             ring = self._rings[consumer.queue]
-            consumer.take(min(room, ring.share(ready, len(ring.waiting) + 1)))
+            consumer.deliver(min(room, ring.share(ready, len(ring.waiting) + 1)))
         self.offer(consumer)
 
     def _note(self, queue: str) -> None:
-        """A queue with consumers is in use (Q3, Q4)."""
+        """Notes the number of consumers, by which a queue is in use (Q3, Q4)."""
         self._core.note_consumers(queue, len(self._consumers.get(queue, ())))
 
     def _schedule(self) -> None:
-        """Something changed: look in the next turn of the event loop, once for all changes."""
+        """Schedules one turn on the event loop for all changes until then."""
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Serves active queues one delivery each, round and round, until the turn is over."""
+        """Serves active queues one delivery each, round-robin, until the turn is over."""
         self._scheduled = False
         for queue in self._core.drain_woken():
             if queue in self._rings:
@@ -146,7 +146,7 @@ class Dispatcher:
             self._schedule()
 
     def _serve_one(self, queue: str) -> bool:
-        """One delivery of a queue; whether there may be another."""
+        """Makes one delivery of a queue; returns whether there may be another."""
         ring = self._rings.get(queue)
         while ring is not None and ring.waiting and (ready := self._core.ready(queue)):
             consumer, _ = ring.waiting.popitem(last=False)
@@ -154,10 +154,10 @@ class Dispatcher:
             if not room:
                 consumer.park()
                 continue
-            taken = consumer.take(min(room, ring.share(ready, len(ring.waiting) + 1)))
+            delivered = consumer.deliver(min(room, ring.share(ready, len(ring.waiting) + 1)))
             ring.waiting[consumer] = None
-            if not taken:
-                # All that is ready is overdue: as good as nothing, until the queue wakes again.
+            if not delivered:
+                # All that is ready has expired: nothing to deliver until the queue wakes again.
                 ring.waiting.move_to_end(consumer, last=False)
-            return bool(taken)
+            return bool(delivered)
         return False

@@ -1,7 +1,7 @@
 """`ConsumingService`: channels and the streams that serve them (C1-C16).
 
-Invariant: a channel has one stream at most, and ends `CHANNEL_RESUME_MS` after a cut unless its
-client is back by then.
+Invariant: a channel has one stream at most, and ends `CHANNEL_RESUME_MS` after a disconnect unless
+its client has reconnected by then.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 from ackq import limits
 from ackq.errors import AckqError, InvalidArgumentError
 from ackq.v1 import consuming_pb2 as pb
-from ackq_broker.service.consuming.channel import Channel
-from ackq_broker.service.consuming.dispatcher import Dispatcher
+from ackq_broker.service.consuming.channel import BrokerChannel
+from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.stream import ChannelStream, Response
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.rpc import Read, Write
@@ -25,7 +25,7 @@ _ID_BYTES: Final = 16
 
 
 class ConsumingService:
-    """Consuming with application acks.
+    """The RPCs of consuming with application acks.
 
     Args:
         engine: Decides and reads.
@@ -36,18 +36,18 @@ class ConsumingService:
     def __init__(
         self,
         engine: Engine,
-        dispatcher: Dispatcher,
+        dispatcher: ConsumerDispatcher,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
         self._dispatcher = dispatcher
         self._clock = clock
-        self._channels: dict[bytes, Channel] = {}
-        # Channels that were cut, and the timer of each one's end.
-        self._cut: dict[Channel, asyncio.TimerHandle] = {}
+        self._channels: dict[bytes, BrokerChannel] = {}
+        # Channels of disconnected clients, and the timer that ends each.
+        self._disconnected: dict[BrokerChannel, asyncio.TimerHandle] = {}
 
     async def consume(self, read: Read[pb.ConsumeRequest], write: Write[Response]) -> None:
-        """A stream of a channel."""
+        """Serves a stream of a channel that it opens or resumes (C11)."""
         opening = _opening(await read())
         channel = self._channels.get(opening.channel_id)
         resumed = channel is not None and not channel.closed
@@ -66,10 +66,10 @@ class ConsumingService:
             raise
         finally:
             if channel.stream is stream:
-                self._leave(channel, ended=ended)
+                self._detach(channel, ended=ended)
 
-    def _open(self, opening: pb.ChannelOpen) -> Channel:
-        channel = Channel(
+    def _open(self, opening: pb.ChannelOpen) -> BrokerChannel:
+        channel = BrokerChannel(
             self._engine,
             self._dispatcher,
             opening.channel_id,
@@ -79,9 +79,9 @@ class ConsumingService:
         self._channels[opening.channel_id] = channel
         return channel
 
-    def _resume(self, channel: Channel, opening: pb.ChannelOpen) -> None:
-        """C11: the client is back, maybe before this broker noticed that it was gone."""
-        timer = self._cut.pop(channel, None)
+    def _resume(self, channel: BrokerChannel, opening: pb.ChannelOpen) -> None:
+        """Resumes a channel whose client reconnected, maybe before its disconnect was noticed."""
+        timer = self._disconnected.pop(channel, None)
         if timer is not None:
             timer.cancel()
         if channel.stream is not None:
@@ -89,18 +89,18 @@ class ConsumingService:
             channel.detach()
         channel.window.messages = _window(opening)
 
-    def _leave(self, channel: Channel, *, ended: bool) -> None:
-        """A channel's stream is over: the channel ends now, or waits for its client."""
+    def _detach(self, channel: BrokerChannel, *, ended: bool) -> None:
+        """Detaches a stream that is over: its channel ends now, or waits for a reconnect."""
         if ended or self._engine.stopping:
             self._end(channel)
             return
         channel.detach()
-        self._cut[channel] = asyncio.get_running_loop().call_later(
+        self._disconnected[channel] = asyncio.get_running_loop().call_later(
             limits.CHANNEL_RESUME_MS / 1000, self._end, channel
         )
 
-    def _end(self, channel: Channel) -> None:
-        self._cut.pop(channel, None)
+    def _end(self, channel: BrokerChannel) -> None:
+        self._disconnected.pop(channel, None)
         if self._channels.get(channel.channel_id) is channel:
             del self._channels[channel.channel_id]
         if not self._engine.stopping:
@@ -118,6 +118,6 @@ def _opening(request: pb.ConsumeRequest | None) -> pb.ChannelOpen:
 
 
 def _window(opening: pb.ChannelOpen) -> int:
-    """The transport window a client asks for, bounded."""
+    """The transport window that a client asks for, within its limit."""
     wanted = opening.window_messages or limits.CHANNEL_WINDOW_MESSAGES
     return min(wanted, limits.MAX_CHANNEL_WINDOW_MESSAGES)

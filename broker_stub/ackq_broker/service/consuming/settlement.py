@@ -1,8 +1,8 @@
-"""Settlements that arrived together, folded into few core commands (C2-C5, C15).
+"""Settlements that arrived together, coalesced into few core commands (C2-C5, C15).
 
 Invariant: the commands have the effect of the settlements one by one in their order, up to the
-first that is refused; tags are disjoint, so that only what a settlement may name depends on those
-before it.
+first that is refused; tags are disjoint, so that only the tags a settlement may name depend on
+those before it. Runs of tags are checked and made a bitmap without Python work for each tag.
 """
 
 from __future__ import annotations
@@ -10,53 +10,59 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap64
 
+from ackq import limits
+from ackq.errors import InvalidArgumentError, LimitError
 from ackq.outcomes import Disposition, Outcome
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
-from ackq_broker.service.consuming.tag_runs import has_runs, tags_of
-from ackq_broker.service.consuming.unacked import Ledger
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.service.consuming.unacked import UnackedTags
 from ackq_broker.service.transport.disposition import decode_disposition
 
+Uint64s = npt.NDArray[np.uint64]
 
-class Fold:
-    """Collects settlements.
+
+class SettlementBatch:
+    """Settlements in the order they came, until `drain` makes commands of them.
 
     Args:
-        ledger: Knows the open tags; a tag that is settled here is open no more.
+        unacked: Of the channel; tags settled here are outstanding no more.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, unacked: UnackedTags) -> None:
+        self._unacked = unacked
         self._singles: dict[Disposition, array[int]] = {}
         self._many: dict[Disposition, BitMap64] = {}
 
     def add(self, settle: pb.Settle) -> int:
-        """Takes one settlement; gives its messages, 0 when one of its tags is not outstanding (C2).
+        """Adds one settlement; returns its messages, 0 if one of its tags is not outstanding (C2).
 
         Raises:
             OutcomeNotSupportedError: Its consumer did not declare the outcome (C5).
-            InvalidArgumentError: It names no outcome, too long a delay, or runs that are none.
+            InvalidArgumentError: It has no outcome, too long a delay, or malformed runs.
             LimitError: It names too many runs.
         """
         disposition = decode_disposition(settle, settle.delivery_tag)
         if has_runs(settle):
-            tags = tags_of(settle, self._ledger.last_tag)
-            return self._add_tags(tags, disposition) if tags <= self._ledger.open else 0
+            tags = tags_of_runs(settle, self._unacked.last_tag)
+            return self._add_tags(tags, disposition) if tags <= self._unacked.outstanding else 0
         if settle.multiple:
-            return self._add_tags(self._ledger.up_to(settle.delivery_tag), disposition)
+            return self._add_tags(self._unacked.up_to(settle.delivery_tag), disposition)
         tag = settle.delivery_tag
-        if tag not in self._ledger.open:
+        if tag not in self._unacked.outstanding:
             return 0
         if disposition.outcome is not Outcome.ACCEPTED:
-            self._ledger.check(disposition.outcome, BitMap64((tag,)))
-        self._ledger.open.remove(tag)
+            self._unacked.check_outcome(disposition.outcome, BitMap64((tag,)))
+        self._unacked.outstanding.remove(tag)
         self._singles.setdefault(disposition, array("Q")).append(tag)
         return 1
 
     def drain(self, channel_id: bytes) -> Iterator[commands.Settle]:
-        """What was taken so far, once: a command for each way to settle, by its first use."""
+        """The commands of everything added since the last drain: one for each disposition."""
         singles, self._singles = self._singles, {}
         many, self._many = self._many, {}
         for disposition in {**singles, **many}:
@@ -68,13 +74,71 @@ class Fold:
             )
 
     def _add_tags(self, tags: BitMap64, disposition: Disposition) -> int:
-        """Open tags, settled alike."""
+        """Adds outstanding tags that have one disposition."""
         if tags:
             if disposition.outcome is not Outcome.ACCEPTED:
-                self._ledger.check(disposition.outcome, tags)
-            self._ledger.open -= tags
+                self._unacked.check_outcome(disposition.outcome, tags)
+            self._unacked.outstanding -= tags
             if disposition in self._many:
                 self._many[disposition] |= tags
             else:
                 self._many[disposition] = tags
         return len(tags)
+
+
+def has_runs(settle: pb.Settle) -> bool:
+    """Whether a settlement names runs of tags, instead of one tag."""
+    return bool(settle.first_tag or settle.rows)
+
+
+def tags_of_runs(settle: pb.Settle, last_tag: int) -> BitMap64:
+    """The tags of runs as a bitmap; of those above the last tag delivered only the lowest.
+
+    Args:
+        settle: Names runs.
+        last_tag: The last tag that the channel delivered.
+
+    Raises:
+        InvalidArgumentError: The runs are not parallel, ascending and disjoint, or a tag stands
+            beside them.
+        LimitError: There are too many.
+    """
+    if settle.delivery_tag or settle.multiple or len(settle.first_tag) != len(settle.rows):
+        raise _malformed(
+            f"{len(settle.first_tag)} first tags, {len(settle.rows)} numbers of rows and"
+            f" delivery_tag {settle.delivery_tag}"
+        )
+    if len(settle.rows) > limits.MAX_SETTLE_RUNS:
+        raise LimitError(
+            f"A settlement names {len(settle.rows)} runs of tags; at most"
+            f" {limits.MAX_SETTLE_RUNS} are allowed. Send several settlements.",
+            limit=limits.MAX_SETTLE_RUNS,
+        )
+    firsts = np.array(settle.first_tag, np.uint64)
+    rows = np.array(settle.rows, np.uint64)
+    lasts = firsts + rows - np.uint64(1)
+    _check(firsts, rows, lasts)
+    given = firsts <= last_tag
+    within = np.minimum(lasts[given], last_tag) - firsts[given] + np.uint64(1)
+    tags = bitmaps.of_runs(firsts[given].astype(np.int64), within.astype(np.int64))
+    if lasts[-1] > last_tag:
+        beyond = firsts[np.searchsorted(lasts, last_tag, "right")]
+        tags.add(max(last_tag + 1, int(beyond)))
+    return tags
+
+
+def _check(firsts: Uint64s, rows: Uint64s, lasts: Uint64s) -> None:
+    wrong = (rows == 0) | (firsts == 0)
+    # A run that goes past 64 bits ends before it begins.
+    wrong |= lasts < firsts
+    wrong[1:] |= firsts[1:] <= lasts[:-1]
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise _malformed(f"run {at + 1} from tag {firsts[at]} with {rows[at]} rows")
+
+
+def _malformed(what: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"A settlement has {what}; runs of tags have a first tag and a number of rows each, from 1"
+        " on, ascend, do not overlap, and stand instead of a delivery_tag."
+    )

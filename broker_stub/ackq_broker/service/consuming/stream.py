@@ -1,4 +1,4 @@
-"""One stream of a channel: requests in, frames and answers out, signs of life both ways (C11, C12).
+"""One stream of a channel: requests in, frames and answers out, heartbeats both ways (C11, C12).
 
 Invariant: everything leaves in the order in which it was decided, and only from behind the synced
 gate (I1): a delivery's record is on disk before its frame is built.
@@ -26,11 +26,11 @@ from ackq.v1 import consuming_pb2 as pb
 from ackq.wire import frame
 from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.service.blocks.frames import DeliveryFrame, FrameBuilder
-from ackq_broker.service.consuming.channel import Channel
-from ackq_broker.service.consuming.transport_window import Parcel
+from ackq_broker.service.consuming.channel import BrokerChannel
+from ackq_broker.service.consuming.transport_window import PendingDelivery
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.rpc import Read, Write
-from ackq_broker.service.transport.mailboxes import Inbox, Outbox, alongside
+from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 
 _log = logging.getLogger(__name__)
 
@@ -39,11 +39,11 @@ Response = frame.Frame[pb.ConsumeHeader]
 _INBOX_BYTES: Final = 32 * limits.KIB
 # Parcels that are decided ahead of the wire: enough to cover a sync. What becomes ready beyond them
 # is delivered by one decision and leaves as one frame.
-_PARCELS_AHEAD: Final = 4
+_DELIVERIES_AHEAD: Final = 4
 _BYTES_AHEAD: Final = 4 * limits.FRAME_TARGET_BYTES
 # Answers that a client may leave unread.
 _UNREAD_ANSWERS: Final = 10_000
-# How soon the clock is looked at again when something is due and the client does not read.
+# The shortest wait for something that is due while the client does not read.
 _LEAST_S: Final = 0.25
 
 
@@ -56,13 +56,13 @@ class ChannelStream:
         read: The next request.
         write: Sends a frame.
         clock: Monotonic seconds.
-        resumed: The channel was cut, and its client may ask again for what has no answer.
+        resumed: The client reconnected, and may repeat requests that have no answer.
     """
 
     def __init__(
         self,
         engine: Engine,
-        channel: Channel,
+        channel: BrokerChannel,
         read: Read[pb.ConsumeRequest],
         write: Write[Response],
         clock: Callable[[], float],
@@ -75,18 +75,18 @@ class ChannelStream:
         self._write = write
         self._clock = clock
         self._resumed = resumed
-        self._inbox = Inbox[pb.ConsumeRequest](_INBOX_BYTES)
-        self._outbox = Outbox[Parcel | pb.ConsumeHeader](engine.gate)
+        self._requests = RequestBuffer[pb.ConsumeRequest](_INBOX_BYTES)
+        self._responses = ResponseBuffer[PendingDelivery | pb.ConsumeHeader](engine.sync_gate)
         self._sequence = 0
-        self._parcels_ahead = self._bytes_ahead = 0
+        self._deliveries_ahead = self._bytes_ahead = 0
         self._heard_s = self._wrote_s = clock()
-        # What is due next may be due sooner than the watch thinks.
-        self._sooner = asyncio.Event()
-        self._farewell = pb.ConsumeHeader(heartbeat=pb.ChannelHeartbeat())
-        self._parted = asyncio.Event()
+        # Set when something may be due before the wait of `_watch` ends.
+        self._recheck = asyncio.Event()
+        self._final_heartbeat = pb.ConsumeHeader(heartbeat=pb.ChannelHeartbeat())
+        self._final_heartbeat_sent = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve the stream until the client half-closes; everything is answered then.
+        """Serves the stream until the client half-closes; everything is answered then.
 
         Raises:
             AckqError: The stream ends with this status, and the channel is closed already unless
@@ -100,22 +100,22 @@ class ChannelStream:
 
     @property
     def full(self) -> bool:
-        """Whether as much waits to be sent as should."""
-        return self._parcels_ahead >= _PARCELS_AHEAD or self._bytes_ahead >= _BYTES_AHEAD
+        """Backpressure: whether the deliveries or bytes ahead of the wire are at their limit."""
+        return self._deliveries_ahead >= _DELIVERIES_AHEAD or self._bytes_ahead >= _BYTES_AHEAD
 
-    def deliver(self, parcel: Parcel, sequence: int) -> None:
+    def deliver(self, delivery: PendingDelivery, sequence: int) -> None:
         """Sends a parcel once `sequence` is on disk."""
-        self._parcels_ahead += 1
-        self._bytes_ahead += parcel.payload_bytes
-        self._put(parcel, sequence)
+        self._deliveries_ahead += 1
+        self._bytes_ahead += delivery.payload_bytes
+        self._put(delivery, sequence)
 
     def answer(self, header: pb.ConsumeHeader, sequence: int) -> None:
-        """Sends a header once `sequence` is on disk, after all that was given before."""
+        """Sends a header once `sequence` is on disk, behind everything put before it."""
         self._put(header, sequence)
 
     def fence(self) -> None:
-        """Another stream took the channel over: this one handles nothing more."""
-        self._inbox.fail(
+        """Fences this stream: another one took the channel over."""
+        self._requests.fail(
             FencedError(
                 f"A newer stream of channel {self._channel.channel_id.hex()} replaced this one; go"
                 " on there.",
@@ -129,33 +129,33 @@ class ChannelStream:
         """Moves requests into the inbox, so that those that come together are handled together."""
         while (request := await self._read()) is not None:
             self._heard_s = self._clock()
-            await self._inbox.put(request, request.ByteSize())
-        # Reading ends alike for a half-close and a cut; but to a client that is gone nothing can be
-        # written, and gRPC cancels this stream instead.
-        self._put(self._farewell, 0)
-        await self._parted.wait()
-        self._inbox.close()
+            await self._requests.put(request, request.ByteSize())
+        # Reading ends alike for a half-close and a disconnect; but to a client that is gone nothing
+        # can be written, and gRPC cancels this stream instead.
+        self._put(self._final_heartbeat, 0)
+        await self._final_heartbeat_sent.wait()
+        self._requests.close()
 
     async def _handle_all(self) -> None:
         """Handles requests in their order; what came before a refused one is answered first."""
         try:
-            while requests := await self._inbox.take():
+            while requests := await self._requests.take():
                 self._handle(requests)
-                if len(self._outbox) > _UNREAD_ANSWERS:
-                    await self._outbox.drained()
+                if len(self._responses) > _UNREAD_ANSWERS:
+                    await self._responses.drained()
         except (FencedError, ClosedError):
             raise
         except AckqError:
             self._channel.close()
-            await self._outbox.drained()
+            await self._responses.drained()
             raise
         self._channel.close()
-        await self._outbox.drained()
+        await self._responses.drained()
 
     def _handle(self, requests: Sequence[pb.ConsumeRequest]) -> None:
-        """Handles what came together; of transport acks, which stand apart, the last says it all.
+        """Handles requests that came together; of transport acks only the highest tag counts.
 
-        Settlements that only they or signs of life part are settled together.
+        Settlements with only transport acks or heartbeats between them are coalesced.
         """
         acked_tag = 0
         others = []
@@ -168,23 +168,23 @@ class ChannelStream:
         for kind, together in groupby(others, itemgetter(0)):
             if kind == "settle":
                 settles = (request.settle for _, request in together)
-                self._channel.settle(settles, again=self._resumed)
+                self._channel.settle(settles, may_repeat=self._resumed)
             else:
                 for _, request in together:
                     self._handle_one(kind, request)
         if acked_tag:
             self._channel.transport_ack(acked_tag, self._clock())
-            self._sooner.set()
+            self._recheck.set()
 
     def _handle_one(self, kind: str | None, request: pb.ConsumeRequest) -> None:
         if kind == "subscribe":
-            self._channel.subscribe(request.subscribe, again=self._resumed)
+            self._channel.subscribe(request.subscribe, may_repeat=self._resumed)
         elif kind == "unsubscribe":
             self._channel.unsubscribe(request.unsubscribe.consumer)
         elif kind == "prefetch":
             self._channel.set_prefetch(request.prefetch.consumer, request.prefetch.messages)
         elif kind == "get":
-            self._channel.get(request.get, again=self._resumed)
+            self._channel.get(request.get, may_repeat=self._resumed)
         else:
             raise InvalidArgumentError(
                 "A channel is opened once, and then carries subscriptions, settlements and pulls."
@@ -192,64 +192,64 @@ class ChannelStream:
 
     # --- frames and answers ---
 
-    def _put(self, item: Parcel | pb.ConsumeHeader, sequence: int) -> None:
+    def _put(self, item: PendingDelivery | pb.ConsumeHeader, sequence: int) -> None:
         # Nothing overtakes what was put before, whatever it depends on.
         self._sequence = max(self._sequence, sequence)
-        self._outbox.put(item, self._sequence)
+        self._responses.put(item, self._sequence)
 
     async def _send(self) -> None:
         """Writes what the gate released: neighbouring parcels of one consumer leave together."""
         while True:
-            items = await self._outbox.take()
-            for _, together in groupby(items, _addressee):
+            items = await self._responses.take()
+            for _, together in groupby(items, _consumer_of):
                 group = list(together)
-                parcels = [item for item in group if isinstance(item, Parcel)]
-                if parcels:
-                    await self._send_parcels(parcels)
+                deliveries = [item for item in group if isinstance(item, PendingDelivery)]
+                if deliveries:
+                    await self._send_deliveries(deliveries)
                 for item in group:
-                    if not isinstance(item, Parcel):
+                    if not isinstance(item, PendingDelivery):
                         await self._write(frame.Frame(item))
-                    if item is self._farewell:
-                        self._parted.set()
+                    if item is self._final_heartbeat:
+                        self._final_heartbeat_sent.set()
                 self._wrote_s = self._clock()
-                self._outbox.written(len(group))
+                self._responses.written(len(group))
 
-    async def _send_parcels(self, parcels: Sequence[Parcel]) -> None:
+    async def _send_deliveries(self, deliveries: Sequence[PendingDelivery]) -> None:
         """Sends the frames of parcels, each built in a thread while the one before is written."""
-        pieces = [piece for parcel in parcels for piece in parcel.pieces]
-        builder = FrameBuilder(pieces, self._engine.recent, settled_ok=True)
+        pieces = [piece for delivery in deliveries for piece in delivery.pieces]
+        builder = FrameBuilder(pieces, self._engine.block_cache, settled_ok=True)
         ahead = asyncio.ensure_future(self._engine.run(builder.next_frame))
         try:
             while (built := await ahead) is not None and not self._channel.closed:
                 ahead = asyncio.ensure_future(self._engine.run(builder.next_frame))
                 if _last_tag(built) > self._channel.window.acked_tag:
-                    await self._write(_delivered(parcels[0], built))
+                    await self._write(_delivered(deliveries[0], built))
         finally:
             ahead.cancel()
             await asyncio.gather(ahead, return_exceptions=True)
-        self._parcels_ahead -= len(parcels)
-        self._bytes_ahead -= sum(parcel.payload_bytes for parcel in parcels)
+        self._deliveries_ahead -= len(deliveries)
+        self._bytes_ahead -= sum(delivery.payload_bytes for delivery in deliveries)
         if self._channel.stream is self:
             if self._channel.window.due_s is None:
-                self._sooner.set()
-            for parcel in parcels:
-                self._channel.window.sent(parcel, self._clock())
-            self._channel.more_room()
+                self._recheck.set()
+            for delivery in deliveries:
+                self._channel.window.sent(delivery, self._clock())
+            self._channel.resume_deliveries()
 
     # --- time ---
 
     async def _watch(self) -> None:
-        """Sends signs of life and overdue parcels; ends the stream of a client that sends none."""
+        """Sends heartbeats and overdue parcels; ends the stream of a silent client."""
         while (wait_s := self._heard_s + limits.HEARTBEAT_MS / 1000 - self._clock()) > 0:
-            if not self._outbox:
+            if not self._responses:
                 self._put_due()
             dues_s = [self._wrote_s + limits.HEARTBEAT_SEND_MS / 1000]
             if self._channel.window.due_s is not None:
                 dues_s.append(self._channel.window.due_s)
-            self._sooner.clear()
+            self._recheck.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(wait_s, max(min(dues_s) - self._clock(), _LEAST_S))):
-                    await self._sooner.wait()
+                    await self._recheck.wait()
         self._channel.close()
         _log.warning(
             "channel %s of '%s' was closed: no sign of life from its client",
@@ -263,7 +263,7 @@ class ChannelStream:
         )
 
     def _put_due(self) -> None:
-        """The oldest parcel, when its transport ack is overdue; a sign of life, when quiet."""
+        """The oldest parcel, when its transport ack is overdue; a heartbeat, when quiet."""
         now_s = self._clock()
         overdue = self._channel.window.overdue(now_s)
         if overdue is not None:
@@ -272,14 +272,14 @@ class ChannelStream:
             self._put(pb.ConsumeHeader(heartbeat=pb.ChannelHeartbeat()), 0)
 
     def _stop(self) -> None:
-        self._inbox.fail(
+        self._requests.fail(
             BrokerUnavailableError("The broker is shutting down; consume again when it is back.")
         )
 
 
-def _addressee(item: Parcel | pb.ConsumeHeader) -> tuple[str, int] | None:
-    """Whose messages an item holds; None for one without messages."""
-    return (item.consumer, item.get_number) if isinstance(item, Parcel) else None
+def _consumer_of(item: PendingDelivery | pb.ConsumeHeader) -> tuple[str, int] | None:
+    """The consumer and pull that an item's messages are for; None for one without messages."""
+    return (item.consumer, item.get_number) if isinstance(item, PendingDelivery) else None
 
 
 def _last_tag(built: DeliveryFrame) -> int:
@@ -287,11 +287,11 @@ def _last_tag(built: DeliveryFrame) -> int:
     return max(first + rows for first, rows in runs) - 1
 
 
-def _delivered(parcel: Parcel, built: DeliveryFrame) -> Response:
-    delivery = pb.Delivery(
-        consumer=parcel.consumer, runs=built.header, get_number=parcel.get_number
+def _delivered(delivery: PendingDelivery, built: DeliveryFrame) -> Response:
+    header = pb.Delivery(
+        consumer=delivery.consumer, runs=built.header, get_number=delivery.get_number
     )
-    return frame.Frame(pb.ConsumeHeader(delivery=delivery), built.block)
+    return frame.Frame(pb.ConsumeHeader(delivery=header), built.block)
 
 
 def _opened(*, resumed: bool) -> Response:

@@ -1,7 +1,7 @@
-"""The transport window of a channel: what was delivered and has no transport ack yet (C11).
+"""The transport window of a channel: its deliveries without a transport ack (C11).
 
-Invariant: deliveries are kept in tag order, and each until the client has acknowledged its last tag
-or the channel ends: pieces, not bytes, so that a client that is slow costs no memory for bodies.
+Invariant: deliveries are kept in tag order, each until the client has acknowledged its last tag or
+the channel ends. They hold pieces, not bytes, so that a slow client costs no memory for bodies.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ackq_broker.core.commands import Piece
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Parcel:
-    """What one decision delivered: about a frame.
+class PendingDelivery:
+    """The messages of one delivery decision, about a frame, until their transport ack.
 
     Attributes:
         consumer: Its name; empty for a pull.
         get_number: The pull it answers; 0 for a consumer.
         first_tag: Of `messages` consecutive tags.
-        no_ack: Its blocks are pinned until it has its transport ack.
-        answers: How many answers the channel had given before it was put on a stream first.
+        no_ack: Whether its blocks are pinned until its transport ack.
+        answers_before: The answers that the channel had given when it was first put on a stream.
     """
 
     consumer: str
@@ -34,7 +34,7 @@ class Parcel:
     payload_bytes: int
     pieces: tuple[Piece, ...]
     no_ack: bool
-    answers: int = 0
+    answers_before: int = 0
 
     @property
     def last_tag(self) -> int:
@@ -43,47 +43,49 @@ class Parcel:
 
 
 class TransportWindow:
-    """Pure bookkeeping; times are seconds of a monotonic clock that the caller reads.
+    """The deliveries between their decision and their transport ack; does no I/O.
+
+    Times are seconds of a monotonic clock that the caller reads.
 
     Attributes:
         messages: The bound on messages without a transport ack.
-        acked_tag: Everything up to here arrived.
+        acked_tag: The last tag with a transport ack.
     """
 
     def __init__(self, messages: int) -> None:
         self.messages = messages
         self.acked_tag = 0
         self._last_tag = 0
-        # Up to here parcels were sent on the present stream.
+        # The last tag that was sent on the present stream.
         self._sent_tag = 0
-        self._parcels: deque[Parcel] = deque()
+        self._deliveries: deque[PendingDelivery] = deque()
         self._waiting_since_s = 0.0
-        self._patience_ms = limits.RETRANSMIT_MS
+        self._retransmit_ms = limits.RETRANSMIT_MS
 
     @property
     def room(self) -> int:
-        """How many more messages may be delivered."""
+        """The number of messages that may still be delivered."""
         return max(0, self.messages - (self._last_tag - self.acked_tag))
 
     @property
-    def parcels(self) -> tuple[Parcel, ...]:
-        """Everything without a transport ack, oldest first."""
-        return tuple(self._parcels)
+    def deliveries(self) -> tuple[PendingDelivery, ...]:
+        """The deliveries without a transport ack, oldest first."""
+        return tuple(self._deliveries)
 
-    def add(self, parcel: Parcel) -> None:
-        """A parcel was delivered; it is sent when its record is on disk."""
-        assert parcel.first_tag == self._last_tag + 1
-        self._last_tag = parcel.last_tag
-        self._parcels.append(parcel)
+    def add(self, delivery: PendingDelivery) -> None:
+        """Adds a delivery that was decided; it is sent when its record is on disk."""
+        assert delivery.first_tag == self._last_tag + 1
+        self._last_tag = delivery.last_tag
+        self._deliveries.append(delivery)
 
-    def sent(self, parcel: Parcel, now_s: float) -> None:
-        """A parcel went out, for the first time or again."""
+    def sent(self, delivery: PendingDelivery, now_s: float) -> None:
+        """Records that a delivery was sent, or sent again."""
         if self._sent_tag <= self.acked_tag:
             self._waiting_since_s = now_s
-        self._sent_tag = max(self._sent_tag, parcel.last_tag)
+        self._sent_tag = max(self._sent_tag, delivery.last_tag)
 
-    def ack(self, tag: int, now_s: float) -> list[Parcel]:
-        """Everything up to a tag arrived; gives the parcels that are through with it.
+    def ack(self, tag: int, now_s: float) -> list[PendingDelivery]:
+        """Acknowledges all tags up to one; returns the deliveries that this completes.
 
         Raises:
             InvalidArgumentError: No such tag was delivered.
@@ -99,35 +101,35 @@ class TransportWindow:
             return []
         self.acked_tag = tag
         self._waiting_since_s = now_s
-        self._patience_ms = limits.RETRANSMIT_MS
+        self._retransmit_ms = limits.RETRANSMIT_MS
         arrived = []
-        while self._parcels and self._parcels[0].last_tag <= tag:
-            arrived.append(self._parcels.popleft())
+        while self._deliveries and self._deliveries[0].last_tag <= tag:
+            arrived.append(self._deliveries.popleft())
         return arrived
 
-    def cut(self) -> None:
-        """The stream ended: what was sent on it may not have arrived."""
+    def disconnect(self) -> None:
+        """Forgets what was sent on the stream that ended: it may not have arrived."""
         self._sent_tag = self.acked_tag
-        self._patience_ms = limits.RETRANSMIT_MS
+        self._retransmit_ms = limits.RETRANSMIT_MS
 
     @property
     def due_s(self) -> float | None:
-        """When the oldest parcel is to be sent again; None while nothing waits for an ack."""
+        """When to send the oldest delivery again; None while nothing waits for an ack."""
         if self._sent_tag <= self.acked_tag:
             return None
-        return self._waiting_since_s + self._patience_ms / 1000
+        return self._waiting_since_s + self._retransmit_ms / 1000
 
-    def overdue(self, now_s: float) -> Parcel | None:
-        """The oldest parcel, if it is to be sent again now; the next one waits twice as long."""
+    def overdue(self, now_s: float) -> PendingDelivery | None:
+        """The oldest delivery if it must be sent again now; doubles the wait for the next."""
         due_s = self.due_s
         if due_s is None or now_s < due_s:
             return None
         self._waiting_since_s = now_s
-        self._patience_ms = min(2 * self._patience_ms, limits.RETRANSMIT_MAX_MS)
-        return self._parcels[0]
+        self._retransmit_ms = min(2 * self._retransmit_ms, limits.RETRANSMIT_MAX_MS)
+        return self._deliveries[0]
 
-    def drain(self) -> Iterable[Parcel]:
-        """Gives up what is left, when the channel ends."""
-        left, self._parcels = self._parcels, deque()
+    def drain(self) -> Iterable[PendingDelivery]:
+        """Removes and returns all deliveries, when the channel ends."""
+        left, self._deliveries = self._deliveries, deque()
         self._sent_tag = self.acked_tag
         return left

@@ -1,6 +1,6 @@
-"""Who holds which delivery tags of a channel: what prefetch counts and what a settlement may name.
+"""The unacked delivery tags of a channel by owner: prefetch counts them, settlements name them.
 
-Invariant: a tag that is open is held by exactly one holder, and is outstanding in the core.
+Invariant: an outstanding tag has exactly one owner, and is outstanding in the core.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from ackq.outcomes import Outcome
 from ackq_broker.core.columns import bitmaps
 
 
-class Holder:
-    """A consumer, or all pulls together, in the ledger.
+class UnackedOwner:
+    """A consumer, or all pulls of a channel together, with its unacked tags.
 
     Attributes:
         name: The consumer; empty for pulls.
-        outcomes: What its messages may be settled with (C5).
-        tags: Its unsettled ones; `unacked` of them, known without counting (C16).
+        outcomes: Those that its messages may be settled with (C5).
+        tags: Its unacked tags.
+        unacked: Their number, kept so that nothing has to count them (C16).
     """
 
     __slots__ = ("name", "outcomes", "tags", "unacked")
@@ -32,72 +33,72 @@ class Holder:
         self.unacked = 0
 
 
-class Ledger:
-    """The open tags of one channel.
+class UnackedTags:
+    """The unacked tags of one channel.
 
     Attributes:
-        open: Delivered and not settled.
-        last_tag: The last tag given.
-        pulled: Holds what pulls got; every outcome may be used for it, and no prefetch counts it.
-        consumed: How many open tags consumers hold.
+        outstanding: All tags that were delivered and not settled.
+        last_tag: The last tag delivered.
+        pulled: The owner of what pulls got: takes every outcome, and no prefetch counts it.
+        prefetched: The number of outstanding tags that consumers own.
     """
 
     def __init__(self) -> None:
-        self.open = BitMap64()
+        self.outstanding = BitMap64()
         self.last_tag = 0
-        self.pulled = Holder("", Outcome)
-        self.consumed = 0
-        # Those that have tags, also after their consumer has ended.
-        self._holders: dict[Holder, None] = {}
+        self.pulled = UnackedOwner("", Outcome)
+        self.prefetched = 0
+        # Owners with tags, also of consumers that have ended.
+        self._owners: dict[UnackedOwner, None] = {}
 
-    def give(self, holder: Holder, first_tag: int, messages: int) -> None:
-        """A holder gets consecutive tags."""
-        self.open.add_range(first_tag, first_tag + messages)
-        self._holders.setdefault(holder)
-        holder.tags.add_range(first_tag, first_tag + messages)
-        holder.unacked += messages
-        if holder is not self.pulled:
-            self.consumed += messages
+    def assign(self, owner: UnackedOwner, first_tag: int, messages: int) -> None:
+        """Gives an owner consecutive tags."""
+        self.outstanding.add_range(first_tag, first_tag + messages)
+        self._owners.setdefault(owner)
+        owner.tags.add_range(first_tag, first_tag + messages)
+        owner.unacked += messages
+        if owner is not self.pulled:
+            self.prefetched += messages
 
     def up_to(self, tag: int) -> BitMap64:
-        """The open tags up to and including one that was given (C3)."""
+        """The outstanding tags up to and including one that was delivered (C3)."""
         if tag > self.last_tag:
             return BitMap64()
-        return bitmaps.between(self.open, 1, tag)
+        return bitmaps.between(self.outstanding, 1, tag)
 
-    def check(self, outcome: Outcome, tags: BitMap64) -> None:
+    def check_outcome(self, outcome: Outcome, tags: BitMap64) -> None:
         """C5: refuses an outcome that the consumer of one of the tags did not declare.
 
         Raises:
             OutcomeNotSupportedError: Names the consumer, the outcome and the tag.
         """
-        for holder in self._holders:
-            if outcome in holder.outcomes:
+        for owner in self._owners:
+            if outcome in owner.outcomes:
                 continue
-            wrong = holder.tags & tags
+            wrong = owner.tags & tags
             if wrong:
                 raise OutcomeNotSupportedError(
-                    f"Required Settlement Outcome Not Supported: the consumer '{holder.name}' did"
+                    f"Required Settlement Outcome Not Supported: the consumer '{owner.name}' did"
                     f" not declare {outcome.value}, and delivery tag {wrong.min()} was settled with"
                     " it. Declare the outcomes in the subscription; the channel is closed, and what"
                     " it held is delivered again.",
-                    consumer=holder.name,
+                    consumer=owner.name,
                     outcome=outcome.value,
                     delivery_tag=wrong.min(),
                 )
 
-    def settled(self, tags: BitMap64) -> list[Holder]:
-        """Tags that were open are so no more; gives who held them."""
+    def remove(self, tags: BitMap64) -> list[UnackedOwner]:
+        """Removes tags that were outstanding; returns their owners."""
         touched = []
-        for holder in tuple(self._holders):
-            count = holder.tags.intersection_cardinality(tags)
+        for owner in tuple(self._owners):
+            count = owner.tags.intersection_cardinality(tags)
             if not count:
                 continue
-            touched.append(holder)
-            holder.tags -= tags
-            holder.unacked -= count
-            if holder is not self.pulled:
-                self.consumed -= count
-            if not holder.unacked:
-                del self._holders[holder]
+            touched.append(owner)
+            owner.tags -= tags
+            owner.unacked -= count
+            if owner is not self.pulled:
+                self.prefetched -= count
+            if not owner.unacked:
+                del self._owners[owner]
         return touched

@@ -1,1 +1,1 @@
-"""The engine: decides commands, journals their records, releases answers that are on disk (I1)."""
+"""The engine: decides commands, journals their records, releases answers once on disk (I1)."""

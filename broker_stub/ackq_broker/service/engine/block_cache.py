@@ -1,4 +1,4 @@
-"""The blocks that deliveries read last: a consumer that takes a row at a time reads each once.
+"""Cache of the blocks that deliveries read last: row-wise consumers read a block from disk once.
 
 Invariant: at most `_MAX_BYTES` are kept. A block id is never given twice and its bytes never
 change, so that nothing here can be stale.
@@ -18,8 +18,8 @@ _MAX_BYTES: Final = 32 * limits.MIB
 _MAX_BLOCK_BYTES: Final = 4 * limits.MIB
 
 
-class RecentBlocks:
-    """Reads blocks, from memory if it can. Any thread may call it.
+class BlockCache:
+    """Reads blocks through an LRU cache. Any thread may call it.
 
     Args:
         read_block: A block's bytes by its id.
@@ -35,7 +35,7 @@ class RecentBlocks:
         """A block's bytes.
 
         Raises:
-            BlockNotFoundError: It was freed, and is not among the recent ones.
+            BlockNotFoundError: It was freed, and is not in the cache.
             DamagedError: The bytes on the disk are not those that were written.
         """
         with self._lock:

@@ -16,16 +16,16 @@ _WAIT_US: Final = limits.CLOCK_JUMP_WAIT_MS * 1000
 
 
 def _steady_ns() -> int:
-    """Nanoseconds since the machine started; a machine that slept has not lost them."""
+    """Nanoseconds since the machine started, time asleep included."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class BrokerClock:
-    """Wall time, with what is wrong in it held back.
+    """Monotonic wall time.
 
-    It stands still while the machine's clock is behind what was given out before. When that clock
-    jumps ahead by more than `CLOCK_JUMP_MS`, this one goes on at its pace, so that nothing expires
-    for a mistake; the jump is believed once it has lasted `CLOCK_JUMP_WAIT_MS`. Time that the
+    It stands still while the machine's clock is behind a time that it returned before. When that
+    clock jumps ahead by more than `CLOCK_JUMP_MS`, this one goes on at its pace, so that nothing
+    expires by mistake; the jump is accepted once it has lasted `CLOCK_JUMP_WAIT_MS`. Time that the
     broker was down is no jump.
 
     Args:
@@ -43,18 +43,18 @@ class BrokerClock:
         self._last_us = floor_us
         self._wall_ns = wall_ns
         self._steady_ns = steady_ns
-        # The furthest that the wall clock was ahead of the steady one and was believed.
+        # The most that the wall clock was ahead of the steady one and was accepted.
         self._ahead_us: int | None = None
-        # The steady clock when a jump was seen that is not believed yet.
+        # The steady clock when a jump was seen that is not accepted yet.
         self._jumped_us: int | None = None
 
     def now_us(self) -> int:
-        """Microseconds since the Unix epoch, never less than the time before."""
+        """Microseconds since the Unix epoch, never less than in the call before."""
         wall_us, steady_us = self._wall_ns() // 1000, self._steady_ns() // 1000
         if self._ahead_us is None:
             self._ahead_us = wall_us - steady_us
         jump_us = wall_us - steady_us - self._ahead_us
-        if jump_us > _JUMP_US and not self._believed(jump_us, steady_us):
+        if jump_us > _JUMP_US and not self._accepted(jump_us, steady_us):
             self._last_us = max(self._last_us, steady_us + self._ahead_us)
             return self._last_us
         if self._jumped_us is not None and jump_us <= _JUMP_US:
@@ -64,8 +64,8 @@ class BrokerClock:
         self._last_us = max(self._last_us, wall_us)
         return self._last_us
 
-    def _believed(self, jump_us: int, steady_us: int) -> bool:
-        """Whether a jump has lasted long enough; warns when it is seen and when it is believed."""
+    def _accepted(self, jump_us: int, steady_us: int) -> bool:
+        """Whether a jump has lasted long enough; logs when it is seen and when it is accepted."""
         if self._jumped_us is None:
             self._jumped_us = steady_us
             _log.warning(

@@ -8,30 +8,33 @@ from ackq import limits
 from ackq.errors import DiskFullError
 
 
-class DiskWatch:
-    """The free space of a disk as of the last look.
+class DiskAlarm:
+    """The alarm as of the last poll of the disk's free space.
+
+    Attributes:
+        reason: Why the broker takes nothing in; empty while the alarm is off.
 
     Args:
-        free_bytes: Asks the disk.
+        free_bytes: Returns the free space of the disk.
     """
 
     def __init__(self, free_bytes: Callable[[], int]) -> None:
         self._free_bytes = free_bytes
-        self.alarm = ""
-        self.look()
+        self.reason = ""
+        self.poll()
 
-    def look(self) -> str:
-        """Ask the disk; returns the reason to take nothing in, empty when there is none."""
+    def poll(self) -> str:
+        """Reads the free space; returns `reason`."""
         free = self._free_bytes()
-        self.alarm = ""
+        self.reason = ""
         if free < limits.DISK_RESERVE_BYTES:
-            self.alarm = (
+            self.reason = (
                 f"The broker's disk has {free} bytes left; below {limits.DISK_RESERVE_BYTES} the"
                 " broker only serves what drains. Make room, or consume what waits."
             )
-        return self.alarm
+        return self.reason
 
     def check(self) -> None:
         """Raises DiskFullError while the alarm is on."""
-        if self.alarm:
-            raise DiskFullError(self.alarm, reserve=limits.DISK_RESERVE_BYTES)
+        if self.reason:
+            raise DiskFullError(self.reason, reserve=limits.DISK_RESERVE_BYTES)

@@ -1,8 +1,8 @@
-"""The engine: decides with the core, applies, journals, and holds answers behind the synced gate.
+"""The engine: decides with the core, applies, journals, and holds answers behind the sync gate.
 
 Invariant I1: `call` and `query` return only once the journal has synced what their answer depends
-on; refusals wait in `rpc`, by `settled`. Everything here runs on one event loop, so the core and
-the order of the journal need no locks.
+on; refusals wait in `rpc`, by `wait_synced`. Everything here runs on one event loop, so the core
+and the order of the journal need no locks.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ackq import limits
 from ackq_broker.core import commands, records
 from ackq_broker.core.core import Core
 from ackq_broker.journal import Bulk, Entry, Journal
-from ackq_broker.service.engine.block_cache import RecentBlocks
+from ackq_broker.service.engine.block_cache import BlockCache
 from ackq_broker.service.engine.clock import BrokerClock
-from ackq_broker.service.engine.disk_alarm import DiskWatch
+from ackq_broker.service.engine.disk_alarm import DiskAlarm
 from ackq_broker.service.engine.snapshot import pack_state
 from ackq_broker.service.engine.sync_gate import SyncGate
 
@@ -30,9 +30,9 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _WORKERS: Final = 4
-# Transient blocks are written without a sync, so no sync tells when there is room again.
+# Transient blocks are written without a sync, so no sync can signal their end.
 _TRANSIENT_POLL_S: Final = 0.01
-# What a full disk refuses; everything else drains it and is served from the reserve.
+# The commands that a full disk refuses; all others drain it and are served from the reserve.
 _FILLS_THE_DISK: Final = (
     commands.Publish,
     commands.TransactionBlock,
@@ -52,37 +52,42 @@ class Ticket(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """What a long-lived stream wants to be told."""
+    """The callbacks of a long-lived stream: for a changed disk alarm, and for the broker's stop."""
 
     alarm: Callable[[str], object]
     stop: Callable[[], object]
 
 
 class Engine:
-    """One broker's core and journal, tied together.
+    """One broker's core and journal: every command and query goes through here.
 
     Args:
         core: The state machine, recovered.
         journal: Started; after each sync its owner calls `on_synced` on this engine's loop.
         history_id: Identity of the journal's history (Q8).
         clock: The broker's clock.
-        disk: Knows whether the disk is at its reserve.
+        disk_alarm: Whether the disk is at its reserve.
     """
 
     def __init__(
-        self, core: Core, journal: Journal, history_id: str, clock: BrokerClock, disk: DiskWatch
+        self,
+        core: Core,
+        journal: Journal,
+        history_id: str,
+        clock: BrokerClock,
+        disk_alarm: DiskAlarm,
     ) -> None:
         self.core = core
         self.journal = journal
         self.history_id = history_id
         self.clock = clock
-        self.disk = disk
-        self.gate = SyncGate(journal.synced)
-        self.recent = RecentBlocks(journal.read_block)
+        self.disk_alarm = disk_alarm
+        self.sync_gate = SyncGate(journal.synced)
+        self.block_cache = BlockCache(journal.read_block)
         self.counters = Counter[str]()
         self.stopping = False
-        # Called after every decision that changed something; each looks at the core a little later.
-        self.after_write: list[Callable[[], object]] = []
+        # Called after every decision that has records; they read the core in a later turn.
+        self.on_change: list[Callable[[], object]] = []
         self._pool = ThreadPoolExecutor(_WORKERS, "ackq-worker")
         self._listeners: set[Listener] = set()
         self._changed: set[asyncio.Future[None]] = set()
@@ -90,10 +95,10 @@ class Engine:
     # --- commands and queries ---
 
     def decide(self, command: commands.Command, block: Bulk = ()) -> Ticket:
-        """Decide, apply and append one command; its answer waits for the ticket's sequence.
+        """Decides, applies and appends one command; its answer waits for the ticket's sequence.
 
         Args:
-            command: What is asked.
+            command: Of any kind.
             block: The block of a `Publish`, `TransactionBlock` or `StageBlock`, as buffers to be
                 joined; dropped when the core places none of its rows.
 
@@ -103,32 +108,32 @@ class Engine:
         """
         decision = self.core.decide(command, self.clock.now_us())
         if decision.records:
-            # What was done before is answered on a full disk, too: a repeated declare, or a publish
-            # that comes again because its confirm was lost (P10).
+            # What was done before has no records, and is answered on a full disk, too: a repeated
+            # declare, or a publish sent again because its confirm was lost (P10).
             if isinstance(command, _FILLS_THE_DISK):
-                self.disk.check()
+                self.disk_alarm.check()
             self._write(decision.records, block)
         sequence = self.core.sequence if decision.after is None else decision.after
         return Ticket(decision.reply, sequence)
 
     async def call(self, command: commands.Command, block: Bulk = ()) -> Any:
-        """`decide`, and wait until the reply may leave (I1); a refusal is raised at once."""
+        """`decide`, and waits until the reply may leave (I1); a refusal is raised at once."""
         reply, sequence = self.decide(command, block)
-        await self.gate.wait(sequence)
+        await self.sync_gate.wait(sequence)
         return reply
 
     async def query(self, read: Callable[[], T]) -> T:
-        """What `read` finds in the core now, once everything that it could see is on disk (I1)."""
+        """The result of `read` now, returned once everything that it could read is on disk (I1)."""
         found = read()
-        await self.settled()
+        await self.wait_synced()
         return found
 
-    async def settled(self) -> None:
-        """Return when everything decided so far is on disk; an error leaves only then (I1)."""
-        await self.gate.wait(self.core.sequence)
+    async def wait_synced(self) -> None:
+        """Returns when everything decided so far is on disk; an error leaves only then (I1)."""
+        await self.sync_gate.wait(self.core.sequence)
 
     def _write(self, decided: tuple[records.Record, ...], block: Bulk) -> None:
-        """Applies records and hands them to the journal as one unit."""
+        """Applies records and appends them to the journal as one unit."""
         entries = []
         for record in decided:
             self.core.apply(self.core.sequence + 1, record)
@@ -139,18 +144,18 @@ class Engine:
             entries.append(Entry(records.encode(record), *kept))
         last = self.journal.append(entries)
         assert last == self.core.sequence, (last, self.core.sequence)
-        # The journal keeps order: nothing is freed before the records that killed it are synced.
+        # The journal keeps order: no block is freed before the records that ended it are synced.
         dead = self.core.drain_dead_blocks()
         if dead:
             self.journal.free_blocks(dead)
-        self._announce()
-        for look in self.after_write:
-            look()
+        self._wake_changed()
+        for notify in self.on_change:
+            notify()
         if self.journal.snapshot_due:
             self._write_snapshot()
 
     def _write_snapshot(self) -> Future[None]:
-        """Writes the state as of now beside everything else; it bounds the next recovery."""
+        """Writes a snapshot of the state as of now in the background; bounds the next recovery."""
         written = self.journal.write_snapshot(
             pack_state(self.core, self.clock.now_us()), self.core.sequence
         )
@@ -158,17 +163,17 @@ class Engine:
         return written
 
     async def forget_lost(self) -> None:
-        """The lost blocks were dropped; a snapshot sees to it that they are not met again."""
+        """Writes a snapshot without the lost blocks, so that recovery does not meet them again."""
         try:
             await asyncio.wrap_future(self._write_snapshot())
         except OSError:
-            return  # it was logged; the next start drops them again, which changes nothing
+            return  # it was logged; the next start drops the blocks again, which is idempotent
         await self.run(self.journal.forget_lost)
 
     # --- what others wait for ---
 
-    async def changed(self, timeout_s: float) -> None:
-        """Return when any record was applied, when the broker stops, or after `timeout_s`."""
+    async def wait_changed(self, timeout_s: float) -> None:
+        """Returns when any record was applied, when the broker stops, or after `timeout_s`."""
         change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._changed.add(change)
         try:
@@ -176,15 +181,15 @@ class Engine:
         finally:
             self._changed.discard(change)
 
-    async def writable(self) -> None:
-        """Return when so few bytes wait for the disk that more may be taken in (P14)."""
+    async def wait_writable(self) -> None:
+        """Backpressure: returns when the unsynced bytes are below the limit (P14)."""
         while self.journal.unsynced_bytes > limits.MAX_UNSYNCED_BYTES:
-            if self.gate.synced < self.core.sequence:
-                await self.settled()
+            if self.sync_gate.synced < self.core.sequence:
+                await self.wait_synced()
             else:
                 await asyncio.sleep(_TRANSIENT_POLL_S)
 
-    def _announce(self) -> None:
+    def _wake_changed(self) -> None:
         changed, self._changed = self._changed, set()
         for change in changed:
             if not change.done():
@@ -194,66 +199,66 @@ class Engine:
     def listening(
         self, alarm: Callable[[str], object], stop: Callable[[], object]
     ) -> Iterator[None]:
-        """Tells a stream of alarms and of the broker's stop.
+        """Calls back a stream for alarms and for the broker's stop.
 
-        An alarm is a reason, empty when it is over; the present one is told at once.
+        An alarm is a reason, empty when it is over; a present one is passed at once.
         """
         listener = Listener(alarm, stop)
         self._listeners.add(listener)
         try:
-            if self.disk.alarm:
-                alarm(self.disk.alarm)
+            if self.disk_alarm.reason:
+                alarm(self.disk_alarm.reason)
             if self.stopping:
                 stop()
             yield
         finally:
             self._listeners.remove(listener)
 
-    def watch_disk(self) -> None:
-        """Look at the disk and pass a changed alarm on (P14)."""
-        before = self.disk.alarm
-        alarm = self.disk.look()
+    def poll_disk(self) -> None:
+        """Polls the free space of the disk and passes a changed alarm on (P14)."""
+        before = self.disk_alarm.reason
+        alarm = self.disk_alarm.poll()
         if bool(alarm) != bool(before):
             _log.warning("%s", alarm or "the disk has room again")
             for listener in tuple(self._listeners):
                 listener.alarm(alarm)
 
     def reclaim(self) -> None:
-        """At the reserve, write a snapshot for any garbage: without it no segment would ever go.
+        """Writes a snapshot for any garbage while the disk is at its reserve (P8).
 
-        What drains a full disk may be less than a snapshot is otherwise worth (P8).
+        Only a snapshot frees segments, and less may be drained than one is otherwise written for.
         """
-        if self.disk.alarm and self.journal.has_garbage:
+        if self.disk_alarm.reason and self.journal.has_garbage:
             self._write_snapshot()
 
     # --- reading blocks ---
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Blocking or heavy work in a worker thread."""
+        """Runs blocking or heavy work in a worker thread."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     # --- life ---
 
     def on_synced(self) -> None:
-        """The journal has synced more: release what waited for it."""
-        self.gate.advance(self.journal.synced)
+        """Releases the answers that waited for what the journal has synced."""
+        self.sync_gate.advance(self.journal.synced)
 
     def stop(self) -> None:
-        """Ask long-lived streams and waiting calls to end."""
+        """Asks long-lived streams and waiting calls to end."""
         self.stopping = True
-        self._announce()
+        self._wake_changed()
         for listener in tuple(self._listeners):
             listener.stop()
 
     async def close(self) -> None:
-        """Write a last snapshot and close the journal; nothing may be decided any more."""
+        """Writes a last snapshot and closes the journal; nothing may be decided any more."""
         await asyncio.wait((asyncio.wrap_future(self._write_snapshot()),))
         await self.run(self.journal.close)
         self._pool.shutdown()
 
 
 def _log_snapshot(written: Future[None]) -> None:
-    """A snapshot that failed leaves the one before in force: nothing is lost."""
+    """Logs a failed snapshot; the one before stays in force, so nothing is lost."""
     if not written.cancelled() and (error := written.exception()) is not None:
         _log.error("no snapshot was written: %s", error)
 

@@ -1,6 +1,6 @@
 """From a data directory to an engine that may serve (Q7).
 
-Invariant: recovery folds records with the same `apply` as live traffic (I2), and after a failed
+Invariant: recovery replays records with the same `apply` as live traffic (I2), and after a failed
 write or sync the process ends without another answer.
 """
 
@@ -22,7 +22,7 @@ from ackq_broker.journal import Failpoint, Journal
 from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.journal.files.directory import require_journal
 from ackq_broker.service.engine.clock import BrokerClock
-from ackq_broker.service.engine.disk_alarm import DiskWatch
+from ackq_broker.service.engine.disk_alarm import DiskAlarm
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.snapshot import unpack_state
 
@@ -35,11 +35,11 @@ class Recovered(NamedTuple):
     """An engine with the state of its journal.
 
     Attributes:
-        engine: It may serve after `settle`.
-        records: How many were folded for it.
-        gave_up: Whether the journal had blocks that repair gave up.
-        lost: (queue, messages) that repair gave up, and that are dropped.
-        lost_stages: Stages of writers that went with them.
+        engine: May serve after `wait_synced`.
+        records: The number of records replayed.
+        gave_up: Whether repair had found blocks lost.
+        lost: (queue, messages) of lost blocks, which are dropped.
+        lost_stages: The number of writers' stages dropped with them.
     """
 
     engine: Engine
@@ -50,7 +50,7 @@ class Recovered(NamedTuple):
 
 
 def recover(directory: Path, *, sync: bool, failpoint: Failpoint) -> Recovered:
-    """Open the journal, fold its records, and begin this process's part of the history.
+    """Opens the journal, replays its records, and decides the start of this process.
 
     Must be called on the event loop that will run the engine; what it decides is not synced yet.
 
@@ -73,16 +73,16 @@ def recover(directory: Path, *, sync: bool, failpoint: Failpoint) -> Recovered:
     if recovery.snapshot is not None:
         core, newest_us = unpack_state(recovery.snapshot)
     assert core.sequence == recovery.snapshot_sequence
-    folded = 0
+    replayed = 0
     for sequence, data in recovery.records:
         record = records.decode(data)
         core.apply(sequence, record)
         journal.free_blocks(core.drain_dead_blocks())
         newest_us = max(newest_us, getattr(record, "at_us", 0))
-        folded += 1
+        replayed += 1
     journal.start()
     clock = BrokerClock(newest_us)
-    engine = Engine(core, journal, recovery.history_id, clock, DiskWatch(journal.disk_free_bytes))
+    engine = Engine(core, journal, recovery.history_id, clock, DiskAlarm(journal.disk_free_bytes))
     start = commands.Start(
         recovery.history_id, recovery.history_cause, BitMap64(recovery.lost_blocks)
     )
@@ -111,13 +111,13 @@ def recover(directory: Path, *, sync: bool, failpoint: Failpoint) -> Recovered:
             *refused,
         )
     gave_up = bool(recovery.lost_blocks)
-    return Recovered(engine, folded, gave_up, started.lost, started.lost_stages)
+    return Recovered(engine, replayed, gave_up, started.lost, started.lost_stages)
 
 
-async def settle(recovered: Recovered) -> None:
-    """Returns when what the recovery decided is on the disk."""
+async def wait_synced(recovered: Recovered) -> None:
+    """Returns when what the recovery decided is on disk."""
     engine = recovered.engine
-    await engine.settled()
+    await engine.wait_synced()
     if recovered.gave_up:
         await engine.forget_lost()
 
@@ -133,14 +133,14 @@ async def offline(directory: Path) -> AsyncIterator[Recovered]:
     require_journal(directory)
     recovered = recover(directory, sync=True, failpoint=unarmed)
     try:
-        await settle(recovered)
+        await wait_synced(recovered)
         yield recovered
     finally:
         await recovered.engine.close()
 
 
 def _die(error: BaseException) -> NoReturn:
-    """The journal failed: what is on disk is not known, so nobody may be answered any more."""
+    """Ends the process: after a failure of the journal no answer may leave any more."""
     _log.critical("the journal failed, the broker ends without answers: %s", error, exc_info=error)
     logging.shutdown()
     os._exit(_JOURNAL_FAILED)

@@ -1,10 +1,10 @@
-"""What the broker gives the journal as a snapshot: its time and the core's state.
+"""Content of a snapshot, opaque to the journal: the broker's time and the core's state.
 
     +-------------------------+---------------+
     | broker time, us, u64 LE | Core.snapshot |
     +-------------------------+---------------+
 
-Invariant: a broker that starts from a snapshot goes on no earlier than the time in it (Q8).
+Invariant: the clock of a broker that starts from a snapshot begins no earlier than that time (Q8).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _TIME: Final = struct.Struct("<Q")
 
 
 def pack_state(core: Core, now_us: int) -> bytes:
-    """A snapshot's bytes."""
+    """The bytes of a snapshot of the core at a broker time in microseconds."""
     return _TIME.pack(now_us) + core.snapshot()
 
 
 def unpack_state(data: bytes) -> tuple[Core, int]:
-    """The core of a snapshot, and the time it was made at.
+    """The core of a snapshot, and its broker time in microseconds.
 
     Raises:
         UnsupportedError: A newer broker wrote it.

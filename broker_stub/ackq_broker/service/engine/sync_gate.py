@@ -1,4 +1,4 @@
-"""The synced gate: holds an answer back until the journal has synced what it depends on (I1)."""
+"""The sync gate: holds an answer back until the journal has synced what it depends on (I1)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class SyncGate:
         self._waiting: list[tuple[int, int, Callable[[], object]]] = []
         self._order = 0
 
-    def when(self, sequence: int, release: Callable[[], object]) -> None:
-        """Call `release` once `sequence` is synced: at once when it is, else with that sync."""
+    def when_synced(self, sequence: int, release: Callable[[], object]) -> None:
+        """Calls `release` once `sequence` is synced: at once when it is, else with that sync."""
         if sequence <= self.synced:
             release()
             return
@@ -30,15 +30,15 @@ class SyncGate:
         heapq.heappush(self._waiting, (sequence, self._order, release))
 
     async def wait(self, sequence: int) -> None:
-        """Return once `sequence` is synced."""
+        """Returns once `sequence` is synced."""
         if sequence <= self.synced:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.when(sequence, lambda: None if done.done() else done.set_result(None))
+        self.when_synced(sequence, lambda: None if done.done() else done.set_result(None))
         await done
 
     def advance(self, synced: int) -> None:
-        """Everything up to `synced` is on disk: release what waited for it."""
+        """Releases what waited for sequences up to `synced`, which are on disk."""
         assert synced >= self.synced, (synced, self.synced)
         self.synced = synced
         while self._waiting and self._waiting[0][0] <= synced:

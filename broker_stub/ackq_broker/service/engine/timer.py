@@ -1,6 +1,6 @@
-"""Decides a `Tick` when something is due: messages expire, delays end, unused queues go (Q3, C14).
+"""Decides a `Tick` when messages expire, delays end or unused queues are to be deleted (Q3, C14).
 
-Invariant: while something is due at a time, a timer stands for that time or an earlier one.
+Invariant: while something is due at a time, a timer is set for that time or an earlier one.
 """
 
 from __future__ import annotations
@@ -14,41 +14,40 @@ from ackq_broker.service.engine.engine import Engine
 
 _log = logging.getLogger(__name__)
 
-# What is due within so long of a tick shares the next one: messages that expire one by one shall
-# not be a record each.
+# The shortest time between ticks, so that messages that expire one by one share a record.
 _LEAST_S: Final = 0.02
-# The broker's clock may stand still or be set: it is looked at again after so long at the latest.
+# The longest time between two checks, because the broker's clock may stand still or be set.
 _MOST_S: Final = 1.0
 
 
-class Ticker:
+class TickTimer:
     """One timer for all queues.
 
     Args:
-        engine: Knows what is due, and says when it has changed.
+        engine: Knows what is due, and calls `on_change` listeners.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._timer: asyncio.TimerHandle | None = None
-        self._looking = False
-        engine.after_write.append(self.look_soon)
+        self._scheduled = False
+        engine.on_change.append(self.schedule)
 
-    def look_soon(self) -> None:
-        """Something changed: look in the next turn of the event loop, once for all changes."""
-        if not self._looking:
-            self._looking = True
-            asyncio.get_running_loop().call_soon(self._look)
+    def schedule(self) -> None:
+        """Schedules one check in the next turn of the event loop for all changes until then."""
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._set_timer)
 
     def stop(self) -> None:
-        """The broker stops: no tick any more."""
-        self._looking = True
+        """Stops all ticks, at the broker's stop."""
+        self._scheduled = True
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
-        """Sets the timer, unless it stands early enough."""
-        self._looking = False
+    def _set_timer(self) -> None:
+        """Sets the timer for what is due next, unless it is set early enough."""
+        self._scheduled = False
         due_us = self._engine.core.next_due_us()
         if not due_us:
             return
@@ -68,4 +67,4 @@ class Ticker:
             self._engine.counters["expired"] += ticked.expired
             for queue in ticked.deleted:
                 _log.info("queue '%s' was deleted: nothing had used it for its time", queue)
-        self.look_soon()
+        self.schedule()

@@ -25,7 +25,7 @@ from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.blocks import coalescing, ingest
-from ackq_broker.service.publishing.pending_confirms import Unanswered, ranges
+from ackq_broker.service.publishing.pending_confirms import PendingConfirms, ranges
 from ackq_broker.service.publishing.stream import (
     Numbers,
     PublisherStream,
@@ -49,14 +49,14 @@ class _Answer(NamedTuple):
     confirmed: BitMap64 | None = None
 
 
-class PublishStream(PublisherStream[_Answer]):
+class ConfirmModeStream(PublisherStream[_Answer]):
     """See the module."""
 
     TRANSACTIONAL: ClassVar[bool] = False
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._unanswered = Unanswered(self._opening.window_messages)
+        self._pending = PendingConfirms(self._opening.window_messages)
 
     # --- requests ---
 
@@ -106,7 +106,7 @@ class PublishStream(PublisherStream[_Answer]):
     def _received(self, request: Request, last: int) -> BitMap64:
         """Notes what arrived; the part of it that came before and has its answer on the way."""
         header = request.header
-        return self._unanswered.received(
+        return self._pending.received(
             header.data.first_number,
             last,
             header.lowest_unanswered,
@@ -114,7 +114,11 @@ class PublishStream(PublisherStream[_Answer]):
         )
 
     def _publish_part(
-        self, header: pb.PublishHeader, numbers: Numbers, part: ingest.Part, in_progress: BitMap64
+        self,
+        header: pb.PublishHeader,
+        numbers: Numbers,
+        part: ingest.PreparedPart,
+        in_progress: BitMap64,
     ) -> None:
         """Publishes one part and puts its answer behind the gate."""
         if part.rows is not None:
@@ -151,12 +155,12 @@ class PublishStream(PublisherStream[_Answer]):
             frames = (self._return(named, rows, part, header.data.exchange),)
         if reply.sooner is not None:
             transient, after = reply.sooner
-            self._outbox.put(_Answer(confirmed=transient), after)
-        self._outbox.put(_Answer(reply.nacks, frames, reply.confirmed), sequence)
+            self._responses.put(_Answer(confirmed=transient), after)
+        self._responses.put(_Answer(reply.nacks, frames, reply.confirmed), sequence)
         self._engine.counters["published"] += len(reply.confirmed)
 
     def _refuse(self, numbers: BitMap64, reason: AckqError) -> None:
-        self._outbox.put(_Answer((commands.Nack(numbers, reason),)), self._engine.core.sequence)
+        self._responses.put(_Answer((commands.Nack(numbers, reason),)), self._engine.core.sequence)
 
     def _refuse_new(self, numbers: BitMap64, reason: AckqError) -> None:
         """Nacks what was not accepted before: a nacked message is in no queue (P8, P10)."""
@@ -165,7 +169,7 @@ class PublishStream(PublisherStream[_Answer]):
             for missing in self._engine.core.missing(self._publisher_id, first, last):
                 new |= _span(*missing)
         self._refuse(new, reason)
-        self._outbox.put(_Answer(confirmed=numbers - new), self._engine.core.sequence)
+        self._responses.put(_Answer(confirmed=numbers - new), self._engine.core.sequence)
 
     def _probe(self, probe: pb.PublishProbe) -> None:
         """Says which numbers never came; those that are known are answered again (P10).
@@ -183,21 +187,21 @@ class PublishStream(PublisherStream[_Answer]):
         for each in self._engine.core.missing(self._publisher_id, first, last):
             new |= _span(*each)
         known = _span(first, last) - new
-        named = ranges(new - self._unanswered.in_progress(first, last))
+        named = ranges(new - self._pending.in_progress(first, last))
         for each in ranges(known):
-            self._unanswered.received(*each, 0)
+            self._pending.received(*each, 0)
         answer = pb.PublishAnswer(
             probed=pb.PublishProbed(
                 missing_first=[first for first, _ in named],
                 missing_last=[last for _, last in named],
             )
         )
-        self._outbox.put(_Answer((), (frame.Frame(answer),), known), self._engine.core.sequence)
+        self._responses.put(_Answer((), (frame.Frame(answer),), known), self._engine.core.sequence)
 
     # --- answers ---
 
     def _wait_s(self) -> float | None:
-        return self._unanswered.wait_s(_now_s())
+        return self._pending.wait_s(_now_s())
 
     async def _answer(self, answers: list[_Answer]) -> None:
         handled = BitMap64()
@@ -208,15 +212,15 @@ class PublishStream(PublisherStream[_Answer]):
                 await self._write(response)
             if answer.confirmed is not None:
                 handled |= answer.confirmed
-        for confirm in self._unanswered.confirms(handled, _now_s()):
+        for confirm in self._pending.confirms(handled, _now_s()):
             await self._write(frame.Frame(pb.PublishAnswer(confirm=confirm)))
 
-    def _tell(self, answer: Response) -> None:
-        self._outbox.put(_Answer((), (answer,)))
+    def _notify(self, answer: Response) -> None:
+        self._responses.put(_Answer((), (answer,)))
 
     def _nacks(self, nacks: Iterable[commands.Nack]) -> Iterator[Response]:
         for numbers, reason in nacks:
-            due = self._unanswered.refused(numbers)
+            due = self._pending.nacked(numbers)
             self._engine.counters["nacked"] += len(due)
             for first, last in ranges(due):
                 nack = pb.PublishNack(first_number=first, last_number=last, reason=detail(reason))

@@ -21,7 +21,7 @@ _WINDOW_PART: Final = 3
 _DELAY_S: Final = limits.CONFIRM_DELAY_MS / 1000
 
 
-class Unanswered:
+class PendingConfirms:
     """The numbers of one publish stream between their arrival and their answer.
 
     Args:
@@ -30,12 +30,12 @@ class Unanswered:
 
     def __init__(self, window_messages: int = 0) -> None:
         window = window_messages or limits.PUBLISH_WINDOW_MESSAGES
-        self._most_held = max(1, window // _WINDOW_PART)
+        self._most_delayed = max(1, window // _WINDOW_PART)
         self._numbers = BitMap64()
         self._urgent = BitMap64()
         # Handled, but confirmed a little later (P11); since when the oldest is.
-        self._held = BitMap64()
-        self._held_since_s = 0.0
+        self._delayed = BitMap64()
+        self._delayed_since_s = 0.0
         # Everything up to here arrived on this stream or was answered on an earlier one.
         self._received_up_to = 0
         self._highest = 0
@@ -67,7 +67,7 @@ class Unanswered:
             return BitMap64()
         return self._numbers & BitMap64(range(first, min(last, self._highest) + 1))
 
-    def refused(self, numbers: BitMap64) -> BitMap64:
+    def nacked(self, numbers: BitMap64) -> BitMap64:
         """The numbers are answered by nacks, but for those that have their answer already."""
         due = numbers & self._numbers
         self._answered(due)
@@ -84,7 +84,7 @@ class Unanswered:
             handled: May be empty, and may have numbers that were answered before.
             now_s: Monotonic seconds.
         """
-        due = (handled & self._numbers) | self._held
+        due = (handled & self._numbers) | self._delayed
         if not due:
             return []
         covered = self._received_up_to
@@ -101,7 +101,7 @@ class Unanswered:
             due = after
         if self._may_wait(due, in_progress, now_s):
             urgent = due & self._urgent
-            self._hold(due - urgent, now_s)
+            self._delay(due - urgent, now_s)
             due = urgent
         self._answered(due)
         confirms += [
@@ -111,25 +111,25 @@ class Unanswered:
 
     def wait_s(self, now_s: float) -> float | None:
         """In how many seconds `confirms` must be asked again at the latest; None: need not."""
-        return max(0.0, self._held_since_s + _DELAY_S - now_s) if self._held else None
+        return max(0.0, self._delayed_since_s + _DELAY_S - now_s) if self._delayed else None
 
     def _may_wait(self, due: BitMap64, in_progress: BitMap64, now_s: float) -> bool:
         """P11: whether numbers out of order may be confirmed later."""
-        if not in_progress or len(due) <= _PIECES or len(due) >= self._most_held:
+        if not in_progress or len(due) <= _PIECES or len(due) >= self._most_delayed:
             return False
-        if self._held:
-            return now_s < self._held_since_s + _DELAY_S
+        if self._delayed:
+            return now_s < self._delayed_since_s + _DELAY_S
         return len(ranges(due)) > _PIECES
 
-    def _hold(self, numbers: BitMap64, now_s: float) -> None:
-        if not self._held:
-            self._held_since_s = now_s
-        self._held = numbers
+    def _delay(self, numbers: BitMap64, now_s: float) -> None:
+        if not self._delayed:
+            self._delayed_since_s = now_s
+        self._delayed = numbers
 
     def _answered(self, numbers: BitMap64) -> None:
         self._numbers -= numbers
-        if self._held:
-            self._held -= numbers
+        if self._delayed:
+            self._delayed -= numbers
         if self._urgent:
             self._urgent -= numbers
 

@@ -10,18 +10,18 @@ from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.publishing.confirm_mode import PublishStream
+from ackq_broker.service.publishing.confirm_mode import ConfirmModeStream
 from ackq_broker.service.publishing.stage import StageStream
 from ackq_broker.service.publishing.stream import PublisherStream, read_opening
-from ackq_broker.service.publishing.transaction_mode import TransactionStream
+from ackq_broker.service.publishing.transaction_mode import TransactionModeStream
 from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.transport.texts import check_identifier
 
 _log = logging.getLogger(__name__)
 
 _STREAMS: Final[dict[int, type[PublisherStream[Any]]]] = {
-    pb.PUBLISH_MODE_CONFIRM: PublishStream,
-    pb.PUBLISH_MODE_TRANSACTION: TransactionStream,
+    pb.PUBLISH_MODE_CONFIRM: ConfirmModeStream,
+    pb.PUBLISH_MODE_TRANSACTION: TransactionModeStream,
 }
 
 

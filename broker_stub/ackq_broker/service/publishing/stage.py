@@ -15,7 +15,7 @@ from ackq_broker.core import commands
 from ackq_broker.service.blocks import ingest
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.rpc import Read, Write
-from ackq_broker.service.transport.mailboxes import Inbox, Outbox, alongside
+from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 from ackq_broker.service.transport.texts import check_identifier, shorten
 
 Request = frame.Frame[pb.StageHeader]
@@ -39,9 +39,9 @@ class StageStream:
         self._write = write
         self._stage_id = b""
         self._rows = 0
-        self._inbox = Inbox[Request](_INBOX_BYTES)
+        self._requests = RequestBuffer[Request](_INBOX_BYTES)
         # Rows on disk after each frame; the newest says it all.
-        self._stored = Outbox[int](engine.gate)
+        self._stored = ResponseBuffer[int](engine.sync_gate)
 
     async def run(self) -> None:
         """Serve the upload until it is sealed.
@@ -61,7 +61,7 @@ class StageStream:
         )
         _, opened = self._engine.decide(command)
         try:
-            await self._engine.gate.wait(opened)
+            await self._engine.sync_gate.wait(opened)
             with self._engine.listening(alarm=lambda _: None, stop=self._stop):
                 await alongside(self._store_all(), self._receive(), self._report())
         finally:
@@ -85,12 +85,12 @@ class StageStream:
 
     async def _receive(self) -> None:
         while (request := await self._read()) is not None:
-            await self._inbox.put(request, len(request.block))
-        self._inbox.close()
+            await self._requests.put(request, len(request.block))
+        self._requests.close()
 
     async def _store_all(self) -> None:
         """Stores frames in their order until the seal, and answers that."""
-        while requests := await self._inbox.take():
+        while requests := await self._requests.take():
             for request in requests:
                 kind = request.header.WhichOneof("kind")
                 if kind == "seal":
@@ -119,7 +119,7 @@ class StageStream:
             part.expiries,
             request.header.data.unroutable_queue,
         )
-        await self._engine.writable()
+        await self._engine.wait_writable()
         _, sequence = self._engine.decide(command, part.block)
         self._rows += part.row_count
         self._stored.put(self._rows, sequence)
@@ -139,7 +139,7 @@ class StageStream:
             self._stored.written(len(rows))
 
     def _stop(self) -> None:
-        self._inbox.fail(
+        self._requests.fail(
             BrokerUnavailableError("The broker is shutting down; write the batch again.")
         )
 

@@ -29,7 +29,7 @@ from ackq_broker.service.blocks import coalescing, ingest, validation
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.transport.errors import detail
-from ackq_broker.service.transport.mailboxes import Inbox, Outbox, alongside
+from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 from ackq_broker.service.transport.texts import shorten
 
 Request = frame.Frame[pb.PublishHeader]
@@ -77,8 +77,8 @@ class PublisherStream(ABC, Generic[A]):
         self._read = read
         self._write = write
         self._publisher_id = opening.publisher_id
-        self._inbox = Inbox[Request](_INBOX_BYTES)
-        self._outbox = Outbox[A](engine.gate)
+        self._requests = RequestBuffer[Request](_INBOX_BYTES)
+        self._responses = ResponseBuffer[A](engine.sync_gate)
         self._returned_bytes = 0
         self._blocked = False
         self._fenced = False
@@ -103,9 +103,9 @@ class PublisherStream(ABC, Generic[A]):
             older.fence()
         self._live[self._publisher_id] = self
         try:
-            await self._engine.gate.wait(opened)
+            await self._engine.sync_gate.wait(opened)
             await self._write(_opened(self._engine))
-            with self._engine.listening(self._alarm, self._inbox.close):
+            with self._engine.listening(self._alarm, self._requests.close):
                 await alongside(self._handle_all(), self._receive(), self._send())
         finally:
             if self._live.get(self._publisher_id) is self:
@@ -119,7 +119,7 @@ class PublisherStream(ABC, Generic[A]):
     def fence(self) -> None:
         """A newer stream of this publisher came: this one handles nothing more (P10)."""
         self._fenced = True
-        self._inbox.fail(
+        self._requests.fail(
             FencedError(
                 f"A newer stream of publisher {self._publisher_id.hex()} replaced this one; publish"
                 " there.",
@@ -138,7 +138,7 @@ class PublisherStream(ABC, Generic[A]):
         """Writes what the gate released."""
 
     @abstractmethod
-    def _tell(self, answer: Response) -> None:
+    def _notify(self, answer: Response) -> None:
         """Puts a notice that depends on no record in the outbox."""
 
     # --- requests ---
@@ -146,17 +146,17 @@ class PublisherStream(ABC, Generic[A]):
     async def _receive(self) -> None:
         """Moves requests into the inbox, so that those that come together are handled together."""
         while (request := await self._read()) is not None:
-            await self._inbox.put(request, coalescing.size_of(request))
-        self._inbox.close()
+            await self._requests.put(request, coalescing.size_of(request))
+        self._requests.close()
 
     async def _handle_all(self) -> None:
         """Handles requests in their order until there are no more, and everything is answered."""
-        while requests := await self._inbox.take():
+        while requests := await self._requests.take():
             for group in coalescing.groups(requests):
                 if self._fenced:
                     break  # the next take raises
                 await self._handle(group)
-        await self._outbox.drained()
+        await self._responses.drained()
 
     async def _prepare(self, group: list[Request]) -> ingest.Prepared | None:
         """The rows of frames that came together, taken apart; None: fenced meanwhile.
@@ -171,7 +171,7 @@ class PublisherStream(ABC, Generic[A]):
         return None if self._fenced else prepared
 
     def _return(
-        self, numbers: Numbers, rows: validation.Rows, part: ingest.Part, exchange: str
+        self, numbers: Numbers, rows: validation.Rows, part: ingest.PreparedPart, exchange: str
     ) -> Response:
         """The return of rows of a part that no queue wanted, with the messages (P7)."""
         block = ingest.take(part.block, rows)
@@ -192,9 +192,9 @@ class PublisherStream(ABC, Generic[A]):
             answers: list[A] = []
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._wait_s()):
-                    answers = await self._outbox.take()
+                    answers = await self._responses.take()
             await self._answer(answers)
-            self._outbox.written(len(answers))
+            self._responses.written(len(answers))
 
     def _wait_s(self) -> float | None:
         """In how many seconds `_answer` must be called, whatever is released; None: need not."""
@@ -204,8 +204,8 @@ class PublisherStream(ABC, Generic[A]):
 
     async def _read_answers(self) -> None:
         """Takes no more publishes from a client that does not read what it is answered (I6)."""
-        if self._returned_bytes > _RETURNED_BYTES or len(self._outbox) > _UNREAD_ANSWERS:
-            await self._outbox.drained()
+        if self._returned_bytes > _RETURNED_BYTES or len(self._responses) > _UNREAD_ANSWERS:
+            await self._responses.drained()
             self._returned_bytes = 0
 
     async def _backpressure(self) -> None:
@@ -217,8 +217,8 @@ class PublisherStream(ABC, Generic[A]):
             f"{journal.unsynced_bytes} bytes wait for the broker's disk;"
             f" the bound is {limits.MAX_UNSYNCED_BYTES}."
         )
-        await self._engine.writable()
-        self._alarm(self._engine.disk.alarm)
+        await self._engine.wait_writable()
+        self._alarm(self._engine.disk_alarm.reason)
 
     def _alarm(self, reason: str) -> None:
         """Tells the publisher why the broker is blocked; an empty reason: not any more."""
@@ -228,7 +228,7 @@ class PublisherStream(ABC, Generic[A]):
         answer = pb.PublishAnswer(unblocked=pb.PublishUnblocked())
         if reason:
             answer = pb.PublishAnswer(blocked=pb.PublishBlocked(reason=reason))
-        self._tell(frame.Frame(answer))
+        self._notify(frame.Frame(answer))
 
 
 async def read_opening(read: Read[Request]) -> pb.PublishOpen:
@@ -266,7 +266,7 @@ def too_many_rows(group: list[Request]) -> AckqError | None:
 
 
 def _prepared(group: list[Request], now_us: int) -> ingest.Prepared:
-    return ingest.prepare(coalescing.fold(group, now_us), now_us)
+    return ingest.prepare(coalescing.coalesce(group, now_us), now_us)
 
 
 def _opened(engine: Engine) -> Response:

@@ -37,7 +37,7 @@ from ackq_broker.service.transport.errors import detail
 _ID_BYTES: Final = 16
 # Rows of a transaction that wait for its end in memory. With them a small transaction is handed to
 # the journal at once and costs one sync; staged when they arrive, it costs two. Rolled back, none.
-_HELD_BYTES: Final = 64 * limits.KIB
+_BUFFER_BYTES: Final = 64 * limits.KIB
 
 
 class _Refused(NamedTuple):
@@ -47,15 +47,15 @@ class _Refused(NamedTuple):
     reason: AckqError
 
 
-class TransactionStream(PublisherStream[Response]):
+class TransactionModeStream(PublisherStream[Response]):
     """See the module."""
 
     TRANSACTIONAL: ClassVar[bool] = True
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._held: list[Request] = []
-        self._held_bytes = 0
+        self._buffered: list[Request] = []
+        self._buffered_bytes = 0
         self._refused: _Refused | None = None
 
     async def _handle(self, group: list[Request]) -> None:
@@ -64,7 +64,7 @@ class TransactionStream(PublisherStream[Response]):
         if kind == "data":
             await self._publish(group)
         elif kind == "commit":
-            await self._stage_held()
+            await self._stage_buffered()
             if not self._fenced:
                 self._commit(header.commit)
         elif kind == "rollback":
@@ -81,13 +81,13 @@ class TransactionStream(PublisherStream[Response]):
         for answer in answers:
             await self._write(answer)
 
-    def _tell(self, answer: Response) -> None:
-        self._outbox.put(answer)
+    def _notify(self, answer: Response) -> None:
+        self._responses.put(answer)
 
     # --- publishes ---
 
     async def _publish(self, group: list[Request]) -> None:
-        """Holds the rows of frames that came together; stages what is held when it is much."""
+        """Buffers the rows of frames that came together; stages the buffer when it is large."""
         transaction_id = group[0].header.data.transaction_id
         if not transaction_id:
             raise WrongModeError(
@@ -95,15 +95,15 @@ class TransactionStream(PublisherStream[Response]):
                 " another publisher in confirm mode."
             )
         _check_id(transaction_id)
-        self._held += group
-        self._held_bytes += sum(map(coalescing.size_of, group))
-        if self._held_bytes > _HELD_BYTES:
-            await self._stage_held()
+        self._buffered += group
+        self._buffered_bytes += sum(map(coalescing.size_of, group))
+        if self._buffered_bytes > _BUFFER_BYTES:
+            await self._stage_buffered()
 
-    async def _stage_held(self) -> None:
+    async def _stage_buffered(self) -> None:
         """Stages the rows that are held, in their order, but for those of a refused transaction."""
-        held, self._held, self._held_bytes = self._held, [], 0
-        for group in coalescing.groups(held):
+        buffered, self._buffered, self._buffered_bytes = self._buffered, [], 0
+        for group in coalescing.groups(buffered):
             if self._fenced:
                 return  # what is open now is the newer stream's
             transaction_id = group[0].header.data.transaction_id
@@ -128,7 +128,9 @@ class TransactionStream(PublisherStream[Response]):
         for part in prepared.parts:
             self._stage_part(group[0].header.data, numbers, part)
 
-    def _stage_part(self, data: pb.PublishData, numbers: Numbers, part: ingest.Part) -> None:
+    def _stage_part(
+        self, data: pb.PublishData, numbers: Numbers, part: ingest.PreparedPart
+    ) -> None:
         """Stages one part and puts the return of what no queue wants behind the gate."""
         command = commands.TransactionBlock(
             self._publisher_id,
@@ -146,7 +148,7 @@ class TransactionStream(PublisherStream[Response]):
         if reply.returned:
             rows = bitmaps.row_array(reply.returned).astype(np.int64)
             named = numbers if part.rows is None else numbers[part.rows]
-            self._outbox.put(self._return(named[rows], rows, part, data.exchange), sequence)
+            self._responses.put(self._return(named[rows], rows, part, data.exchange), sequence)
 
     def _refuse(self, transaction_id: bytes, reason: AckqError) -> None:
         """Gives the room back at once; the commit will be told why."""
@@ -183,14 +185,14 @@ class TransactionStream(PublisherStream[Response]):
 
     def _roll_back(self, rollback: pb.PublishTransaction) -> None:
         _check_id(rollback.transaction_id)
-        self._held, self._held_bytes = [], 0
+        self._buffered, self._buffered_bytes = [], 0
         self._engine.decide(commands.RollbackTransaction(self._publisher_id))
         self._end(pb.PublishTransaction(transaction_id=rollback.transaction_id))
 
     def _end(self, answer: pb.PublishTransaction) -> None:
         """The transaction is over; its answer waits for everything decided so far."""
         self._refused = None
-        self._outbox.put(
+        self._responses.put(
             frame.Frame(pb.PublishAnswer(transaction=answer)), self._engine.core.sequence
         )
 

@@ -15,7 +15,9 @@ from ackq_broker.service.engine.clock import age_ms
 _MOST_NAMED: Final = 100
 
 
-def stranded(absent: Sequence[commands.LeasedElsewhere], now_us: int) -> Iterator[str]:
+def orphaned_lease_warnings(
+    absent: Sequence[commands.LeasedElsewhere], now_us: int
+) -> Iterator[str]:
     """S9: the warnings for an opening whose queues' messages are held by nobody who is there.
 
     They may be those of its own query, whose checkpoint is gone: nothing else would tell.

@@ -48,12 +48,12 @@ class _Holder:
     token: bytes
     heard_s: float
     streams: int = 0
-    cut_s: float | None = None
+    disconnected_s: float | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class LivenessStream:
-    """One open liveness stream, from `Liveness.opened` to `Liveness.cut`."""
+class HolderConnection:
+    """One open liveness stream, from `Liveness.opened` to `Liveness.disconnected`."""
 
     holder: _Holder
 
@@ -76,25 +76,25 @@ class Liveness:
             self._holders[incarnation] = _Holder(token, self._clock())
             return
         holder.heard_s = self._clock()
-        holder.cut_s = None
+        holder.disconnected_s = None
 
-    def opened(self, incarnation: str, token: bytes) -> LivenessStream:
+    def opened(self, incarnation: str, token: bytes) -> HolderConnection:
         """The holder's liveness stream came; when it reconnects it may have two for a moment."""
         self.attached(incarnation, token)
         holder = self._holders[incarnation]
         holder.streams += 1
-        return LivenessStream(holder)
+        return HolderConnection(holder)
 
-    def heard(self, stream: LivenessStream) -> None:
+    def heard(self, stream: HolderConnection) -> None:
         """A heartbeat came on the stream."""
         stream.holder.heard_s = self._clock()
 
-    def cut(self, stream: LivenessStream) -> None:
+    def disconnected(self, stream: HolderConnection) -> None:
         """The stream ended, in whatever way. Each stream is cut once."""
         stream.holder.streams -= 1
         assert stream.holder.streams >= 0
         if not stream.holder.streams:
-            stream.holder.cut_s = self._clock()
+            stream.holder.disconnected_s = self._clock()
 
     def live(self, incarnation: str) -> bool:
         """Whether the session's holder counts as live now."""
@@ -110,15 +110,15 @@ class Liveness:
         The incarnation must be known: attached to since the broker started, and not forgotten.
         """
         holder = self._holders[incarnation]
-        if holder.cut_s is not None:
-            return self._clock() - holder.cut_s - limits.HOLDER_CUT_GRACE_MS / 1000
+        if holder.disconnected_s is not None:
+            return self._clock() - holder.disconnected_s - limits.HOLDER_CUT_GRACE_MS / 1000
         return self._clock() - holder.heard_s - limits.HEARTBEAT_MS / 1000
 
     def fenced(self, incarnation: str) -> None:
         """The incarnation goes on without a holder, who is away from now on (S8)."""
         now_s = self._clock()
         self._holders[incarnation] = _Holder(
-            b"", now_s, cut_s=now_s - limits.HOLDER_CUT_GRACE_MS / 1000
+            b"", now_s, disconnected_s=now_s - limits.HOLDER_CUT_GRACE_MS / 1000
         )
 
     def forget(self, incarnation: str) -> None:

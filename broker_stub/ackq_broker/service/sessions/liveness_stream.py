@@ -15,7 +15,7 @@ from ackq.v1 import sessions_pb2 as pb
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.sessions.liveness import Liveness
-from ackq_broker.service.transport.mailboxes import Inbox, alongside
+from ackq_broker.service.transport.stream_buffers import RequestBuffer, alongside
 
 _INBOX_BYTES: Final = 64 * limits.KIB
 
@@ -25,10 +25,10 @@ class _Stream:
     """One open liveness stream: who it says holds the session, and where its requests wait."""
 
     holder: pb.HoldRequest
-    inbox: Inbox[pb.HoldRequest]
+    requests: RequestBuffer[pb.HoldRequest]
 
 
-class Holds:
+class LivenessStreams:
     """All open liveness streams, by incarnation.
 
     Args:
@@ -44,7 +44,7 @@ class Holds:
         # The sessions whose owner may not be away for ever, with milliseconds, by incarnation.
         self._timeouts: dict[str, tuple[str, int]] = {}
         # Those of them that were told to be overdue, and have not come back.
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         for session in engine.core.sessions():
             if session.holder is not None and session.holder.token:
                 liveness.attached(session.incarnation, session.holder.token)
@@ -74,7 +74,7 @@ class Holds:
             self._forget(before)
         if after:
             self._liveness.attached(after, token)
-            self._told.discard(after)
+            self._reported.discard(after)
         self._end_replaced(before)
 
     def fenced(self, incarnation: str) -> None:
@@ -97,10 +97,10 @@ class Holds:
         found = [
             (session, incarnation)
             for incarnation, (session, timeout_ms) in self._timeouts.items()
-            if incarnation not in self._told
+            if incarnation not in self._reported
             and self._liveness.away_s(incarnation) * 1000 > timeout_ms
         ]
-        self._told.update(incarnation for _, incarnation in found)
+        self._reported.update(incarnation for _, incarnation in found)
         return found
 
     def housekeep(self) -> None:
@@ -121,7 +121,7 @@ class Holds:
         if first is None:
             raise InvalidArgumentError("A hold stream begins with the session it holds.")
         self._check(first)
-        stream = _Stream(first, Inbox(_INBOX_BYTES))
+        stream = _Stream(first, RequestBuffer(_INBOX_BYTES))
         alive = self._liveness.opened(first.incarnation, first.token)
         streams = self._streams.setdefault(first.incarnation, set())
         streams.add(stream)
@@ -129,25 +129,25 @@ class Holds:
         async def receive() -> None:
             request: pb.HoldRequest | None = first
             while request is not None:
-                await stream.inbox.put(request, request.ByteSize())
+                await stream.requests.put(request, request.ByteSize())
                 request = await read()
-            stream.inbox.close()
+            stream.requests.close()
 
         async def answer() -> None:
-            while await stream.inbox.take():
+            while await stream.requests.take():
                 self._liveness.heard(alive)
                 self._check(first)
-                await self._engine.settled()
+                await self._engine.wait_synced()
                 await write(pb.HoldResponse(heartbeat_ms=limits.HEARTBEAT_SEND_MS))
 
         def stop() -> None:
-            stream.inbox.fail(BrokerUnavailableError("The broker is shutting down; hold again."))
+            stream.requests.fail(BrokerUnavailableError("The broker is shutting down; hold again."))
 
         try:
             with self._engine.listening(alarm=lambda _: None, stop=stop):
                 await alongside(answer(), receive())
         finally:
-            self._liveness.cut(alive)
+            self._liveness.disconnected(alive)
             streams.remove(stream)
             if not streams:
                 del self._streams[first.incarnation]
@@ -155,7 +155,7 @@ class Holds:
     def _forget(self, incarnation: str) -> None:
         self._liveness.forget(incarnation)
         self._timeouts.pop(incarnation, None)
-        self._told.discard(incarnation)
+        self._reported.discard(incarnation)
 
     def _end_replaced(self, incarnation: str) -> None:
         """Ends the streams of an incarnation whose holders do not hold it any more."""
@@ -163,7 +163,7 @@ class Holds:
             try:
                 self._check(stream.holder)
             except AckqError as error:
-                stream.inbox.fail(error)
+                stream.requests.fail(error)
 
     def _check(self, holder: pb.HoldRequest) -> None:
         """Refuses who does not hold the session (any more)."""

@@ -18,9 +18,9 @@ from ackq_broker.service.blocks.sending import send_pieces
 from ackq_broker.service.engine.clock import age_ms
 from ackq_broker.service.engine.engine import Engine, Ticket
 from ackq_broker.service.rpc import Read, Write
-from ackq_broker.service.sessions.info import session_info, stranded
+from ackq_broker.service.sessions.info import orphaned_lease_warnings, session_info
 from ackq_broker.service.sessions.liveness import Liveness
-from ackq_broker.service.sessions.liveness_stream import Holds
+from ackq_broker.service.sessions.liveness_stream import LivenessStreams
 from ackq_broker.service.sessions.outcomes import owner_of, read_stage, settlement_of
 from ackq_broker.service.transport.texts import shorten
 
@@ -39,7 +39,7 @@ class SessionsService:
 
     def __init__(self, engine: Engine, liveness: Liveness) -> None:
         self._engine = engine
-        self._holds = Holds(engine, liveness)
+        self._liveness = LivenessStreams(engine, liveness)
 
     async def horizon(self, _: pb.HorizonRequest) -> pb.HorizonResponse:
         """The journal sequence now (K5)."""
@@ -56,12 +56,12 @@ class SessionsService:
         reply, sequence = self._advance(request)
         while _may_wait(request, reply) and await self._until_worth(request, reply, deadline):
             reply, sequence = self._advance(request)
-        await self._engine.gate.wait(sequence)
+        await self._engine.sync_gate.wait(sequence)
         return self._advanced(reply)
 
     async def attach(self, request: pb.AttachRequest) -> pb.AttachResponse:
         """Attaches for a replay of exactly the outstanding lease."""
-        incumbent = self._holds.incumbent(request.session, request.incarnation)
+        incumbent = self._liveness.incumbent(request.session, request.incarnation)
         reply, sequence = self._engine.decide(
             commands.Attach(
                 request.session,
@@ -69,11 +69,11 @@ class SessionsService:
                 _holder_info(request.holder),
                 request.start_tag,
                 request.end_tag,
-                incumbent_live=self._holds.live(incumbent),
+                incumbent_live=self._liveness.live(incumbent),
             )
         )
-        self._holds.changed(incumbent, request.incarnation, request.holder.token)
-        await self._engine.gate.wait(sequence)
+        self._liveness.changed(incumbent, request.incarnation, request.holder.token)
+        await self._engine.sync_gate.wait(sequence)
         return pb.AttachResponse(
             epoch=reply.epoch,
             chunks=_chunks(reply.chunks),
@@ -83,7 +83,7 @@ class SessionsService:
 
     async def hold(self, read: Read[pb.HoldRequest], write: Write[pb.HoldResponse]) -> None:
         """The holder's liveness stream (S3)."""
-        await self._holds.hold(read, write)
+        await self._liveness.hold(read, write)
 
     # --- fetch ---
 
@@ -120,23 +120,23 @@ class SessionsService:
         now_us = self._engine.clock.now_us()
         return pb.ListSessionsResponse(
             sessions=[
-                session_info(session, now_us, live=self._holds.live(session.incarnation))
+                session_info(session, now_us, live=self._liveness.live(session.incarnation))
                 for session in found
             ]
         )
 
     async def release_session(self, request: pb.ReleaseSessionRequest) -> pb.ReleaseSessionResponse:
         """Puts a session's lease back and ends its incarnation (S5, S9)."""
-        incumbent = self._holds.incumbent(request.session, "")
+        incumbent = self._liveness.incumbent(request.session, "")
         reply, sequence = self._engine.decide(
             commands.ReleaseSession(
                 request.session,
                 fence=request.fence,
-                incumbent_live=self._holds.live(incumbent),
+                incumbent_live=self._liveness.live(incumbent),
             )
         )
-        self._holds.changed(incumbent)
-        await self._engine.gate.wait(sequence)
+        self._liveness.changed(incumbent)
+        await self._engine.sync_gate.wait(sequence)
         return pb.ReleaseSessionResponse(released=reply.released, dropped=reply.dropped)
 
     async def browse_lease(
@@ -153,12 +153,12 @@ class SessionsService:
     async def settle_session(self, request: pb.SettleSessionRequest) -> pb.SettleSessionResponse:
         """Rejects or releases tags of the outstanding lease, between two epochs (S8)."""
         command = settlement_of(request)
-        incumbent = self._holds.incumbent(request.session, "")
+        incumbent = self._liveness.incumbent(request.session, "")
         reply, sequence = self._engine.decide(
-            replace(command, incumbent_live=self._holds.live(incumbent))
+            replace(command, incumbent_live=self._liveness.live(incumbent))
         )
-        self._holds.fenced(incumbent)
-        await self._engine.gate.wait(sequence)
+        self._liveness.fenced(incumbent)
+        await self._engine.sync_gate.wait(sequence)
         return pb.SettleSessionResponse(
             settled=reply.settled,
             dead_lettered=reply.dead_lettered,
@@ -171,7 +171,7 @@ class SessionsService:
     async def stage_outcomes(self, read: Read[pb.StageOutcomesRequest]) -> pb.StageOutcomesResponse:
         """Stages what a task decided for messages of the outstanding lease (S6)."""
         command = await read_stage(self._engine, read)
-        await self._engine.writable()
+        await self._engine.wait_writable()
         return pb.StageOutcomesResponse(tags=await self._engine.call(command))
 
     async def commit_outcomes(self, request: pb.CommitOutcomesRequest) -> pb.CommitOutcomesResponse:
@@ -193,15 +193,15 @@ class SessionsService:
 
     def detach_absent(self) -> None:
         """Gives back the leases of owners who are away for longer than they said (S5)."""
-        for name, incarnation in self._holds.overdue():
-            if incarnation != self._holds.incumbent(name, ""):
+        for name, incarnation in self._liveness.overdue():
+            if incarnation != self._liveness.incumbent(name, ""):
                 continue  # it ended by itself
             (session,) = self._engine.core.sessions(name)
             if session.detached or not session.leased:
                 continue  # and nothing will be, until its owner is back
             command = commands.DetachSession(name, incarnation, session.epoch)
             back: commands.Released = self._engine.decide(command).reply
-            self._holds.fenced(incarnation)
+            self._liveness.fenced(incarnation)
             _log.info(
                 "session '%s': its owner was away for more than %d ms; %d messages of its lease"
                 " are ready again%s",
@@ -213,7 +213,7 @@ class SessionsService:
 
     def housekeep(self) -> None:
         """Forgets what it knows of holders whose sessions ended by themselves."""
-        self._holds.housekeep()
+        self._liveness.housekeep()
 
     # --- parts ---
 
@@ -238,7 +238,7 @@ class SessionsService:
 
     def _advance(self, request: pb.AdvanceRequest) -> Ticket:
         """One decision; the holder it makes is taken note of at once."""
-        incumbent = self._holds.incumbent(request.session, request.incarnation)
+        incumbent = self._liveness.incumbent(request.session, request.incarnation)
         ticket = self._engine.decide(
             commands.Advance(
                 session=request.session,
@@ -255,13 +255,13 @@ class SessionsService:
                 takeover=request.takeover,
                 session_timeout_ms=request.session_timeout_ms,
                 queue_pattern=request.queue_pattern,
-                incumbent_live=self._holds.live(incumbent),
+                incumbent_live=self._liveness.live(incumbent),
                 new_incarnation="" if request.incarnation else secrets.token_hex(16),
             )
         )
         reply: commands.Advanced = ticket.reply
-        self._holds.changed(incumbent, reply.incarnation, request.holder.token)
-        self._holds.watch(reply.session, reply.incarnation, request.session_timeout_ms)
+        self._liveness.changed(incumbent, reply.incarnation, request.holder.token)
+        self._liveness.watch(reply.session, reply.incarnation, request.session_timeout_ms)
         return ticket
 
     async def _until_worth(
@@ -279,7 +279,7 @@ class SessionsService:
                 return True
             if now >= deadline:
                 return False
-            await self._engine.changed((min(due, deadline) if delayed else deadline) - now)
+            await self._engine.wait_changed((min(due, deadline) if delayed else deadline) - now)
             ready = self._engine.core.ready_total(reply.session)
             if ready > reply.backlog.ready and ready >= request.min_messages:
                 return True
@@ -287,11 +287,11 @@ class SessionsService:
 
     def _advanced(self, reply: commands.Advanced) -> pb.AdvanceResponse:
         backlog, now_us = reply.backlog, self._engine.clock.now_us()
-        others = {name: self._holds.incumbent(name, "") for name in reply.other_sessions}
+        others = {name: self._liveness.incumbent(name, "") for name in reply.other_sessions}
         absent = [
             held
             for held in reply.leased_elsewhere
-            if not self._holds.connected(others[held.session])
+            if not self._liveness.connected(others[held.session])
         ]
         return pb.AdvanceResponse(
             session=reply.session,
@@ -305,9 +305,9 @@ class SessionsService:
                 oldest_age_ms=age_ms(backlog.oldest_us, now_us),
                 redelivered=backlog.redelivered,
             ),
-            other_sessions=[name for name, each in others.items() if self._holds.live(each)],
+            other_sessions=[name for name, each in others.items() if self._liveness.live(each)],
             attaches=reply.attaches,
-            warnings=[*reply.warnings, *stranded(absent, now_us)],
+            warnings=[*reply.warnings, *orphaned_lease_warnings(absent, now_us)],
         )
 
 

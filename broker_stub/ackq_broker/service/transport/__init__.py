@@ -1,1 +1,1 @@
-"""What every stream and call shares: mailboxes, error details, texts, dispositions."""
+"""What all streams and calls share: stream buffers, error details, bounded texts, dispositions."""

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 from ackq import limits
-from ackq_broker.service.consuming.dispatcher import Dispatcher
+from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 
 
 class Engine:
@@ -12,7 +12,7 @@ class Engine:
 
     def __init__(self, **ready):
         self.core = self
-        self.after_write = []
+        self.on_change = []
         self.queues = ready
         self.overdue = Counter()
         self.noted = {}
@@ -34,11 +34,11 @@ class Engine:
         self.written()
 
     def written(self):
-        for look in self.after_write:
-            look()
+        for notify in self.on_change:
+            notify()
 
 
-class Taker:
+class QueueConsumer:
     """Takes up to `free` messages; `asked` counts how often it was asked for its room."""
 
     def __init__(self, engine, name, free=limits.FRAME_TARGET_ROWS, queue="q", log=None):
@@ -54,7 +54,7 @@ class Taker:
         self.asked += 1
         return self.free
 
-    def take(self, messages):
+    def deliver(self, messages):
         taken = min(messages, self.engine.queues[self.queue] - self.engine.overdue[self.queue])
         self.engine.queues[self.queue] -= taken
         self.free -= taken
@@ -72,9 +72,9 @@ class Taker:
 
 def setup(*, ready=0, takers=1, **fields):
     engine = Engine(q=ready)
-    dispatcher = Dispatcher(engine, lambda: 0.0)
+    dispatcher = ConsumerDispatcher(engine, lambda: 0.0)
     log = []
-    found = [Taker(engine, number, log=log, **fields) for number in range(takers)]
+    found = [QueueConsumer(engine, number, log=log, **fields) for number in range(takers)]
     for taker in found:
         dispatcher.add(taker)
     return engine, dispatcher, found, log
@@ -143,10 +143,10 @@ def test_queues_take_turns():
 
     async def main():
         engine = Engine(long=1_000_000, short=2)
-        dispatcher = Dispatcher(engine, lambda: 0.0)
+        dispatcher = ConsumerDispatcher(engine, lambda: 0.0)
         log = []
         for queue in ("long", "short"):
-            dispatcher.add(Taker(engine, queue, 1 << 40, queue, log))
+            dispatcher.add(QueueConsumer(engine, queue, 1 << 40, queue, log))
         await turns()
         assert [name for name, _ in log[:3]] == ["long", "short", "long"]
         assert engine.queues == {"long": 0, "short": 0}
@@ -160,8 +160,8 @@ def test_a_turn_ends_so_that_others_have_theirs():
     async def main():
         clock = iter(range(1000))
         engine = Engine(q=50 * limits.FRAME_TARGET_ROWS)
-        dispatcher = Dispatcher(engine, lambda: float(next(clock)))
-        taker = Taker(engine, "t", 1 << 40)
+        dispatcher = ConsumerDispatcher(engine, lambda: float(next(clock)))
+        taker = QueueConsumer(engine, "t", 1 << 40)
         dispatcher.add(taker)
         await turns(1)
         assert len(taker.log) == 1

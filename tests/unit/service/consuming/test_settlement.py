@@ -10,20 +10,22 @@ from ackq.errors import AckqError
 from ackq.outcomes import Outcome
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
-from ackq_broker.service.consuming.channel import Channel
-from ackq_broker.service.consuming.dispatcher import Dispatcher
-from ackq_broker.service.consuming.settlement import Fold
-from ackq_broker.service.consuming.unacked import Holder, Ledger
+from ackq_broker.service.consuming.channel import BrokerChannel
+from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
+from ackq_broker.service.consuming.settlement import SettlementBatch
+from ackq_broker.service.consuming.unacked import UnackedOwner, UnackedTags
 from tests.fakes.blocks import encoded
 from tests.fakes.journal import HeldEngine
 
 MESSAGES = 8
-HOW = {
+DISPOSITION = {
     "outcome": st.sampled_from([1, 1, 2, 3, 4, 4, 9]),
     "reason": st.sampled_from(["", "bad"]),
     "delay_ms": st.sampled_from([0, 0, 5000]),
 }
-ONE = st.builds(pb.Settle, delivery_tag=st.integers(0, MESSAGES + 1), multiple=st.booleans(), **HOW)
+ONE = st.builds(
+    pb.Settle, delivery_tag=st.integers(0, MESSAGES + 1), multiple=st.booleans(), **DISPOSITION
+)
 
 
 def runs_of(tags):
@@ -37,13 +39,13 @@ def runs_of(tags):
 def many(draw):
     """A settlement that names runs."""
     tags = draw(st.sets(st.integers(1, MESSAGES + 1), min_size=1))
-    return pb.Settle(**runs_of(tags), **{name: draw(each) for name, each in HOW.items()})
+    return pb.Settle(**runs_of(tags), **{name: draw(each) for name, each in DISPOSITION.items()})
 
 
 SETTLE = st.one_of(ONE, ONE, many())
 
 
-class Sink:
+class FakeStream:
     """A stream that takes everything and keeps the answers."""
 
     full = False
@@ -51,7 +53,7 @@ class Sink:
     def __init__(self):
         self.answers = []
 
-    def deliver(self, _parcel, _sequence):
+    def deliver(self, _delivery, _sequence):
         pass
 
     def answer(self, header, _sequence):
@@ -59,9 +61,9 @@ class Sink:
 
 
 def channel_with_messages():
-    """A channel with what two consumers hold: half each, and one declared no outcome but one."""
+    """A channel with two consumers, half of the messages unacked each; one declared one outcome."""
     engine = HeldEngine()
-    dispatcher = Dispatcher(engine)
+    dispatcher = ConsumerDispatcher(engine)
     dead = commands.QueueProperties(dead_letter_queue="dead", delivery_limit=1)
     engine.decide(commands.DeclareQueue("dead"))
     engine.decide(commands.DeclareQueue("q", dead))
@@ -80,34 +82,34 @@ def channel_with_messages():
         ),
         (encoded(body=[b"x"] * MESSAGES),),
     )
-    channel = Channel(engine, dispatcher, b"c" * 16, 1000, "")
-    sink = Sink()
-    channel.attach(sink)
+    channel = BrokerChannel(engine, dispatcher, b"c" * 16, 1000, "")
+    stream = FakeStream()
+    channel.attach(stream)
     for name, outcomes in (("all", [2, 3, 4]), ("few", [4])):
         subscription = pb.Subscribe(consumer=name, queue="q", outcomes=outcomes)
-        channel.subscribe(subscription, again=False)
+        channel.subscribe(subscription, may_repeat=False)
         assert channel.deliver(channel.consumers[name], MESSAGES // 2) == MESSAGES // 2
     for name in ("all", "few"):
         channel.unsubscribe(name)
-    return engine, channel, sink
+    return engine, channel, stream
 
 
 def outcome_of(settles, *, together):
     """What settlements lead to: the answers, the error, and everything a core can tell."""
 
     async def main():
-        engine, channel, sink = channel_with_messages()
+        engine, channel, stream = channel_with_messages()
         refusal = None
         batches = [settles] if together else [[settle] for settle in settles]
         for batch in batches:
             try:
-                channel.settle(batch, again=False)
+                channel.settle(batch, may_repeat=False)
             except AckqError as error:
                 refusal = (type(error), error.message)
                 break
         before_close = engine.core.outstanding(channel.channel_id)
         channel.close()
-        return sink.answers, refusal, before_close, engine.core.queues()
+        return stream.answers, refusal, before_close, engine.core.queues()
 
     return asyncio.run(main())
 
@@ -145,14 +147,14 @@ def test_runs_are_as_their_tags_one_by_one(tags, outcome, settled_before):
 
 def test_a_command_for_each_way_to_settle():
     """C15: settlements are folded by outcome, reason and delay, where those mean something."""
-    ledger = Ledger()
-    ledger.give(Holder("c", Outcome), 1, 100)
-    ledger.last_tag = 100
-    fold = Fold(ledger)
+    unacked = UnackedTags()
+    unacked.assign(UnackedOwner("c", Outcome), 1, 100)
+    unacked.last_tag = 100
+    batch = SettlementBatch(unacked)
     for tag in range(1, 51):
-        fold.add(pb.Settle(delivery_tag=tag, outcome=1 + tag % 4, reason="r", delay_ms=7))
-    assert fold.add(pb.Settle(delivery_tag=80, outcome=1, multiple=True)) == 30
-    found = {command.outcome: command for command in fold.drain(b"c" * 16)}
+        batch.add(pb.Settle(delivery_tag=tag, outcome=1 + tag % 4, reason="r", delay_ms=7))
+    assert batch.add(pb.Settle(delivery_tag=80, outcome=1, multiple=True)) == 30
+    found = {command.outcome: command for command in batch.drain(b"c" * 16)}
     assert {outcome: len(command.tags) for outcome, command in found.items()} == {
         Outcome.ACCEPTED: 42,
         Outcome.FAILED: 13,
@@ -165,33 +167,33 @@ def test_a_command_for_each_way_to_settle():
         Outcome.REJECTED: ("r", 0),
         Outcome.RELEASED: ("", 7),
     }
-    assert list(fold.drain(b"c" * 16)) == []
+    assert list(batch.drain(b"c" * 16)) == []
 
 
 def test_runs_are_one_command():
     """C15: whatever else is settled the same way with them."""
-    ledger = Ledger()
-    ledger.give(Holder("c", Outcome), 1, 100_000)
-    ledger.last_tag = 100_000
-    fold = Fold(ledger)
+    unacked = UnackedTags()
+    unacked.assign(UnackedOwner("c", Outcome), 1, 100_000)
+    unacked.last_tag = 100_000
+    batch = SettlementBatch(unacked)
     for first in range(2, 30_000, 8192):
         firsts = range(first, first + 8192, 2)
-        assert fold.add(pb.Settle(first_tag=firsts, rows=[1] * 4096, outcome=1)) == 4096
-    assert fold.add(pb.Settle(delivery_tag=99_999, outcome=1)) == 1
-    (command,) = fold.drain(b"c" * 16)
+        assert batch.add(pb.Settle(first_tag=firsts, rows=[1] * 4096, outcome=1)) == 4096
+    assert batch.add(pb.Settle(delivery_tag=99_999, outcome=1)) == 1
+    (command,) = batch.drain(b"c" * 16)
     assert len(command.tags) == 4 * 4096 + 1
 
 
-def test_the_ledger_knows_who_holds_what():
-    """C8: a settlement opens the window of each holder by what it settled of its tags."""
-    ledger = Ledger()
-    one, other = Holder("one", ()), Holder("other", ())
-    ledger.give(one, 1, 3)
-    ledger.give(other, 4, 3)
-    ledger.give(ledger.pulled, 7, 2)
-    assert ledger.consumed == 6
-    touched = ledger.settled(BitMap64([2, 3, 4, 7]))
-    assert touched == [one, other, ledger.pulled]
-    assert (one.unacked, other.unacked, ledger.pulled.unacked, ledger.consumed) == (1, 2, 1, 3)
-    assert ledger.settled(BitMap64([1])) == [one]
-    assert ledger.settled(BitMap64([1])) == []
+def test_a_settlement_returns_the_owners_of_its_tags():
+    """C8: a settlement opens the prefetch of each owner by the tags of it that it settled."""
+    unacked = UnackedTags()
+    one, other = UnackedOwner("one", ()), UnackedOwner("other", ())
+    unacked.assign(one, 1, 3)
+    unacked.assign(other, 4, 3)
+    unacked.assign(unacked.pulled, 7, 2)
+    assert unacked.prefetched == 6
+    touched = unacked.remove(BitMap64([2, 3, 4, 7]))
+    assert touched == [one, other, unacked.pulled]
+    assert (one.unacked, other.unacked, unacked.pulled.unacked, unacked.prefetched) == (1, 2, 1, 3)
+    assert unacked.remove(BitMap64([1])) == [one]
+    assert unacked.remove(BitMap64([1])) == []

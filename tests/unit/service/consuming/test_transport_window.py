@@ -1,24 +1,24 @@
-"""The transport window and the memory of a channel, over times and tags."""
+"""The transport window and the reply cache of a channel, over times and tags."""
 
 import pytest
 
 from ackq import limits
 from ackq.errors import InvalidArgumentError
 from ackq_broker.service.consuming import reply_cache
-from ackq_broker.service.consuming.reply_cache import ChannelMemory
-from ackq_broker.service.consuming.transport_window import Parcel, TransportWindow
+from ackq_broker.service.consuming.reply_cache import ReplyCache
+from ackq_broker.service.consuming.transport_window import PendingDelivery, TransportWindow
 
 RETRANSMIT_S = limits.RETRANSMIT_MS / 1000
 
 
-def parcel(first_tag, messages=1):
-    return Parcel("c", 0, first_tag, messages, messages, (), no_ack=False)
+def delivery(first_tag, messages=1):
+    return PendingDelivery("c", 0, first_tag, messages, messages, (), no_ack=False)
 
 
-def window(*parcels, messages=10):
+def window(*deliveries, messages=10):
     """A window with parcels that were sent at time 0."""
     found = TransportWindow(messages)
-    for each in parcels:
+    for each in deliveries:
         found.add(each)
         found.sent(each, 0.0)
     return found
@@ -26,17 +26,17 @@ def window(*parcels, messages=10):
 
 def test_room_is_what_has_its_ack():
     """C11: deliveries take room, a cumulative ack gives it back, in the middle of a parcel too."""
-    found = window(parcel(1, 4), parcel(5, 4))
+    found = window(delivery(1, 4), delivery(5, 4))
     assert found.room == 2
     assert found.ack(3, 1.0) == []
     assert found.room == 5
     assert [each.first_tag for each in found.ack(8, 1.0)] == [1, 5]
-    assert (found.room, found.parcels) == (10, ())
+    assert (found.room, found.deliveries) == (10, ())
 
 
 def test_acks_never_go_back():
     """C11: an older ack says nothing new, and one of nothing delivered is an error."""
-    found = window(parcel(1, 4))
+    found = window(delivery(1, 4))
     found.ack(4, 1.0)
     assert found.ack(2, 1.0) == []
     assert found.acked_tag == 4
@@ -46,14 +46,14 @@ def test_acks_never_go_back():
 
 def test_a_smaller_window_is_over_full_for_a_while():
     """C11: a client that resumes with a smaller window has no room, and never less than none."""
-    found = window(parcel(1, 8))
+    found = window(delivery(1, 8))
     found.messages = 5
     assert found.room == 0
 
 
 def test_the_wait_doubles_up_to_a_bound():
     """C11: 2 s, then 4, 8 ... until an ack makes progress."""
-    found = window(parcel(1), parcel(2))
+    found = window(delivery(1), delivery(2))
     waits, now_s = [], 0.0
     for _ in range(8):
         waits.append(found.due_s - now_s)
@@ -70,56 +70,56 @@ def test_nothing_is_due_that_was_not_sent():
     """C11: the wait begins when the first frame without an ack has left."""
     found = TransportWindow(10)
     assert found.due_s is None
-    found.add(parcel(1))
+    found.add(delivery(1))
     assert found.due_s is None
-    found.sent(parcel(1), 5.0)
+    found.sent(delivery(1), 5.0)
     assert found.due_s == 5.0 + RETRANSMIT_S
-    found.cut()
+    found.disconnect()
     assert found.due_s is None
 
 
 def test_answers_are_remembered_until_they_arrived():
     """C15: known to have arrived with the ack of a later frame of the same stream."""
-    known = ChannelMemory()
-    known.settle(1, 5)
-    known.pull(1, found_fewer=True)
-    known.pull(2, found_fewer=False)
-    known.settle(2, 7)
-    assert [known.settled(number) for number in (1, 2, 3)] == [5, 7, 0]
-    assert [known.pulled(number) for number in (1, 2, 3)] == [True, False, None]
-    known.arrived(2)
-    assert [known.settled(number) for number in (1, 2)] == [0, 7]
-    assert [known.pulled(number) for number in (1, 2)] == [None, False]
-    known.arrived(known.answers)
-    assert (known.settled(2), known.pulled(2)) == (0, None)
+    known = ReplyCache()
+    known.add_settled(1, 5)
+    known.add_pulled(1, found_fewer=True)
+    known.add_pulled(2, found_fewer=False)
+    known.add_settled(2, 7)
+    assert [known.find_settled(number) for number in (1, 2, 3)] == [5, 7, 0]
+    assert [known.find_pulled(number) for number in (1, 2, 3)] == [True, False, None]
+    known.acknowledged(2)
+    assert [known.find_settled(number) for number in (1, 2)] == [0, 7]
+    assert [known.find_pulled(number) for number in (1, 2)] == [None, False]
+    known.acknowledged(known.answers)
+    assert (known.find_settled(2), known.find_pulled(2)) == (0, None)
 
 
 def test_a_frame_says_nothing_of_answers_on_an_older_stream():
     """C15: they may be lost; asked for again, they are given on the newer one."""
-    known = ChannelMemory()
+    known = ReplyCache()
     for number in (1, 2, 3):
-        known.settle(number, 5)
-    known.pull(1, found_fewer=True)
-    known.cut()
-    known.settle(2, 5)
-    known.settle(4, 7)
-    known.arrived(known.answers)
-    assert [known.settled(number) for number in (1, 2, 3, 4)] == [5, 0, 5, 0]
-    assert known.pulled(1) is True
-    known.cut()
-    assert [known.settled(number) for number in (1, 2, 3, 4)] == [5, 0, 5, 0]
+        known.add_settled(number, 5)
+    known.add_pulled(1, found_fewer=True)
+    known.disconnect()
+    known.add_settled(2, 5)
+    known.add_settled(4, 7)
+    known.acknowledged(known.answers)
+    assert [known.find_settled(number) for number in (1, 2, 3, 4)] == [5, 0, 5, 0]
+    assert known.find_pulled(1) is True
+    known.disconnect()
+    assert [known.find_settled(number) for number in (1, 2, 3, 4)] == [5, 0, 5, 0]
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_memory_is_bounded(cut):
+def test_the_reply_cache_is_bounded(cut):
     """I6: also for a client that never acknowledges anything, and one that is cut all the time."""
-    known = ChannelMemory()
+    known = ReplyCache()
     for number in range(1, reply_cache._ANSWERS + 3):
-        known.settle(number, 1)
-        known.pull(number, found_fewer=True)
-        known.cancel(str(number), None)
+        known.add_settled(number, 1)
+        known.add_pulled(number, found_fewer=True)
+        known.add_cancelled(str(number), None)
         if cut:
-            known.cut()
-    assert (known.settled(2), known.settled(3)) == (0, 1)
+            known.disconnect()
+    assert (known.find_settled(2), known.find_settled(3)) == (0, 1)
     assert len(known._pulled) == reply_cache._ANSWERS
     assert len(known.cancelled) == limits.MAX_CONSUMERS_PER_CHANNEL

@@ -5,7 +5,7 @@ import pytest
 from ackq import limits
 from ackq.errors import BlockNotFoundError
 from ackq_broker.service.engine import block_cache
-from ackq_broker.service.engine.block_cache import RecentBlocks
+from ackq_broker.service.engine.block_cache import BlockCache
 
 
 class Disk:
@@ -25,7 +25,7 @@ class Disk:
 def test_a_block_is_read_once():
     """C8: a consumer with a prefetch of one does not read a block for each of its rows."""
     disk = Disk()
-    blocks = RecentBlocks(disk)
+    blocks = BlockCache(disk)
     assert [blocks(1), blocks(2), blocks(1)] == [b"1" * 100, b"2" * 100, b"1" * 100]
     assert disk.reads == [1, 2]
 
@@ -33,7 +33,7 @@ def test_a_block_is_read_once():
 def test_the_oldest_goes_first():
     """I6: what is kept is bounded in bytes."""
     disk = Disk(limits.MIB)
-    blocks = RecentBlocks(disk)
+    blocks = BlockCache(disk)
     most = block_cache._MAX_BYTES // limits.MIB
     for block_id in range(1, 10):
         blocks(block_id)
@@ -51,7 +51,7 @@ def test_the_oldest_goes_first():
 def test_huge_blocks_and_errors_are_not_kept():
     """I6: a block that would push all others out is not kept, and neither is a failure."""
     disk = Disk(block_cache._MAX_BLOCK_BYTES + 1)
-    blocks = RecentBlocks(disk)
+    blocks = BlockCache(disk)
     blocks(1)
     blocks(1)
     with pytest.raises(BlockNotFoundError):

@@ -11,7 +11,7 @@ from ackq.errors import DiskFullError, PropertiesDifferError, QueueNotFoundError
 from ackq.v1 import admin_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.service.admin import AdminService
-from ackq_broker.service.consuming.dispatcher import Dispatcher
+from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.rpc import service_handler
 from tests.fakes.blocks import encoded
 from tests.fakes.journal import HeldEngine
@@ -110,7 +110,7 @@ def call(engine, method, request):
     """A unary call as gRPC makes it; returns the task and its context."""
     service = pb.DESCRIPTOR.services_by_name["AdminService"]
     handlers = service_handler(
-        service, AdminService(engine, Dispatcher(engine), "none"), engine.settled
+        service, AdminService(engine, ConsumerDispatcher(engine), "none"), engine.wait_synced
     )
 
     class Details:
@@ -169,10 +169,10 @@ def test_a_transient_publish_does_not_wait_for_its_own_record():
         open_publisher(engine)
         engine.sync()
         reply, sequence = publish(engine, 1, persistent=False)
-        assert (list(reply.confirmed), sequence <= engine.gate.synced) == ([1], True)
+        assert (list(reply.confirmed), sequence <= engine.sync_gate.synced) == ([1], True)
         assert engine.journal.read_block(reply.block_id) == encoded(body=[b"x"])
         _, sequence = publish(engine, 2)
-        assert sequence > engine.gate.synced
+        assert sequence > engine.sync_gate.synced
 
     asyncio.run(run())
 
@@ -229,7 +229,7 @@ def test_a_full_disk_refuses_what_fills_it_and_serves_what_drains():
         publish(engine, 1)
         with engine.listening(alarms.append, lambda: None):
             engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
-            engine.watch_disk()
+            engine.poll_disk()
             for refused in (
                 lambda: publish(engine, 2),
                 lambda: engine.decide(commands.DeclareQueue("r", DURABLE)),
@@ -238,7 +238,7 @@ def test_a_full_disk_refuses_what_fills_it_and_serves_what_drains():
                     refused()
             assert engine.decide(commands.PurgeQueue("q")).reply == 1
             engine.free_bytes = limits.DISK_RESERVE_BYTES
-            engine.watch_disk()
+            engine.poll_disk()
             publish(engine, 2)
         assert [bool(alarm) for alarm in alarms] == [True, False]
 
@@ -252,7 +252,7 @@ def test_a_full_disk_answers_what_was_done_before():
         engine = HeldEngine()
         engine.decide(commands.DeclareQueue("q", DURABLE))
         engine.free_bytes = 0
-        engine.watch_disk()
+        engine.poll_disk()
         reply = engine.decide(commands.DeclareQueue("q", DURABLE)).reply
         assert reply == commands.DeclaredQueue(1, False)
 
@@ -268,7 +268,7 @@ def test_at_the_reserve_any_garbage_is_worth_a_snapshot():
         engine.reclaim()
         assert engine.journal.snapshots == []
         engine.free_bytes = 0
-        engine.watch_disk()
+        engine.poll_disk()
         engine.reclaim()
         assert engine.journal.snapshots == [engine.core.sequence]
         engine.journal.has_garbage = False
@@ -283,15 +283,15 @@ def test_changed_wakes_on_records_and_on_stop():
 
     async def run():
         engine = HeldEngine()
-        waiting = asyncio.create_task(engine.changed(3600))
+        waiting = asyncio.create_task(engine.wait_changed(3600))
         await settle()
         engine.decide(commands.DeclareQueue("q", DURABLE))
         await waiting
-        waiting = asyncio.create_task(engine.changed(3600))
+        waiting = asyncio.create_task(engine.wait_changed(3600))
         await settle()
         engine.stop()
         await waiting
-        await engine.changed(0)
+        await engine.wait_changed(0)
 
     asyncio.run(run())
 
@@ -302,7 +302,7 @@ def test_who_waited_in_vain_leaves_nothing_behind():
     async def run():
         engine = HeldEngine()
         for _ in range(3):
-            await engine.changed(0)
+            await engine.wait_changed(0)
         assert not engine._changed
 
     asyncio.run(run())
@@ -327,12 +327,12 @@ def test_writable_waits_while_too_much_waits_for_the_disk():
         engine = HeldEngine()
         engine.decide(commands.DeclareQueue("q", DURABLE))
         engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
-        writable = asyncio.create_task(engine.writable())
+        wait_writable = asyncio.create_task(engine.wait_writable())
         await settle()
-        assert not writable.done()
+        assert not wait_writable.done()
         engine.journal.unsynced_bytes = 0
         engine.sync()
-        await writable
+        await wait_writable
 
     asyncio.run(run())
 
@@ -343,10 +343,10 @@ def test_writable_leaves_the_loop_to_others_while_transient_blocks_are_written()
     async def run():
         engine = HeldEngine()
         engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
-        writable = asyncio.create_task(engine.writable())
+        wait_writable = asyncio.create_task(engine.wait_writable())
         await settle()
-        assert not writable.done()
+        assert not wait_writable.done()
         engine.journal.unsynced_bytes = 0
-        await writable
+        await wait_writable
 
     asyncio.run(run())

@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 from ackq_broker.service.engine.sync_gate import SyncGate
-from ackq_broker.service.transport.mailboxes import Inbox, Outbox, alongside
+from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 
 
 def test_released_in_sequence_order():
     """I1: nothing is released before its sequence; what waits goes in sequence order."""
     gate, released = SyncGate(2), []
     for sequence in (5, 3, 4, 3, 2):
-        gate.when(sequence, lambda sequence=sequence: released.append(sequence))
+        gate.when_synced(sequence, lambda sequence=sequence: released.append(sequence))
     assert released == [2]
     gate.advance(4)
     assert released == [2, 3, 3, 4]
@@ -46,20 +46,20 @@ def test_outbox_releases_in_bulk():
 
     async def run():
         gate = SyncGate(0)
-        outbox = Outbox(gate)
+        responses = ResponseBuffer(gate)
         for sequence in (1, 2, 3):
-            outbox.put(sequence, sequence)
-        taking = asyncio.create_task(outbox.take())
+            responses.put(sequence, sequence)
+        taking = asyncio.create_task(responses.take())
         await asyncio.sleep(0)
         assert not taking.done()
         gate.advance(2)
         assert await taking == [1, 2]
-        outbox.written(2)
-        drained = asyncio.create_task(outbox.drained())
+        responses.written(2)
+        drained = asyncio.create_task(responses.drained())
         await asyncio.sleep(0)
         assert not drained.done()
         gate.advance(3)
-        outbox.written(len(await outbox.take()))
+        responses.written(len(await responses.take()))
         await drained
 
     asyncio.run(run())
@@ -69,13 +69,13 @@ def test_inbox_gives_what_arrived_together():
     """P2: requests that wait are taken together; an empty list is the end."""
 
     async def run():
-        inbox = Inbox(100)
-        await inbox.put("a", 1)
-        await inbox.put("b", 1)
-        assert await inbox.take() == ["a", "b"]
-        await inbox.put("c", 1)
-        inbox.close()
-        assert [await inbox.take(), await inbox.take()] == [["c"], []]
+        requests = RequestBuffer(100)
+        await requests.put("a", 1)
+        await requests.put("b", 1)
+        assert await requests.take() == ["a", "b"]
+        await requests.put("c", 1)
+        requests.close()
+        assert [await requests.take(), await requests.take()] == [["c"], []]
 
     asyncio.run(run())
 
@@ -84,11 +84,11 @@ def test_inbox_holds_its_reader_back():
     """I6: more than the bound of bytes stops the reader until they are taken."""
 
     async def run():
-        inbox = Inbox(10)
-        putting = asyncio.create_task(inbox.put("a", 11))
+        requests = RequestBuffer(10)
+        putting = asyncio.create_task(requests.put("a", 11))
         await asyncio.sleep(0)
         assert not putting.done()
-        await inbox.take()
+        await requests.take()
         await putting
 
     asyncio.run(run())
@@ -98,11 +98,11 @@ def test_inbox_failure_overtakes_what_waits():
     """P10: a fenced stream handles nothing more."""
 
     async def run():
-        inbox = Inbox(10)
-        await inbox.put("a", 1)
-        inbox.fail(ValueError("fenced"))
+        requests = RequestBuffer(10)
+        await requests.put("a", 1)
+        requests.fail(ValueError("fenced"))
         with pytest.raises(ValueError, match="fenced"):
-            await inbox.take()
+            await requests.take()
 
     asyncio.run(run())
 

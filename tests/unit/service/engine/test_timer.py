@@ -5,7 +5,7 @@ import asyncio
 from ackq_broker.core import commands
 from ackq_broker.service.engine import timer
 from ackq_broker.service.engine.clock import BrokerClock
-from ackq_broker.service.engine.timer import Ticker
+from ackq_broker.service.engine.timer import TickTimer
 from tests.fakes.clock import run
 from tests.unit.service.channels import Broker, settle
 
@@ -24,7 +24,7 @@ class Ticking(Broker):
             lambda: START_NS + round((loop.time() + self.wall_ahead_s) * 1e9),
             lambda: round(loop.time() * 1e9),
         )
-        self.ticker = Ticker(self.engine)
+        self.ticker = TickTimer(self.engine)
         properties = commands.QueueProperties(message_ttl_ms=10_000)
         self.engine.decide(commands.DeclareQueue("t", properties))
 

@@ -179,14 +179,14 @@ def test_a_full_disk_blocks_and_nacks():
     async def run():
         async with opened() as (engine, stream, _):
             engine.free_bytes = 0
-            engine.watch_disk()
+            engine.poll_disk()
             await settle()
             assert "bytes left" in stream.answers[-1].blocked.reason
             stream.publish(1)
             await settle()
             assert stream.answers[-1].nack.reason.code == "disk_full"
             engine.free_bytes = limits.DISK_RESERVE_BYTES
-            engine.watch_disk()
+            engine.poll_disk()
             stream.publish(2)
             await settle()
             engine.sync()
@@ -208,7 +208,7 @@ def test_a_full_disk_confirms_what_it_has(numbers):
             stream.publish(1)
             await settle()
             engine.free_bytes = 0
-            engine.watch_disk()
+            engine.poll_disk()
             newer = Stream(service)
             newer.open(resume=True)
             await settle()
@@ -289,7 +289,7 @@ def test_numbers_far_apart_take_no_memory(free_bytes):
             stream._requests.put_nowait(frame.Frame(header, encoded(body=[b"x"], routing_key="q")))
             await settle()
             engine.free_bytes = free_bytes
-            engine.watch_disk()
+            engine.poll_disk()
             for number in (1, far, far + 1):
                 stream.publish(number)
             await settle()

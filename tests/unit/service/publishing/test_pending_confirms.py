@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from ackq_broker.service.publishing.pending_confirms import Unanswered, ranges
+from ackq_broker.service.publishing.pending_confirms import PendingConfirms, ranges
 
 
 def confirms(unanswered, numbers=(), now_s=0.0):
@@ -15,7 +15,7 @@ def confirms(unanswered, numbers=(), now_s=0.0):
 
 
 def received(*spans, lowest=1, window=0):
-    unanswered = Unanswered(window)
+    unanswered = PendingConfirms(window)
     for first, last in spans:
         unanswered.received(first, last, lowest)
     return unanswered
@@ -46,7 +46,7 @@ def test_each_number_is_confirmed_once():
 def test_a_nacked_number_is_answered():
     """P3: a cumulative confirm passes over numbers whose nack went before."""
     unanswered = received((1, 5))
-    unanswered.refused(BitMap64([3]))
+    unanswered.nacked(BitMap64([3]))
     assert confirms(unanswered, [1, 2, 4, 5]) == [("up to", 5)]
 
 
@@ -123,8 +123,8 @@ def test_what_came_before_is_told_apart():
 def test_a_nack_is_told_once():
     """P3: what has its answer is left out of a second one."""
     unanswered = received((1, 5))
-    assert unanswered.refused(BitMap64([2, 3])) == BitMap64([2, 3])
-    assert unanswered.refused(BitMap64([3, 4])) == BitMap64([4])
+    assert unanswered.nacked(BitMap64([2, 3])) == BitMap64([2, 3])
+    assert unanswered.nacked(BitMap64([3, 4])) == BitMap64([4])
     assert confirms(unanswered, range(1, 6)) == [("up to", 5)]
 
 
@@ -139,7 +139,7 @@ def test_ranges():
 def test_every_number_is_answered_exactly_once(data):
     """P3: whatever the order of confirms, a client that applies them answers each number once."""
     sizes = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=8))
-    unanswered = Unanswered()
+    unanswered = PendingConfirms()
     open_numbers = set()
     waiting = []
     first = 1

@@ -109,7 +109,7 @@ def test_a_small_transaction_reaches_the_journal_with_its_commit():
 
 def test_a_large_transaction_is_staged_as_it_comes(monkeypatch):
     """I6, P13: what is held in memory has a bound; the rows are invisible all the same."""
-    monkeypatch.setattr(transaction_mode, "_HELD_BYTES", 1000)
+    monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 1000)
 
     async def run():
         async with opened() as (engine, stream, _):
@@ -159,7 +159,7 @@ def test_a_refused_row_refuses_the_commit(monkeypatch, message, code, early):
     async def run():
         async with opened() as (engine, stream, _):
             if early:
-                monkeypatch.setattr(transaction_mode, "_HELD_BYTES", 0)
+                monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
             small = commands.QueueProperties(max_length=1)
             engine.decide(commands.DeclareQueue("small", small))
             publish(stream, 1, routing_key="small")
@@ -198,14 +198,14 @@ def test_a_refusal_is_forgotten_with_its_transaction():
 
 def test_a_full_disk_refuses_the_transaction(monkeypatch):
     """P8, P13, P14: the publisher is told, and a commit of what is there is served."""
-    monkeypatch.setattr(transaction_mode, "_HELD_BYTES", 0)
+    monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
 
     async def run():
         async with opened() as (engine, stream, _):
             publish(stream, 1)
             await settle()
             engine.free_bytes = 0
-            engine.watch_disk()
+            engine.poll_disk()
             commit(stream, 1)
             publish(stream, 2, TWO)
             commit(stream, 1, TWO)
@@ -221,7 +221,7 @@ def test_a_full_disk_refuses_the_transaction(monkeypatch):
 @pytest.mark.parametrize("how", ["half-closed", "cut", "replaced"])
 def test_a_stream_that_goes_rolls_back(monkeypatch, how):
     """P13: before its commit arrived; a late commit on the next stream is told so."""
-    monkeypatch.setattr(transaction_mode, "_HELD_BYTES", 0)
+    monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
 
     async def run():
         async with opened() as (engine, stream, service):
@@ -294,7 +294,7 @@ def test_a_fenced_stream_does_nothing_more(monkeypatch, then):
 
     What the older one still has in hand must not end the newer one's transaction.
     """
-    monkeypatch.setattr(transaction_mode, "_HELD_BYTES", 0)
+    monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
 
     async def run():
         async with opened() as (engine, stream, service):
@@ -335,7 +335,7 @@ def test_a_fenced_stream_does_nothing_more(monkeypatch, then):
 @pytest.mark.parametrize("refused", [False, True])
 def test_a_stream_fenced_in_its_commit(monkeypatch, refused):
     """P10, P13: the rows that it held come to nothing, and the newer one's are left alone."""
-    monkeypatch.setattr(transaction_mode, "_HELD_BYTES", 1 << 20)
+    monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 1 << 20)
 
     async def run():
         async with opened() as (engine, stream, service):
@@ -352,7 +352,7 @@ def test_a_stream_fenced_in_its_commit(monkeypatch, refused):
                 stream.send(b"no block", data=data)
             commit(stream, 1)
             await settle()
-            monkeypatch.setattr(transaction_mode, "_HELD_BYTES", 0)
+            monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
             newer = Stream(service)
             newer.open(mode=TRANSACTION, resume=True)
             publish(newer, 3, TWO)
@@ -404,8 +404,8 @@ def test_an_opening_in_confirm_mode_is_refused():
 
 
 def two_at_once(stream):
-    publish(stream, 1, body=bytes(transaction_mode._HELD_BYTES))
-    publish(stream, 2, TWO, body=bytes(transaction_mode._HELD_BYTES))
+    publish(stream, 1, body=bytes(transaction_mode._BUFFER_BYTES))
+    publish(stream, 2, TWO, body=bytes(transaction_mode._BUFFER_BYTES))
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def two_at_once(stream):
         lambda stream: publish(stream, 1, b"short"),
         lambda stream: commit(stream, 0, b"short"),
         lambda stream: roll_back(stream, b""),
-        lambda stream: publish(stream, 0, body=bytes(transaction_mode._HELD_BYTES)),
+        lambda stream: publish(stream, 0, body=bytes(transaction_mode._BUFFER_BYTES)),
         lambda stream: stream.open(mode=TRANSACTION),
     ],
 )

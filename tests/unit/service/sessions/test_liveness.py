@@ -61,7 +61,7 @@ def test_cut_stream_is_live_for_the_grace_only(liveness, clock):
     """S3: cut less than two seconds ago is live, longer ago is not, however lately it was heard."""
     stream = liveness.opened("i", b"a")
     liveness.heard(stream)
-    liveness.cut(stream)
+    liveness.disconnected(stream)
     clock.now += GRACE_S - 0.001
     assert liveness.live("i") is True
     clock.now += 0.001
@@ -72,7 +72,7 @@ def test_grace_counts_from_the_cut(liveness, clock):
     """S3: a holder that was silent for nearly a heartbeat has the whole grace after its cut."""
     stream = liveness.opened("i", b"a")
     clock.now += HEARTBEAT_S - 0.5
-    liveness.cut(stream)
+    liveness.disconnected(stream)
     clock.now += 1
     assert liveness.live("i") is True
 
@@ -81,17 +81,17 @@ def test_reconnected_stream_outlives_the_cut_of_the_first(liveness, clock):
     """S3: the cut of an old stream does not count while the same holder has a newer one."""
     first = liveness.opened("i", b"a")
     second = liveness.opened("i", b"a")
-    liveness.cut(first)
+    liveness.disconnected(first)
     clock.now += GRACE_S
     assert liveness.live("i") is True
-    liveness.cut(second)
+    liveness.disconnected(second)
     clock.now += GRACE_S
     assert liveness.live("i") is False
 
 
 def test_new_call_of_a_cut_holder_is_a_sign_of_life(liveness, clock):
     """S3: a holder whose stream was cut and that calls again has a heartbeat to open a new one."""
-    liveness.cut(liveness.opened("i", b"a"))
+    liveness.disconnected(liveness.opened("i", b"a"))
     liveness.attached("i", b"a")
     clock.now += GRACE_S
     assert liveness.live("i") is True
@@ -101,7 +101,7 @@ def test_cut_of_a_replaced_holder_says_nothing_of_the_new_one(liveness, clock):
     """S3: the streams of a fenced holder do not speak for the one that replaced it."""
     old = liveness.opened("i", b"a")
     liveness.attached("i", b"b")
-    liveness.cut(old)
+    liveness.disconnected(old)
     clock.now += GRACE_S
     assert liveness.live("i") is True
 
@@ -116,7 +116,7 @@ def test_connected_is_live_by_its_stream(liveness, clock):
     clock.now += HEARTBEAT_S
     assert liveness.connected("i") is False
     liveness.heard(stream)
-    liveness.cut(stream)
+    liveness.disconnected(stream)
     assert (liveness.live("i"), liveness.connected("i")) == (True, False)
 
 
@@ -133,7 +133,7 @@ def test_away_counts_from_when_the_holder_stopped_to_count_as_live(liveness, clo
     """S5: the absence of a cut holder begins after the grace, of a silent one after a heartbeat."""
     cut = liveness.opened("cut", b"a")
     liveness.opened("silent", b"a")
-    liveness.cut(cut)
+    liveness.disconnected(cut)
     clock.now += HEARTBEAT_S + 1
     assert liveness.away_s("silent") == pytest.approx(1)
     assert liveness.away_s("cut") == pytest.approx(HEARTBEAT_S + 1 - GRACE_S)

@@ -88,7 +88,7 @@ def broker():
 def test_the_lease_of_an_absent_owner_goes_back(broker):
     """S5: cut for longer than the timeout: one record requeues the lease and raises the epoch."""
     lease = broker.lease()
-    broker.liveness.cut(broker.liveness.opened(lease.incarnation, READER.token))
+    broker.liveness.disconnected(broker.liveness.opened(lease.incarnation, READER.token))
     broker.passed(GRACE_S + TIMEOUT_MS / 1000)
     assert (broker.session.detached, broker.session.epoch) == (False, 1)
     before = len(broker.engine.journal.entries)
@@ -116,7 +116,7 @@ def test_a_silent_owner_is_absent_after_a_heartbeat(broker):
 def test_never_is_the_default(broker):
     """S5: without a timeout a lease waits for its query for ever."""
     lease = broker.lease(session_timeout_ms=0)
-    broker.liveness.cut(broker.liveness.opened(lease.incarnation, READER.token))
+    broker.liveness.disconnected(broker.liveness.opened(lease.incarnation, READER.token))
     broker.passed(10 * 365 * 24 * 3600)
     assert (broker.session.detached, broker.session.leased) == (False, 2)
 
@@ -132,7 +132,7 @@ def test_the_timeout_is_that_of_the_last_call(broker):
 def test_a_restart_gives_absent_owners_the_full_timeout(broker):
     """S5: the time the broker was down is not the owner's, nor what was counted before."""
     lease = broker.lease()
-    broker.liveness.cut(broker.liveness.opened(lease.incarnation, READER.token))
+    broker.liveness.disconnected(broker.liveness.opened(lease.incarnation, READER.token))
     broker.passed(TIMEOUT_MS / 1000)
     broker.start()
     broker.passed(TIMEOUT_MS / 1000)

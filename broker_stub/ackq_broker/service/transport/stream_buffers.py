@@ -15,11 +15,11 @@ from ackq_broker.service.engine.sync_gate import SyncGate
 T = TypeVar("T")
 
 
-class Outbox(Generic[T]):
+class ResponseBuffer(Generic[T]):
     """Answers of one stream, put by its reader and taken, in bulk per sync, by its writer."""
 
     def __init__(self, gate: SyncGate) -> None:
-        self._gate = gate
+        self._sync_gate = gate
         self._released: list[T] = []
         self._unwritten = 0
         self._wake = asyncio.Event()
@@ -34,7 +34,7 @@ class Outbox(Generic[T]):
         """An answer that may leave once `sequence` is synced."""
         self._unwritten += 1
         self._idle.clear()
-        self._gate.when(sequence, partial(self._release, answer))
+        self._sync_gate.when_synced(sequence, partial(self._release, answer))
 
     async def take(self) -> list[T]:
         """Everything that may leave now; waits until there is something. `written` must follow."""
@@ -59,7 +59,7 @@ class Outbox(Generic[T]):
         self._wake.set()
 
 
-class Inbox(Generic[T]):
+class RequestBuffer(Generic[T]):
     """Requests of one stream, taken together; bounded in bytes, then the reader waits."""
 
     def __init__(self, max_bytes: int) -> None:
