@@ -1,6 +1,6 @@
 """The Spark data source `ackq` and its helpers.
 
-`configure` prepares the session that runs it, `settle` says from a query what becomes of messages,
+`configure` prepares the session that runs it, `settle` settles messages from within a query,
 `BatchLogger` logs a line per micro-batch.
 
 Importing this package costs nothing: Spark imports it in every application when it looks data

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     )
 
 _BATCHES: Final = "ackq.spark.batches"
-# What Spark reports besides its parts.
+# The duration of the whole batch, beside those of its phases.
 _WHOLE: Final = "triggerExecution"
 
 
 class BatchLogger(StreamingQueryListener):
     """A listener: `spark.streams.addListener(BatchLogger())`.
 
-    A line has query, batch id, rows, rate, and for the queues that the query reads what is ready,
-    what is unacked, the age of the oldest message and how many of the batch were delivered before;
-    at last how long each part of the batch took. A batch that is run again shows no backlog: Spark
-    asks for none. A query that ends with an error gets a line as well.
+    A line has the query, batch id, rows and rate; for the queues that the query reads the numbers
+    of ready and unacked messages, the age of the oldest, and the redelivered messages of the batch;
+    and the duration of each phase in ms. A replayed batch shows no backlog, as Spark asks for none.
+    A query that fails gets a line as well.
 
     Args:
         logger: Where to log. None: the logger `ackq.spark.batches`, which is set to `level`, and
@@ -41,24 +41,24 @@ class BatchLogger(StreamingQueryListener):
         self._level = level
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Says nothing: the first batch does."""
+        """Logs nothing."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Logs the batch."""
         self._log.log(self._level, "%s", line(json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Says nothing: there is no batch."""
+        """Logs nothing: there is no batch."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Logs why a query failed; one that was stopped is no news."""
+        """Logs the error of a query that failed; a stopped query logs nothing."""
         if event.exception:
             first, *_ = event.exception.strip().splitlines()
             self._log.error("query %s failed: %s", event.id, first)
 
 
 def line(progress: Mapping[str, Any]) -> str:
-    """A progress report of Spark in one line.
+    """One line for a progress report of Spark.
 
     Args:
         progress: As `StreamingQueryProgress.json` has it.
@@ -80,7 +80,7 @@ def line(progress: Mapping[str, Any]) -> str:
 
 
 def _backlogs(sources: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
-    """What the sources of ackq among a query's report; none for a batch that is run again."""
+    """The backlogs reported by a query's ackq sources; none for a replayed batch."""
     for source in sources:
         latest = source.get("latestOffset")
         if isinstance(latest, str):  # as text in some versions of Spark

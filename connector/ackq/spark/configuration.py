@@ -1,4 +1,4 @@
-"""Sets what a Spark session needs to run the source and the sink well.
+"""Configures a Spark session for the source and the sink: Arrow batch bounds and Python workers.
 
 Invariant: with these settings no Arrow batch of a write comes near the 2 GiB that one Arrow vector
 can hold.
@@ -25,8 +25,8 @@ _MAX_ROWS: Final = 2_000
 # A vector doubles while it grows, so a batch may need three times its size in direct memory, which
 # is as large as the heap (1 GiB by default) and shared by the tasks that run at once.
 _BATCH_BYTES: Final = 128 * limits.MIB
-# Exactly this value makes Spark skip the size of every row, which costs it 4 to 25 times the rest
-# of the conversion; one less does not.
+# Only at this value Spark skips computing the size of every row, which costs 4 to 25 times the rest
+# of the conversion.
 _NO_BYTE_BOUND: Final = (1 << 31) - 1
 _ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -43,19 +43,19 @@ def configure(
 
     Sets Arrow's batch bounds for fast writes, and in this process's environment the interpreter of
     Spark's Python workers: this one, where PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON name none.
-    Where the user has set a bound, it stays, and so does Spark's own bound in bytes if batches of
-    as many rows might be too large without it.
+    Bounds that the user has set stay, and so does Spark's own bound in bytes if batches of
+    that many rows might be too large without it.
 
     Args:
-        builder: As from `SparkSession.builder`. What is set on it, before or afterwards, wins, and
-            so does what spark-submit was given.
-        max_message_bytes: The largest row that a query writes, about, all its columns together.
-            With it a write spends a third or less of the time in the JVM: batches are bounded in
-            rows alone, the fewer the larger this is. None: not known; Spark's bound in bytes
+        builder: As from `SparkSession.builder`. Settings made on it, before or afterwards, win, as
+            do those of spark-submit.
+        max_message_bytes: Approximate size in bytes of the largest row that a query writes, all
+            columns together. With it a write takes a third or less of the time in the JVM: batches
+            are bounded in rows only, inversely to this size. None: unknown; Spark's bound in bytes
             stays, which holds for rows of any size. (1200 rows of 1 MiB in one batch end a JVM
             that has 1 GiB.)
-        fast_workers: Start workers through a wrapper that lets them import the installed pyspark,
-            compiled once, instead of the source in a zip that each worker compiles anew: about
+        fast_workers: Start workers through a wrapper that makes them import the installed,
+            compiled pyspark instead of the zipped source, which each worker compiles again: about
             half the time to the first batch. None: where it is safe, which is a local master
             with a pip-installed pyspark.
 
@@ -79,7 +79,7 @@ def configure(
 
 
 def _submitted() -> dict[str, str]:
-    """The settings of spark-submit, in whose JVM they are; nothing in a plain Python program."""
+    """The settings of spark-submit, from its JVM; empty in a plain Python program."""
     if not _under_spark_submit():
         return {}
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - a Connect client has neither
@@ -91,7 +91,7 @@ def _submitted() -> dict[str, str]:
 def _bound_batches(
     builder: SparkSession.Builder, given: Mapping[str, object], max_message_bytes: int | None
 ) -> None:
-    """Sets the bounds that the user has not; Spark's in bytes goes only where rows bound enough."""
+    """Sets bounds that the user has not; drops Spark's byte bound only if rows bound enough."""
     safe_rows = max(1, _BATCH_BYTES // max_message_bytes) if max_message_bytes else 0
     rows = str(given.get(_ROWS, min(_MAX_ROWS, safe_rows or _MAX_ROWS)))
     builder.config(_ROWS, rows)
@@ -100,12 +100,12 @@ def _bound_batches(
 
 
 def _choose_interpreter(environ: os._Environ[str] | dict[str, str], *, wrap: bool) -> None:
-    """Names the workers' interpreter where the user named none."""
+    """Sets the workers' interpreter if the user has not."""
     interpreter = sys.executable
     if wrap and not environ.keys() & {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"}:
         environ["ACKQ_WORKER_PYTHON"] = interpreter
         interpreter = str(_WORKER)
-    # Sources are run by the driver's interpreter, if one is named, even on executors.
+    # Spark runs data sources with the driver's interpreter, if one is named, even on executors.
     python = environ.setdefault("PYSPARK_PYTHON", interpreter)
     environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
 
@@ -120,8 +120,8 @@ def _is_local(master: str) -> bool:
 
 
 def _can_wrap() -> bool:
-    """Whether the wrapper gives workers the very pyspark that the driver has."""
-    # Under spark-submit the JVM was there first, with an environment of its own.
+    """Whether workers started through the wrapper get the driver's pyspark."""
+    # Under spark-submit the JVM started first and has its own environment.
     if _under_spark_submit() or not os.access(_WORKER, os.X_OK):
         return False
     installed = Path(pyspark.__file__).parent

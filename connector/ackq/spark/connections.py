@@ -1,8 +1,8 @@
-"""The client objects of this process, one per connection, made at first use.
+"""The gRPC clients of this process: one per connection, made at first use.
 
 Spark keeps a Python worker for many tasks and batches; a channel that lives as long as the process
-costs its set-up once (40 to 90 ms). A worker is forked before this module is imported, so no
-channel ever crosses a fork.
+costs its set-up once (40 to 90 ms). A worker is forked before this module is imported, so no gRPC
+channel crosses a fork.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import logging
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-# Its names import gRPC at first use, so that Spark's planning workers, which call nobody, start
-# fast.
+# Its names import gRPC at first use: Spark's planning workers make no call and start faster.
 from ackq import client
 from ackq.spark.options.options import Connection
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from ackq.v1.sessions_pb2 import SessionInfo
 
 _log: Final = logging.getLogger("ackq.spark")
-# A user who waits longer than this wonders why.
-_TELL_FROM_S: Final = 1.0
+# A shorter wait before a retry is not logged.
+_LOGGED_WAIT_S: Final = 1.0
 
 
 @cache
@@ -33,7 +32,7 @@ def session(connection: Connection) -> Session:
         connection.endpoint,
         security=connection.security,
         retry_total_ms=connection.retry_ms,
-        on_wait=_tell,
+        on_wait=_log_wait,
     )
 
 
@@ -44,16 +43,16 @@ def admin(connection: Connection) -> Admin:
 
 
 def wait_ready(connection: Connection) -> None:
-    """Waits for the broker, for `retry_ms` at most; then BrokerUnavailableError with the cause."""
+    """Waits for the broker, up to `retry_ms`; then BrokerUnavailableError with the cause."""
     client.wait_ready(connection.endpoint, connection.retry_ms / 1000, security=connection.security)
 
 
 def find_session(connection: Connection, name: str) -> SessionInfo:
-    """A session as the broker records it; raises as `wait_ready`, or SessionNotFoundError."""
+    """A session as recorded by the broker; raises as `wait_ready`, or SessionNotFoundError."""
     wait_ready(connection)
     return admin(connection).session(name)
 
 
-def _tell(error: AckqError, wait_s: float) -> None:
-    if wait_s >= _TELL_FROM_S:
+def _log_wait(error: AckqError, wait_s: float) -> None:
+    if wait_s >= _LOGGED_WAIT_S:
         _log.warning("%s Trying again in %.0f s.", error, wait_s)

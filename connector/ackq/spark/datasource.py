@@ -1,4 +1,4 @@
-"""The data source `ackq`: checks options as soon as Spark shows them, then delegates.
+"""The data source `ackq`: checks options when Spark makes it, then delegates to the rooms.
 
 Light to import: everything that needs pyarrow or grpc is imported by the method that uses it.
 """
@@ -42,20 +42,20 @@ class AckqDataSource(DataSource):
         return "ackq"
 
     def schema(self) -> StructType:
-        """The columns of `load()`; Spark does not say yet whether a stream or a batch is read."""
+        """The columns of `load()`, the same for a stream and a batch."""
         from ackq.spark import schema  # noqa: PLC0415 - pyarrow
         from ackq.wire import columns  # noqa: PLC0415 - pyarrow
 
         return schema.default(columns.DELIVERED)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """The source (S, K1, K2)."""
+        """The streaming source (K1, K2)."""
         from ackq.spark.source.reader import AckqStreamReader  # noqa: PLC0415 - pyarrow
 
         return AckqStreamReader(parse.source(self.options), schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A browse of a queue, which takes nothing out of it (Q5)."""
+        """A browse: a batch read that leaves the messages in their queue (Q5)."""
         from ackq.spark.source.browse import AckqBrowser  # noqa: PLC0415 - pyarrow
 
         return AckqBrowser(parse.browse(self.options), schema)
@@ -66,7 +66,7 @@ class AckqDataSource(DataSource):
         overwrite: bool,  # noqa: FBT001 - Spark's signature
     ) -> DataSourceStreamWriter:
         """The sink (K3)."""
-        from ackq.spark.sink import writer as sink  # noqa: PLC0415 - pyarrow
+        from ackq.spark.sink.writer import stream_writer  # noqa: PLC0415 - pyarrow
 
         if overwrite:
             raise UnsupportedError(
@@ -74,14 +74,14 @@ class AckqDataSource(DataSource):
                 " replaced. Use .outputMode('append').",
                 mode="complete",
             )
-        return sink.stream_writer(parse.sink(self.options, Use.SINK), schema)
+        return stream_writer(parse.sink(self.options, Use.SINK), schema)
 
     def writer(
         self,
         schema: StructType,
         overwrite: bool,  # noqa: FBT001 - Spark's signature
     ) -> DataSourceWriter:
-        """A batch write (K12), or with the option `settle` the settling of messages (K8)."""
+        """A batch write (K12), or with the option `settle` a settling write (K8)."""
         if overwrite:
             raise UnsupportedError(
                 "A batch write does not take mode 'overwrite': what is in a queue cannot be"
@@ -94,6 +94,6 @@ class AckqDataSource(DataSource):
             )
 
             return AckqSettlementWriter(parse.settle(self.options), schema)
-        from ackq.spark.sink import writer as sink  # noqa: PLC0415 - pyarrow
+        from ackq.spark.sink.writer import batch_writer  # noqa: PLC0415 - pyarrow
 
-        return sink.batch_writer(parse.sink(self.options, Use.BATCH), schema)
+        return batch_writer(parse.sink(self.options, Use.BATCH), schema)

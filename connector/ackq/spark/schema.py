@@ -1,4 +1,4 @@
-"""The columns of a read and of a write; a wrong one is named with what was expected and found.
+"""The columns of a read and of a write, checked against what Spark gives.
 
 The types are those of `ackq.wire.columns`, the only list of columns there is.
 """
@@ -29,11 +29,10 @@ from ackq.wire import columns
 if TYPE_CHECKING:
     Columns = dict[str, tuple[int, pa.DataType]]
 
-# Routing columns of a write besides `routing_key`: they choose where a row goes and are not part of
-# the message.
+# Routing columns of a write besides `routing_key`; they are not part of the message.
 ROUTING: Final = ("queue", "exchange")
 
-# Where a write takes more than the column's own type, because widening loses nothing.
+# Further types that a write takes: widening them loses nothing.
 _WIDENED: Final[dict[str, tuple[type[DataType], ...]]] = {
     "body": (BinaryType, StringType),
     "ttl_ms": (LongType, IntegerType, ShortType, ByteType),
@@ -41,7 +40,7 @@ _WIDENED: Final[dict[str, tuple[type[DataType], ...]]] = {
 
 
 def default(among: Columns) -> StructType:
-    """All columns of a read, in their one order: what `load()` without `.schema(...)` gives."""
+    """All columns of a read in their canonical order: those of `load()` without `.schema(...)`."""
     return from_arrow_schema(_arrow(among))
 
 
@@ -50,7 +49,7 @@ def check_read(schema: StructType, among: Columns) -> list[str]:
 
     Args:
         schema: What the user gave to `.schema(...)`, or the default: any subset in any order.
-            Columns left out do not travel.
+            Columns left out are not sent.
         among: The columns there are.
 
     Raises:
@@ -124,7 +123,7 @@ def check_write(schema: StructType) -> None:
 
 
 def _arrow_field(field: StructField) -> pa.Field | None:
-    """What Spark makes of a column; None for a type that no Arrow type holds."""
+    """A column in Spark's Arrow type; None if no Arrow type holds it."""
     try:
         return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
     except PySparkTypeError:
@@ -132,7 +131,7 @@ def _arrow_field(field: StructField) -> pa.Field | None:
 
 
 def _described(field: StructField) -> str:
-    """Type and nullability, also of a map's values, which the type's name leaves out."""
+    """Type and nullability, including that of a map's values."""
     values = ""
     if isinstance(field.dataType, MapType):
         values = f" with values {_nullable(field.dataType.valueContainsNull)}"

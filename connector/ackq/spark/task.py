@@ -1,4 +1,4 @@
-"""What a Spark task says about itself: the query, run, batch and SQL execution it belongs to.
+"""The running Spark task: the query, run, batch and SQL execution it belongs to.
 
 Spark gives a reader and a writer none of these by argument; they are local properties that travel
 with the task.
@@ -38,10 +38,10 @@ class Task(NamedTuple):
     job_group: str = ""
 
     def check_run(self, what: str) -> None:
-        """Refuses what a run that is not known would do wrong (S6, K12).
+        """Refuses an operation that needs the run of its query, where the run is hidden (S6, K12).
 
         Args:
-            what: What needs the run, for the message.
+            what: The operation, for the message.
 
         Raises:
             InvalidArgumentError: `foreachBatch` has put another job group in the run's place.
@@ -59,19 +59,19 @@ class Task(NamedTuple):
 
 
 def current() -> Task:
-    """The task that this process runs now; called once at its begin."""
+    """The task that this process runs now; called once at the start of each."""
     context = TaskContext.get()
     assert context is not None, "read and write run in tasks only"
     if next(_tasks) == 2:  # noqa: PLR2004 - the first one has imported everything by now
-        # Spark collects garbage after each task. To walk pyspark, pyarrow, pandas and gRPC for it
-        # takes a worker 20 ms, of the 250 that it has for 32 MB of rows.
+        # Spark collects garbage after each task. Walking the objects of pyspark, pyarrow, pandas
+        # and gRPC takes 20 ms of the 250 ms that a worker needs for 32 MB of rows.
         gc.freeze()
     query_id = context.getLocalProperty("sql.streaming.queryId") or ""
     job_group = context.getLocalProperty("spark.jobGroup.id") or ""
     return Task(
         query_id=query_id,
-        # A streaming query runs its jobs under its run id as the job group, and says it nowhere
-        # else. It sets it once, on a thread that foreachBatch shares.
+        # The job group of a streaming query is its run id, which is nowhere else to be had. Spark
+        # sets it once, on the thread that foreachBatch shares.
         run_id=job_group if query_id and _is_uuid(job_group) else "",
         batch_id=int(context.getLocalProperty("streaming.sql.batchId") or 0),
         execution_id=context.getLocalProperty("spark.sql.execution.id") or "",

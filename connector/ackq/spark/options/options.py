@@ -1,7 +1,7 @@
-"""Turns option strings into frozen dataclasses, once; no other module sees an option string.
+"""Parses option strings into frozen dataclasses; no other module sees an option string.
 
-An option that does not exist, has an unreadable value, belongs to another use of the format, or
-contradicts another one is an error: none is ever ignored. Light to import, because Spark's look-up
+Invariant: no option is ignored. One that does not exist, has an invalid value, belongs to another
+use of the format, or contradicts another one is an error. Light to import, because Spark's look-up
 of data sources imports it for every application.
 """
 
@@ -18,8 +18,8 @@ from ackq.spark.options.table import OPTIONS, Use, Values, check
 from ackq.spark.options.values import Guarantee
 
 _PLAIN: Final = Security()
-# The outcomes for which the other settings of a settlement mean something (C4).
-MEANS_SOMETHING_FOR: Final = {
+# The outcomes that the other settings of a settlement apply to (C4).
+APPLIES_TO: Final = {
     "reason": ("failed", "rejected"),
     "delay": ("failed", "released"),
     "discard": ("rejected",),
@@ -32,8 +32,9 @@ class Connection:
 
     Attributes:
         endpoint: `host:port`, or `unix:path`.
-        security: Its PEM files lie under the same paths on every host.
-        retry_ms: How long a broker that does not answer is tried again before the query fails.
+        security: Its PEM files have the same paths on every host.
+        retry_ms: Total time of retries, in ms, while the broker does not answer; then the query
+            fails.
     """
 
     endpoint: str
@@ -46,9 +47,8 @@ class SplitOptions:
     """How rows become tasks.
 
     Attributes:
-        min_partitions: At least so many tasks where there are as many rows; 0: as many as are
-            useful here.
-        max_bytes_per_partition: A task reads about so many payload bytes at most.
+        min_partitions: Minimum number of tasks, if there are as many rows; 0: by size and cores.
+        max_bytes_per_partition: Approximate maximum of payload bytes per task.
     """
 
     min_partitions: int = 0
@@ -60,17 +60,17 @@ class SourceOptions:
     """A streaming read. Sizes are payload bytes; a 0 among the limits means none.
 
     Attributes:
-        queues: What to read, by name; empty with a pattern.
-        queue_pattern: Instead: the queues whose names match, also those that come later; `*` stands
-            for any characters, `?` for one (S10).
-        session: The session's name; empty: the broker makes one, which lives in the checkpoint.
-        session_timeout_ms: Put the lease back when the query is away so long; 0: never (S5).
+        queues: Names of the queues to read; empty with a pattern.
+        queue_pattern: Instead: all queues whose names match, future ones included; `*` stands for
+            any characters, `?` for one (S10).
+        session: The session's name; empty: the broker makes one, which the checkpoint keeps.
+        session_timeout_ms: Requeue the lease after this absence of the query; 0: never (S5).
         takeover: Open although another incarnation holds a lease under this name (S9).
-        max_messages: Rows of a micro-batch at most (K6).
-        max_bytes: Payload bytes of a micro-batch at most, about; one message always passes (S4).
-        min_messages: Wait for so many ready messages ...
-        max_delay_ms: ... but not when the oldest has waited so long.
-        fail_on_data_loss: Whether a session that the broker no longer has ends the query.
+        max_messages: Maximum of rows per micro-batch (K6).
+        max_bytes: Approximate maximum of payload bytes per micro-batch; at least one message (S4).
+        min_messages: Wait for this number of ready messages ...
+        max_delay_ms: ... but at most until the oldest is this old.
+        fail_on_data_loss: Whether a session that the broker has lost ends the query.
     """
 
     connection: Connection
@@ -89,7 +89,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class BrowseOptions:
-    """A batch read (Q5); positions are inclusive, 0 is the head or the tail."""
+    """A batch read (Q5); positions are inclusive, 0 means the head or the tail."""
 
     connection: Connection
     queue: str
@@ -106,8 +106,8 @@ class SinkOptions:
         queue: The queue of every row, through the default exchange.
         exchange: The exchange of every row.
         routing_key: The routing key of every row.
-        mandatory: Whether a row that no queue wants fails its task (P7).
-        unroutable_queue: Where such a row goes instead.
+        mandatory: Whether an unroutable row fails its task (P7).
+        unroutable_queue: The queue for such rows instead.
         persistent: The delivery mode of every row (P12).
         txn_app_id: With `txn_version`, makes a batch write idempotent (K12).
     """
@@ -128,14 +128,14 @@ class SinkOptions:
 class SettleOptions:
     """A write that settles messages of a session's lease (S6, K8).
 
-    What is None here, the column of that name says, if there is one.
+    For fields that are None, the column of that name decides, if there is one.
 
     Attributes:
-        session: The session whose messages they are; empty: the one that the query reads.
+        session: The session that leases the messages; empty: the one that the query reads.
         outcome: Of every row.
         reason: Of every row.
         delay_ms: Of every row.
-        discard: Whether REJECTED may lose messages of a queue without a dead-letter queue.
+        discard: Whether REJECTED discards messages of a queue without a dead-letter queue.
     """
 
     connection: Connection
@@ -248,15 +248,15 @@ def settles(options: Mapping[str, str]) -> bool:
 
 
 def settle(options: Mapping[str, str]) -> SettleOptions:
-    """The options of a settling write; errors as `check`, and for what means nothing together."""
+    """The options of a settling write; errors as `check`, and for options without effect."""
     values = _for(Use.SETTLE, options)
     outcome = values["settle"]
     if outcome is not None:
         for name in ("reason", "delay", "discard"):
-            if values.get(name) and outcome not in MEANS_SOMETHING_FOR[name]:
+            if values.get(name) and outcome not in APPLIES_TO[name]:
                 raise _contradiction(
                     f"{name} is set with settle={outcome}",
-                    f"it is for {' and '.join(MEANS_SOMETHING_FOR[name])}; remove it",
+                    f"it is for {' and '.join(APPLIES_TO[name])}; remove it",
                 )
     return SettleOptions(
         connection=_connection(values),
@@ -269,7 +269,7 @@ def settle(options: Mapping[str, str]) -> SettleOptions:
 
 
 def _for(use: Use, options: Mapping[str, str]) -> Values:
-    """`check`, and that each option belongs to this use."""
+    """The checked values; an option of another use is an error."""
     values = check(options)
     for name in values:
         uses = OPTIONS[name.lower()].uses

@@ -1,7 +1,7 @@
-"""All options there are: name, reader, and which use of the format takes them.
+"""Table of all options: name, parser, and the uses of the format that take them.
 
-Spark hands every option over lower-cased and passes its own ones on; one that is in neither list is
-an error, with the nearest that is.
+Spark passes all options lower-cased, its own included; one that is neither Spark's nor in the table
+is an error that names the nearest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Use(Enum):
 
 
 class _Option(NamedTuple):
-    """One option: its name as documented, its reader, and who takes it."""
+    """One option: its documented name, its parser, and the uses that take it."""
 
     name: str
     parse: Callable[[str, str], object]
@@ -81,12 +81,12 @@ OPTIONS: Final = {
     )
 }
 
-# Spark's own keys, which it passes on to every source and sink.
+# Spark's own keys, passed to every source and sink.
 _SPARK_KEYS: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 _SPARK_PREFIXES: Final = ("__", "spark.", "asyncprogress", "_asyncprogress")
 
-# What other connectors call an option of ours: nearer in meaning than in letters.
-_ELSEWHERE: Final = {
+# Names of other connectors for options of ours: nearer in meaning than in letters.
+_SYNONYMS: Final = {
     "bootstrap.servers": "endpoint",
     "host": "endpoint",
     "kafka.bootstrap.servers": "endpoint",
@@ -94,7 +94,7 @@ _ELSEWHERE: Final = {
     "maxrowspertrigger": "maxMessagesPerTrigger",
     "minoffsetspertrigger": "minMessagesPerTrigger",
     "minrowspertrigger": "minMessagesPerTrigger",
-    # What `load("x")`, `start("x")` and `save("x")` set.
+    # Set by `load("x")`, `start("x")` and `save("x")`.
     "path": "queue",
     "paths": "queues",
     "subscribe": "queue",
@@ -105,10 +105,10 @@ Values = dict[str, Any]
 
 
 def check(options: Mapping[str, str]) -> Values:
-    """The values of all options by documented name, each checked by itself, whoever may take it.
+    """The values of all options by documented name, each checked by itself, for any use.
 
     Args:
-        options: As Spark gives them; names in any case.
+        options: As passed by Spark; names in any case.
 
     Raises:
         UnknownOptionError: There is no such option; the message names the nearest.
@@ -133,7 +133,7 @@ def check(options: Mapping[str, str]) -> Values:
 
 
 def _unknown(key: str) -> UnknownOptionError:
-    nearest = _ELSEWHERE.get(key.lower())
+    nearest = _SYNONYMS.get(key.lower())
     if nearest is None:
         (match,) = difflib.get_close_matches(key.lower(), OPTIONS, n=1, cutoff=0.0)
         nearest = OPTIONS[match].name

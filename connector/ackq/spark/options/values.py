@@ -1,4 +1,4 @@
-"""Reads one option's text; a text that the option does not take is refused with what it takes.
+"""Parsers of one option's text; an invalid text is refused with the valid ones.
 
 Each function takes the option's name, for the message, and its text.
 """
@@ -15,52 +15,52 @@ from ackq.outcomes import Outcome
 
 
 class Guarantee(Enum):
-    """What the sink promises (K3)."""
+    """Delivery guarantee of the sink (K3, K4)."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
 
 
-# What becomes of a settled message (C4), as options and columns say it.
+# Names of outcomes (C4) in options and columns.
 OUTCOMES: Final = tuple(outcome.value for outcome in Outcome)
-# Instead of an outcome: each row has its own, in the column `outcome`.
+# Instead of an outcome: each row's is in the column `outcome`.
 BY_COLUMN: Final = "column"
 
-# What `delay` takes.
+# Valid texts of `delay`.
 DELAYS: Final = "1 ms or more, as milliseconds or with a unit like 30s, 100 years at most"
 
-# What a 64-bit field of the protocol holds.
+# Maximum of a 64-bit field of the protocol.
 _MOST: Final = (1 << 63) - 1
 _UNITS_BYTES: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def reject(name: str, value: str, expected: str) -> InvalidArgumentError:
-    """The error for a value that its option does not take."""
+    """The error for an invalid value."""
     return InvalidArgumentError(
         f"Option '{name}' is '{value}'; it takes {expected}.", option=name, value=value
     )
 
 
 def text(name: str, value: str) -> str:
-    """A text that is not empty."""
+    """Text, not empty."""
     if not value.strip():
         raise reject(name, value, "a value that is not empty")
     return value.strip()
 
 
 def any_text(_name: str, value: str) -> str:
-    """A text, also an empty one."""
+    """Text, possibly empty."""
     return value
 
 
 def endpoint(name: str, value: str) -> str:
-    """Where a broker listens: one address, without scheme, path or user."""
+    """Address of a broker, without scheme, path or user."""
     if re.fullmatch(r"unix:.+", value.strip()):
         return value.strip()
     found = re.fullmatch(r"[^\s/@,]+:([0-9]{1,5})", value.strip())
     if not found or not 0 < int(found[1]) < 1 << 16:
-        # What stands before an @ may be a password.
+        # The part before an @ may be a password.
         shown = re.sub(r".*@", "***@", value, flags=re.DOTALL)
         raise reject(name, shown, "the broker's host:port, for instance localhost:5775")
     return value.strip()
@@ -75,21 +75,21 @@ def names(name: str, value: str) -> tuple[str, ...]:
 
 
 def flag(name: str, value: str) -> bool:
-    """A truth value."""
+    """True or false."""
     if value.strip().lower() not in {"true", "false"}:
         raise reject(name, value, "true or false")
     return value.strip().lower() == "true"
 
 
 def whole(name: str, value: str) -> int:
-    """A number that may be 0."""
+    """Whole number, 0 or more."""
     if not re.fullmatch(r"[0-9]{1,18}", value.strip()):
         raise reject(name, value, "a whole number, 0 or more")
     return int(value)
 
 
 def count(name: str, value: str) -> int:
-    """A number that may not be 0."""
+    """Whole number, 1 or more."""
     if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or not int(value):
         raise reject(name, value, "a whole number, 1 or more")
     return int(value)
@@ -105,7 +105,7 @@ def size(name: str, value: str) -> int:
 
 
 def duration(name: str, value: str) -> int:
-    """Milliseconds; a number without a unit is refused: readers would guess different ones."""
+    """Milliseconds; a number without a unit is refused as ambiguous."""
     found_ms = _milliseconds(value.strip().lower())
     if not 0 <= found_ms <= _MOST:
         raise reject(name, value, "a time with its unit, for instance 500ms, 30s, 15m or 2h")
@@ -113,7 +113,7 @@ def duration(name: str, value: str) -> int:
 
 
 def duration_or_never(name: str, value: str) -> int:
-    """Milliseconds, or 0 for "never"; a time of 0 is refused, as it could mean either."""
+    """Milliseconds, 0 for "never"; a time of 0 is refused as ambiguous."""
     if value.strip().lower() == "never":
         return 0
     found_ms = duration(name, value)
@@ -123,7 +123,7 @@ def duration_or_never(name: str, value: str) -> int:
 
 
 def delay(name: str, value: str) -> int:
-    """Milliseconds: a number, or a time with its unit. A 0 is refused: to the broker it is none."""
+    """Milliseconds, from a number or a time with its unit; 0 is refused: the protocol's "none"."""
     text = value.strip().lower()
     found_ms = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else _milliseconds(text)
     if not 1 <= found_ms <= limits.MAX_TTL_MS:
@@ -132,7 +132,7 @@ def delay(name: str, value: str) -> int:
 
 
 def outcome(name: str, value: str) -> str | None:
-    """An outcome; None where the column `outcome` has it."""
+    """Name of an outcome; None for "column"."""
     text = value.strip().lower()
     if text not in (*OUTCOMES, BY_COLUMN):
         raise reject(
@@ -142,7 +142,7 @@ def outcome(name: str, value: str) -> str | None:
 
 
 def guarantee(name: str, value: str) -> Guarantee:
-    """What the sink promises."""
+    """A delivery guarantee."""
     try:
         return Guarantee(value.strip().lower())
     except ValueError:
@@ -150,6 +150,6 @@ def guarantee(name: str, value: str) -> Guarantee:
 
 
 def _milliseconds(text: str) -> int:
-    """A time with its unit; -1 for what is none."""
+    """Milliseconds of a time with its unit; -1 if invalid."""
     found = re.fullmatch(r"([0-9]{1,12})\s*(ms|s|m|min|h|d)", text)
     return int(found[1]) * _UNITS_MS[found[2]] if found else -1

@@ -1,7 +1,7 @@
-"""Turns the rows of a settling write into outcomes: tags that share their fate (S6).
+"""Converts the rows of a settling write to groups of tags with equal disposition (S6).
 
-Per batch only Arrow kernels run; Python works once per distinct outcome, reason and delay (K7).
-Invariant: what a group says of a tag is what the last row of that tag says.
+Per batch only Arrow kernels run; Python runs once per distinct outcome, reason and delay (K7).
+Invariant: a tag is in the group of its last row.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pyspark.sql.types import (
 from ackq import client, limits
 from ackq.errors import InvalidArgumentError, SchemaError
 from ackq.spark.options import values
-from ackq.spark.options.options import MEANS_SOMETHING_FOR, SettleOptions
+from ackq.spark.options.options import APPLIES_TO, SettleOptions
 from ackq.spark.options.values import OUTCOMES
 
 if TYPE_CHECKING:
     from ackq.v1 import sessions_pb2 as pb
 
 _WHOLE: Final = (LongType, IntegerType, ShortType, ByteType)
-# What each column may be.
+# Types that each column may have.
 _TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
     "delivery_tag": (LongType,),
     "outcome": (StringType,),
@@ -48,21 +48,21 @@ _SCHEMA: Final = pa.schema(
         ("delay", pa.int64()),
     ]
 )
-# The broker keeps about so much of a reason; the rest would travel for nothing.
+# The broker keeps no more of a reason, so no more is sent.
 _REASON_CHARACTERS: Final = 1_024
 
 
 def columns(options: SettleOptions, have: Iterable[str]) -> list[str]:
-    """The columns that a settling write uses, of those there are.
+    """The columns that a settling write uses or requires.
 
-    `delivery_tag`, and `outcome` where no option says it, are among them whether they are there or
-    not; `reason` and `delay` where they are there, mean something, and no option says it of all.
+    `delivery_tag` always, `outcome` unless it is set by option; `reason` and `delay` if they are
+    there, apply to the outcome, and are not set by option.
     """
-    found, said = set(have), _said(options)
-    names = [name for name in ("delivery_tag", "outcome") if name not in said]
+    found, given = set(have), _set_by_option(options)
+    names = [name for name in ("delivery_tag", "outcome") if name not in given]
     for name in ("reason", "delay"):
-        means = options.outcome is None or options.outcome in MEANS_SOMETHING_FOR[name]
-        if name in found - said and means:
+        applies = options.outcome is None or options.outcome in APPLIES_TO[name]
+        if name in found - given and applies:
             names.append(name)
     return names
 
@@ -71,8 +71,8 @@ def check(options: SettleOptions, schema: StructType) -> list[str]:
     """The columns that the write uses, each with a type that fits.
 
     Raises:
-        SchemaError: A column is missing, unknown, of the wrong type, or comes twice; or it would
-            change nothing.
+        SchemaError: A column is missing, unknown, of the wrong type, a duplicate, or without
+            effect.
     """
     names = schema.fieldNames()
     unknown = [name for name in names if name not in _TYPES]
@@ -84,12 +84,12 @@ def check(options: SettleOptions, schema: StructType) -> list[str]:
         )
     used = columns(options, names)
     for name in names:
-        if name in _said(options):
-            raise _said_twice(name)
+        if name in _set_by_option(options):
+            raise _set_twice(name)
         if name not in used:
             raise SchemaError(
                 f"Column '{name}' says nothing with settle={options.outcome}: it is for"
-                f" {' and '.join(MEANS_SOMETHING_FOR[name])}. Leave it out.",
+                f" {' and '.join(APPLIES_TO[name])}. Leave it out.",
                 column=name,
             )
     for name in used:
@@ -120,18 +120,18 @@ def frames(
     """The outcomes of rows, in frames of about 1 MiB.
 
     Args:
-        options: What holds for every row.
-        names: As `check` gives them.
+        options: The write's options, which hold for every row.
+        names: As returned by `check`.
         rows: Batches with these columns, of any size.
 
     Raises:
         SchemaError: A row has no tag or no outcome.
-        InvalidArgumentError: A tag is not positive, an outcome unknown, or a delay none.
+        InvalidArgumentError: A tag is not positive, an outcome unknown, or a delay invalid.
     """
     waiting: list[pa.RecordBatch] = []
     waiting_bytes = 0
     for batch in rows:
-        for part in _cut(_uniform(options, names, batch)):
+        for part in _parts(_uniform(options, names, batch)):
             if waiting and waiting_bytes + part.nbytes > limits.FRAME_TARGET_BYTES:
                 yield _groups(waiting)
                 waiting, waiting_bytes = [], 0
@@ -142,7 +142,7 @@ def frames(
 
 
 def _uniform(options: SettleOptions, names: list[str], rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with all four columns, checked; no reason is an empty one, no delay is 0."""
+    """The rows with all four columns, checked; no reason is "", no delay is 0."""
     count = rows.num_rows
     tags = _tags(rows.column("delivery_tag"))
     arrays: dict[str, pa.Array] = {"delivery_tag": tags}
@@ -151,9 +151,9 @@ def _uniform(options: SettleOptions, names: list[str], rows: pa.RecordBatch) -> 
     else:
         arrays["outcome"] = _outcomes(rows.column("outcome"), tags)
     if "reason" in names:
-        told, which = _distinct(rows.column("reason"))
-        cut = pa.array([reason[:_REASON_CHARACTERS] for reason in told], pa.string())
-        arrays["reason"] = cut.take(which).fill_null("")
+        reasons, which = _distinct(rows.column("reason"))
+        short = pa.array([reason[:_REASON_CHARACTERS] for reason in reasons], pa.string())
+        arrays["reason"] = short.take(which).fill_null("")
     else:
         arrays["reason"] = pa.repeat((options.reason or "")[:_REASON_CHARACTERS], count)
     if "delay" in names:
@@ -165,8 +165,8 @@ def _uniform(options: SettleOptions, names: list[str], rows: pa.RecordBatch) -> 
     )
 
 
-def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in parts of about a frame at most."""
+def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in parts of at most about a frame each."""
     if not rows.num_rows:
         return
     parts = -(-rows.nbytes // limits.FRAME_TARGET_BYTES)
@@ -176,7 +176,7 @@ def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _groups(parts: list[pa.RecordBatch]) -> list[pb.OutcomeGroup]:
-    """The tags of some rows by outcome, reason and delay."""
+    """Tags grouped by outcome, reason and delay."""
     table = pa.Table.from_batches(parts)
     if pc.count_distinct(table["delivery_tag"]).as_py() < table.num_rows:
         table = _last_of_each_tag(table)
@@ -243,7 +243,7 @@ def _outcomes(outcomes: pa.Array, tags: pa.Array) -> pa.Array:
 def _delays(delays: pa.Array, tags: pa.Array) -> pa.Array:
     """Milliseconds; 0 for null."""
     if not pa.types.is_integer(delays.type):
-        return _told_delays(delays, tags)
+        return _text_delays(delays, tags)
     wrong = pc.or_(pc.less(delays, 1), pc.greater(delays.cast(pa.int64()), limits.MAX_TTL_MS))
     if pc.any(wrong).as_py():
         row = pc.index(wrong, pa.scalar(True)).as_py()
@@ -251,10 +251,10 @@ def _delays(delays: pa.Array, tags: pa.Array) -> pa.Array:
     return delays.cast(pa.int64()).fill_null(0)
 
 
-def _told_delays(delays: pa.Array, tags: pa.Array) -> pa.Array:
-    told, which = _distinct(delays)
+def _text_delays(delays: pa.Array, tags: pa.Array) -> pa.Array:
+    texts, which = _distinct(delays)
     found: list[int] = []
-    for code, text in enumerate(told):
+    for code, text in enumerate(texts):
         try:
             found.append(values.delay("delay", text))
         except InvalidArgumentError:
@@ -264,9 +264,9 @@ def _told_delays(delays: pa.Array, tags: pa.Array) -> pa.Array:
 
 
 def _distinct(texts: pa.Array) -> tuple[list[str], pa.Array]:
-    """The distinct texts of a column, and which of them each row has.
+    """The distinct texts of a column, and each row's index into them.
 
-    Spark lets bytes through that are no UTF-8, as from a body cast to a string; Arrow does not.
+    Spark passes bytes that are not UTF-8, as from a body cast to a string; Arrow refuses them.
     """
     encoded = texts.cast(pa.binary()).dictionary_encode()
     return [
@@ -284,14 +284,14 @@ def _wrong_delay(found: object, tag: int) -> InvalidArgumentError:
 
 
 def _shown(value: Any) -> str:
-    """A value in a message; a text may be long."""
+    """A value as shown in a message, long texts truncated."""
     if isinstance(value, str):
         return f"'{value[:40]}{'...' if len(value) > 40 else ''}'"  # noqa: PLR2004
     return "null" if value is None else str(value)
 
 
 def missing(name: str, names: list[str]) -> SchemaError:
-    """The error for a column that the write needs and the rows, which have `names`, lack."""
+    """The error for a required column that is not among `names`, the columns of the rows."""
     remedy = (
         "Keep the source's column 'delivery_tag' in the query: it says which messages they are."
         if name == "delivery_tag"
@@ -305,13 +305,13 @@ def missing(name: str, names: list[str]) -> SchemaError:
     )
 
 
-def _said(options: SettleOptions) -> set[str]:
-    """The columns for which an option speaks."""
-    said = {"outcome": options.outcome, "reason": options.reason, "delay": options.delay_ms}
-    return {name for name, value in said.items() if value is not None}
+def _set_by_option(options: SettleOptions) -> set[str]:
+    """The columns whose value is set by option, for all rows."""
+    given = {"outcome": options.outcome, "reason": options.reason, "delay": options.delay_ms}
+    return {name for name, value in given.items() if value is not None}
 
 
-def _said_twice(name: str) -> SchemaError:
+def _set_twice(name: str) -> SchemaError:
     option = _option(name)
     remedy = "settle by column" if name == "outcome" else f"leave '{option}' out"
     return SchemaError(

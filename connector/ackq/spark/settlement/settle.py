@@ -1,4 +1,4 @@
-"""`settle`: says from a query what becomes of the messages of a batch (S6, K8)."""
+"""`settle`: settles the messages of a batch from within a query (S6, K8)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def settle(
     discard: bool = False,
     **options: object,
 ) -> None:
-    """Settles messages of the micro-batch in hand otherwise than by accepting them.
+    """Settles messages of the current micro-batch, instead of accepting them with it.
 
     Call it in `foreachBatch`, with rows that still have the source's `delivery_tag`:
 
@@ -32,33 +32,32 @@ def settle(
             settle(bad, "rejected", reason="not valid", endpoint=endpoint)
             rows.filter("valid").write. ...  # the guarded write comes last
 
-    The outcomes take effect together, and with Spark's checkpoint of the batch: what is not settled
-    is accepted then. When the batch is run again, the settle calls of the last run that made any
-    are the ones that count. Hence **settle before a guarded write**, one that is skipped when its
-    batch comes again (`txnAppId`/`txnVersion`, or a check of your own): a run that ends between the
-    two has settled all the same, while behind the guard the run that comes again would not settle.
+    The outcomes take effect together, with Spark's checkpoint of the batch; messages that are not
+    settled are accepted then. When the batch is replayed, the settle calls of the last run that
+    made any count. Hence **settle before a guarded write**, one that is skipped in a replay
+    (`txnAppId`/`txnVersion`, or a check of your own): a run that ends between the two has settled,
+    whereas a settle call behind the guard would be skipped by the replay.
 
     Args:
-        df: The rows to settle; others are left alone. Its columns `delivery_tag` and, for what the
-            arguments leave open, `outcome`, `reason` and `delay` are used; the rest stays where it
-            is. A column `reason` or `delay` may be null, and need not be there. Of a tag that comes
-            twice, the last row counts.
-        outcome: For all rows: `accepted`, `failed` (delivered again, counts against the queue's
-            delivery limit), `rejected` (to the dead-letter queue) or `released` (delivered again).
-            None: the column `outcome` says it row by row.
-        reason: Why, for failed and rejected; cut to about 1,000 characters.
-        delay: How long failed and released rows wait before they are delivered again: a text such
-            as "30s", or milliseconds, 1 or more. None: what the queue says, else 1 s doubling to
-            5 min.
-        discard: Let rejected messages of a queue without a dead-letter queue be lost.
-        **options: As of `.write.format("ackq")`: `endpoint`, and `session` in a batch job and on
-            Spark Connect, where nothing else says whose messages they are.
+        df: The rows to settle. Its column `delivery_tag` is used, and those of `outcome`, `reason`
+            and `delay` for which there is no argument; other columns are ignored. The columns
+            `reason` and `delay` are optional and may be null. If a tag occurs twice, the last row
+            counts.
+        outcome: Of all rows: `accepted`, `failed` (requeued, counts against the queue's delivery
+            limit), `rejected` (dead-lettered) or `released` (requeued). None: each row's is in the
+            column `outcome`.
+        reason: Why, for failed and rejected; truncated to about 1,000 characters.
+        delay: Redelivery delay of failed and released rows: a text such as "30s", or milliseconds,
+            1 or more. None: the queue's, else 1 s doubling to 5 min.
+        discard: Lose rejected messages of a queue without a dead-letter queue.
+        **options: Of `.write.format("ackq")`: `endpoint`, and `session` in a batch job and on
+            Spark Connect, where nothing else identifies the lease.
 
     Raises:
         SchemaError: A column is missing or of the wrong type.
         InvalidArgumentError: An argument is not what it takes.
-        PySparkException: Whatever a row or the broker refuses, with the `ackq.errors` class and its
-            message inside; nothing is settled then.
+        PySparkException: A row or the broker's answer is an error, whose `ackq.errors` class and
+            message it contains; nothing is settled then.
     """
     given: dict[str, object] = {
         "settle": BY_COLUMN if outcome is None else outcome,
@@ -78,9 +77,9 @@ def settle(
 
 @contextmanager
 def _active(session: SparkSession) -> Iterator[None]:
-    """Makes a session the calling thread's active one, where Spark looks for the format (K9).
+    """Makes a session the active one of the calling thread, where Spark looks up formats (K9).
 
-    A Python thread that is not Spark's own has none. On Spark Connect it is the server's matter.
+    A Python thread not started by Spark has none. On Spark Connect the server does this.
     """
     own = getattr(session, "_jsparkSession", None)
     if own is None:
@@ -99,5 +98,5 @@ def _active(session: SparkSession) -> Iterator[None]:
 
 
 def _text(value: object) -> str:
-    """An option as Spark hands it on."""
+    """An option in the form in which Spark passes it on."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,7 +1,7 @@
-"""The settling write: tasks stage what becomes of messages, the driver commits it (S6, K8).
+"""The settling write: tasks stage outcomes, the driver commits them (S6, K8).
 
-Nothing of it counts before the commit, and then only with Spark's checkpoint: the broker applies
-the outcomes in the record that accepts the batch.
+Invariant: outcomes take effect only after the commit and with Spark's checkpoint, as the broker
+applies them in the record that accepts the batch.
 """
 
 from __future__ import annotations
@@ -33,62 +33,26 @@ _ID_BYTES: Final = 16
 
 
 @dataclass(frozen=True)
-class Owner:
-    """Whose lease is settled: a session's, or the one that a query's run reads for a batch."""
-
-    session: str
-    query_id: str
-    run_id: str
-    batch_id: int
-
-    @classmethod
-    def of(cls, session: str, now: Task) -> Owner:
-        """The owner of the rows that a task settles.
-
-        Raises:
-            InvalidArgumentError: Neither the option nor the task says whose rows they are.
-        """
-        if not session and not (now.query_id and now.run_id):
-            raise InvalidArgumentError(
-                "settle without a session: these rows are settled outside of a query's"
-                " foreachBatch, so nothing says whose messages they are. Name the session"
-                " that leases them: .option('session', 'name') (`ackq session list` shows it)."
-                " Inside foreachBatch that is needed on Spark Connect, and in threads that do not"
-                " inherit Spark's local properties.",
-                option="session",
-            )
-        return cls(session, now.query_id, now.run_id, now.batch_id)
-
-    def message(self) -> pb.LeaseOwner:
-        """As the broker takes it."""
-        return pb.LeaseOwner(
-            session=self.session,
-            query_id=self.query_id,
-            run_id=self.run_id,
-            batch_id=self.batch_id,
-        )
-
-
-@dataclass(frozen=True)
-class Settled(WriterCommitMessage):
-    """What a task tells the driver.
+class TaskSettled(WriterCommitMessage):
+    """Commit message of a task.
 
     Attributes:
-        owner: Whose lease it settled.
-        stage: The sealed stage; None when the task had no rows.
+        owner: The lease that it settles: a session's, or the one that a query's run reads for a
+            batch.
+        stage: The sealed stage; None if the task had no rows.
     """
 
-    owner: Owner
+    owner: pb.LeaseOwner
     stage: OutcomeStage | None
 
 
 class AckqSettlementWriter(DataSourceArrowWriter):
-    """A settling write. Spark pickles this one instance into the tasks and the commit.
+    """Writer of outcomes. Spark pickles one instance into the tasks and the commit.
 
     Args:
-        options: What holds for all rows.
+        options: The write's options, which hold for all rows.
         schema: The rows' columns.
-        connect: Gives the client of a connection.
+        connect: Returns the client of a connection.
 
     Raises:
         SchemaError: A column is missing, unknown, or of the wrong type.
@@ -105,40 +69,40 @@ class AckqSettlementWriter(DataSourceArrowWriter):
         self._connect = connect
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stages what becomes of one task's messages.
+        """Stages the outcomes of one task's messages.
 
-        The stage id is random for each call, so an attempt that lost is never named by the commit.
+        The stage id is random for each call, so the commit never names a losing attempt's stage.
 
         Raises:
             InvalidArgumentError: No session is known, `foreachBatch` hides the run of its query, or
-                a row says what it cannot.
+                a row has an invalid value.
             SchemaError: A row has no tag or no outcome.
             SessionNotFoundError: No such session, or this query leases no messages for this batch.
-            FencedError: Another reader has the session by now (S3).
+            FencedError: Another reader has taken the session over (S3).
             UnknownDeliveryTagError: A tag is not in the lease.
             PreconditionFailedError: REJECTED on a queue without a dead-letter queue, no `discard`.
-            BrokerUnavailableError: As it says.
+            BrokerUnavailableError: As named.
         """
         now = task.current()
         now.check_run("settle")
-        owner = Owner.of(self._options.session, now)
+        owner = _lease_owner(self._options.session, now)
         frames = rows.frames(self._options, self._names, iterator)
         first = next(frames, None)
         if first is None:
-            return Settled(owner, None)
+            return TaskSettled(owner, None)
         stage = self._connect(self._options.connection).stage_outcomes(
-            owner.message(),
+            owner,
             secrets.token_bytes(_ID_BYTES),
             now.label,
             chain([first], frames),
             discard=self._options.discard,
         )
-        return Settled(owner, stage)
+        return TaskSettled(owner, stage)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Makes the outcomes of all tasks effective together; repeating it changes nothing.
+        """Makes the outcomes of all tasks effective together; idempotent.
 
-        Without a single row too: it takes back what an older run of the batch said (S6).
+        Without a single row too: it replaces the outcomes of an older run of the batch (S6).
 
         Raises:
             StageMismatchError: A stage is missing or short; nothing became effective.
@@ -147,7 +111,7 @@ class AckqSettlementWriter(DataSourceArrowWriter):
         owner, stages = _gathered(messages)
         if owner is None:
             return
-        answer = self._connect(self._options.connection).commit_outcomes(owner.message(), stages)
+        answer = self._connect(self._options.connection).commit_outcomes(owner, stages)
         if answer.accepted_before and owner.query_id:
             _log.info(
                 "Batch %d is run again and was accepted before, with the outcomes it had then.",
@@ -163,7 +127,7 @@ class AckqSettlementWriter(DataSourceArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Drops the stages of this try. Asked of the broker once: the rest goes with the lease."""
+        """Drops the stages of this attempt; not retried, as the rest is dropped with the lease."""
         _, stages = _gathered(messages)
         if not stages:
             return
@@ -180,11 +144,31 @@ class AckqSettlementWriter(DataSourceArrowWriter):
             )
 
 
+def _lease_owner(session: str, now: Task) -> pb.LeaseOwner:
+    """The owner of the lease that a task settles.
+
+    Raises:
+        InvalidArgumentError: Neither the option nor the task identifies the lease.
+    """
+    if not session and not (now.query_id and now.run_id):
+        raise InvalidArgumentError(
+            "settle without a session: these rows are settled outside of a query's"
+            " foreachBatch, so nothing says whose messages they are. Name the session"
+            " that leases them: .option('session', 'name') (`ackq session list` shows it)."
+            " Inside foreachBatch that is needed on Spark Connect, and in threads that do not"
+            " inherit Spark's local properties.",
+            option="session",
+        )
+    return pb.LeaseOwner(
+        session=session, query_id=now.query_id, run_id=now.run_id, batch_id=now.batch_id
+    )
+
+
 def _gathered(
     messages: list[WriterCommitMessage | None],
-) -> tuple[Owner | None, list[OutcomeStage]]:
-    """The one owner, and the stages by partition; a failed task has none."""
-    settled = [message for message in messages if isinstance(message, Settled)]
+) -> tuple[pb.LeaseOwner | None, list[OutcomeStage]]:
+    """The owner of the lease, and the stages by partition; a failed task has none."""
+    settled = [message for message in messages if isinstance(message, TaskSettled)]
     if not settled:
         return None, []
     owner = settled[0].owner

@@ -1,4 +1,4 @@
-"""Turns the rows a query writes into message batches and says where each of them goes.
+"""Maps the rows of a write to message batches, each with its exchange and routing keys.
 
 Decided once per write from options and columns (an option beats the column of the same meaning);
 per batch only Arrow kernels run, so the cost is per column, not per row (K7).
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class Addressed(NamedTuple):
+class RoutedBatch(NamedTuple):
     """Messages for one exchange.
 
     Attributes:
         batch: Columns of `columns.PUBLISHABLE`, in Spark's Arrow types.
-        exchange: Empty is the default exchange.
-        routing_key: Of every row, when the batch has no such column.
+        exchange: Its name; empty for the default exchange.
+        routing_key: Routing key of all rows, if the batch has no such column.
     """
 
     batch: pa.RecordBatch
@@ -36,13 +36,13 @@ class Addressed(NamedTuple):
     routing_key: str
 
 
-class Route(NamedTuple):
-    """Where the rows of one write go.
+class Routing(NamedTuple):
+    """Exchange and routing key of the rows of one write.
 
     Attributes:
-        exchange: The exchange of every row; None: the column `exchange` holds it.
-        key_column: The column that holds each row's routing key, if one does.
-        routing_key: The routing key of every row otherwise.
+        exchange: Exchange of all rows; None: each row's is in the column `exchange`.
+        key_column: The column with each row's routing key, if any.
+        routing_key: Otherwise the routing key of all rows.
     """
 
     exchange: str | None = ""
@@ -50,14 +50,14 @@ class Route(NamedTuple):
     routing_key: str = ""
 
 
-def route(options: SinkOptions, have: set[str]) -> Route:
-    """Decides from the options and the columns there are; an option beats its column.
+def routing(options: SinkOptions, have: set[str]) -> Routing:
+    """The routing that options and columns give; an option beats its column.
 
     Raises:
-        InvalidArgumentError: Nothing says where the rows go, or two things say different ways.
+        InvalidArgumentError: No destination is given, or two that contradict each other.
     """
     if options.queue is not None:
-        return Route(routing_key=options.queue)
+        return Routing(routing_key=options.queue)
     if options.exchange is None and "exchange" not in have:
         return _by_queue_column(options, have)
     if options.exchange is None and "queue" in have:
@@ -66,11 +66,11 @@ def route(options: SinkOptions, have: set[str]) -> Route:
             " where a row goes. Drop one, or set the option 'queue' or 'exchange'."
         )
     if options.routing_key is None and "routing_key" in have:
-        return Route(exchange=options.exchange, key_column="routing_key")
-    return Route(exchange=options.exchange, routing_key=options.routing_key or "")
+        return Routing(exchange=options.exchange, key_column="routing_key")
+    return Routing(exchange=options.exchange, routing_key=options.routing_key or "")
 
 
-def _by_queue_column(options: SinkOptions, have: set[str]) -> Route:
+def _by_queue_column(options: SinkOptions, have: set[str]) -> Routing:
     if "queue" not in have:
         raise InvalidArgumentError(
             "Nothing says where the rows go: set the option 'queue', or 'exchange' and"
@@ -81,83 +81,82 @@ def _by_queue_column(options: SinkOptions, have: set[str]) -> Route:
             "The option 'routingKey' needs an exchange, but the rows name queues. Set the option"
             " 'exchange', or remove 'routingKey'."
         )
-    return Route(key_column="queue")
+    return Routing(key_column="queue")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """How the rows of one write become messages.
+class RowMapping:
+    """Mapping from the rows of one write to messages.
 
     Attributes:
-        names: The columns that travel as they are.
-        route: Where the rows go.
-        persistent: The delivery mode of every row; None: the column's, or the broker's default.
+        names: Columns that are sent unchanged.
+        routing: Exchange and routing keys.
+        persistent: Delivery mode of all rows; None: the column's, or the broker's default.
     """
 
     names: tuple[str, ...]
-    route: Route
+    routing: Routing
     persistent: bool | None
 
     @classmethod
-    def plan(cls, options: SinkOptions, schema: StructType) -> Shape:
-        """Decides from options and columns.
+    def plan(cls, options: SinkOptions, schema: StructType) -> RowMapping:
+        """The mapping for these options and columns.
 
         Raises:
             SchemaError: A column is missing, unknown, or of the wrong type.
-            InvalidArgumentError: As `route`.
+            InvalidArgumentError: As `routing`.
         """
         check_write(schema)
         have = set(schema.fieldNames())
         skipped = {"routing_key"} | ({"persistent"} if options.persistent is not None else set())
         return cls(
             names=tuple(n for n in columns.PUBLISHABLE if n in have and n not in skipped),
-            route=route(options, have),
+            routing=routing(options, have),
             persistent=options.persistent,
         )
 
-    def messages(self, rows: pa.RecordBatch) -> Iterator[Addressed]:
-        """The messages of a batch of rows: one part, or one per value of an exchange column.
+    def messages(self, rows: pa.RecordBatch) -> Iterator[RoutedBatch]:
+        """The messages of a batch of rows: one batch, or one per value of an exchange column.
 
         Rows of one exchange keep their order.
 
         Raises:
-            SchemaError: A row has no body, or no queue or exchange in the column that should name
-                it.
+            SchemaError: A row has no body, or no value in the column of its queue or exchange.
         """
         if not rows.num_rows:
             return
         batch = self._message_columns(rows)
-        if self.route.exchange is not None:
-            yield Addressed(batch, self.route.exchange, self.route.routing_key)
+        if self.routing.exchange is not None:
+            yield RoutedBatch(batch, self.routing.exchange, self.routing.routing_key)
             return
         exchanges = _address(rows, "exchange")
         names = pc.unique(exchanges).to_pylist()
         for name in names:
             part = batch if len(names) == 1 else batch.filter(pc.equal(exchanges, name))
-            yield Addressed(part, name, self.route.routing_key)
+            yield RoutedBatch(part, name, self.routing.routing_key)
 
     def _message_columns(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns that travel, by their names in a message; the client conforms their types."""
+        """The columns to send, by their names in a message; the client conforms their types."""
         _required(
             rows, "body", "a message has a body, which may be empty. Fill it, or drop the rows"
         )
         found = {name: rows.column(name) for name in self.names}
-        if self.route.key_column == "queue":
+        if self.routing.key_column == "queue":
             found["routing_key"] = _address(rows, "queue")
-        elif self.route.key_column is not None:
-            found["routing_key"] = rows.column(self.route.key_column)
+        elif self.routing.key_column is not None:
+            found["routing_key"] = rows.column(self.routing.key_column)
         if self.persistent is not None:
             found["persistent"] = pa.repeat(pa.scalar(self.persistent), rows.num_rows)
         return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
 
 
 def _address(rows: pa.RecordBatch, name: str) -> pa.Array:
-    """A routing column that must say something in every row."""
+    """A routing column, checked to have a value in every row."""
     return _required(rows, name, f"nothing says where they go. Fill it, or set the option '{name}'")
 
 
 def _required(rows: pa.RecordBatch, name: str, remedy: str) -> pa.Array:
-    """A column that has a value in every row."""
+    """A column, checked to have a value in every row."""
     column = rows.column(name)
     if column.null_count:
         row = pc.index(pc.is_null(column), pa.scalar(True)).as_py()

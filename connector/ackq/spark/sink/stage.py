@@ -1,7 +1,7 @@
-"""The sink's four steps towards the broker: stage, commit, abort, and for at-least-once publish.
+"""The sink's calls to the broker: stage, commit, abort, and publish for at-least-once.
 
-Whatever a task has uploaded counts for nothing until a commit names it: an attempt may be killed
-without a word, or go on after the batch was committed or aborted.
+Invariant: uploaded rows stay invisible until a commit names their stage. A task attempt may be
+killed at any point, or run on after its batch was committed or aborted.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-# Its names import gRPC at first use, so that Spark's planning workers, which call nobody, start
-# fast.
+# Its names import gRPC at first use: Spark's planning workers make no call and start faster.
 from ackq import client, limits
 from ackq.errors import BrokerUnavailableError
 from ackq.spark.options.options import SinkOptions
-from ackq.spark.sink.rows import Addressed
+from ackq.spark.sink.rows import RoutedBatch
 
 if TYPE_CHECKING:
     from ackq.client import Stage
@@ -26,15 +25,15 @@ _log: Final = logging.getLogger("ackq.spark")
 
 
 @dataclass(frozen=True)
-class Batch:
-    """The batch that a stage belongs to.
+class WriterBatch:
+    """Identity of the batch that a stage belongs to (K3, K12).
 
     Attributes:
-        writer: The streaming query's id, or for a batch write its transaction and target.
+        writer: The streaming query's id; of a batch write, its transaction and target.
         batch_id: The micro-batch, or the transaction's version.
-        run_id: This run of the query; outside of one, the write.
+        run_id: The run of the query; outside of one, of the write.
         execution_id: The SQL execution of a batch write, where the query's run is known (K12).
-        single: A batch write without a transaction: its writer commits nothing else.
+        single: A batch write without a transaction: its writer commits only this batch.
     """
 
     writer: str
@@ -45,13 +44,13 @@ class Batch:
 
 
 def target(options: SinkOptions) -> str:
-    """What a transaction writes to, as far as options fix it (K12).
+    """Name of a transaction's target, as far as options determine it (K12).
 
     A queue and an exchange of one name are two targets, and so are two keys of one exchange.
     """
     if options.queue is not None:
         return f"queue/{options.queue}"
-    # Of the parts only the last may hold a slash.
+    # Only the last part may contain a slash.
     fixed = "columns"
     if options.exchange is not None:
         fixed = f"exchange/{quote(options.exchange, safe='')}"
@@ -59,24 +58,24 @@ def target(options: SinkOptions) -> str:
 
 
 def stage(
-    options: SinkOptions, batch: Batch, label: str, parts: Iterator[Addressed]
+    options: SinkOptions, batch: WriterBatch, label: str, parts: Iterator[RoutedBatch]
 ) -> Stage | None:
-    """Uploads one task's rows as a stage and seals it.
+    """Uploads one task's rows as a stage, and seals it.
 
     Returns:
-        The stage, on the broker's disk; None when there were no rows.
+        The stage, durable at the broker; None if there were no rows.
 
     Raises:
-        UnroutableError: No queue wants a row, `mandatory` is on, and there is no `unroutableQueue`.
-        QueueNotFoundError: A row should go to the `unroutableQueue`, and there is none.
-        NackError: The broker cannot take the rows, for the reason it gives.
-        BrokerUnavailableError: It is gone; the task may be tried again.
+        UnroutableError: A row is unroutable, `mandatory` is on, and there is no `unroutableQueue`.
+        QueueNotFoundError: The `unroutableQueue` does not exist.
+        NackError: The broker refuses the rows, for the reason it gives.
+        BrokerUnavailableError: No broker answers; the task may be retried.
     """
     first = next(parts, None)
     if first is None:
         return None
-    # An upload that was cut can not go on, and a failed task is tried again at once; so the wait
-    # for a broker that restarts is here, before there is anything to lose. It costs one call.
+    # An interrupted upload cannot resume, and Spark retries a failed task at once: the wait for a
+    # broker that restarts is here, before anything is uploaded. It costs one call.
     client.wait_ready(
         options.connection.endpoint,
         options.connection.retry_ms / 1000,
@@ -92,24 +91,24 @@ def stage(
         unroutable_queue=options.unroutable_queue or "",
         security=options.connection.security,
     )
-    with writer:  # an upload that is left without a seal is dropped
-        part: Addressed | None = first
+    with writer:  # drops an upload that was not sealed
+        part: RoutedBatch | None = first
         while part is not None:
             writer.write(part.batch, exchange=part.exchange, routing_key=part.routing_key)
             part = next(parts, None)
         return writer.seal()
 
 
-def commit(options: SinkOptions, batch: Batch, stages: Sequence[Stage]) -> None:
-    """Makes the stages visible together, once per (writer, batch), in this order (K3).
+def commit(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) -> None:
+    """Makes the stages visible together, in this order, once per (writer, batch): idempotent (K3).
 
-    A repetition writes nothing; what may be a mistake about it is told in the driver's log.
+    A repeated commit publishes nothing; one that looks unintended is logged as a warning.
 
     Raises:
-        StageMismatchError: A stage is missing or short: nothing became visible.
+        StageMismatchError: A stage is missing or short; nothing became visible.
         BatchOrderError: A later batch of this writer is committed, or its version was used in this
             run (K12).
-        BrokerUnavailableError: It is gone; committing again is safe.
+        BrokerUnavailableError: No broker answers; committing again is safe.
     """
     answer = client.commit_batch(
         options.connection.endpoint,
@@ -123,13 +122,13 @@ def commit(options: SinkOptions, batch: Batch, stages: Sequence[Stage]) -> None:
         security=options.connection.security,
     )
     if answer.repeated:
-        _tell_repeated(options, batch, sum(stage.rows for stage in stages), answer.rows)
+        _warn_of_repetition(options, batch, sum(stage.rows for stage in stages), answer.rows)
 
 
-def _tell_repeated(options: SinkOptions, batch: Batch, rows: int, before: int) -> None:
-    """Warns of a repetition that may be none (K12), or is one of other rows (K3)."""
+def _warn_of_repetition(options: SinkOptions, batch: WriterBatch, rows: int, before: int) -> None:
+    """Warns of a repeated commit that may be another write (K12), or has other rows (K3)."""
     if options.txn_app_id is not None and not batch.execution_id and rows:
-        # On Spark Connect, and outside of queries, two writes of one version can not be told apart.
+        # On Spark Connect and outside of queries, two writes of one version are indistinguishable.
         _log.warning(
             "%d rows were not written again: txnVersion %d of txnAppId '%s' was committed to '%s'"
             " before, with %d rows. If this is no repetition but a second write of the same batch,"
@@ -151,11 +150,11 @@ def _tell_repeated(options: SinkOptions, batch: Batch, rows: int, before: int) -
         )
 
 
-def abort(options: SinkOptions, batch: Batch, stages: Sequence[Stage]) -> None:
-    """Drops the stages of one try; the batch itself may be committed already, or come again.
+def abort(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) -> None:
+    """Drops the stages of one attempt; the batch itself may be committed already, or run again.
 
-    Asked of the broker once: what an abort cannot drop, the batch's next run does, and a query that
-    stops must not wait for a broker that is gone.
+    Not retried: what an abort leaves, the batch's next run drops, and a query that stops must not
+    wait for a broker that does not answer.
     """
     try:
         client.abort_batch(
@@ -178,16 +177,16 @@ def abort(options: SinkOptions, batch: Batch, stages: Sequence[Stage]) -> None:
         )
 
 
-def publish(options: SinkOptions, parts: Iterator[Addressed]) -> int:
-    """Publishes one task's rows and waits for every confirm (K4).
+def publish(options: SinkOptions, parts: Iterator[RoutedBatch]) -> int:
+    """Publishes one task's rows and waits for all confirms (K4).
 
     Returns:
-        The number of rows, each confirmed.
+        The number of rows, all confirmed.
 
     Raises:
-        UnroutableError: A row came back, and `mandatory` is on.
-        NackError: The broker cannot take a row, for the reason it gives.
-        BrokerUnavailableError, OutcomeUnknownError: As they say; the task may be tried again.
+        UnroutableError: A row was returned, and `mandatory` is on.
+        NackError: The broker refuses a row, for the reason it gives.
+        BrokerUnavailableError, OutcomeUnknownError: As named; the task may be retried.
     """
     rows = 0
     with client.Publisher(

@@ -1,4 +1,4 @@
-"""The sink's writers: tasks stage their rows, the driver commits all stages at once (K3).
+"""The sink's Spark writers: tasks stage their rows, the driver commits all stages at once (K3).
 
 Exactly-once: `write` uploads a stage and returns its id and counts; `commit` names the winners'
 stages to the broker, which makes them visible in one journal record, once per (writer, batch).
@@ -22,9 +22,8 @@ from pyspark.sql.datasource import (
 from ackq.spark import task
 from ackq.spark.options.options import SinkOptions
 from ackq.spark.options.values import Guarantee
-from ackq.spark.sink import stage as upload
-from ackq.spark.sink.rows import Shape
-from ackq.spark.sink.stage import Batch
+from ackq.spark.sink.rows import RowMapping
+from ackq.spark.sink.stage import WriterBatch, abort, commit, publish, stage, target
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,68 +33,68 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Staged(WriterCommitMessage):
-    """What a task tells the driver. Spark gives the driver no query id, so it travels here.
+class TaskStaged(WriterCommitMessage):
+    """Commit message of an exactly-once task.
 
     Attributes:
-        batch: What it wrote for.
-        stage: The sealed stage; None when the task had no rows.
+        batch: Its batch; Spark gives the driver no query id, so it travels here.
+        stage: The sealed stage; None if the task had no rows.
     """
 
-    batch: Batch
+    batch: WriterBatch
     stage: Stage | None
 
 
 @dataclass(frozen=True)
-class Published(WriterCommitMessage):
-    """What an at-least-once task tells the driver: all its rows are confirmed."""
+class TaskPublished(WriterCommitMessage):
+    """Commit message of an at-least-once task, all of whose rows are confirmed."""
 
     rows: int
 
 
 class AckqStreamWriter(DataSourceStreamArrowWriter):
-    """The streaming sink. Its batches are the query's, so one that is run again is recognised."""
+    """The streaming sink. Query and batch id identify a batch, so a replay is recognised."""
 
-    def __init__(self, options: SinkOptions, shape: Shape) -> None:
+    def __init__(self, options: SinkOptions, mapping: RowMapping) -> None:
         self._options = options
-        self._shape = shape
+        self._mapping = mapping
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stages one task's rows.
 
         Raises:
-            UnroutableError: No queue wants a row, and `mandatory` is on.
-            NackError: The broker cannot take the rows, for the reason it gives.
-            SchemaError, BrokerUnavailableError: As they say.
+            UnroutableError: A row is unroutable, and `mandatory` is on.
+            NackError: The broker refuses the rows, for the reason it gives.
+            SchemaError, BrokerUnavailableError: As named.
         """
         now = task.current()
         assert now.query_id, "a streaming write runs in a streaming query"
-        batch = Batch(writer=now.query_id, batch_id=now.batch_id, run_id=now.run_id)
-        return _write(self._options, self._shape, batch, now.label, iterator)
+        batch = WriterBatch(writer=now.query_id, batch_id=now.batch_id, run_id=now.run_id)
+        return _write(self._options, self._mapping, batch, now.label, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Makes the batch visible; does nothing when it is visible already."""
+        """Makes the batch visible; idempotent."""
         _commit(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Drops the stages of this try; never final, as the batch may come again."""
+        """Drops the stages of this attempt; never final, as the batch may run again."""
         _abort(self._options, messages)
 
 
 class AckqBatchWriter(DataSourceArrowWriter):
     """A batch write. Spark pickles this one instance into the tasks and the commit."""
 
-    def __init__(self, options: SinkOptions, shape: Shape) -> None:
+    def __init__(self, options: SinkOptions, mapping: RowMapping) -> None:
         self._options = options
-        self._shape = shape
+        self._mapping = mapping
         self._write_id = uuid.uuid4().hex
         if options.txn_app_id is None:
-            # Nobody can repeat this write, so nobody may be mistaken for it.
+            # This write has no name under which it could be repeated.
             self._writer, self._version = f"write/{self._write_id}", 0
             self._single = True
         else:
             self._single = False
-            self._writer = f"txn/{quote(options.txn_app_id, safe='')}/{upload.target(options)}"
+            self._writer = f"txn/{quote(options.txn_app_id, safe='')}/{target(options)}"
             self._version = options.txn_version or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -108,15 +107,15 @@ class AckqBatchWriter(DataSourceArrowWriter):
         now = task.current()
         if not self._single:
             now.check_run("a write with txnAppId")
-        # Outside of a query run nothing distinguishes a repeated write from a second one. But each
-        # write is a run: what a program that was killed left staged goes when it writes again.
+        # Outside of a query run a repeated write and a second one are indistinguishable. Each write
+        # counts as a run, so that stages of a killed program are dropped when it writes again.
         execution_id = now.execution_id if now.run_id else ""
         run_id = now.run_id or self._write_id
-        batch = Batch(self._writer, self._version, run_id, execution_id, self._single)
-        return _write(self._options, self._shape, batch, now.label, iterator)
+        batch = WriterBatch(self._writer, self._version, run_id, execution_id, self._single)
+        return _write(self._options, self._mapping, batch, now.label, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Makes the write visible; does nothing when this `txnVersion` is visible already.
+        """Makes the write visible; idempotent by `txnVersion`.
 
         Raises:
             BatchOrderError: The version is lower than the last one, or another write of this run
@@ -125,53 +124,56 @@ class AckqBatchWriter(DataSourceArrowWriter):
         _commit(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Drops the stages of this try."""
+        """Drops the stages of this attempt."""
         _abort(self._options, messages)
 
 
 def stream_writer(options: SinkOptions, schema: StructType) -> AckqStreamWriter:
-    """The writer of one micro-batch; raises as `Shape.plan`."""
-    return AckqStreamWriter(options, Shape.plan(options, schema))
+    """The writer of one micro-batch; raises as `RowMapping.plan`."""
+    return AckqStreamWriter(options, RowMapping.plan(options, schema))
 
 
 def batch_writer(options: SinkOptions, schema: StructType) -> AckqBatchWriter:
-    """The writer of one batch write; raises as `Shape.plan`."""
-    return AckqBatchWriter(options, Shape.plan(options, schema))
+    """The writer of one batch write; raises as `RowMapping.plan`."""
+    return AckqBatchWriter(options, RowMapping.plan(options, schema))
 
 
 def _write(
-    options: SinkOptions, shape: Shape, batch: Batch, label: str, rows: Iterator[pa.RecordBatch]
+    options: SinkOptions,
+    mapping: RowMapping,
+    batch: WriterBatch,
+    label: str,
+    rows: Iterator[pa.RecordBatch],
 ) -> WriterCommitMessage:
-    parts = (part for each in rows for part in shape.messages(each))
+    parts = (part for each in rows for part in mapping.messages(each))
     if options.guarantee is Guarantee.AT_LEAST_ONCE:
-        return Published(upload.publish(options, parts))
-    return Staged(batch, upload.stage(options, batch, label, parts))
+        return TaskPublished(publish(options, parts))
+    return TaskStaged(batch, stage(options, batch, label, parts))
 
 
 def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
     staged = _staged(messages)
     if staged:
-        # Without a single row too: that this batch is done is worth recording, and it costs one
-        # call.
-        upload.commit(options, _batch(staged), _stages(staged))
+        # Without a single row too: recording that the batch is done costs one call.
+        commit(options, _batch(staged), _stages(staged))
 
 
 def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
     staged = _staged(messages)
     if _stages(staged):
-        upload.abort(options, _batch(staged), _stages(staged))
+        abort(options, _batch(staged), _stages(staged))
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[TaskStaged]:
     """The messages of tasks that staged, by partition; a failed task has none."""
-    return [message for message in messages if isinstance(message, Staged)]
+    return [message for message in messages if isinstance(message, TaskStaged)]
 
 
-def _stages(staged: list[Staged]) -> list[Stage]:
+def _stages(staged: list[TaskStaged]) -> list[Stage]:
     return [message.stage for message in staged if message.stage is not None]
 
 
-def _batch(staged: list[Staged]) -> Batch:
+def _batch(staged: list[TaskStaged]) -> WriterBatch:
     batch = staged[0].batch
     assert all(message.batch == batch for message in staged), "tasks of one write disagree on it"
     return batch

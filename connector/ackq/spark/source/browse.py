@@ -1,4 +1,4 @@
-"""A batch read of a queue as it stands, which takes nothing out of it (Q5)."""
+"""Browse: a batch read of a queue that leaves its messages where they are (Q5)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from ackq.spark import connections
 from ackq.spark.options.options import BrowseOptions, Connection
 from ackq.spark.schema import check_read
-from ackq.spark.source.partitions import Piece, Range, split
+from ackq.spark.source.partitions import SizedSpan, split
 from ackq.wire import columns
 
 if TYPE_CHECKING:
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
     from ackq.client import Admin
 
-# Spark asks for the default schema without saying whether a stream or a batch is read, so a browse
-# has the stream's columns too; nothing is delivered here, hence no tag.
+# The default schema is the same for stream and batch, so a browse has the stream's columns too;
+# nothing is delivered here, hence a null tag.
 _UNDELIVERED: Final = "delivery_tag"
 _COLUMNS: Final = {**columns.DELIVERED, **columns.BROWSED}
 
 
 @dataclass(frozen=True)
 class PositionRange(InputPartition):
-    """The positions first..last of a queue, as one task."""
+    """Positions first..last (inclusive) of a queue, read by one task."""
 
     first: int
     last: int
 
 
 class AckqBrowser(DataSourceReader):
-    """Reads a queue's messages, ready and leased, where they are.
+    """Batch reader of a queue's messages, ready and leased.
 
     Columns are those of a stream, with `delivery_tag` null, and by `.schema(...)` also `position`
     and `leased`.
@@ -57,25 +57,25 @@ class AckqBrowser(DataSourceReader):
         self._connect = connect
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks, cut like those of a stream. A message that comes later is not read.
+        """The tasks, split like those of a stream; messages published later are not read.
 
         Raises:
             QueueNotFoundError, BrokerUnavailableError: As they say.
         """
         options = self._options
         plan = self._admin().plan_browse(options.queue)
-        pieces: list[Piece] = []
+        spans: list[SizedSpan] = []
         for chunk in plan:
             first = max(chunk.first_position, options.first_position)
             last = min(chunk.last_position, options.last_position or chunk.last_position)
             if first <= last:
-                pieces.append(Piece(first - 1, last, chunk.payload_bytes))
-        return [self._task(part) for part in split(pieces, options.split)]
+                spans.append(SizedSpan(first - 1, last, chunk.payload_bytes))
+        return [PositionRange(after + 1, last) for after, last in split(spans, options.split)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, in position order."""
+        """Record batches of one task, in position order."""
         if not isinstance(partition, PositionRange):
-            return  # Spark makes one partition of its own when there are none
+            return  # Spark adds a partition of its own when there are none
         wanted = [name for name in self._names if name != _UNDELIVERED]
         batches = self._admin().browse(
             self._options.queue,
@@ -87,12 +87,9 @@ class AckqBrowser(DataSourceReader):
             yield self._arranged(batch)
 
     def _admin(self) -> Admin:
-        """The client, once a broker that is away or restarts has come back."""
+        """The client, after waiting for a broker that is away or restarts."""
         self._wait_ready(self._options.connection)
         return self._connect(self._options.connection)
-
-    def _task(self, part: Range) -> PositionRange:
-        return PositionRange(part.after + 1, part.last)
 
     def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with a null `delivery_tag` where the schema has one."""

@@ -1,4 +1,4 @@
-"""Reads one task's share of a lease as record batches, with no Python object per row (K7)."""
+"""Fetch: one task's range of a lease as record batches, with no Python object per row (K7)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LeaseRange(InputPartition):
-    """The tags (after_tag, last_tag] of a lease, as one task: readable again and again (S2)."""
+    """Tags (after_tag, last_tag] of a lease, read by one task; repeatable (S2)."""
 
     session: str
     incarnation: str
@@ -32,18 +32,18 @@ class LeaseRange(InputPartition):
 def fetch(
     session: Session, part: LeaseRange, names: list[str], task: Task
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, in tag order.
+    """Record batches of a range, in tag order.
 
     Args:
         session: The client.
-        part: What to read.
-        names: Columns of `columns.DELIVERED`, in the order wanted.
-        task: Who reads; the broker shows it to operators and finds the lease of a settle call by
-            it (S6).
+        part: The range.
+        names: Columns of `columns.DELIVERED`, in this order.
+        task: The reading task: shown to operators, and the key by which the broker finds the
+            lease of a settle call (S6).
 
     Raises:
-        FencedError: The session is another holder's by now; the message says whose (S3).
-        SessionNotFoundError, BrokerUnavailableError: As they say.
+        FencedError: Another holder, named in the message, has taken the session over (S3).
+        SessionNotFoundError, BrokerUnavailableError: As named.
     """
     request = pb.FetchRequest(
         session=part.session,

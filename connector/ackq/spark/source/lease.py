@@ -1,8 +1,8 @@
-"""The driver's end of a session: opens, advances and replays it, and shows a live holder.
+"""The driver's side of a session: opens, advances and replays its lease, and keeps it alive.
 
-One `Lessee` lives in the reader process of one running query. Its holder token is random, so a
-second process that names the same session is another holder (S3), and the tags of a lease are asked
-for once and remembered.
+One `SessionDriver` lives in the reader process of one running query. Its holder token is random, so
+a second process that names the same session is another holder (S3). The outstanding lease is cached
+for `partitions`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ackq.errors import (
 )
 from ackq.spark.options.options import SourceOptions
 from ackq.spark.source.offset import OPENING, Offset
-from ackq.spark.source.partitions import Piece
+from ackq.spark.source.partitions import SizedSpan
 from ackq.v1 import sessions_pb2 as pb
 
 if TYPE_CHECKING:
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("ackq.spark")
 
-# From so many attaches on, a lease looks like one that its query cannot get through (S8).
+# Attaches of one lease from which on its query is reported as stuck (S8).
 _ATTACHES_TO_REPORT: Final = 3
 _LOST: Final = (SessionNotFoundError, HistoryChangedError)
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
-    """What one micro-batch may take (K5, K6); a 0 means no bound.
+class ReadLimits:
+    """Limits of one micro-batch (K5, K6); 0 means none.
 
     Attributes:
-        wait_ms: How long to wait for a first message instead of being asked again at once.
-        horizon: Only what was ready at or before this journal sequence.
+        wait_ms: Maximum wait for a first message (long poll).
+        horizon: Lease only messages that were ready at or before this journal sequence.
         open_and_lease: Lease in the opening call too, for a trigger that calls only once.
     """
 
@@ -56,30 +56,30 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
-    """The outstanding lease: the tags (start_tag, end_tag], and where they can be cut."""
+class OutstandingLease:
+    """The outstanding lease: tags (start_tag, end_tag], with the blocks that they lie in."""
 
     session: str
     incarnation: str
     epoch: int
     start_tag: int
     end_tag: int
-    pieces: tuple[Piece, ...]
+    spans: tuple[SizedSpan, ...]
 
 
-class Lessee:
-    """Speaks for one query.
+class SessionDriver:
+    """Drives the session of one query.
 
     Args:
-        options: What to read.
-        session: The client; it retries a broker that is away, and a session still held after a host
-            was lost.
-        find: Gives a session by name as the broker records it.
+        options: The source's options.
+        session: The client; it retries while the broker is away, and while a lost host still holds
+            the session.
+        find: Returns a session by name, as recorded by the broker.
 
     Attributes:
-        backlog: What waits, as the last advance saw it.
-        attaches: How often readers have attached to the outstanding lease.
-        warning: What to tell of a lease that its query seems unable to get through (S8), or "".
+        backlog: Backlog of the queues at the last advance.
+        attaches: Number of attaches to the outstanding lease.
+        warning: Text about a lease that its query seems unable to finish (S8), or "".
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class Lessee:
         self._holder = client.holder("spark")
         self._hold: Hold | None = None
         self._held: tuple[str, int] | None = None
-        self._lease: Lease | None = None
-        self._told_others = False
+        self._lease: OutstandingLease | None = None
+        self._warned_of_others = False
         self.backlog: pb.Backlog | None = None
         self.attaches = 0
         self.warning = ""
 
-    def advance(self, start: Offset, admission: Admission) -> Offset:
-        """Accepts everything up to `start` and leases what comes next (S4); opens a session (S9).
+    def advance(self, start: Offset, limits: ReadLimits) -> Offset:
+        """Accepts everything up to `start` and leases the next messages (S4); opens a session (S9).
 
         Returns:
             The end of the outstanding lease; `start` when there is none.
@@ -107,29 +107,28 @@ class Lessee:
             CheckpointMismatchError: The checkpoint does not fit the session, the queues or the
                 broker.
             AlreadyHeldError, FencedError: Another reader has the session (S3).
-            SessionNotFoundError, HistoryChangedError: The broker lost it, and `failOnDataLoss` is
-                on.
-            AckqError: Whatever else the broker refuses; BrokerUnavailableError when it does not
-                answer.
+            SessionNotFoundError, HistoryChangedError: The broker lost the session, and
+                `failOnDataLoss` is on.
+            AckqError: The broker refuses otherwise; BrokerUnavailableError if it does not answer.
         """
         self._check(start)
         self._check_queues(start)
         try:
-            answer = self._session.advance(self._request(start, admission))
+            answer = self._session.advance(self._request(start, limits))
         except _LOST as error:
             if start.is_opening or self._options.fail_on_data_loss:
                 raise
             _log.warning("%s failOnDataLoss is off: a new session is opened.", error)
             start = OPENING
-            answer = self._session.advance(self._request(start, admission))
+            answer = self._session.advance(self._request(start, limits))
         self._keep(
-            Lease(
+            OutstandingLease(
                 session=answer.session,
                 incarnation=answer.incarnation,
                 epoch=answer.epoch,
                 start_tag=start.tag,
                 end_tag=answer.end_tag,
-                pieces=_pieces(start.tag, answer.chunks),
+                spans=_spans(start.tag, answer.chunks),
             ),
             answer.attaches,
         )
@@ -137,12 +136,11 @@ class Lessee:
         self._warn(answer)
         return Offset(answer.session, answer.incarnation, answer.end_tag)
 
-    def lease(self, start: Offset, end: Offset) -> Lease | None:
-        """The lease of the batch from `start` to `end`; after a restart, by attaching for a replay.
+    def lease(self, start: Offset, end: Offset) -> OutstandingLease | None:
+        """The lease of the batch from `start` to `end`; after a restart, attached for a replay.
 
         Returns:
-            None when the broker lost the session and `failOnDataLoss` is off: nothing is left to
-            replay.
+            None if the broker lost the session and `failOnDataLoss` is off: nothing to replay.
 
         Raises:
             As `advance`.
@@ -174,25 +172,25 @@ class Lessee:
                 "%s failOnDataLoss is off: the batch is run again without its rows.", error
             )
             return None
-        lease = Lease(
+        lease = OutstandingLease(
             session=end.session,
             incarnation=end.incarnation,
             epoch=answer.epoch,
             start_tag=after,
             end_tag=end.tag,
-            pieces=_pieces(after, answer.chunks),
+            spans=_spans(after, answer.chunks),
         )
         self._keep(lease, answer.attaches)
         _log_all(answer.warnings)
         return lease
 
     def close(self) -> None:
-        """Ends the liveness stream. Nothing depends on it: a killed process ends it as well."""
+        """Ends the liveness stream; the end of the process does so as well."""
         if self._hold is not None:
             self._hold.close()
             self._hold = None
 
-    def _request(self, start: Offset, admission: Admission) -> pb.AdvanceRequest:
+    def _request(self, start: Offset, limits: ReadLimits) -> pb.AdvanceRequest:
         return pb.AdvanceRequest(
             session=start.session or self._options.session,
             incarnation=start.incarnation,
@@ -201,18 +199,18 @@ class Lessee:
             queue_pattern=self._options.queue_pattern,
             session_timeout_ms=self._options.session_timeout_ms,
             start_tag=start.tag,
-            max_messages=admission.max_messages,
-            max_bytes=admission.max_bytes,
-            min_messages=admission.min_messages,
-            max_delay_ms=admission.max_delay_ms,
-            wait_ms=admission.wait_ms,
-            horizon=admission.horizon,
-            open_and_lease=admission.open_and_lease,
+            max_messages=limits.max_messages,
+            max_bytes=limits.max_bytes,
+            min_messages=limits.min_messages,
+            max_delay_ms=limits.max_delay_ms,
+            wait_ms=limits.wait_ms,
+            horizon=limits.horizon,
+            open_and_lease=limits.open_and_lease,
             takeover=start.is_opening and self._options.takeover,
         )
 
     def _check(self, start: Offset) -> None:
-        """Refuses a checkpoint of another session, and a session that another holder took."""
+        """Refuses a checkpoint of another session, and a session taken over by another holder."""
         named = self._options.session
         if named and start.session and named != start.session:
             raise CheckpointMismatchError(
@@ -223,22 +221,22 @@ class Lessee:
                 session=named,
             )
         fenced: AckqError | None = self._hold.fenced if self._hold is not None else None
-        # A session that is gone is for the next call to find out, which knows what to do then.
+        # A lost session is left to the next call, which handles it.
         if fenced is not None and not isinstance(fenced, _LOST):
             raise fenced
 
     def _check_queues(self, start: Offset) -> None:
-        """Refuses, before this process's first step, a checkpoint of other queues (S10).
+        """Refuses, before this process's first call, a checkpoint of other queues (S10).
 
-        The broker knows only whether a lease would be left behind, so without one the query would
-        go on with the other queue under the session of the first.
+        The broker notices other queues only if a lease would be left behind; without one the query
+        would continue with the new queue under the session of the old one.
         """
         if start.is_opening or self._lease is not None:
             return
         try:
             found = self._find(start.session)
         except _LOST:
-            return  # for the next call to find out
+            return  # left to the next call
         known = found.queues if found.incarnation == start.incarnation else ()
         if known and not any(self._reads(queue) for queue in known):
             raise CheckpointMismatchError(
@@ -256,12 +254,12 @@ class Lessee:
         return _matches(pattern, queue) if pattern else queue in self._options.queues
 
     def _wanted(self) -> str:
-        """What the options name, in words."""
+        """The queues of the options, in words."""
         pattern = self._options.queue_pattern
         return f"queues like '{pattern}'" if pattern else _quoted(self._options.queues)
 
-    def _keep(self, lease: Lease, attaches: int) -> None:
-        """Remembers the lease and holds its session under its epoch."""
+    def _keep(self, lease: OutstandingLease, attaches: int) -> None:
+        """Caches the lease and keeps a liveness stream under its epoch."""
         self._lease, self.attaches = lease, attaches
         stuck = attaches >= _ATTACHES_TO_REPORT and lease.end_tag > lease.start_tag
         warning = _stuck(lease, attaches) if stuck else ""
@@ -278,8 +276,8 @@ class Lessee:
 
     def _warn(self, answer: pb.AdvanceResponse) -> None:
         _log_all(answer.warnings)
-        if answer.other_sessions and not self._told_others:
-            self._told_others = True
+        if answer.other_sessions and not self._warned_of_others:
+            self._warned_of_others = True
             _log.warning(
                 "Other sessions read from %s too: %s. Queries on one queue share its messages.",
                 self._wanted(),
@@ -292,8 +290,8 @@ def _log_all(warnings: Iterable[str]) -> None:
         _log.warning("%s", warning)
 
 
-def _stuck(lease: Lease, attaches: int) -> str:
-    """What to do about a lease that was attached again and again."""
+def _stuck(lease: OutstandingLease, attaches: int) -> str:
+    """The warning about a lease that was attached repeatedly (S8)."""
     first, last, name = lease.start_tag + 1, lease.end_tag, lease.session
     return (
         f"The lease of tags {first} to {last} of session '{name}' has been attached {attaches}"
@@ -304,7 +302,7 @@ def _stuck(lease: Lease, attaches: int) -> str:
 
 
 def _matches(pattern: str, queue: str) -> bool:
-    """Whether a queue's name fits a pattern of `*` and `?`, as the broker sees it."""
+    """Whether a queue's name matches a pattern of `*` and `?`, by the broker's rules (S10)."""
     parts = {"*": ".*", "?": "."}
     regex = "".join(parts.get(character, re.escape(character)) for character in pattern)
     return re.fullmatch(regex, queue, re.DOTALL) is not None
@@ -314,9 +312,9 @@ def _quoted(queues: Iterable[str]) -> str:
     return "queue " + ", ".join(f"'{queue}'" for queue in queues)
 
 
-def _pieces(start_tag: int, chunks: Iterable[pb.LeaseChunk]) -> tuple[Piece, ...]:
-    pieces: list[Piece] = []
+def _spans(start_tag: int, chunks: Iterable[pb.LeaseChunk]) -> tuple[SizedSpan, ...]:
+    spans: list[SizedSpan] = []
     for chunk in chunks:
-        pieces.append(Piece(start_tag, chunk.last_tag, chunk.payload_bytes))
+        spans.append(SizedSpan(start_tag, chunk.last_tag, chunk.payload_bytes))
         start_tag = chunk.last_tag
-    return tuple(pieces)
+    return tuple(spans)

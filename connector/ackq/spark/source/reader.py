@@ -25,7 +25,7 @@ from ackq.spark.options.options import Connection, SourceOptions
 from ackq.spark.schema import check_read
 from ackq.spark.source.checkpoint_proof import CheckpointProof
 from ackq.spark.source.fetch import LeaseRange, fetch
-from ackq.spark.source.lease import Admission, Lessee
+from ackq.spark.source.lease import ReadLimits, SessionDriver
 from ackq.spark.source.offset import OPENING, VERSION, Offset
 from ackq.spark.source.partitions import split
 from ackq.wire import columns
@@ -67,7 +67,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._connect = connect
         self._find = find
         self._horizon: int | None = None
-        self._lessee: Lessee | None = None
+        self._session_driver: SessionDriver | None = None
         self._proof = CheckpointProof()
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
@@ -89,11 +89,11 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             UnsupportedError: The query tracks its progress asynchronously (K11).
-            AckqError: As `Lessee.advance`.
+            AckqError: As `SessionDriver.advance`.
         """
         begin = Offset.from_dict(start)
         self._proof.check(begin)
-        end = self._driver().advance(begin, self._admission(limit))
+        end = self._driver().advance(begin, self._read_limits(limit))
         self._proof.answered(begin, end)
         if self._horizon is not None and end.incarnation != begin.incarnation:
             # What an opening puts back, of the incarnation it replaces, is ready since then.
@@ -102,19 +102,19 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """The backlog as the last call of `latestOffset` saw it, for `lastProgress`; no RPC."""
-        if self._lessee is None or self._lessee.backlog is None:
+        if self._session_driver is None or self._session_driver.backlog is None:
             return None
-        backlog = self._lessee.backlog
+        backlog = self._session_driver.backlog
         report: dict[str, object] = {
             "v": VERSION,
             "ready": backlog.ready,
             "unacked": backlog.unacked,
             "oldest_age_ms": backlog.oldest_age_ms,
             "redelivered": backlog.redelivered,
-            "attaches": self._lessee.attaches,
+            "attaches": self._session_driver.attaches,
         }
-        if self._lessee.warning:
-            report["warning"] = self._lessee.warning
+        if self._session_driver.warning:
+            report["warning"] = self._session_driver.warning
         return report
 
     def partitions(
@@ -123,7 +123,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch: a pure function of the lease, which a replay looks up once (K2).
 
         Raises:
-            AckqError: As `Lessee.lease`.
+            AckqError: As `SessionDriver.lease`.
         """
         first, last = Offset.from_dict(start), Offset.from_dict(end)
         if last.is_opening or first == last or not last.tag:
@@ -133,7 +133,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         return [
             LeaseRange(lease.session, lease.incarnation, lease.epoch, after, upto)
-            for after, upto in split(lease.pieces, self._options.split)
+            for after, upto in split(lease.spans, self._options.split)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -148,24 +148,24 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Ends the liveness stream early; Spark usually kills the process instead."""
-        if self._lessee is not None:
-            self._lessee.close()
+        if self._session_driver is not None:
+            self._session_driver.close()
 
-    def _driver(self) -> Lessee:
-        if self._lessee is None:
+    def _driver(self) -> SessionDriver:
+        if self._session_driver is None:
             connection = self._options.connection
-            self._lessee = Lessee(
+            self._session_driver = SessionDriver(
                 self._options, self._connect(connection), partial(self._find, connection)
             )
-        return self._lessee
+        return self._session_driver
 
-    def _admission(self, limit: ReadLimit) -> Admission:
+    def _read_limits(self, limit: ReadLimit) -> ReadLimits:
         options = self._options
         if isinstance(limit, ReadAllAvailable):
-            return Admission(max_messages=0, max_bytes=0, open_and_lease=True)
+            return ReadLimits(max_messages=0, max_bytes=0, open_and_lease=True)
         if self._horizon is not None:
-            return Admission(options.max_messages, options.max_bytes, horizon=self._horizon)
-        return Admission(
+            return ReadLimits(options.max_messages, options.max_bytes, horizon=self._horizon)
+        return ReadLimits(
             options.max_messages,
             options.max_bytes,
             min_messages=options.min_messages,

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 from ackq import limits
 from ackq.errors import InvalidArgumentError, SchemaError
 from ackq.spark.options.options import Connection, SettleOptions
-from ackq.spark.settlement import rows as outcome_rows
+from ackq.spark.settlement import rows
 from ackq.v1 import consuming_pb2 as pb
 
 CONNECTION = Connection("b:1")
@@ -37,7 +37,7 @@ def batch(tags, **columns):
 
 
 def frames(options, *batches):
-    return list(outcome_rows.frames(options, batches[0].schema.names, iter(batches)))
+    return list(rows.frames(options, batches[0].schema.names, iter(batches)))
 
 
 def groups(options, *batches):
@@ -78,9 +78,9 @@ def test_columns():
 def test_columns_that_are_used():
     """S6: a column says row by row what no option says of all rows."""
     found = schema("delivery_tag long, outcome string, reason string, delay string")
-    assert outcome_rows.check(BY_COLUMN, found) == ["delivery_tag", "outcome", "reason", "delay"]
+    assert rows.check(BY_COLUMN, found) == ["delivery_tag", "outcome", "reason", "delay"]
     options = SettleOptions(CONNECTION, outcome="rejected", reason="r")
-    assert outcome_rows.check(options, schema("delivery_tag long")) == ["delivery_tag"]
+    assert rows.check(options, schema("delivery_tag long")) == ["delivery_tag"]
 
 
 @pytest.mark.parametrize(
@@ -95,21 +95,21 @@ def test_column_that_an_option_would_hide(options, ddl, part):
     """S6, C14: what rows of a write say is not passed over because an option says it of all."""
     options = SettleOptions(CONNECTION, **options)
     with pytest.raises(SchemaError, match=part):
-        outcome_rows.check(options, schema(f"delivery_tag long, {ddl}"))
+        rows.check(options, schema(f"delivery_tag long, {ddl}"))
 
 
 def test_argument_beats_a_column_of_the_data():
     """S6: rows of a query may have a column `reason` that is none of the settlement."""
     options = SettleOptions(CONNECTION, outcome="rejected", reason="r")
-    assert outcome_rows.columns(options, ["delivery_tag", "reason", "body"]) == ["delivery_tag"]
+    assert rows.columns(options, ["delivery_tag", "reason", "body"]) == ["delivery_tag"]
 
 
 def test_column_that_means_nothing():
     """S6: rows of a query may have any columns; those of a write are all meant."""
     options = SettleOptions(CONNECTION, outcome="rejected")
-    assert outcome_rows.columns(options, ["delivery_tag", "delay", "body"]) == ["delivery_tag"]
+    assert rows.columns(options, ["delivery_tag", "delay", "body"]) == ["delivery_tag"]
     with pytest.raises(SchemaError, match="'delay' says nothing with settle=rejected: it is for f"):
-        outcome_rows.check(options, schema("delivery_tag long, delay long"))
+        rows.check(options, schema("delivery_tag long, delay long"))
 
 
 def test_delays_as_texts():
@@ -241,4 +241,4 @@ def test_wrong_rows(rows, error, part):
 def test_wrong_columns(ddl, part):
     """K8: a column that is missing, unknown or of another type is named with the remedy."""
     with pytest.raises(SchemaError, match=part):
-        outcome_rows.check(BY_COLUMN, schema(ddl))
+        rows.check(BY_COLUMN, schema(ddl))

@@ -14,7 +14,7 @@ from ackq.errors import (
 )
 from ackq.spark import task
 from ackq.spark.options import options
-from ackq.spark.settlement.writer import AckqSettlementWriter, Owner, Settled
+from ackq.spark.settlement.writer import AckqSettlementWriter, TaskSettled
 from ackq.spark.task import Task
 from ackq.v1 import sessions_pb2 as pb
 
@@ -22,7 +22,7 @@ SCHEMA = StructType([StructField("delivery_tag", LongType())])
 IN_FOREACH = Task("query", "run", 4, "13", "partition 1 attempt 0 task 9")
 HIDDEN = Task("query", "", 4, "13", "partition 1 attempt 0 task 9", "enrich")
 BATCHED = Task("", "", 0, "13", "partition 0 attempt 0 task 2")
-OWNER = Owner("", "query", "run", 4)
+OWNER = pb.LeaseOwner(query_id="query", run_id="run", batch_id=4)
 ONE, TWO = OutcomeStage(b"1" * 16, 3), OutcomeStage(b"2" * 16, 1)
 
 
@@ -82,8 +82,7 @@ def test_task_stages_for_its_query(client, runs_as, writer):
     """S6: a task stages under a random id, for the lease that its query's run reads."""
     runs_as(IN_FOREACH)
     messages = [writer().write(rows([1, 2], [3])) for _ in range(2)]
-    owner = pb.LeaseOwner(query_id="query", run_id="run", batch_id=4)
-    assert client.did == [("stage", owner, IN_FOREACH.label, [[[1, 2, 3]]], False)] * 2
+    assert client.did == [("stage", OWNER, IN_FOREACH.label, [[[1, 2, 3]]], False)] * 2
     assert [message.owner for message in messages] == [OWNER] * 2
     first, second = (message.stage for message in messages)
     assert (first.tags, len(first.stage_id)) == (3, 16)
@@ -116,12 +115,14 @@ def test_a_run_that_is_hidden(client, runs_as, writer, given):
     assert client.did == []
 
 
-@pytest.mark.parametrize(("owner", "level"), [(OWNER, "INFO"), (Owner("s", "", "", 0), "WARNING")])
+@pytest.mark.parametrize(
+    ("owner", "level"), [(OWNER, "INFO"), (pb.LeaseOwner(session="s"), "WARNING")]
+)
 def test_a_batch_that_was_accepted_before(client, writer, caplog, owner, level):
     """K2: a replay by the session's name alone may be something else, so it is told."""
     caplog.set_level("INFO")
     client.accepted_before = True
-    writer().commit([Settled(owner, ONE)])
+    writer().commit([TaskSettled(owner, ONE)])
     assert [record.levelname for record in caplog.records] == [level]
     assert "accepted before" in caplog.text
 
@@ -129,7 +130,7 @@ def test_a_batch_that_was_accepted_before(client, writer, caplog, owner, level):
 def test_task_without_rows(client, runs_as, writer):
     """S6: a task without rows stages nothing."""
     runs_as(IN_FOREACH)
-    assert writer().write(rows([])) == Settled(OWNER, None)
+    assert writer().write(rows([])) == TaskSettled(OWNER, None)
     assert client.did == []
 
 
@@ -143,27 +144,27 @@ def test_refused_tag_fails_the_task(client, runs_as, writer):
 
 def test_commit_names_the_winners_in_order(client, writer):
     """S6: one commit makes the stages of all tasks effective, in partition order."""
-    writer().commit([Settled(OWNER, ONE), Settled(OWNER, None), Settled(OWNER, TWO)])
-    assert client.did == [("commit", OWNER.message(), [ONE, TWO])]
+    writer().commit([TaskSettled(OWNER, ONE), TaskSettled(OWNER, None), TaskSettled(OWNER, TWO)])
+    assert client.did == [("commit", OWNER, [ONE, TWO])]
 
 
 def test_commit_of_no_rows(client, writer):
     """S6: that nothing is settled is said too, as an older run may have settled something."""
-    writer().commit([Settled(OWNER, None), Settled(OWNER, None)])
-    assert client.did == [("commit", OWNER.message(), [])]
+    writer().commit([TaskSettled(OWNER, None), TaskSettled(OWNER, None)])
+    assert client.did == [("commit", OWNER, [])]
 
 
 def test_abort_asks_once(client, writer, caplog):
     """S6: an abort drops its own stages, and does not wait for a broker that is gone."""
-    writer().abort([None, Settled(OWNER, ONE)])
+    writer().abort([None, TaskSettled(OWNER, ONE)])
     assert client.did == [("abort", [ONE.stage_id])]
     assert client.retry_ms == [0]
     client.fails_with = BrokerUnavailableError("gone", cause="refused")
-    writer().abort([None, Settled(OWNER, ONE)])
+    writer().abort([None, TaskSettled(OWNER, ONE)])
     assert "1 stages of outcomes were not dropped" in caplog.text
 
 
-@pytest.mark.parametrize("messages", [[], [None], [Settled(OWNER, None)]])
+@pytest.mark.parametrize("messages", [[], [None], [TaskSettled(OWNER, None)]])
 def test_abort_of_nothing(client, writer, messages):
     """S6: without a stage an abort calls nobody."""
     writer().abort(messages)

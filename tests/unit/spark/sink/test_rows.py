@@ -6,7 +6,7 @@ from pyspark.sql.types import BinaryType, BooleanType, StringType, StructField, 
 
 from ackq.errors import InvalidArgumentError, SchemaError
 from ackq.spark.options.options import Connection, SinkOptions
-from ackq.spark.sink.rows import Addressed, Route, Shape, route
+from ackq.spark.sink.rows import RoutedBatch, Routing, RowMapping, routing
 
 HERE = Connection("b:1")
 
@@ -25,20 +25,20 @@ def batch(**arrays):
 @pytest.mark.parametrize(
     ("given", "have", "expected"),
     [
-        ({"queue": "q"}, set(), Route("", None, "q")),
-        ({"queue": "q"}, {"queue", "exchange", "routing_key"}, Route("", None, "q")),
-        ({}, {"queue"}, Route("", "queue")),
-        ({}, {"queue", "routing_key"}, Route("", "queue")),
-        ({"exchange": "e"}, set(), Route("e", None, "")),
-        ({"exchange": "e"}, {"queue", "routing_key"}, Route("e", "routing_key")),
-        ({"exchange": "e", "routing_key": "k"}, {"routing_key"}, Route("e", None, "k")),
-        ({}, {"exchange", "routing_key"}, Route(None, "routing_key")),
-        ({"routing_key": "k"}, {"exchange"}, Route(None, None, "k")),
+        ({"queue": "q"}, set(), Routing("", None, "q")),
+        ({"queue": "q"}, {"queue", "exchange", "routing_key"}, Routing("", None, "q")),
+        ({}, {"queue"}, Routing("", "queue")),
+        ({}, {"queue", "routing_key"}, Routing("", "queue")),
+        ({"exchange": "e"}, set(), Routing("e", None, "")),
+        ({"exchange": "e"}, {"queue", "routing_key"}, Routing("e", "routing_key")),
+        ({"exchange": "e", "routing_key": "k"}, {"routing_key"}, Routing("e", None, "k")),
+        ({}, {"exchange", "routing_key"}, Routing(None, "routing_key")),
+        ({"routing_key": "k"}, {"exchange"}, Routing(None, None, "k")),
     ],
 )
-def test_route(given, have, expected):
+def test_routing(given, have, expected):
     """Where rows go follows from options first, then columns."""
-    assert route(SinkOptions(HERE, **given), have) == expected
+    assert routing(SinkOptions(HERE, **given), have) == expected
 
 
 @pytest.mark.parametrize(
@@ -50,65 +50,67 @@ def test_route(given, have, expected):
         ({"routing_key": "k"}, {"queue"}, "needs an exchange"),
     ],
 )
-def test_route_refused(given, have, part):
+def test_routing_refused(given, have, part):
     """A write that does not say one way to go is refused before it starts."""
     with pytest.raises(InvalidArgumentError, match=part):
-        route(SinkOptions(HERE, **given), have)
+        routing(SinkOptions(HERE, **given), have)
 
 
 def test_constant_address():
     """With the option `queue` the routing columns of forwarded rows stay behind."""
-    shape = Shape.plan(SinkOptions(HERE, queue="q"), of("body", "queue", "routing_key"))
+    mapping = RowMapping.plan(SinkOptions(HERE, queue="q"), of("body", "queue", "routing_key"))
     rows = batch(body=[b"1"], queue=["from"], routing_key=["k"])
-    assert list(shape.messages(rows)) == [Addressed(batch(body=[b"1"]), "", "q")]
+    assert list(mapping.messages(rows)) == [RoutedBatch(batch(body=[b"1"]), "", "q")]
 
 
 def test_queue_column():
     """The column `queue` addresses each row through the default exchange."""
-    shape = Shape.plan(SinkOptions(HERE), of("body", "queue"))
+    mapping = RowMapping.plan(SinkOptions(HERE), of("body", "queue"))
     rows = batch(body=[b"1", b"2"], queue=["a", "b"])
-    assert list(shape.messages(rows)) == [
-        Addressed(batch(body=[b"1", b"2"], routing_key=["a", "b"]), "", "")
+    assert list(mapping.messages(rows)) == [
+        RoutedBatch(batch(body=[b"1", b"2"], routing_key=["a", "b"]), "", "")
     ]
 
 
 def test_exchange_column():
     """Rows are parted by exchange and keep their order within one."""
-    shape = Shape.plan(SinkOptions(HERE), of("body", "exchange", "routing_key"))
+    mapping = RowMapping.plan(SinkOptions(HERE), of("body", "exchange", "routing_key"))
     rows = batch(body=[b"1", b"2", b"3"], exchange=["x", "y", "x"], routing_key=["a", "b", "c"])
-    assert list(shape.messages(rows)) == [
-        Addressed(batch(body=[b"1", b"3"], routing_key=["a", "c"]), "x", ""),
-        Addressed(batch(body=[b"2"], routing_key=["b"]), "y", ""),
+    assert list(mapping.messages(rows)) == [
+        RoutedBatch(batch(body=[b"1", b"3"], routing_key=["a", "c"]), "x", ""),
+        RoutedBatch(batch(body=[b"2"], routing_key=["b"]), "y", ""),
     ]
 
 
 @pytest.mark.parametrize("name", ["queue", "exchange"])
 def test_row_without_address(name):
     """A row that names no queue or exchange fails its task, with the row."""
-    shape = Shape.plan(SinkOptions(HERE), of("body", name))
+    mapping = RowMapping.plan(SinkOptions(HERE), of("body", name))
     rows = batch(body=[b"1", b"2"], **{name: ["a", None]})
     with pytest.raises(SchemaError, match="row 1 of its batch") as caught:
-        list(shape.messages(rows))
+        list(mapping.messages(rows))
     assert caught.value.fields["column"] == name
 
 
 def test_row_without_body():
     """A row whose body is null fails its task, with the row: it is no message."""
-    shape = Shape.plan(SinkOptions(HERE, queue="q"), of("body"))
+    mapping = RowMapping.plan(SinkOptions(HERE, queue="q"), of("body"))
     with pytest.raises(SchemaError, match=r"null in 1 rows .*row 1 of its batch.*may be empty"):
-        list(shape.messages(batch(body=[b"1", None])))
+        list(mapping.messages(batch(body=[b"1", None])))
 
 
 def test_persistent_option_beats_column():
     """P12: the option sets the delivery mode of every row."""
-    shape = Shape.plan(SinkOptions(HERE, queue="q", persistent=False), of("body", "persistent"))
+    mapping = RowMapping.plan(
+        SinkOptions(HERE, queue="q", persistent=False), of("body", "persistent")
+    )
     rows = batch(body=[b"1"], persistent=[True])
-    assert list(shape.messages(rows)) == [
-        Addressed(batch(body=[b"1"], persistent=[False]), "", "q")
+    assert list(mapping.messages(rows)) == [
+        RoutedBatch(batch(body=[b"1"], persistent=[False]), "", "q")
     ]
 
 
 def test_no_rows():
     """An empty batch makes no message."""
-    shape = Shape.plan(SinkOptions(HERE, queue="q"), of("body"))
-    assert list(shape.messages(batch(body=[]))) == []
+    mapping = RowMapping.plan(SinkOptions(HERE, queue="q"), of("body"))
+    assert list(mapping.messages(batch(body=[]))) == []

@@ -13,10 +13,9 @@ from ackq.errors import BrokerUnavailableError, InvalidArgumentError, Unroutable
 from ackq.spark import task
 from ackq.spark.options import options
 from ackq.spark.options.table import Use
-from ackq.spark.sink import stage
-from ackq.spark.sink import writer as sink
-from ackq.spark.sink.stage import Batch
-from ackq.spark.sink.writer import Published, Staged
+from ackq.spark.sink import stage, writer
+from ackq.spark.sink.stage import WriterBatch
+from ackq.spark.sink.writer import TaskPublished, TaskStaged
 from ackq.spark.task import Task
 from ackq.v1.publishing_pb2 import CommitBatchResponse
 
@@ -26,6 +25,7 @@ STREAMED = Task("query", "run", 4, "12", "partition 0 attempt 1 task 9")
 HIDDEN = Task("query", "", 4, "12", "partition 0 attempt 1 task 9", "enrich")
 BATCHED = Task("", "", 0, "12", "partition 0 attempt 0 task 3")
 IN_FOREACH = Task("query", "run", 4, "13", "partition 0 attempt 0 task 3")
+MICRO_BATCH = WriterBatch("query", 4, "run")
 SEALED = Stage(b"s" * 16, 3, 30)
 
 
@@ -93,18 +93,18 @@ def rows(*counts):
 
 
 def stream_writer(**given):
-    return sink.stream_writer(options.sink({**BASE, **given}, Use.SINK), SCHEMA)
+    return writer.stream_writer(options.sink({**BASE, **given}, Use.SINK), SCHEMA)
 
 
 def batch_writer(**given):
-    return sink.batch_writer(options.sink({**BASE, **given}, Use.BATCH), SCHEMA)
+    return writer.batch_writer(options.sink({**BASE, **given}, Use.BATCH), SCHEMA)
 
 
 def test_task_stages_and_seals(client, runs_as):
     """K3: a task's rows go to one stage of (query, batch), sealed before its id is returned."""
     runs_as(STREAMED)
     message = stream_writer().write(rows(2, 0, 1))
-    assert message == Staged(Batch("query", 4, "run"), SEALED)
+    assert message == TaskStaged(MICRO_BATCH, SEALED)
     assert client.did == [
         ("ready", "b:1", 60),
         (
@@ -131,7 +131,7 @@ def test_task_stages_and_seals(client, runs_as):
 def test_task_without_rows(client, runs_as):
     """K3: a task without rows still tells the driver its query, and stages nothing."""
     runs_as(STREAMED)
-    assert stream_writer().write(rows()) == Staged(Batch("query", 4, "run"), None)
+    assert stream_writer().write(rows()) == TaskStaged(MICRO_BATCH, None)
     assert client.did == []
 
 
@@ -147,8 +147,10 @@ def test_failing_task_drops_its_stage(client, runs_as):
 def test_commit_names_the_winners_in_order(client):
     """K3: the commit names each partition's stage with its counts, in partition order."""
     other = Stage(b"t" * 16, 1, 10)
-    batch = Batch("query", 4, "run")
-    stream_writer().commit([Staged(batch, SEALED), Staged(batch, None), Staged(batch, other)], 4)
+    batch = MICRO_BATCH
+    stream_writer().commit(
+        [TaskStaged(batch, SEALED), TaskStaged(batch, None), TaskStaged(batch, other)], 4
+    )
     ((what, endpoint, fields),) = client.did
     assert (what, endpoint) == ("commit", "b:1")
     assert (fields["writer"], fields["batch_id"], fields["run_id"]) == ("query", 4, "run")
@@ -157,14 +159,14 @@ def test_commit_names_the_winners_in_order(client):
 
 def test_commit_of_an_empty_batch(client):
     """K3: a batch without rows is committed too, so its id is used."""
-    stream_writer().commit([Staged(Batch("query", 4, "run"), None)], 4)
+    stream_writer().commit([TaskStaged(MICRO_BATCH, None)], 4)
     assert [each[0] for each in client.did] == ["commit"]
     assert client.did[0][2]["stages"] == []
 
 
 def test_abort_names_only_its_own_stages(client):
     """K3: an abort drops the stages of this try and nothing else."""
-    stream_writer().abort([None, Staged(Batch("query", 4, "run"), SEALED)], 4)
+    stream_writer().abort([None, TaskStaged(MICRO_BATCH, SEALED)], 4)
     ((what, _, fields),) = client.did
     assert what == "abort"
     assert fields["stage_ids"] == [SEALED.stage_id]
@@ -173,13 +175,13 @@ def test_abort_names_only_its_own_stages(client):
 def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):
     """K3: an abort is asked for once, and its failure does not hide why the batch failed."""
     client.fails_with = BrokerUnavailableError("gone", cause="refused")
-    stream_writer().abort([Staged(Batch("query", 4, "run"), SEALED)], 4)
+    stream_writer().abort([TaskStaged(MICRO_BATCH, SEALED)], 4)
     assert client.did[0][2]["retry_total_ms"] == 0
     assert "1 stages of batch 4 were not dropped" in caplog.text
 
 
 @pytest.mark.parametrize(
-    "messages", [[None], [], [Staged(Batch("query", 4, "run"), None)], [Published(3)]]
+    "messages", [[None], [], [TaskStaged(MICRO_BATCH, None)], [TaskPublished(3)]]
 )
 def test_abort_of_nothing(client, messages):
     """An abort without a stage calls nobody: a stop must not wait for a broker that is gone."""
@@ -192,7 +194,7 @@ def test_at_least_once_waits_for_every_confirm(client, runs_as):
     runs_as(STREAMED)
     writer = stream_writer(guarantee="at-least-once", mandatory="false")
     message = writer.write(rows(2, 1))
-    assert message == Published(3)
+    assert message == TaskPublished(3)
     assert client.did[1:] == [("rows", 2, "", "q"), ("rows", 1, "", "q"), "flush", "left"]
     assert client.did[0][2]["mandatory"] is False
     client.did.clear()
@@ -223,7 +225,7 @@ def test_only_a_batch_write_without_a_transaction_is_single(client, runs_as):
     runs_as(BATCHED)
     for given in ({}, {"txnAppId": "app", "txnVersion": "7"}):
         batch_writer(**given).commit([batch_writer(**given).write(rows(1))])
-    stream_writer().commit([Staged(Batch("query", 4, "run"), SEALED)], 4)
+    stream_writer().commit([TaskStaged(MICRO_BATCH, SEALED)], 4)
     commits = [each[2]["single"] for each in client.did if each[0] == "commit"]
     assert commits == [True, False, False]
 
@@ -233,10 +235,10 @@ def test_transaction_is_named_by_app_target_and_version(client, runs_as):
     runs_as(BATCHED)
     given = {"txnAppId": "app", "txnVersion": "7"}
     batch = batch_writer(**given).write(rows(1)).batch
-    assert batch == Batch("txn/app/queue/q", 7, batch.run_id)
+    assert batch == WriterBatch("txn/app/queue/q", 7, batch.run_id)
     runs_as(IN_FOREACH)
     message = batch_writer(**given).write(rows(1))
-    assert message.batch == Batch("txn/app/queue/q", 7, "run", "13")
+    assert message.batch == WriterBatch("txn/app/queue/q", 7, "run", "13")
     client.did.clear()
     batch_writer(**given).commit([message])
     assert client.did[0][2]["execution_id"] == "13"
@@ -261,7 +263,7 @@ def test_no_two_transactions_share_a_writer(runs_as):
     parsed = [
         options.sink({"endpoint": "b:1", "txnVersion": "1", **one}, Use.BATCH) for one in given
     ]
-    writers = {sink.batch_writer(one, SCHEMA).write(rows(1)).batch.writer for one in parsed}
+    writers = {writer.batch_writer(one, SCHEMA).write(rows(1)).batch.writer for one in parsed}
     assert len(writers) == len(given)
 
 
@@ -290,7 +292,7 @@ def test_a_run_that_is_hidden(client, runs_as):
         batch_writer(txnAppId="app", txnVersion="7").write(rows())
     assert client.did == []
     assert batch_writer().write(rows(1)).stage == SEALED
-    assert batch_writer(guarantee="at-least-once").write(rows(1)) == Published(1)
+    assert batch_writer(guarantee="at-least-once").write(rows(1)) == TaskPublished(1)
 
 
 @pytest.mark.parametrize(
@@ -316,14 +318,19 @@ def test_a_task_knows_its_run(monkeypatch, query_id, job_group, run_id):
     assert task.current() == Task(query_id or "", run_id, 0, "", BATCHED.label, job_group or "")
 
 
-TRANSACTION = Batch("txn/app/queue/q", 7, "write")
+TRANSACTION = WriterBatch("txn/app/queue/q", 7, "write")
 
 
 @pytest.mark.parametrize(
     ("given", "batch", "before", "told"),
     [
-        ({}, Batch("query", 4, "run"), 3, ""),
-        ({}, Batch("query", 4, "run"), 2, "with 2 rows. It was run again with 3 rows, and they"),
+        ({}, MICRO_BATCH, 3, ""),
+        (
+            {},
+            MICRO_BATCH,
+            2,
+            "with 2 rows. It was run again with 3 rows, and they",
+        ),
         ({"txnAppId": "app"}, TRANSACTION, 3, "3 rows were not written again: txnVersion 7 of"),
         ({"txnAppId": "app"}, TRANSACTION, 2, "txnAppId 'app' was committed to 'queue/q' before,"),
         ({"txnAppId": "app"}, replace(TRANSACTION, execution_id="9"), 3, ""),
@@ -334,10 +341,10 @@ def test_a_repetition_that_may_be_none_is_told(client, caplog, given, batch, bef
     """K3, K12: other rows, or a write that can not be told from a second one."""
     client.committed = CommitBatchResponse(rows=before, repeated=True)
     given = {"txnVersion": "7", **given} if given else given
-    batch_writer(**given).commit([Staged(batch, SEALED), Staged(batch, None)])
+    batch_writer(**given).commit([TaskStaged(batch, SEALED), TaskStaged(batch, None)])
     assert told in caplog.text
     assert bool(told) == bool(caplog.text)
     caplog.clear()
     client.committed.repeated = False
-    batch_writer(**given).commit([Staged(batch, SEALED)])
+    batch_writer(**given).commit([TaskStaged(batch, SEALED)])
     assert caplog.text == ""

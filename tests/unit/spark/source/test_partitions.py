@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackq.spark.options.options import SplitOptions
-from ackq.spark.source.partitions import Piece, Range, split
+from ackq.spark.source.partitions import SizedSpan, TagSpan, split
 
 MIB = 1 << 20
 
 
-def pieces_of(*sizes, rows=100):
-    return [Piece(i * rows, (i + 1) * rows, size) for i, size in enumerate(sizes)]
+def spans_of(*sizes, rows=100):
+    return [SizedSpan(i * rows, (i + 1) * rows, size) for i, size in enumerate(sizes)]
 
 
 @settings(deadline=None)  # what it takes is the machine's
@@ -29,16 +29,16 @@ def pieces_of(*sizes, rows=100):
 )
 def test_ranges_cover_the_lease(steps, start, least, largest, cores):
     """K2: each tag of the lease is in exactly one task, and none is empty."""
-    pieces, tag = [], start
+    spans, tag = [], start
     for gap, rows, size in steps:
-        pieces.append(Piece(tag + gap, tag + gap + rows, size))
+        spans.append(SizedSpan(tag + gap, tag + gap + rows, size))
         tag += gap + rows
-    ranges = split(pieces, SplitOptions(least, largest), cores)
-    assert ranges[0].after == pieces[0].after
-    assert ranges[-1].last == pieces[-1].last
+    ranges = split(spans, SplitOptions(least, largest), cores)
+    assert ranges[0].after == spans[0].after
+    assert ranges[-1].last == spans[-1].last
     assert all(part.after < part.last for part in ranges)
     assert all(one.last == two.after for one, two in pairwise(ranges))
-    assert ranges == split(pieces, SplitOptions(least, largest), cores)
+    assert ranges == split(spans, SplitOptions(least, largest), cores)
 
 
 def test_nothing_to_split():
@@ -48,36 +48,36 @@ def test_nothing_to_split():
 
 def test_small_batch_is_one_task():
     """A batch that fits one block is not worth a second task."""
-    assert split(pieces_of(1000, 1000), SplitOptions(), 8) == [Range(0, 200)]
+    assert split(spans_of(1000, 1000), SplitOptions(), 8) == [TagSpan(0, 200)]
 
 
 def test_min_partitions():
     """minPartitions splits inside blocks when there are fewer blocks than tasks."""
-    assert split(pieces_of(1000), SplitOptions(min_partitions=4), 1) == [
-        Range(0, 25),
-        Range(25, 50),
-        Range(50, 75),
-        Range(75, 100),
+    assert split(spans_of(1000), SplitOptions(min_partitions=4), 1) == [
+        TagSpan(0, 25),
+        TagSpan(25, 50),
+        TagSpan(50, 75),
+        TagSpan(75, 100),
     ]
 
 
 def test_min_partitions_above_rows():
     """A task has at least one row."""
-    assert len(split(pieces_of(10, rows=3), SplitOptions(min_partitions=10), 1)) == 3
+    assert len(split(spans_of(10, rows=3), SplitOptions(min_partitions=10), 1)) == 3
 
 
 def test_parallel_by_default():
     """A large batch uses every core."""
-    assert split(pieces_of(*[MIB] * 8), SplitOptions(), 2) == [Range(0, 400), Range(400, 800)]
+    assert split(spans_of(*[MIB] * 8), SplitOptions(), 2) == [TagSpan(0, 400), TagSpan(400, 800)]
 
 
 def test_max_bytes_per_partition():
     """maxBytesPerPartition bounds what a task reads."""
-    ranges = split(pieces_of(*[MIB] * 8), SplitOptions(max_bytes_per_partition=2 * MIB), 1)
-    assert ranges == [Range(0, 200), Range(200, 400), Range(400, 600), Range(600, 800)]
+    ranges = split(spans_of(*[MIB] * 8), SplitOptions(max_bytes_per_partition=2 * MIB), 1)
+    assert ranges == [TagSpan(0, 200), TagSpan(200, 400), TagSpan(400, 600), TagSpan(600, 800)]
 
 
 def test_cuts_fall_on_block_edges():
     """A cut moves to a near edge, so that no two tasks read one block."""
-    pieces = pieces_of(*[MIB] * 9)
-    assert split(pieces, SplitOptions(min_partitions=2), 1) == [Range(0, 400), Range(400, 900)]
+    spans = spans_of(*[MIB] * 9)
+    assert split(spans, SplitOptions(min_partitions=2), 1) == [TagSpan(0, 400), TagSpan(400, 900)]
