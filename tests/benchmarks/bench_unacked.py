@@ -23,7 +23,7 @@ from harness import Comparison, Measurement
 
 from ackq import limits
 from ackq.client.connection import calls
-from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire import frame
 
@@ -118,7 +118,7 @@ class Channel:
         self._queue = self._resources.enter_context(harness.queue(self._endpoint))
         opening = pb.ChannelOpen(channel_id=secrets.token_bytes(16), window_messages=WINDOW)
         self._ask(open=opening)
-        answers = calls.consume(channel(self._endpoint, None), iter(self._requests.get, None))
+        answers = calls.consume(grpc_channel(self._endpoint, None), iter(self._requests.get, None))
         self._answers: Iterator[Response] = iter(answers)
         self._resources.callback(self._requests.put, None)
         ended = threading.Event()

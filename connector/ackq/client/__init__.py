@@ -9,13 +9,14 @@ and Arrow (0.2 s and more in each of Spark's Python processes).
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ackq.client.admin import Admin as Admin
-    from ackq.client.connection.grpc_channels import channel as channel
     from ackq.client.connection.grpc_channels import close_channels as close_channels
+    from ackq.client.connection.grpc_channels import grpc_channel as grpc_channel
     from ackq.client.connection.health import wait_ready as wait_ready
     from ackq.client.connection.security import Security as Security
     from ackq.client.consuming.async_channel import AsyncChannel as AsyncChannel
@@ -36,12 +37,15 @@ if TYPE_CHECKING:
     from ackq.client.publishing.transactional import (
         TransactionalPublisher as TransactionalPublisher,
     )
-    from ackq.client.sessions.liveness_stream import Hold as Hold
+    from ackq.client.sessions.liveness_stream import LivenessStream as LivenessStream
     from ackq.client.sessions.liveness_stream import holder as holder
     from ackq.client.sessions.outcomes import OutcomeStage as OutcomeStage
     from ackq.client.sessions.outcomes import outcome_group as outcome_group
     from ackq.client.sessions.session import Session as Session
     from ackq.outcomes import Outcome as Outcome
+
+    Hold = LivenessStream
+    channel = grpc_channel
 
 _HOME = {
     "AcknowledgeMode": "outcomes",
@@ -52,7 +56,7 @@ _HOME = {
     "Committed": "publishing.transaction_state",
     "Confirmation": "publishing.receipts",
     "Consumer": "consuming.channel",
-    "Hold": "sessions.liveness_stream",
+    "LivenessStream": "sessions.liveness_stream",
     "Message": "consuming.message",
     "Outcome": "outcomes",
     "OutcomeStage": "sessions.outcomes",
@@ -65,18 +69,27 @@ _HOME = {
     "StageWriter": "publishing.stage",
     "TransactionalPublisher": "publishing.transactional",
     "abort_batch": "publishing.stage",
-    "channel": "connection.grpc_channels",
     "close_channels": "connection.grpc_channels",
     "commit_batch": "publishing.stage",
+    "grpc_channel": "connection.grpc_channels",
     "holder": "sessions.liveness_stream",
     "outcome_group": "sessions.outcomes",
     "wait_ready": "connection.health",
 }
 
+# Old names, which still work and say so.
+_RENAMED = {"Hold": "LivenessStream", "channel": "grpc_channel"}
+
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the one table above names them
 
 
 def __getattr__(name: str) -> object:
+    if name in _RENAMED:
+        new = _RENAMED[name]
+        warnings.warn(
+            f"'{__name__}.{name}' is now '{new}'; use that name.", DeprecationWarning, stacklevel=2
+        )
+        return __getattr__(new)
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from ackq.client import outcomes
 from ackq.client.blocks import decoding
 from ackq.client.connection import calls, errors
-from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.errors import InvalidArgumentError, QueueNotFoundError, SessionNotFoundError
 from ackq.outcomes import Outcome
@@ -57,7 +57,7 @@ class Admin:
         self._endpoint = endpoint
         self._security = security
         self._timeout_s = timeout_s
-        channel(endpoint, security)  # a bad address or certificate is told here
+        grpc_channel(endpoint, security)  # a bad address or certificate is told here
 
     def __enter__(self) -> Self:
         return self
@@ -435,11 +435,11 @@ class Admin:
 
     def _rows(
         self,
-        start: Callable[[grpc.Channel], calls.Answers[calls.Deliveries]],
+        start: Callable[[grpc.Channel], calls.AnswerStream[calls.Deliveries]],
         assemble: Callable[..., pa.RecordBatch],
         names: tuple[str, ...],
     ) -> Iterator[pa.RecordBatch]:
-        call = start(channel(self._endpoint, self._security))
+        call = start(grpc_channel(self._endpoint, self._security))
         try:
             for runs, content in call:
                 yield assemble(runs, content, names)
@@ -452,7 +452,7 @@ class Admin:
         self, method: str, request: Message, response: type[calls.Response]
     ) -> calls.Response:
         # Asked for at each call: a fork, or a channel that was closed meanwhile, gets a new one.
-        to_broker = channel(self._endpoint, self._security)
+        to_broker = grpc_channel(self._endpoint, self._security)
         try:
             return calls.unary(to_broker, method, request, response, self._timeout_s)
         except grpc.RpcError as rpc:

@@ -14,7 +14,7 @@ from typing import TypeVar
 import grpc
 import pytest
 
-from ackq.client import Admin, channel
+from ackq.client import Admin, grpc_channel
 from ackq.client.connection.calls import unary
 from ackq.errors import AckqError, BrokerUnavailableError, status_of
 from ackq.v1 import admin_pb2, consuming_pb2_grpc, publishing_pb2_grpc
@@ -111,7 +111,7 @@ class AckqDialect:
     def redrive(self, queue: str, **bounds: int) -> tuple[int, int]:
         """Moves dead letters back; how many moved, and how many stay (Q6)."""
         request = admin_pb2.RedriveRequest(queue=queue, **bounds)
-        to_broker = channel(self.endpoint)
+        to_broker = grpc_channel(self.endpoint)
         done = unary(to_broker, "AdminService/Redrive", request, admin_pb2.RedriveResponse)
         return done.messages, done.left
 

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from ackq import errors
-from ackq.client import Admin, Security, channel, close_channels, wait_ready
+from ackq.client import Admin, Security, close_channels, grpc_channel, wait_ready
 from ackq.client.connection import retry
 from ackq.v1 import admin_pb2, consuming_pb2, sessions_pb2
 from ackq.wire import columns
@@ -133,21 +133,21 @@ def test_browse_lease_gives_delivery_tags(broker, admin):
 
 def test_channel_is_shared_by_the_process(broker):
     """One channel per endpoint and security, until it is closed."""
-    first = channel(broker.endpoint)
-    assert channel(broker.endpoint, Security()) is first
+    first = grpc_channel(broker.endpoint)
+    assert grpc_channel(broker.endpoint, Security()) is first
     close_channels()
-    assert channel(broker.endpoint) is not first
+    assert grpc_channel(broker.endpoint) is not first
 
 
 def test_fork_makes_its_own_channel(broker):
     """A channel made before a fork is never used after it."""
     program = f"""
 import os
-from ackq.client import channel
-parent = channel({broker.endpoint!r})
+from ackq.client import grpc_channel
+parent = grpc_channel({broker.endpoint!r})
 child = os.fork()
 if not child:
-    os._exit(0 if channel({broker.endpoint!r}) is not parent else 1)
+    os._exit(0 if grpc_channel({broker.endpoint!r}) is not parent else 1)
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True)
@@ -171,12 +171,12 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_endpoint_is_host_and_port(endpoint, problem):
     """What gRPC would misread is refused: it takes port 65537 for port 1."""
     with pytest.raises(errors.InvalidArgumentError, match=f"{problem}; write it as host:port"):
-        channel(endpoint)
+        grpc_channel(endpoint)
 
 
 @pytest.mark.parametrize("endpoint", ["[::1]:5775", "unix:/tmp/x", "dns:///localhost:5775"])
 def test_endpoint_may_have_another_form(endpoint):
-    channel(endpoint)
+    grpc_channel(endpoint)
     close_channels()
 
 
@@ -209,7 +209,7 @@ def test_security_is_checked_at_once(tmp_path):
         Security(tls=True, cert="c.pem")
     missing = str(tmp_path / "ca.pem")
     with pytest.raises(errors.InvalidArgumentError, match="cannot be read: No such file"):
-        channel("localhost:1", Security(tls=True, ca=missing))
+        grpc_channel("localhost:1", Security(tls=True, ca=missing))
 
 
 def test_wait_ready_returns_when_the_broker_serves():
@@ -259,6 +259,15 @@ def test_every_public_name_exists():
     import ackq.client
 
     assert [name for name in ackq.client.__all__ if not hasattr(ackq.client, name)] == []
+
+
+@pytest.mark.parametrize(("old", "new"), [("channel", "grpc_channel"), ("Hold", "LivenessStream")])
+def test_old_names_work_and_say_the_new_one(old, new):
+    """Programs that were written before the renaming go on."""
+    import ackq.client
+
+    with pytest.warns(DeprecationWarning, match=f"'{new}'"):
+        assert getattr(ackq.client, old) is getattr(ackq.client, new)
 
 
 def _pool():

@@ -23,7 +23,7 @@ REQUEST_TIMEOUT_S = limits.REQUEST_TIMEOUT_MS / 1000
 Deliveries = frame.Frame[messages_pb2.DeliveryRuns]
 
 
-class Answers(Protocol[T_co]):
+class AnswerStream(Protocol[T_co]):
     """A streaming call in progress."""
 
     def __iter__(self) -> Iterator[T_co]:
@@ -61,50 +61,50 @@ def unary(
 
 def publish(
     channel: grpc.Channel, requests: Iterator[bytes]
-) -> Answers[frame.Frame[publishing_pb2.PublishAnswer]]:
+) -> AnswerStream[frame.Frame[publishing_pb2.PublishAnswer]]:
     """PublishingService.Publish."""
     call: Any = channel.stream_stream(
         "/ackq.v1.PublishingService/Publish",
         request_serializer=None,
         response_deserializer=frame.deserializer(publishing_pb2.PublishAnswer),
     )
-    return cast("Answers[frame.Frame[publishing_pb2.PublishAnswer]]", call(requests))
+    return cast("AnswerStream[frame.Frame[publishing_pb2.PublishAnswer]]", call(requests))
 
 
 def stage(
     channel: grpc.Channel, requests: Iterator[bytes]
-) -> Answers[publishing_pb2.StageResponse]:
+) -> AnswerStream[publishing_pb2.StageResponse]:
     """PublishingService.Stage."""
     call: Any = channel.stream_stream(
         "/ackq.v1.PublishingService/Stage",
         request_serializer=None,
         response_deserializer=publishing_pb2.StageResponse.FromString,
     )
-    return cast("Answers[publishing_pb2.StageResponse]", call(requests))
+    return cast("AnswerStream[publishing_pb2.StageResponse]", call(requests))
 
 
 def consume(
     channel: grpc.Channel, requests: Iterator[consuming_pb2.ConsumeRequest]
-) -> Answers[frame.Frame[consuming_pb2.ConsumeHeader]]:
+) -> AnswerStream[frame.Frame[consuming_pb2.ConsumeHeader]]:
     """ConsumingService.Consume."""
     call: Any = channel.stream_stream(
         "/ackq.v1.ConsumingService/Consume",
         request_serializer=consuming_pb2.ConsumeRequest.SerializeToString,
         response_deserializer=frame.deserializer(consuming_pb2.ConsumeHeader),
     )
-    return cast("Answers[frame.Frame[consuming_pb2.ConsumeHeader]]", call(requests))
+    return cast("AnswerStream[frame.Frame[consuming_pb2.ConsumeHeader]]", call(requests))
 
 
 def hold(
     channel: grpc.Channel, requests: Iterator[sessions_pb2.HoldRequest]
-) -> Answers[sessions_pb2.HoldResponse]:
+) -> AnswerStream[sessions_pb2.HoldResponse]:
     """SessionsService.Hold."""
     call: Any = channel.stream_stream(
         "/ackq.v1.SessionsService/Hold",
         request_serializer=sessions_pb2.HoldRequest.SerializeToString,
         response_deserializer=sessions_pb2.HoldResponse.FromString,
     )
-    return cast("Answers[sessions_pb2.HoldResponse]", call(requests))
+    return cast("AnswerStream[sessions_pb2.HoldResponse]", call(requests))
 
 
 def stage_outcomes(
@@ -121,27 +121,27 @@ def stage_outcomes(
     )
 
 
-def fetch(channel: grpc.Channel, request: sessions_pb2.FetchRequest) -> Answers[Deliveries]:
+def fetch(channel: grpc.Channel, request: sessions_pb2.FetchRequest) -> AnswerStream[Deliveries]:
     """SessionsService.Fetch."""
     return _deliveries(channel, "SessionsService/Fetch", request)
 
 
 def browse_lease(
     channel: grpc.Channel, request: sessions_pb2.BrowseLeaseRequest
-) -> Answers[Deliveries]:
+) -> AnswerStream[Deliveries]:
     """SessionsService.BrowseLease."""
     return _deliveries(channel, "SessionsService/BrowseLease", request)
 
 
-def browse(channel: grpc.Channel, request: admin_pb2.BrowseRequest) -> Answers[Deliveries]:
+def browse(channel: grpc.Channel, request: admin_pb2.BrowseRequest) -> AnswerStream[Deliveries]:
     """AdminService.Browse."""
     return _deliveries(channel, "AdminService/Browse", request)
 
 
-def _deliveries(channel: grpc.Channel, method: str, request: Message) -> Answers[Deliveries]:
+def _deliveries(channel: grpc.Channel, method: str, request: Message) -> AnswerStream[Deliveries]:
     call: Any = channel.unary_stream(
         f"/ackq.v1.{method}",
         request_serializer=type(request).SerializeToString,
         response_deserializer=frame.deserializer(messages_pb2.DeliveryRuns),
     )
-    return cast("Answers[Deliveries]", call(request))
+    return cast("AnswerStream[Deliveries]", call(request))

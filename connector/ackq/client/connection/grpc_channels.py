@@ -85,7 +85,7 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def channel(endpoint: str, security: Security | None = None) -> grpc.Channel:
+def grpc_channel(endpoint: str, security: Security | None = None) -> grpc.Channel:
     """The channel of this process to an endpoint; made on first use, then shared.
 
     Connecting happens on the first call.

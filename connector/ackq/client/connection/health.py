@@ -9,7 +9,7 @@ import grpc
 
 from ackq import limits
 from ackq.client.connection import errors
-from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.retry import Patience, exhausted
 from ackq.client.connection.security import Security
 from ackq.errors import AckqError
@@ -26,7 +26,7 @@ def wait_ready(endpoint: str, timeout_s: float, *, security: Security | None = N
     Raises:
         BrokerUnavailableError: It did not within `timeout_s`; names the endpoint and the cause.
     """
-    check = channel(endpoint, security).unary_unary(
+    check = grpc_channel(endpoint, security).unary_unary(
         "/grpc.health.v1.Health/Check", request_serializer=None, response_deserializer=None
     )
     bound_ms, shortest_s = int(timeout_s * 1000), limits.RETRY_INITIAL_MS / 1000

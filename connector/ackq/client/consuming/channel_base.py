@@ -9,7 +9,7 @@ from copy import copy
 
 from ackq import limits
 from ackq.client.blocks import encoding
-from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.client.consuming.message import Message
 from ackq.client.consuming.receiver import (
@@ -57,7 +57,7 @@ class ConsumerChannel:
         label: str = "",
         security: Security | None = None,
     ) -> None:
-        channel(endpoint, security)  # a bad address or certificate is told here
+        grpc_channel(endpoint, security)  # a bad address or certificate is told here
         encoding.text_bytes("label", label)
         check_count("window_messages", window_messages)
         settings = ChannelSettings(

@@ -21,7 +21,7 @@ import grpc
 
 from ackq import limits
 from ackq.client.connection import calls, errors, retry
-from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.client.consuming.answers import Answer, ChannelAnswers, fail_pending
 from ackq.client.consuming.inbox import Inbox, RowSlice
@@ -98,7 +98,7 @@ class ChannelPump:
         self._turn = threading.Condition(self.lock)  # of the sending thread
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
-        self._call: calls.Answers[Answer] | None = None
+        self._call: calls.AnswerStream[Answer] | None = None
         self._stream = 0  # counts streams; the sender of an older one stops
         self._cut_at: float | None = None  # when a stream that was open ended
         self._outage: AckqError | None = None  # why the last stream ended
@@ -349,7 +349,7 @@ class ChannelPump:
             self._silent = False
             self._flow.on_heard(time.monotonic())
             call = calls.consume(
-                channel(self.endpoint, self._security), self._requests(self._stream)
+                grpc_channel(self.endpoint, self._security), self._requests(self._stream)
             )
             self._call = call
         error: AckqError | None = None

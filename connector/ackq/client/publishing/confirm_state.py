@@ -1,4 +1,4 @@
-"""Decides what a publisher does next on its stream; no I/O, no clock, no lock (the pump has those).
+"""State machine of a publisher in confirm mode; no I/O, no clock, no lock (its stream has those).
 
 Invariant: a frame goes on the wire only after `PublishOpened` and never while the broker is blocked
 (P14); what is admitted and unanswered never exceeds the window, except that one message is always
@@ -12,10 +12,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from ackq.client.blocks import encoding
-from ackq.client.publishing.drafts import Draft
 from ackq.client.publishing.receipts import Confirmation, MessageReceipt
 from ackq.client.publishing.requests import Action, Finish, Probe, Send, Wait
-from ackq.client.publishing.unconfirmed import Destination, Frame, Outstanding, Settled
+from ackq.client.publishing.unconfirmed import Answered, Destination, Draft, Frame, Unconfirmed
 from ackq.client.ranges import Range
 from ackq.errors import InvalidArgumentError, UnroutableError
 
@@ -25,7 +24,7 @@ _BUSY_LINGERS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PublishSettings:
     """What a publisher was given.
 
     Attributes:
@@ -108,13 +107,13 @@ class ConfirmedDraft(Draft):
         )
 
 
-class Flow:
+class ConfirmState:
     """The state of one publisher: window, draft, unanswered frames, what the stream has said."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: PublishSettings) -> None:
         self.settings = settings
         self.window = Window(settings.window_messages, settings.window_bytes)
-        self.outstanding = Outstanding()
+        self.unconfirmed = Unconfirmed()
         self.returns: dict[int, UnroutableError] = {}
         self.opened = False
         self.blocked: str | None = None
@@ -151,18 +150,18 @@ class Flow:
         """Adds a ready frame, behind the messages that came before."""
         self.close_draft()
         self.window.take(frame.rows, frame.payload_bytes)
-        self.outstanding.add(frame)
+        self.unconfirmed.add(frame)
 
     def close_draft(self) -> None:
         """Makes the draft, if any, a frame in the line to be sent."""
         if self._draft is not None:
-            self.outstanding.add(self._draft.frame(persistent=self.settings.persistent))
+            self.unconfirmed.add(self._draft.frame(persistent=self.settings.persistent))
             self._draft = None
 
     @property
     def idle(self) -> bool:
         """Whether everything is answered."""
-        return self._draft is None and not self.outstanding
+        return self._draft is None and not self.unconfirmed
 
     # --- what the sender does ---
 
@@ -172,19 +171,19 @@ class Flow:
             return Finish()
         if not self.opened or self.blocked is not None:
             return Wait(None)
-        if self._draft is not None and not self.outstanding.has_more_to_send:
+        if self._draft is not None and not self.unconfirmed.has_more_to_send:
             due_at = self._draft_due_at(self._draft)
             if now >= due_at:
                 self.close_draft()
-        part = self.outstanding.next_part(now)
+        part = self.unconfirmed.next_part(now)
         if part is not None:
-            return Send(part, self.outstanding.lowest_unanswered)
+            return Send(part, self.unconfirmed.lowest_unanswered)
         return self._probe(now) or Wait(self._wake_at())
 
     def _draft_due_at(self, draft: ConfirmedDraft) -> float:
         if draft.destination.ack_immediately or self.finishing:
             return draft.started_at
-        lingers = _BUSY_LINGERS if self.outstanding.in_flight else 1
+        lingers = _BUSY_LINGERS if self.unconfirmed.in_flight else 1
         return draft.started_at + lingers * self.settings.linger_s
 
     def _probe(self, now: float) -> Probe | None:
@@ -192,7 +191,7 @@ class Flow:
 
         The timer is the publisher's, not the frame's, so the cost is per timeout.
         """
-        if not self.outstanding.in_flight:
+        if not self.unconfirmed.in_flight:
             self._probe_at = None
             return None
         timeout_s = self.settings.ack_timeout_s
@@ -200,12 +199,12 @@ class Flow:
             self._probe_at = now + timeout_s
         if now < self._probe_at:
             return None
-        numbers = self.outstanding.overdue(now - timeout_s)
+        numbers = self.unconfirmed.overdue(now - timeout_s)
         if numbers is None:
-            self._probe_at = (self.outstanding.oldest_sent_at() or now) + timeout_s
+            self._probe_at = (self.unconfirmed.oldest_sent_at() or now) + timeout_s
             return None
         self._probe_at = now + timeout_s
-        return Probe(numbers, self.outstanding.lowest_unanswered)
+        return Probe(numbers, self.unconfirmed.lowest_unanswered)
 
     def _wake_at(self) -> float | None:
         times = [] if self._probe_at is None else [self._probe_at]
@@ -219,13 +218,13 @@ class Flow:
         """The stream is open."""
         self.opened = True
 
-    def on_confirm(self, first: int, last: int, *, multiple: bool) -> list[Settled]:
+    def on_confirm(self, first: int, last: int, *, multiple: bool) -> list[Answered]:
         """P2: with `multiple`, everything up to `last` that has no answer."""
-        return self._release(self.outstanding.settle(1 if multiple else first, last))
+        return self._release(self.unconfirmed.answer(1 if multiple else first, last))
 
-    def on_nack(self, first: int, last: int) -> list[Settled]:
+    def on_nack(self, first: int, last: int) -> list[Answered]:
         """P8."""
-        return self._release(self.outstanding.settle(first, last))
+        return self._release(self.unconfirmed.answer(first, last))
 
     def on_return(self, numbers: Iterable[int], reason: UnroutableError) -> list[int]:
         """P7: keeps the reason until the confirm; answers the numbers that are news.
@@ -234,7 +233,7 @@ class Flow:
         """
         news = [
             number
-            for number in self.outstanding.unanswered_among(numbers)
+            for number in self.unconfirmed.unanswered_among(numbers)
             if number not in self.returns
         ]
         self.returns.update(dict.fromkeys(news, reason))
@@ -251,19 +250,19 @@ class Flow:
 
     def on_probed(self, missing: Iterable[Range]) -> None:
         """P10: sends again what the broker never saw."""
-        self.outstanding.resend(missing)
+        self.unconfirmed.resend(missing)
 
-    def on_cut(self) -> None:
+    def on_disconnect(self) -> None:
         """The stream is gone."""
         self.opened = False
         self.blocked = None
         self._probe_at = None
-        self.outstanding.cut()
+        self.unconfirmed.cut()
 
-    def drain(self) -> list[Settled]:
+    def drain(self) -> list[Answered]:
         """Gives up: everything unanswered."""
         self.close_draft()
-        return self._release(self.outstanding.drain())
+        return self._release(self.unconfirmed.drain())
 
     def take_returns(self, numbers: Range) -> dict[int, UnroutableError]:
         """The returns among numbers that were just confirmed."""
@@ -274,9 +273,9 @@ class Flow:
             inside = [each for each in range(first, last + 1) if each in self.returns]
         return {number: self.returns.pop(number) for number in inside}
 
-    def _release(self, settled: list[Settled]) -> list[Settled]:
-        for frame, numbers, frame_done in settled:
+    def _release(self, answered: list[Answered]) -> list[Answered]:
+        for frame, numbers, frame_done in answered:
             self.window.give_back(
                 numbers.last - numbers.first + 1, frame.payload_bytes if frame_done else 0
             )
-        return settled
+        return answered

@@ -10,21 +10,21 @@ from concurrent.futures import Future
 
 from ackq.client.blocks import encoding
 from ackq.client.connection.security import Security
-from ackq.client.publishing.confirm_state import Flow
-from ackq.client.publishing.notifications import OnBlocked, OnReturn, Teller
+from ackq.client.publishing.confirm_state import ConfirmState
+from ackq.client.publishing.notifications import OnBlocked, OnReturn, PublishNotifier
 from ackq.client.publishing.receipts import Confirmation
-from ackq.client.publishing.stream import Answer, Carrier
+from ackq.client.publishing.stream import Answer, PublishStream
 from ackq.client.publishing.unconfirmed import Destination, Frame
 from ackq.client.ranges import Range
 from ackq.errors import AckqError, BrokerUnavailableError
 from ackq.v1 import publishing_pb2 as pb
 
 
-class Pump(Carrier[Flow]):
-    """Carries a `Flow`.
+class ConfirmStream(PublishStream[ConfirmState]):
+    """Carries a `ConfirmState`.
 
     Args:
-        endpoint: As in Carrier, like the arguments that are not named here.
+        endpoint: As in PublishStream, like the arguments that are not named here.
         on_return: Called with unroutable messages, before they are confirmed (P7).
         on_blocked: Called when the broker stops and goes on taking publishes (P14).
     """
@@ -33,7 +33,7 @@ class Pump(Carrier[Flow]):
         self,
         endpoint: str,
         security: Security | None,
-        flow: Flow,
+        state: ConfirmState,
         *,
         label: str,
         retry_total_ms: int,
@@ -43,18 +43,18 @@ class Pump(Carrier[Flow]):
         super().__init__(
             endpoint,
             security,
-            flow,
+            state,
             mode=pb.PUBLISH_MODE_CONFIRM,
             label=label,
             retry_total_ms=retry_total_ms,
         )
-        self._teller = Teller(self._turn, flow, on_return, on_blocked)
+        self._notifier = PublishNotifier(self._changed, state, on_return, on_blocked)
         self._handlers |= {
-            "confirm": self._teller.confirmed,
-            "nack": self._teller.nacked,
-            "returned": self._teller.returned,
-            "blocked": self._teller.blocked,
-            "unblocked": self._teller.unblocked,
+            "confirm": self._notifier.confirmed,
+            "nack": self._notifier.nacked,
+            "returned": self._notifier.returned,
+            "blocked": self._notifier.blocked,
+            "unblocked": self._notifier.unblocked,
             "probed": self._on_probed,
         }
 
@@ -63,7 +63,7 @@ class Pump(Carrier[Flow]):
     @property
     def pending(self) -> int:
         """Messages without an answer."""
-        return self._flow.window.messages
+        return self._state.window.messages
 
     def publish(
         self,
@@ -74,18 +74,18 @@ class Pump(Carrier[Flow]):
     ) -> None:
         """Adds a message; waits while the window is full (P14). Raises ClosedError."""
         self._refuse_fork()
-        with self._turn:
+        with self._changed:
             self._admit(1, payload_bytes)
-            if self._flow.append(destination, row, payload_bytes, future, time.monotonic()):
-                self._turn.notify_all()
+            if self._state.append(destination, row, payload_bytes, future, time.monotonic()):
+                self._changed.notify_all()
 
     def publish_frame(self, ready: Frame) -> None:
         """Adds a frame; waits while the window is full (P14). Raises ClosedError."""
         self._refuse_fork()
-        with self._turn:
+        with self._changed:
             self._admit(ready.rows, ready.payload_bytes)
-            self._flow.append_frame(ready)
-            self._turn.notify_all()
+            self._state.append_frame(ready)
+            self._changed.notify_all()
 
     def flush(self, timeout_s: float | None) -> None:
         """Waits until the application knows the fate of everything added so far.
@@ -95,16 +95,16 @@ class Pump(Carrier[Flow]):
         self._refuse_fork()
         self._refuse_callbacks("flush() and close()")
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._turn:
-            self._flow.close_draft()
-            self._turn.notify_all()
-            barrier = self._flow.outstanding.next_number
-            while self._teller.told_below < barrier:
+        with self._changed:
+            self._state.close_draft()
+            self._changed.notify_all()
+            barrier = self._state.unconfirmed.next_number
+            while self._notifier.answered_below < barrier:
                 left_s = None if deadline is None else deadline - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     raise self._late(timeout_s)
-                self._turn.wait(left_s)
-            error = self._teller.take_first_error()
+                self._changed.wait(left_s)
+            error = self._notifier.take_first_error()
         if error is not None:
             raise error
 
@@ -116,11 +116,11 @@ class Pump(Carrier[Flow]):
         if self.inherited:
             return
         self._refuse_callbacks("flush() and close()")
-        with self._turn:
-            if self._flow.finishing and self._thread is None:
+        with self._changed:
+            if self._state.finishing and self._thread is None:
                 return
-            self._flow.finishing = True
-            self._turn.notify_all()
+            self._state.finishing = True
+            self._changed.notify_all()
         try:
             self.flush(timeout_s)
         finally:
@@ -131,45 +131,45 @@ class Pump(Carrier[Flow]):
             self._running()
             # The receiving thread opens the window: a callback that publishes must not wait for
             # itself.
-            if self._flow.window.admits(rows, payload_bytes) or self._on_own_thread:
+            if self._state.window.admits(rows, payload_bytes) or self._on_own_thread:
                 return
-            self._flow.close_draft()  # nothing can join it now
-            self._turn.notify_all()
-            self._turn.wait()
+            self._state.close_draft()  # nothing can join it now
+            self._changed.notify_all()
+            self._changed.wait()
 
     def _late(self, timeout_s: float | None) -> BrokerUnavailableError:
         if self._outage is not None:
             return BrokerUnavailableError(
-                f"{self._flow.window.messages} publishes had no answer within {timeout_s:g} s. "
+                f"{self._state.window.messages} publishes had no answer within {timeout_s:g} s. "
                 f"{self._outage.message}",
                 endpoint=self._endpoint,
                 cause=self._outage.fields.get("cause", self._outage.code),
             )
-        why = f" It takes no publishes: {self._flow.blocked}." if self._flow.blocked else ""
+        why = f" It takes no publishes: {self._state.blocked}." if self._state.blocked else ""
         return BrokerUnavailableError(
-            f"The broker at {self._endpoint} left {self._flow.window.messages} publishes "
+            f"The broker at {self._endpoint} left {self._state.window.messages} publishes "
             f"unanswered for {timeout_s:g} s.{why} Wait longer, or check its disk and load.",
             endpoint=self._endpoint,
-            cause=self._flow.blocked or "no confirm",
+            cause=self._state.blocked or "no confirm",
         )
 
-    # --- what the carrier asks ---
+    # --- what the stream asks ---
 
     def _lowest_unanswered(self) -> int:
-        return self._flow.outstanding.lowest_unanswered
+        return self._state.unconfirmed.lowest_unanswered
 
     def _window_messages(self) -> int:
-        return self._flow.settings.window_messages
+        return self._state.settings.window_messages
 
-    def _on_cut(self) -> None:
-        self._teller.cut()
+    def _on_disconnect(self) -> None:
+        self._notifier.cut()
 
     def _on_failure(self, error: AckqError) -> None:
-        self._teller.failed(error)
+        self._notifier.failed(error)
 
     def _on_probed(self, answer: Answer) -> None:
         probed = answer.header.probed
         missing = list(map(Range, probed.missing_first, probed.missing_last))
-        with self._turn:
-            self._flow.on_probed(missing)
-            self._turn.notify_all()
+        with self._changed:
+            self._state.on_probed(missing)
+            self._changed.notify_all()

@@ -1,7 +1,8 @@
-"""Tells an application the fate of its publishes: futures, callbacks, and what `flush` waits for.
+"""Notifies the application of publish results: futures, callbacks, and progress for `flush`.
 
-Invariant: a publish is told before `told_below` passes its number, and exactly once (P3). Receipts
-and callbacks run on the receiving thread, without the lock, in the order of the answers.
+Invariant: the application is notified of a publish exactly once (P3), and before `answered_below`
+passes its number. Receipts and callbacks run on the receiving thread, without the lock, in the
+order of the answers.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
 from ackq.client.blocks import decoding
 from ackq.client.connection import errors
-from ackq.client.publishing.confirm_state import Flow
+from ackq.client.publishing.confirm_state import ConfirmState
 from ackq.client.publishing.receipts import Returned
 from ackq.errors import AckqError, OutcomeUnknownError, UnroutableError
 from ackq.v1 import publishing_pb2 as pb
@@ -34,8 +35,8 @@ _RETURNED_COLUMNS: Final = tuple(
 )
 
 
-class BlockedFlow(Protocol):
-    """What `Notices` need of a publisher's state."""
+class BlockableState(Protocol):
+    """What `BlockedNotifier` needs of a publisher's state."""
 
     blocked: str | None
 
@@ -47,48 +48,51 @@ class BlockedFlow(Protocol):
         """P14."""
         ...
 
-    def on_cut(self) -> None:
+    def on_disconnect(self) -> None:
         """The stream is gone."""
         ...
 
 
-class Notices:
+S = TypeVar("S", bound=BlockableState)
+
+
+class BlockedNotifier(Generic[S]):
     """What is told in either mode: that the broker takes no publishes, and that it does again.
 
     Args:
-        turn: The publisher's lock, notified when something changed.
-        flow: The publisher's state, touched under the lock only.
+        changed: The publisher's lock, notified when something changed.
+        state: The publisher's state, touched under the lock only.
         on_blocked: Called when the broker stops and goes on taking publishes (P14).
     """
 
     def __init__(
-        self, turn: threading.Condition, flow: BlockedFlow, on_blocked: OnBlocked | None
+        self, changed: threading.Condition, state: S, on_blocked: OnBlocked | None
     ) -> None:
-        self._turn = turn
-        self._state = flow
+        self._changed = changed
+        self._state = state
         self._on_blocked = on_blocked
 
     def blocked(self, answer: Answer) -> None:
         """P14."""
         reason = answer.header.blocked.reason
-        with self._turn:
+        with self._changed:
             self._state.on_blocked(reason)
         _log.warning("The broker takes no publishes for now: %s", reason)
         self._tell_blocked(reason)
 
     def unblocked(self, _: Answer) -> None:
         """P14."""
-        with self._turn:
+        with self._changed:
             self._state.on_unblocked()
-            self._turn.notify_all()
+            self._changed.notify_all()
         self._tell_blocked(None)
 
     def cut(self) -> None:
         """The stream is gone, and with it what it said about being blocked."""
-        with self._turn:
+        with self._changed:
             was_blocked = self._state.blocked is not None
-            self._state.on_cut()
-            self._turn.notify_all()
+            self._state.on_disconnect()
+            self._changed.notify_all()
         if was_blocked:
             self._tell_blocked(None)
 
@@ -97,26 +101,25 @@ class Notices:
             guarded(self._on_blocked, reason)
 
 
-class Teller(Notices):
+class PublishNotifier(BlockedNotifier[ConfirmState]):
     """Applies answers to the flow and tells their meaning.
 
     Args:
-        turn: As in Notices, like `flow` and `on_blocked`.
+        changed: As in BlockedNotifier, like `state` and `on_blocked`.
         on_return: Called with unroutable messages, before they are confirmed (P7).
     """
 
     def __init__(
         self,
-        turn: threading.Condition,
-        flow: Flow,
+        changed: threading.Condition,
+        state: ConfirmState,
         on_return: OnReturn | None,
         on_blocked: OnBlocked | None,
     ) -> None:
-        super().__init__(turn, flow, on_blocked)
-        self._flow = flow
+        super().__init__(changed, state, on_blocked)
         self._on_return = on_return
         self._first_error: AckqError | None = None
-        self.told_below = 1  # the application knows the fate of every number below
+        self.answered_below = 1  # the application knows the fate of every number below
 
     def take_first_error(self) -> AckqError | None:
         """The first failure since the last call; under the lock."""
@@ -126,35 +129,35 @@ class Teller(Notices):
     def confirmed(self, answer: Answer) -> None:
         """P2, P3."""
         confirm = answer.header.confirm
-        with self._turn:
-            settled = self._flow.on_confirm(
+        with self._changed:
+            answered = self._state.on_confirm(
                 confirm.first_number, confirm.last_number, multiple=confirm.multiple
             )
-            returns = [self._flow.take_returns(each.numbers) for each in settled]
-            told_below = self._window_opened()
-        for each, returned in zip(settled, returns, strict=True):
+            returns = [self._state.take_returns(each.numbers) for each in answered]
+            answered_below = self._window_opened()
+        for each, returned in zip(answered, returns, strict=True):
             each.frame.receipt.confirm(each.frame.first, each.numbers, returned)
-        self._told(told_below)
+        self._advance(answered_below)
 
     def nacked(self, answer: Answer) -> None:
         """P8."""
         nack = answer.header.nack
         error = errors.from_detail(nack.reason)
-        with self._turn:
-            settled = self._flow.on_nack(nack.first_number, nack.last_number)
-            if settled:
+        with self._changed:
+            answered = self._state.on_nack(nack.first_number, nack.last_number)
+            if answered:
                 self._first_error = self._first_error or error
-            told_below = self._window_opened()
-        for each in settled:
+            answered_below = self._window_opened()
+        for each in answered:
             each.frame.receipt.fail(each.frame.first, each.numbers, error)
-        self._told(told_below)
+        self._advance(answered_below)
 
     def returned(self, answer: Answer) -> None:
         """P7: before the confirm of the same numbers."""
         numbers = list(answer.header.returned.numbers)
         reason = unroutable(answer)
-        with self._turn:
-            news = self._flow.on_return(numbers, reason)
+        with self._changed:
+            news = self._state.on_return(numbers, reason)
             if news and self._on_return is None:
                 # Nobody else will hear of it: it counts as a failure of the next flush.
                 self._first_error = self._first_error or reason
@@ -176,26 +179,26 @@ class Teller(Notices):
             "Look into the queue before publishing it again.",
             **{**error.fields, "cause": error.code},
         )
-        with self._turn:
-            settled = self._flow.drain()
-            told_below = self._window_opened()
-            if settled:
-                sent = any(each.frame.ever_sent for each in settled)
+        with self._changed:
+            answered = self._state.drain()
+            answered_below = self._window_opened()
+            if answered:
+                sent = any(each.frame.ever_sent for each in answered)
                 self._first_error = self._first_error or (unknown if sent else error)
-        for each in settled:
+        for each in answered:
             fate = unknown if each.frame.ever_sent else error
             each.frame.receipt.fail(each.frame.first, each.numbers, fate)
-        self._told(told_below)
+        self._advance(answered_below)
 
     def _window_opened(self) -> int:
         """Under the lock: wakes who waits for room. What will be told below, once it is told."""
-        self._turn.notify_all()
-        return self._flow.outstanding.lowest_unanswered
+        self._changed.notify_all()
+        return self._state.unconfirmed.lowest_unanswered
 
-    def _told(self, below: int) -> None:
-        with self._turn:
-            self.told_below = below
-            self._turn.notify_all()
+    def _advance(self, below: int) -> None:
+        with self._changed:
+            self.answered_below = below
+            self._changed.notify_all()
 
 
 def unroutable(answer: Answer) -> UnroutableError:

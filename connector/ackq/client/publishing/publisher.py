@@ -1,4 +1,4 @@
-"""Publishes messages with confirms: checks what it is given and hands it to the pump.
+"""Publishes messages with confirms: checks what it is given and hands it to the stream.
 
 Every publish that was taken is answered exactly once (P3); see also P2, P9, P10, P12, P14.
 """
@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.client.blocks import encoding
-from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.client.futures import LightFuture
-from ackq.client.publishing.confirm_state import Flow, Settings
-from ackq.client.publishing.confirm_stream import Pump
+from ackq.client.publishing.confirm_state import ConfirmState, PublishSettings
+from ackq.client.publishing.confirm_stream import ConfirmStream
 from ackq.client.publishing.defaults import Bounds, Defaults
 from ackq.client.publishing.notifications import OnBlocked, OnReturn
 from ackq.client.publishing.receipts import BatchReceipt, Confirmation
@@ -98,12 +98,12 @@ class Publisher:
         security: Security | None = None,
     ) -> None:
         # A bad address or certificate is told here, not by the first future.
-        channel(endpoint, security)
+        grpc_channel(endpoint, security)
         self._defaults = Defaults(
             exchange=exchange, routing_key=routing_key, mandatory=mandatory, persistent=persistent
         )
         encoding.text_bytes("label", label)
-        settings = Settings(
+        settings = PublishSettings(
             persistent=persistent,
             window_messages=window_messages,
             window_bytes=window_bytes,
@@ -112,26 +112,26 @@ class Publisher:
         )
         self._returns_fail = on_return is None
         self._window = (window_messages, window_bytes)
-        self._pump = Pump(
+        self._stream = ConfirmStream(
             endpoint,
             security,
-            Flow(settings),
+            ConfirmState(settings),
             label=label or f"{socket.gethostname()}:{os.getpid()}",
             retry_total_ms=retry_total_ms,
             on_return=on_return,
             on_blocked=on_blocked,
         )
-        self._finalizer = weakref.finalize(self, _forsaken, self._pump)
+        self._finalizer = weakref.finalize(self, _finalize_unclosed, self._stream)
 
     @property
     def unconfirmed(self) -> int:
         """Messages without an answer."""
-        return self._pump.pending
+        return self._stream.pending
 
     @property
     def blocked(self) -> str | None:
         """Why the broker takes no publishes at the moment; None: it does (P14)."""
-        return self._pump.blocked
+        return self._stream.blocked
 
     def publish(
         self,
@@ -186,13 +186,13 @@ class Publisher:
             published_at,
             persistent=persistent,
             ttl_ms=ttl_ms,
-            message_bytes=self._pump.max_message_bytes,
+            message_bytes=self._stream.max_message_bytes,
         )
         destination = self._defaults.destination(
             exchange, mandatory=mandatory, ack_immediately=ack_immediately
         )
         future: Future[Confirmation] = LightFuture()
-        self._pump.publish(destination, row, size, future)
+        self._stream.publish(destination, row, size, future)
         return future
 
     def publish_batch(
@@ -225,7 +225,7 @@ class Publisher:
                 have been published.
         """
         # A frame is admitted whole, so a batch is cut to the window as well (P14).
-        bounds = Bounds(*self._window, self._pump.max_message_bytes)
+        bounds = Bounds(*self._window, self._stream.max_message_bytes)
         frames = self._defaults.frames(batch, routing_key, bounds)
         destination = self._defaults.destination(exchange)
         future: Future[int] = LightFuture()
@@ -235,7 +235,7 @@ class Publisher:
         receipt = BatchReceipt(future, batch.num_rows, returns_fail=self._returns_fail)
         for content, rows in frames:
             try:
-                self._pump.publish_frame(Frame(destination, content, rows, len(content), receipt))
+                self._stream.publish_frame(Frame(destination, content, rows, len(content), receipt))
             except AckqError as error:
                 receipt.give_up(error)
                 raise
@@ -249,7 +249,7 @@ class Publisher:
                 without `on_return`, a returned message.
             BrokerUnavailableError: Not everything was answered within `timeout_s`.
         """
-        self._pump.flush(timeout_s)
+        self._stream.flush(timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Flushes, and ends the stream and its threads.
@@ -257,7 +257,7 @@ class Publisher:
         Raises what `flush` raises, but is closed then all the same.
         """
         self._finalizer.detach()
-        self._pump.close(timeout_s)
+        self._stream.close(timeout_s)
 
     def __enter__(self) -> Self:
         return self
@@ -273,19 +273,19 @@ class Publisher:
             self.close()
         else:
             self._finalizer.detach()
-            self._pump.abandon()
-            self._pump.join()
+            self._stream.abandon()
+            self._stream.join()
 
 
-def _forsaken(pump: Pump) -> None:
+def _finalize_unclosed(stream: ConfirmStream) -> None:
     """A publisher that nobody closed.
 
     Its threads must not outlive it, nor hold up the interpreter's exit.
     """
-    if pump.inherited:
+    if stream.inherited:
         return
-    unconfirmed = pump.pending
-    pump.abandon()
+    unconfirmed = stream.pending
+    stream.abandon()
     if unconfirmed:
         warnings.warn(
             f"A publisher was dropped with {unconfirmed} unconfirmed messages, which may be lost; "

@@ -19,7 +19,7 @@ import pyarrow as pa
 from ackq import limits
 from ackq.client.blocks import encoding
 from ackq.client.connection import calls, errors, retry
-from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.errors import AckqError, ClosedError, InternalError
 from ackq.v1 import publishing_pb2 as pb
@@ -91,7 +91,7 @@ class StageWriter:
             mandatory=mandatory,
         )
         self._put(pb.StageHeader(open=opening))
-        self._call = calls.stage(channel(endpoint, security), _until_none(self._requests))
+        self._call = calls.stage(grpc_channel(endpoint, security), _until_none(self._requests))
 
     def write(self, batch: pa.RecordBatch, *, exchange: str = "", routing_key: str = "") -> None:
         """Adds rows; waits while `STAGE_WINDOW_BYTES` are on their way to the broker's disk.
@@ -283,7 +283,7 @@ def commit_batch(
     )
     return retry.call(
         lambda: calls.unary(
-            channel(endpoint, security),
+            grpc_channel(endpoint, security),
             "PublishingService/CommitBatch",
             request,
             pb.CommitBatchResponse,
@@ -309,7 +309,7 @@ def abort_batch(
     request = pb.AbortBatchRequest(writer=writer, batch_id=batch_id, stage_ids=stage_ids)
     response = retry.call(
         lambda: calls.unary(
-            channel(endpoint, security),
+            grpc_channel(endpoint, security),
             "PublishingService/AbortBatch",
             request,
             pb.AbortBatchResponse,

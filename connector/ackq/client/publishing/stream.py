@@ -18,7 +18,7 @@ import grpc
 
 from ackq import limits
 from ackq.client.connection import calls, errors, retry
-from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.client.publishing import requests
 from ackq.client.publishing.requests import Action, AddRows, Finish, Wait
@@ -36,8 +36,8 @@ _log = logging.getLogger(__name__)
 Answer = frame.Frame[pb.PublishAnswer]
 
 
-class Conversation(Protocol):
-    """The state of a publisher, as far as its carrier looks; touched under the lock only."""
+class PublishState(Protocol):
+    """The state of a publisher, as far as its stream looks; touched under the lock only."""
 
     finishing: bool
 
@@ -60,10 +60,10 @@ class Conversation(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Conversation)
+C = TypeVar("C", bound=PublishState)
 
 
-class Carrier(ABC, Generic[C]):
+class PublishStream(ABC, Generic[C]):
     """The threads and the stream of one publisher.
 
     Args:
@@ -79,7 +79,7 @@ class Carrier(ABC, Generic[C]):
         self,
         endpoint: str,
         security: Security | None,
-        flow: C,
+        state: C,
         *,
         mode: pb.PublishMode,
         label: str,
@@ -87,7 +87,7 @@ class Carrier(ABC, Generic[C]):
     ) -> None:
         self._endpoint = endpoint
         self._security = security
-        self._flow = flow
+        self._state = state
         self._mode = mode
         self._label = label
         self._backoff = retry.Backoff(retry_total_ms)
@@ -96,10 +96,10 @@ class Carrier(ABC, Generic[C]):
         self.max_message_bytes = limits.MAX_MESSAGE_BYTES  # until the broker says less
         # Re-entrant: a garbage collection inside the lock may finalise the publisher, which calls
         # `abandon`.
-        self._turn = threading.Condition(threading.RLock())
+        self._changed = threading.Condition(threading.RLock())
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
-        self._call: calls.Answers[Answer] | None = None
+        self._call: calls.AnswerStream[Answer] | None = None
         self._stream = 0  # counts streams; the sender of an older one stops
         self._abandoned = False
         self._failure: AckqError | None = None  # the publisher is dead
@@ -122,7 +122,7 @@ class Carrier(ABC, Generic[C]):
         """What an open announces (P11)."""
 
     @abstractmethod
-    def _on_cut(self) -> None:
+    def _on_disconnect(self) -> None:
         """The stream is gone, and with it what it said."""
 
     @abstractmethod
@@ -134,7 +134,7 @@ class Carrier(ABC, Generic[C]):
     @property
     def blocked(self) -> str | None:
         """Why the broker takes no publishes at the moment, None when it does (P14)."""
-        return self._flow.blocked
+        return self._state.blocked
 
     @property
     def inherited(self) -> bool:
@@ -149,11 +149,11 @@ class Carrier(ABC, Generic[C]):
         """Ends without waiting: what is under way fails. Safe in a finaliser."""
         if self.inherited:
             return
-        with self._turn:
-            self._flow.finishing = True
+        with self._changed:
+            self._state.finishing = True
             self._abandoned = True
             call = self._call
-            self._turn.notify_all()
+            self._changed.notify_all()
         if call is not None:
             call.cancel()
 
@@ -167,7 +167,7 @@ class Carrier(ABC, Generic[C]):
         """Ends the thread: the broker has a while to end the stream, unless answers are missing."""
         thread = self._thread
         if thread is not None:
-            if self._flow.idle:
+            if self._state.idle:
                 thread.join(limits.CONNECT_TIMEOUT_MS / 1000)
             if thread.is_alive():
                 self.abandon()
@@ -194,7 +194,7 @@ class Carrier(ABC, Generic[C]):
 
     def _running(self) -> None:
         """Starts the thread, once; under the lock. Raises ClosedError."""
-        if self._failure is not None or self._flow.finishing:
+        if self._failure is not None or self._state.finishing:
             raise self._closed()
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="ackq-publisher", daemon=True)
@@ -244,14 +244,14 @@ class Carrier(ABC, Generic[C]):
 
         A stream that was cut while idle is not renewed for its own sake.
         """
-        with self._turn:
-            while self._flow.idle and not self._flow.finishing:
-                self._turn.wait()
-            return not self._abandoned and not self._flow.idle
+        with self._changed:
+            while self._state.idle and not self._state.finishing:
+                self._changed.wait()
+            return not self._abandoned and not self._state.idle
 
     def _wait_to_reconnect(self, error: AckqError) -> bool:
-        with self._turn:
-            if self._flow.idle:
+        with self._changed:
+            if self._state.idle:
                 return True
         wait_s = self._backoff.next_wait_s()
         if wait_s is None:
@@ -259,8 +259,8 @@ class Carrier(ABC, Generic[C]):
             self._fail(retry.exhausted(self._endpoint, error, self._backoff.total_ms))
             return False
         _log.info("Publisher: trying again in %.1f s: %s", wait_s, error)
-        with self._turn:
-            self._turn.wait_for(lambda: self._abandoned, wait_s)
+        with self._changed:
+            self._changed.wait_for(lambda: self._abandoned, wait_s)
         return True
 
     def _run_stream(self) -> AckqError | None:
@@ -268,7 +268,7 @@ class Carrier(ABC, Generic[C]):
 
         None: it ended because everything is answered and nothing will follow.
         """
-        with self._turn:
+        with self._changed:
             if self._abandoned:
                 return None
             opening = requests.opening(
@@ -280,7 +280,7 @@ class Carrier(ABC, Generic[C]):
                 label=self._label,
             )
             call = calls.publish(
-                channel(self._endpoint, self._security), self._requests(self._stream, opening)
+                grpc_channel(self._endpoint, self._security), self._requests(self._stream, opening)
             )
             self._call = call
         error: AckqError | None = None
@@ -293,18 +293,18 @@ class Carrier(ABC, Generic[C]):
             error = broken
         finally:
             call.cancel()  # does nothing to one that has ended; no other may stay behind
-            with self._turn:
+            with self._changed:
                 self._stream += 1
                 self._call = None
-                finished = self._flow.finishing and self._flow.idle
-            self._on_cut()
+                finished = self._state.finishing and self._state.idle
+            self._on_disconnect()
         if error is None and not finished:
             error = errors.unavailable(self._endpoint, "the broker ended the stream")
         self._outage = error
         return error
 
     def _fail(self, error: AckqError) -> None:
-        with self._turn:
+        with self._changed:
             self._failure = error
         self._on_failure(error)
 
@@ -323,13 +323,13 @@ class Carrier(ABC, Generic[C]):
         # Whether a publisher of an older history may go on is the broker's to say, in answer to the
         # open (Q8): an operator may have accepted the new one.
         opened = answer.header.opened
-        with self._turn:
+        with self._changed:
             self._outage = None
             self._known = True
             if opened.max_message_bytes:
                 self.max_message_bytes = min(limits.MAX_MESSAGE_BYTES, opened.max_message_bytes)
-            self._flow.on_opened()
-            self._turn.notify_all()
+            self._state.on_opened()
+            self._changed.notify_all()
 
     # --- gRPC's sending thread ---
 
@@ -341,13 +341,13 @@ class Carrier(ABC, Generic[C]):
 
     def _next_action(self, stream: int) -> Action:
         """Waits until there is something to put on this stream."""
-        with self._turn:
+        with self._changed:
             while self._stream == stream and not self._abandoned:
                 now = time.monotonic()
-                action = self._flow.next_action(now)
+                action = self._state.next_action(now)
                 if isinstance(action, AddRows):
-                    self._turn.notify_all()  # there is room in the window again
+                    self._changed.notify_all()  # there is room in the window again
                 if not isinstance(action, Wait):
                     return action
-                self._turn.wait(None if action.until is None else max(0.0, action.until - now))
+                self._changed.wait(None if action.until is None else max(0.0, action.until - now))
         return Finish()

@@ -1,4 +1,4 @@
-"""Decides what a publisher in transaction mode does next on its stream; no I/O, no clock, no lock.
+"""State machine of a publisher in transaction mode; no I/O, no clock, no lock.
 
 Invariant: rows, commit and rollback of a transaction go on one stream, in their order; only the
 commit may go again on a later one. What a stream was cut from before the commit was on it can only
@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from ackq.client.blocks import encoding
 from ackq.client.publishing.confirm_state import Window
-from ackq.client.publishing.drafts import Draft
 from ackq.client.publishing.requests import Action, AddRows, Commit, Finish, Rollback, Wait
-from ackq.client.publishing.unconfirmed import Destination
+from ackq.client.publishing.unconfirmed import Destination, Draft
 from ackq.errors import (
     AckqError,
     InternalError,
@@ -79,7 +78,7 @@ class Transaction:
             self.outcome = self.lost
 
 
-class TransactionFlow:
+class TransactionState:
     """The state of one publisher: its transaction, what has yet to go, what the stream has said.
 
     Args:
@@ -234,7 +233,7 @@ class TransactionFlow:
         """P14."""
         self.blocked = None
 
-    def on_cut(self) -> None:
+    def on_disconnect(self) -> None:
         """The stream is gone, with what was on it without its commit."""
         self.opened = False
         self.blocked = None

@@ -12,7 +12,7 @@ from ackq.client.blocks import encoding
 from ackq.client.connection import errors
 from ackq.client.connection.security import Security
 from ackq.client.publishing.notifications import (
-    Notices,
+    BlockedNotifier,
     OnBlocked,
     OnReturn,
     guarded,
@@ -20,8 +20,8 @@ from ackq.client.publishing.notifications import (
     unroutable,
 )
 from ackq.client.publishing.receipts import Returned
-from ackq.client.publishing.stream import Answer, Carrier
-from ackq.client.publishing.transaction_state import Committed, Transaction, TransactionFlow
+from ackq.client.publishing.stream import Answer, PublishStream
+from ackq.client.publishing.transaction_state import Committed, Transaction, TransactionState
 from ackq.client.publishing.unconfirmed import Destination
 from ackq.errors import (
     AckqError,
@@ -32,11 +32,11 @@ from ackq.errors import (
 from ackq.v1 import publishing_pb2 as pb
 
 
-class TransactionPump(Carrier[TransactionFlow]):
-    """Carries a `TransactionFlow`.
+class TransactionStream(PublishStream[TransactionState]):
+    """Carries a `TransactionState`.
 
     Args:
-        endpoint: As in Carrier, like the arguments that are not named here.
+        endpoint: As in PublishStream, like the arguments that are not named here.
         on_return: Called with unroutable messages, before their commit is told (P7).
         on_blocked: Called when the broker stops and goes on taking publishes (P14).
     """
@@ -45,7 +45,7 @@ class TransactionPump(Carrier[TransactionFlow]):
         self,
         endpoint: str,
         security: Security | None,
-        flow: TransactionFlow,
+        state: TransactionState,
         *,
         label: str,
         retry_total_ms: int,
@@ -55,18 +55,18 @@ class TransactionPump(Carrier[TransactionFlow]):
         super().__init__(
             endpoint,
             security,
-            flow,
+            state,
             mode=pb.PUBLISH_MODE_TRANSACTION,
             label=label,
             retry_total_ms=retry_total_ms,
         )
-        self._notices = Notices(self._turn, flow, on_blocked)
+        self._notifier = BlockedNotifier(self._changed, state, on_blocked)
         self._on_return = on_return
         self._handlers |= {
             "transaction": self._on_transaction,
             "returned": self._on_returned,
-            "blocked": self._notices.blocked,
-            "unblocked": self._notices.unblocked,
+            "blocked": self._notifier.blocked,
+            "unblocked": self._notifier.unblocked,
         }
 
     # --- called by the application's threads ---
@@ -74,30 +74,30 @@ class TransactionPump(Carrier[TransactionFlow]):
     @property
     def pending(self) -> int:
         """Messages of the transaction."""
-        return self._flow.transaction.messages
+        return self._state.transaction.messages
 
     @property
     def committing(self) -> bool:
         """Whether a commit is under way."""
-        return self._flow.transaction.pending
+        return self._state.transaction.pending
 
     def publish(self, destination: Destination, row: encoding.Row, payload_bytes: int) -> int:
         """Adds a message; its number. Waits while too much has yet to go (P14)."""
         self._refuse_fork()
-        with self._turn:
+        with self._changed:
             self._admit(1, payload_bytes)
-            number = self._flow.append(destination, row, payload_bytes)
-            if not self._flow.idle:
-                self._turn.notify_all()
+            number = self._state.append(destination, row, payload_bytes)
+            if not self._state.idle:
+                self._changed.notify_all()
             return number
 
     def publish_frame(self, destination: Destination, content: bytes, rows: int) -> int:
         """Adds a frame; its first number. Waits while too much has yet to go (P14)."""
         self._refuse_fork()
-        with self._turn:
+        with self._changed:
             self._admit(rows, len(content))
-            number = self._flow.append_frame(destination, content, rows)
-            self._turn.notify_all()
+            number = self._state.append_frame(destination, content, rows)
+            self._changed.notify_all()
             return number
 
     def commit(self, timeout_s: float | None) -> Committed:
@@ -105,27 +105,27 @@ class TransactionPump(Carrier[TransactionFlow]):
         self._refuse_fork()
         self._refuse_callbacks("commit() and close()")
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._turn:
-            if self._flow.finishing or (self._failure is not None and not self.pending):
+        with self._changed:
+            if self._state.finishing or (self._failure is not None and not self.pending):
                 raise self._closed()
-            transaction = self._flow.commit()
-            self._turn.notify_all()
+            transaction = self._state.commit()
+            self._changed.notify_all()
             while transaction.outcome is None:
                 left_s = None if deadline is None else deadline - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     raise self._late(timeout_s)
-                self._turn.wait(left_s)
-            if self._flow.transaction is transaction:
-                self._flow.begin()
+                self._changed.wait(left_s)
+            if self._state.transaction is transaction:
+                self._state.begin()
         return self._result(transaction)
 
     def roll_back(self) -> None:
         """Drops the transaction, at once; nothing is a success as well."""
         self._refuse_fork()
-        with self._turn:
+        with self._changed:
             self._refuse_pending()
-            self._flow.roll_back()
-            self._turn.notify_all()
+            self._state.roll_back()
+            self._changed.notify_all()
 
     def close(self) -> int:
         """Takes no more, drops what is not committed, and ends the threads; messages dropped.
@@ -135,38 +135,38 @@ class TransactionPump(Carrier[TransactionFlow]):
         if self.inherited:
             return 0
         self._refuse_callbacks("commit() and close()")
-        with self._turn:
-            if self._flow.finishing and self._thread is None:
+        with self._changed:
+            if self._state.finishing and self._thread is None:
                 return 0
             dropped = 0
-            if not self._flow.transaction.pending:
-                lost = self._flow.transaction.lost is not None
+            if not self._state.transaction.pending:
+                lost = self._state.transaction.lost is not None
                 dropped = 0 if lost else self.pending
-                self._flow.roll_back()
-            self._flow.finishing = True
-            self._turn.notify_all()
+                self._state.roll_back()
+            self._state.finishing = True
+            self._changed.notify_all()
         self._end()
         return dropped
 
     def _admit(self, rows: int, payload_bytes: int) -> None:
         while True:
             self._refuse_pending()
-            lost = self._flow.transaction.lost
+            lost = self._state.transaction.lost
             if lost is not None:
                 raise copy(lost)
             self._running()
-            if self._flow.window.admits(rows, payload_bytes) or self._on_own_thread:
+            if self._state.window.admits(rows, payload_bytes) or self._on_own_thread:
                 return
-            self._flow.close_draft()  # nothing can join it now
-            self._turn.notify_all()
-            self._turn.wait()
+            self._state.close_draft()  # nothing can join it now
+            self._changed.notify_all()
+            self._changed.wait()
 
     def _refuse_pending(self) -> None:
-        if self._flow.transaction.pending:
+        if self._state.transaction.pending:
             raise PreconditionFailedError(
                 "A commit is under way, and its outcome is not known yet; call commit() again to "
                 "wait for it.",
-                transaction=self._flow.transaction.transaction_id.hex(),
+                transaction=self._state.transaction.transaction_id.hex(),
             )
 
     def _result(self, transaction: Transaction) -> Committed:
@@ -185,30 +185,30 @@ class TransactionPump(Carrier[TransactionFlow]):
         return outcome
 
     def _late(self, timeout_s: float | None) -> OutcomeUnknownError:
-        blocked = f" It takes no publishes: {self._flow.blocked}." if self._flow.blocked else ""
+        blocked = f" It takes no publishes: {self._state.blocked}." if self._state.blocked else ""
         why = f" {self._outage.message}" if self._outage is not None else blocked
         return OutcomeUnknownError(
             f"The broker at {self._endpoint} did not answer the commit within {timeout_s:g} s; it "
             f"is under way.{why} Call commit() again to wait for it.",
             endpoint=self._endpoint,
-            transaction=self._flow.transaction.transaction_id.hex(),
+            transaction=self._state.transaction.transaction_id.hex(),
         )
 
-    # --- what the carrier asks ---
+    # --- what the stream asks ---
 
     def _lowest_unanswered(self) -> int:
-        return self._flow.transaction.first_number
+        return self._state.transaction.first_number
 
     def _window_messages(self) -> int:
         return 0
 
-    def _on_cut(self) -> None:
-        self._notices.cut()
+    def _on_disconnect(self) -> None:
+        self._notifier.cut()
 
     def _on_failure(self, error: AckqError) -> None:
-        with self._turn:
-            self._flow.on_failure(error)
-            self._turn.notify_all()
+        with self._changed:
+            self._state.on_failure(error)
+            self._changed.notify_all()
 
     # --- answers ---
 
@@ -216,15 +216,15 @@ class TransactionPump(Carrier[TransactionFlow]):
         """P13."""
         ended = answer.header.transaction
         refusal = errors.from_detail(ended.reason) if ended.HasField("reason") else None
-        with self._turn:
-            self._flow.on_transaction(ended.transaction_id, ended.messages, refusal)
-            self._turn.notify_all()
+        with self._changed:
+            self._state.on_transaction(ended.transaction_id, ended.messages, refusal)
+            self._changed.notify_all()
 
     def _on_returned(self, answer: Answer) -> None:
         """P7: before the commit's answer."""
         numbers = tuple(answer.header.returned.numbers)
         reason = unroutable(answer)
-        with self._turn:
-            known = self._flow.on_return(numbers, reason)
+        with self._changed:
+            known = self._state.on_return(numbers, reason)
         if known and self._on_return is not None:
             guarded(self._on_return, Returned(numbers, reason, returned_messages(answer)))

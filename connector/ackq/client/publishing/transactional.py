@@ -1,6 +1,6 @@
 """Publishes messages in transactions: all of one become visible together, or none does (P13).
 
-Checks what it is given and hands it to the pump; see also P1, P7, P12, P14.
+Checks what it is given and hands it to the stream; see also P1, P7, P12, P14.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.client.blocks import encoding
-from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.client.publishing.defaults import Bounds, Defaults
 from ackq.client.publishing.notifications import OnBlocked, OnReturn
-from ackq.client.publishing.transaction_state import Committed, TransactionFlow
-from ackq.client.publishing.transaction_stream import TransactionPump
+from ackq.client.publishing.transaction_state import Committed, TransactionState
+from ackq.client.publishing.transaction_stream import TransactionStream
 from ackq.errors import InvalidArgumentError, PreconditionFailedError
 
 
@@ -91,7 +91,7 @@ class TransactionalPublisher:
         label: str = "",
         security: Security | None = None,
     ) -> None:
-        channel(endpoint, security)  # a bad address or certificate is told here
+        grpc_channel(endpoint, security)  # a bad address or certificate is told here
         self._defaults = Defaults(
             exchange=exchange, routing_key=routing_key, mandatory=mandatory, persistent=persistent
         )
@@ -100,29 +100,29 @@ class TransactionalPublisher:
         for name, value in zip(("window_messages", "window_bytes"), self._window, strict=True):
             if value <= 0:
                 raise InvalidArgumentError(f"'{name}' must be positive.", argument=name)
-        flow = TransactionFlow(
+        state = TransactionState(
             persistent=persistent, window_messages=window_messages, window_bytes=window_bytes
         )
-        self._pump = TransactionPump(
+        self._stream = TransactionStream(
             endpoint,
             security,
-            flow,
+            state,
             label=label or f"{socket.gethostname()}:{os.getpid()}",
             retry_total_ms=retry_total_ms,
             on_return=on_return,
             on_blocked=on_blocked,
         )
-        self._finalizer = weakref.finalize(self, _forsaken, self._pump)
+        self._finalizer = weakref.finalize(self, _finalize_unclosed, self._stream)
 
     @property
     def uncommitted(self) -> int:
         """Messages published since the last commit or rollback."""
-        return self._pump.pending
+        return self._stream.pending
 
     @property
     def blocked(self) -> str | None:
         """Why the broker takes no publishes at the moment; None: it does (P14)."""
-        return self._pump.blocked
+        return self._stream.blocked
 
     def publish(
         self,
@@ -164,10 +164,10 @@ class TransactionalPublisher:
             published_at,
             persistent=persistent,
             ttl_ms=ttl_ms,
-            message_bytes=self._pump.max_message_bytes,
+            message_bytes=self._stream.max_message_bytes,
         )
         destination = self._defaults.destination(exchange, mandatory=mandatory)
-        return self._pump.publish(destination, row, size)
+        return self._stream.publish(destination, row, size)
 
     def publish_batch(
         self,
@@ -188,11 +188,11 @@ class TransactionalPublisher:
             AckqError: As `publish`; of a batch that raises one of the last three some rows may have
                 been added.
         """
-        bounds = Bounds(*self._window, self._pump.max_message_bytes)
+        bounds = Bounds(*self._window, self._stream.max_message_bytes)
         frames = self._defaults.frames(batch, routing_key, bounds)
         destination = self._defaults.destination(exchange)
         for content, rows in frames:
-            self._pump.publish_frame(destination, content, rows)
+            self._stream.publish_frame(destination, content, rows)
         return int(batch.num_rows)
 
     def commit(self, timeout_s: float | None = None) -> Committed:
@@ -212,7 +212,7 @@ class TransactionalPublisher:
             BrokerUnavailableError: No broker was reached; nothing was sent.
             ClosedError: The publisher is closed, or ended because of an error.
         """
-        return self._pump.commit(timeout_s)
+        return self._stream.commit(timeout_s)
 
     def rollback(self) -> None:
         """Drops the transaction; an empty one is a success. Does not wait.
@@ -222,7 +222,7 @@ class TransactionalPublisher:
         Raises:
             PreconditionFailedError: Its commit is under way.
         """
-        self._pump.roll_back()
+        self._stream.roll_back()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -240,7 +240,7 @@ class TransactionalPublisher:
         try:
             yield
         except BaseException:
-            if not self._pump.committing:
+            if not self._stream.committing:
                 self.rollback()
             raise
         self.commit()
@@ -252,7 +252,7 @@ class TransactionalPublisher:
         that was forgotten.
         """
         self._finalizer.detach()
-        _warn(self._pump.close(), "closed")
+        _warn(self._stream.close(), "closed")
 
     def __enter__(self) -> Self:
         return self
@@ -265,7 +265,7 @@ class TransactionalPublisher:
     ) -> None:
         """Closes. Left by an exception, it rolls back without a warning."""
         self._finalizer.detach()
-        dropped = self._pump.close()
+        dropped = self._stream.close()
         if kind is None:
             _warn(dropped, "closed")
 
@@ -280,13 +280,13 @@ def _warn(dropped: int, how: str) -> None:
         )
 
 
-def _forsaken(pump: TransactionPump) -> None:
+def _finalize_unclosed(stream: TransactionStream) -> None:
     """A publisher that nobody closed.
 
     Its threads must not outlive it, nor hold up the interpreter's exit.
     """
-    if pump.inherited:
+    if stream.inherited:
         return
-    uncommitted = pump.pending
-    pump.abandon()
+    uncommitted = stream.pending
+    stream.abandon()
     _warn(uncommitted, "dropped")

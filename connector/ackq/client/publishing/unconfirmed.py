@@ -14,9 +14,12 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
+from ackq import limits
+from ackq.client.blocks import encoding
 from ackq.client.publishing.receipts import Receipt
 from ackq.client.ranges import Range, Ranges
 from ackq.errors import InternalError
@@ -44,7 +47,7 @@ class Frame:
         rows: Rows in the block.
         payload_bytes: What the frame takes of the window.
         receipt: Told the fate of each row.
-        first: Publish number of the first row (P2), given by `Outstanding.add`.
+        first: Publish number of the first row (P2), given by `Unconfirmed.add`.
         unanswered: Rows without an answer.
         sent_at: When it went on the present stream; None: it has yet to go.
         ever_sent: Whether a broker may have seen any of it.
@@ -119,6 +122,43 @@ class Frame:
         )
 
 
+class Draft:
+    """Messages in order; `payload_bytes` is what they take of the window."""
+
+    def __init__(self, destination: Destination, started_at: float = 0.0) -> None:
+        self.destination = destination
+        self.started_at = started_at
+        self.payload_bytes = 0
+        self._rows: list[encoding.Row] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, row: encoding.Row, payload_bytes: int) -> None:
+        """Puts a message last."""
+        self._rows.append(row)
+        self.payload_bytes += payload_bytes
+
+    def takes(self, destination: Destination, payload_bytes: int) -> bool:
+        """Whether a message may join: the same destination, and room for it."""
+        return (
+            destination == self.destination
+            and self.payload_bytes + payload_bytes <= limits.FRAME_TARGET_BYTES
+        )
+
+    @property
+    def full(self) -> bool:
+        """Whether waiting for more is pointless."""
+        return (
+            len(self._rows) >= limits.FRAME_TARGET_ROWS
+            or self.payload_bytes >= limits.FRAME_TARGET_BYTES
+        )
+
+    def content(self, *, persistent: bool) -> Callable[[], bytes]:
+        """What makes the block, in the thread that sends it."""
+        return partial(encoding.encode_rows, self._rows, persistent=persistent)
+
+
 class Part(NamedTuple):
     """Consecutive rows of a frame, by publish number."""
 
@@ -126,7 +166,7 @@ class Part(NamedTuple):
     numbers: Range
 
 
-class Settled(NamedTuple):
+class Answered(NamedTuple):
     """Rows of a frame that have their answer; `frame_done` with the frame's last ones."""
 
     frame: Frame
@@ -174,7 +214,7 @@ class _Flights:
         return self._flights[after - 1].highest
 
 
-class Outstanding:
+class Unconfirmed:
     """The unanswered publishes of one publisher."""
 
     def __init__(self) -> None:
@@ -225,7 +265,7 @@ class Outstanding:
             return Part(frame, still[0])
         return None
 
-    def settle(self, first: int, last: int) -> list[Settled]:
+    def answer(self, first: int, last: int) -> list[Answered]:
         """An answer for first..last has come; those of them that had none until now, by frame (P3).
 
         Raises:
@@ -237,13 +277,13 @@ class Outstanding:
                 "sent. Check that client and broker are of one version.",
                 number=last,
             )
-        return self._settle(first, last)
+        return self._answer(first, last)
 
-    def drain(self) -> list[Settled]:
+    def drain(self) -> list[Answered]:
         """Everything that is unanswered, sent or not; nothing is left."""
-        settled = self._settle(1, self.next_number - 1)
+        answered = self._answer(1, self.next_number - 1)
         self._to_send.clear()
-        return settled
+        return answered
 
     def unanswered_among(self, numbers: Iterable[int]) -> list[int]:
         """Those of the numbers that have no answer."""
@@ -285,17 +325,17 @@ class Outstanding:
         self._flights = _Flights()
         self._to_send = deque(self._open_parts(1, self.next_number - 1))
 
-    def _settle(self, first: int, last: int) -> list[Settled]:
-        settled = []
+    def _answer(self, first: int, last: int) -> list[Answered]:
+        answered = []
         for frame in self._between(first, last):
-            answered = frame.answer(first, last)
-            done = bool(answered) and not frame.unanswered
+            spans = frame.answer(first, last)
+            done = bool(spans) and not frame.unanswered
             if done:
                 self.in_flight -= frame.sent_at is not None
                 frame.content = b""  # frees it, also behind an older unanswered frame
-            settled += [Settled(frame, each, done and each is answered[-1]) for each in answered]
+            answered += [Answered(frame, each, done and each is spans[-1]) for each in spans]
         self._trim()
-        return settled
+        return answered
 
     def _between(self, first: int, last: int) -> Iterator[Frame]:
         """The frames with numbers in first..last, those that are answered left out."""

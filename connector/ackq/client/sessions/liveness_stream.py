@@ -21,7 +21,7 @@ import grpc
 
 from ackq import limits
 from ackq.client.connection import calls, errors, retry
-from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.errors import AckqError
 from ackq.v1 import sessions_pb2 as pb
@@ -41,7 +41,7 @@ def holder(application: str = "") -> pb.Holder:
     return pb.Holder(token=token, host=socket.gethostname(), pid=pid, application=application)
 
 
-class Hold:
+class LivenessStream:
     """The liveness of one holder; see `Session.hold`."""
 
     def __init__(self, endpoint: str, request: pb.HoldRequest, security: Security | None) -> None:
@@ -51,7 +51,7 @@ class Hold:
         self._fenced: AckqError | None = None
         self._closed = threading.Event()
         self._lock = threading.Lock()
-        self._call: calls.Answers[pb.HoldResponse] | None = None
+        self._call: calls.AnswerStream[pb.HoldResponse] | None = None
         self._interval_s = limits.HEARTBEAT_SEND_MS / 1000
         self._thread = threading.Thread(target=self._run, name="ackq-hold", daemon=True)
         self._thread.start()
@@ -107,7 +107,7 @@ class Hold:
                 if self._closed.is_set():
                     return errors.unavailable(self._endpoint, "closed")
                 call = calls.hold(
-                    channel(self._endpoint, self._security), self._signs_of_life(ended)
+                    grpc_channel(self._endpoint, self._security), self._signs_of_life(ended)
                 )
                 self._call = call
             for answer in call:

@@ -17,10 +17,10 @@ from google.protobuf.message import Message
 from ackq import limits
 from ackq.client.blocks import decoding
 from ackq.client.connection import calls, errors, retry
-from ackq.client.connection.grpc_channels import channel
+from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.client.sessions import outcomes
-from ackq.client.sessions.liveness_stream import Hold
+from ackq.client.sessions.liveness_stream import LivenessStream
 from ackq.client.sessions.outcomes import OutcomeStage
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire import columns as wire_columns
@@ -99,10 +99,10 @@ class Session:
         rest.columns = wire_columns.bits(list(columns))
         return self._fetch(rest, tuple(columns))
 
-    def hold(self, session: str, incarnation: str, epoch: int, token: bytes) -> Hold:
+    def hold(self, session: str, incarnation: str, epoch: int, token: bytes) -> LivenessStream:
         """Holds the session: a thread keeps its liveness stream until `close` (S3)."""
         request = pb.HoldRequest(session=session, incarnation=incarnation, epoch=epoch, token=token)
-        return Hold(self._endpoint, request, self._security)
+        return LivenessStream(self._endpoint, request, self._security)
 
     def stage_outcomes(
         self,
@@ -137,7 +137,7 @@ class Session:
         """
         requests = outcomes.requests(owner, stage_id, label, groups, discard=discard)
         response = self._retried(
-            lambda: calls.stage_outcomes(channel(self._endpoint, self._security), requests)
+            lambda: calls.stage_outcomes(grpc_channel(self._endpoint, self._security), requests)
         )
         return OutcomeStage(stage_id, response.tags)
 
@@ -169,7 +169,7 @@ class Session:
     def _fetch(self, rest: pb.FetchRequest, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         patience = self._patience()
         while True:
-            call = calls.fetch(channel(self._endpoint, self._security), rest)
+            call = calls.fetch(grpc_channel(self._endpoint, self._security), rest)
             try:
                 for runs, content in call:
                     patience.progress()
@@ -197,7 +197,7 @@ class Session:
     ) -> calls.Response:
         return self._retried(
             lambda: calls.unary(
-                channel(self._endpoint, self._security),
+                grpc_channel(self._endpoint, self._security),
                 f"SessionsService/{method}",
                 request,
                 response,

@@ -27,7 +27,7 @@ from ackq.v1 import sessions_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ackq.client import Hold, Session
+    from ackq.client import LivenessStream, Session
 
 _log: Final = logging.getLogger("ackq.spark")
 
@@ -89,7 +89,7 @@ class SessionDriver:
         self._session = session
         self._find = find
         self._holder = client.holder("spark")
-        self._hold: Hold | None = None
+        self._hold: LivenessStream | None = None
         self._held: tuple[str, int] | None = None
         self._lease: OutstandingLease | None = None
         self._warned_of_others = False

@@ -10,16 +10,23 @@ from hypothesis import strategies as st
 from ackq import errors
 from ackq.client.blocks import encoding
 from ackq.client.publishing import requests
-from ackq.client.publishing.confirm_state import Finish, Flow, Probe, Send, Settings, Wait
+from ackq.client.publishing.confirm_state import (
+    ConfirmState,
+    Finish,
+    Probe,
+    PublishSettings,
+    Send,
+    Wait,
+)
 from ackq.client.publishing.receipts import MessageReceipt
-from ackq.client.publishing.unconfirmed import Destination, Frame, Outstanding
+from ackq.client.publishing.unconfirmed import Destination, Frame, Unconfirmed
 from ackq.client.ranges import Range
 from ackq.wire import block
 
 ORDERS = Destination("", mandatory=False)
 
 
-def make_flow(*, opened=True, **changes):
+def make_state(*, opened=True, **changes):
     options = {
         "persistent": True,
         "window_messages": 1000,
@@ -27,18 +34,18 @@ def make_flow(*, opened=True, **changes):
         "linger_s": 1.0,
         "ack_timeout_s": 100.0,
     }
-    flow = Flow(Settings(**(options | changes)))
+    state = ConfirmState(PublishSettings(**(options | changes)))
     if opened:
-        flow.on_opened()
-    return flow
+        state.on_opened()
+    return state
 
 
 def row(body):
     return encoding.Row(body, "q", None, None, None, None, None, None, None)
 
 
-def add(flow, now=0.0, count=1, destination=ORDERS):
-    return [flow.append(destination, row(b"%d" % i), 2, Future(), now) for i in range(count)]
+def add(state, now=0.0, count=1, destination=ORDERS):
+    return [state.append(destination, row(b"%d" % i), 2, Future(), now) for i in range(count)]
 
 
 def frame(count):
@@ -54,153 +61,153 @@ def sent(action):
 
 def test_nothing_goes_before_the_stream_is_open():
     """P10: until the broker has answered the open, everything is known not to have happened."""
-    flow = make_flow(opened=False)
-    add(flow)
-    assert flow.next_action(50.0) == Wait(None)
-    flow.on_opened()
-    assert sent(flow.next_action(50.0)) == (1, 1)
+    state = make_state(opened=False)
+    add(state)
+    assert state.next_action(50.0) == Wait(None)
+    state.on_opened()
+    assert sent(state.next_action(50.0)) == (1, 1)
 
 
 def test_idle_publisher_waits_one_linger():
     """A single message waits for others, but not longer than the linger."""
-    flow = make_flow()
-    add(flow, now=10.0)
-    assert flow.next_action(10.5) == Wait(11.0)
-    assert sent(flow.next_action(11.0)) == (1, 1)
+    state = make_state()
+    add(state, now=10.0)
+    assert state.next_action(10.5) == Wait(11.0)
+    assert sent(state.next_action(11.0)) == (1, 1)
 
 
 def test_answers_clock_the_next_frame():
     """With frames in flight messages gather until an answer comes, or ten lingers have passed."""
-    flow = make_flow()
-    flow.append_frame(frame(1))
-    assert sent(flow.next_action(0.0)) == (1, 1)
-    add(flow, now=1.0, count=5)
-    assert flow.next_action(5.0) == Wait(11.0)
-    flow.on_confirm(1, 1, multiple=True)
-    assert sent(flow.next_action(5.0)) == (2, 6)
-    add(flow, now=6.0)
-    assert sent(flow.next_action(16.0)) == (7, 7)
+    state = make_state()
+    state.append_frame(frame(1))
+    assert sent(state.next_action(0.0)) == (1, 1)
+    add(state, now=1.0, count=5)
+    assert state.next_action(5.0) == Wait(11.0)
+    state.on_confirm(1, 1, multiple=True)
+    assert sent(state.next_action(5.0)) == (2, 6)
+    add(state, now=6.0)
+    assert sent(state.next_action(16.0)) == (7, 7)
 
 
 def test_sender_is_woken_twice_per_frame():
     """O(1) wake-ups per frame: for the first message, and when the frame is full."""
-    woken = add(make_flow(), count=10_001)
+    woken = add(make_state(), count=10_001)
     assert [at for at, wake in enumerate(woken) if wake] == [0, 9_999, 10_000]
 
 
 def test_window_counts_until_the_answer():
     """P14: messages leave the window with their answer, a frame's bytes with its last one."""
-    flow = make_flow(window_messages=3)
-    flow.append_frame(frame(3))
-    assert not flow.window.admits(1, 1)
-    flow.next_action(0.0)
-    flow.on_confirm(2, 2, multiple=False)
-    assert flow.window.messages == 2
-    assert flow.window.admits(1, 1)
-    flow.on_nack(1, 1)
-    flow.on_confirm(3, 3, multiple=True)
-    assert (flow.window.messages, flow.window.bytes) == (0, 0)
+    state = make_state(window_messages=3)
+    state.append_frame(frame(3))
+    assert not state.window.admits(1, 1)
+    state.next_action(0.0)
+    state.on_confirm(2, 2, multiple=False)
+    assert state.window.messages == 2
+    assert state.window.admits(1, 1)
+    state.on_nack(1, 1)
+    state.on_confirm(3, 3, multiple=True)
+    assert (state.window.messages, state.window.bytes) == (0, 0)
 
 
 def test_window_in_bytes():
     """P14: bytes bound the window too, but one message always goes."""
-    flow = make_flow(window_bytes=10)
-    assert flow.window.admits(1, 1000)
-    flow.append(ORDERS, row(b"x"), 8, Future(), 0.0)
-    assert flow.window.admits(1, 2)
-    assert not flow.window.admits(1, 3)
+    state = make_state(window_bytes=10)
+    assert state.window.admits(1, 1000)
+    state.append(ORDERS, row(b"x"), 8, Future(), 0.0)
+    assert state.window.admits(1, 2)
+    assert not state.window.admits(1, 3)
 
 
 def test_blocked_broker_gets_nothing():
     """P14: neither data nor probes; after it the timers start anew."""
-    flow = make_flow(ack_timeout_s=5.0)
-    flow.append_frame(frame(1))
-    flow.next_action(0.0)
-    flow.append_frame(frame(1))
-    flow.on_blocked("disk")
-    assert flow.next_action(50.0) == Wait(None)
-    flow.on_unblocked()
-    assert sent(flow.next_action(50.0)) == (2, 2)
-    assert flow.next_action(50.0) == Wait(55.0)
+    state = make_state(ack_timeout_s=5.0)
+    state.append_frame(frame(1))
+    state.next_action(0.0)
+    state.append_frame(frame(1))
+    state.on_blocked("disk")
+    assert state.next_action(50.0) == Wait(None)
+    state.on_unblocked()
+    assert sent(state.next_action(50.0)) == (2, 2)
+    assert state.next_action(50.0) == Wait(55.0)
 
 
 def test_probe_covers_what_is_late_and_nothing_else():
     """P10: the probe names the late numbers; later frames have their own time."""
-    flow = make_flow(ack_timeout_s=5.0)
-    flow.append_frame(frame(4))
-    flow.next_action(0.0)
-    assert flow.next_action(0.0) == Wait(5.0)
-    flow.append_frame(frame(2))
-    flow.next_action(3.0)
-    flow.on_confirm(2, 2, multiple=True)
-    assert flow.next_action(5.0) == Probe(Range(3, 4), 3)
-    assert flow.next_action(5.0) == Wait(10.0)
-    assert flow.next_action(10.0) == Probe(Range(3, 6), 3)
+    state = make_state(ack_timeout_s=5.0)
+    state.append_frame(frame(4))
+    state.next_action(0.0)
+    assert state.next_action(0.0) == Wait(5.0)
+    state.append_frame(frame(2))
+    state.next_action(3.0)
+    state.on_confirm(2, 2, multiple=True)
+    assert state.next_action(5.0) == Probe(Range(3, 4), 3)
+    assert state.next_action(5.0) == Wait(10.0)
+    assert state.next_action(10.0) == Probe(Range(3, 6), 3)
 
 
 def test_timer_follows_the_oldest_frame():
     """P10: an answered frame's timer is not inherited by a younger frame."""
-    flow = make_flow(ack_timeout_s=5.0)
-    flow.append_frame(frame(1))
-    flow.next_action(0.0)
-    flow.next_action(0.0)
-    flow.append_frame(frame(1))
-    flow.next_action(3.0)
-    flow.on_confirm(1, 1, multiple=True)
-    assert flow.next_action(5.0) == Wait(8.0)
-    assert flow.next_action(8.0) == Probe(Range(2, 2), 2)
+    state = make_state(ack_timeout_s=5.0)
+    state.append_frame(frame(1))
+    state.next_action(0.0)
+    state.next_action(0.0)
+    state.append_frame(frame(1))
+    state.next_action(3.0)
+    state.on_confirm(1, 1, multiple=True)
+    assert state.next_action(5.0) == Wait(8.0)
+    assert state.next_action(8.0) == Probe(Range(2, 2), 2)
 
 
 def test_probed_numbers_go_again_unless_answered_meanwhile():
     """P10: data goes again only for what the broker never saw."""
-    flow = make_flow()
-    flow.append_frame(frame(3))
-    flow.append_frame(frame(3))
-    flow.next_action(0.0)
-    flow.next_action(0.0)
-    flow.on_confirm(2, 2, multiple=False)
-    flow.on_probed([Range(1, 2), Range(5, 6)])
-    assert sent(flow.next_action(1.0)) == (1, 1)
-    assert sent(flow.next_action(1.0)) == (5, 6)
-    assert flow.outstanding.in_flight == 2
+    state = make_state()
+    state.append_frame(frame(3))
+    state.append_frame(frame(3))
+    state.next_action(0.0)
+    state.next_action(0.0)
+    state.on_confirm(2, 2, multiple=False)
+    state.on_probed([Range(1, 2), Range(5, 6)])
+    assert sent(state.next_action(1.0)) == (1, 1)
+    assert sent(state.next_action(1.0)) == (5, 6)
+    assert state.unconfirmed.in_flight == 2
 
 
 def test_probe_does_not_double_what_is_in_line():
     """P10: a frame that has yet to go on this stream is missing by nature."""
-    flow = make_flow()
-    flow.append_frame(frame(2))
-    flow.next_action(0.0)
-    flow.append_frame(frame(2))
-    flow.on_probed([Range(1, 4)])
-    assert sent(flow.next_action(1.0)) == (1, 2)
-    assert sent(flow.next_action(1.0)) == (3, 4)
-    assert isinstance(flow.next_action(1.0), Wait)
+    state = make_state()
+    state.append_frame(frame(2))
+    state.next_action(0.0)
+    state.append_frame(frame(2))
+    state.on_probed([Range(1, 4)])
+    assert sent(state.next_action(1.0)) == (1, 2)
+    assert sent(state.next_action(1.0)) == (3, 4)
+    assert isinstance(state.next_action(1.0), Wait)
 
 
 def test_cut_sends_the_unanswered_again_in_order():
     """P10: the same numbers, in order, without what has its answer."""
-    flow = make_flow()
-    flow.append_frame(frame(3))
-    flow.append_frame(frame(2))
-    flow.next_action(0.0)
-    flow.next_action(0.0)
-    flow.on_confirm(2, 2, multiple=False)
-    flow.on_cut()
-    flow.append_frame(frame(1))
-    assert flow.next_action(1.0) == Wait(None)
-    flow.on_opened()
-    assert [sent(flow.next_action(1.0)) for _ in range(4)] == [(1, 1), (3, 3), (4, 5), (6, 6)]
+    state = make_state()
+    state.append_frame(frame(3))
+    state.append_frame(frame(2))
+    state.next_action(0.0)
+    state.next_action(0.0)
+    state.on_confirm(2, 2, multiple=False)
+    state.on_disconnect()
+    state.append_frame(frame(1))
+    assert state.next_action(1.0) == Wait(None)
+    state.on_opened()
+    assert [sent(state.next_action(1.0)) for _ in range(4)] == [(1, 1), (3, 3), (4, 5), (6, 6)]
 
 
 def test_part_of_a_frame_is_a_block_of_its_own():
     """P10: a number below the lowest unanswered must never travel again, so frames are sliced."""
-    flow = make_flow()
-    flow.append_frame(frame(4))
-    flow.next_action(0.0)
-    flow.on_confirm(2, 2, multiple=True)
-    flow.on_cut()
-    flow.on_opened()
-    action = flow.next_action(1.0)
+    state = make_state()
+    state.append_frame(frame(4))
+    state.next_action(0.0)
+    state.on_confirm(2, 2, multiple=True)
+    state.on_disconnect()
+    state.on_opened()
+    action = state.next_action(1.0)
     header, batch = block.decode(action.part.frame.block(action.part.numbers), validate=True)
     assert batch.column("body").to_pylist() == [b"2", b"3"]
     assert (header.routing_key, action.lowest_unanswered) == ("q", 3)
@@ -208,76 +215,76 @@ def test_part_of_a_frame_is_a_block_of_its_own():
 
 def test_return_is_news_once():
     """P7: a cut between return and confirm brings the return again."""
-    flow = make_flow()
-    flow.append_frame(frame(3))
-    flow.next_action(0.0)
+    state = make_state()
+    state.append_frame(frame(3))
+    state.next_action(0.0)
     reason = errors.UnroutableError("no queue")
-    assert flow.on_return([2, 3], reason) == [2, 3]
-    flow.on_cut()
-    assert flow.on_return([2, 3], reason) == []
-    flow.on_opened()
-    flow.next_action(0.0)
-    (settled,) = flow.on_confirm(2, 2, multiple=True)
-    assert flow.take_returns(settled.numbers) == {2: reason}
-    assert flow.on_return([1], reason) == []
+    assert state.on_return([2, 3], reason) == [2, 3]
+    state.on_disconnect()
+    assert state.on_return([2, 3], reason) == []
+    state.on_opened()
+    state.next_action(0.0)
+    (answered,) = state.on_confirm(2, 2, multiple=True)
+    assert state.take_returns(answered.numbers) == {2: reason}
+    assert state.on_return([1], reason) == []
 
 
 def test_finishing_publisher_ends_when_all_is_answered():
     """Close sends the draft at once, and half-closes after the last answer."""
-    flow = make_flow(linger_s=100.0)
-    add(flow)
-    flow.finishing = True
-    assert sent(flow.next_action(0.0)) == (1, 1)
-    assert isinstance(flow.next_action(0.0), Wait)
-    flow.on_confirm(1, 1, multiple=True)
-    assert flow.next_action(0.0) == Finish()
+    state = make_state(linger_s=100.0)
+    add(state)
+    state.finishing = True
+    assert sent(state.next_action(0.0)) == (1, 1)
+    assert isinstance(state.next_action(0.0), Wait)
+    state.on_confirm(1, 1, multiple=True)
+    assert state.next_action(0.0) == Finish()
 
 
 def test_answer_to_an_unsent_number_is_an_error():
     """P3: the broker cannot know it."""
-    flow = make_flow()
-    flow.append_frame(frame(2))
+    state = make_state()
+    state.append_frame(frame(2))
     with pytest.raises(errors.InternalError, match="number 1, but only 0 were sent"):
-        flow.on_confirm(1, 1, multiple=True)
+        state.on_confirm(1, 1, multiple=True)
 
 
 def test_answered_frames_are_let_go():
     """P9: memory follows what is unanswered, also behind an old unanswered frame."""
-    outstanding = Outstanding()
+    unconfirmed = Unconfirmed()
     frames = [frame(1) for _ in range(500)]
     for each in frames:
-        outstanding.add(each)
-        outstanding.next_part(0.0)
-    outstanding.settle(2, 500)
+        unconfirmed.add(each)
+        unconfirmed.next_part(0.0)
+    unconfirmed.answer(2, 500)
     assert {each.content for each in frames[1:]} == {b""}
-    outstanding.settle(1, 1)
-    assert outstanding._frames == []
+    unconfirmed.answer(1, 1)
+    assert unconfirmed._frames == []
 
 
 @pytest.mark.parametrize("fail", [False, True])
 def test_told_frames_let_go_of_their_futures(fail):
     """P9: frames stay listed for a while after their answer, what they told does not."""
-    flow = make_flow(linger_s=0.0)
-    flow.append(ORDERS, row(b"a"), 2, future := Future(), 0.0)
-    flow.next_action(0.0)
-    (settled,) = flow.on_confirm(1, 1, multiple=False)
+    state = make_state(linger_s=0.0)
+    state.append(ORDERS, row(b"a"), 2, future := Future(), 0.0)
+    state.next_action(0.0)
+    (answered,) = state.on_confirm(1, 1, multiple=False)
     if fail:
-        settled.frame.receipt.fail(1, settled.numbers, errors.QueueFullError("full"))
+        answered.frame.receipt.fail(1, answered.numbers, errors.QueueFullError("full"))
     else:
-        settled.frame.receipt.confirm(1, settled.numbers, {})
+        answered.frame.receipt.confirm(1, answered.numbers, {})
     assert future.done()
-    assert settled.frame.receipt._futures == []
+    assert answered.frame.receipt._futures == []
 
 
 def test_frame_answered_on_its_way_out_is_not_sent():
     """P10: the sender works without the lock; an answer may free the rows under its hands."""
-    flow = make_flow(linger_s=0.0)
-    add(flow, count=2)
-    flow.next_action(0.0)
-    flow.on_probed([Range(1, 2)])
-    again = flow.next_action(0.0)
+    state = make_state(linger_s=0.0)
+    add(state, count=2)
+    state.next_action(0.0)
+    state.on_probed([Range(1, 2)])
+    again = state.next_action(0.0)
     assert sent(again) == (1, 2)
-    flow.on_confirm(1, 2, multiple=True)
+    state.on_confirm(1, 2, multiple=True)
     assert requests.encoded(again) == b""
 
 
@@ -285,13 +292,13 @@ def test_frame_answered_while_it_is_encoded_frees_its_rows():
     """P9: what is encoded too late is not kept."""
 
     def encode():
-        outstanding.drain()
+        unconfirmed.drain()
         return b"block"
 
-    outstanding = Outstanding()
+    unconfirmed = Unconfirmed()
     late = Frame(ORDERS, encode, 1, 1, MessageReceipt([Future()]))
-    outstanding.add(late)
-    part = outstanding.next_part(0.0)
+    unconfirmed.add(late)
+    part = unconfirmed.next_part(0.0)
     assert late.block(part.numbers) == b"block"
     assert late.content == b""
 
@@ -308,19 +315,19 @@ class Silent:
 
 def seconds_each(messages, rows):
     """CPU time per message: every other one is confirmed alone, the last first; then the rest."""
-    outstanding = Outstanding()
+    unconfirmed = Unconfirmed()
     for _ in range(messages // rows):
-        outstanding.add(Frame(ORDERS, b"block", rows, rows, Silent()))
-    while outstanding.next_part(0.0) is not None:
+        unconfirmed.add(Frame(ORDERS, b"block", rows, rows, Silent()))
+    while unconfirmed.next_part(0.0) is not None:
         pass
-    assert outstanding.overdue(-1.0) is None
+    assert unconfirmed.overdue(-1.0) is None
     started = time.thread_time()
     for number in range(messages, 0, -2):
-        outstanding.settle(number, number)
-    assert outstanding.overdue(0.0) == (1, messages)
-    outstanding.settle(1, messages)
+        unconfirmed.answer(number, number)
+    assert unconfirmed.overdue(0.0) == (1, messages)
+    unconfirmed.answer(1, messages)
     taken = time.thread_time() - started
-    assert not outstanding
+    assert not unconfirmed
     return taken / messages
 
 
@@ -349,39 +356,39 @@ STEP = st.one_of(
 @given(st.lists(STEP, max_size=60))
 def test_every_number_is_answered_once_and_sent_until_then(steps):  # noqa: C901 - one case a step
     """P3, P9, P10: whatever is answered and lost, a number has one answer and is not sent after."""
-    outstanding = Outstanding()
+    unconfirmed = Unconfirmed()
     added = seen = 0
     answered: set[int] = set()
 
-    def settle(first, last):
-        for _, numbers, _ in outstanding.settle(first, last):
+    def answer(first, last):
+        for _, numbers, _ in unconfirmed.answer(first, last):
             span = set(range(numbers.first, numbers.last + 1))
             assert not span & answered
             answered.update(span)
 
     for step, value in steps:
         if step == "add":
-            outstanding.add(frame(value))
+            unconfirmed.add(frame(value))
             added += value
         elif step == "send":
-            part = outstanding.next_part(0.0)
+            part = unconfirmed.next_part(0.0)
             if part is not None:
                 span = set(range(part.numbers.first, part.numbers.last + 1))
                 assert not span & answered
-                assert min(span) >= outstanding.lowest_unanswered
+                assert min(span) >= unconfirmed.lowest_unanswered
                 seen = max(seen, part.numbers.last)
         elif step == "missing":
-            outstanding.resend([Range(value, value + 2)])
+            unconfirmed.resend([Range(value, value + 2)])
         elif step == "cut":
-            outstanding.cut()
+            unconfirmed.cut()
         elif value <= seen:
-            settle(1 if step == "multiple" else value, value)
-    while (part := outstanding.next_part(0.0)) is not None:
-        settle(*part.numbers)
+            answer(1 if step == "multiple" else value, value)
+    while (part := unconfirmed.next_part(0.0)) is not None:
+        answer(*part.numbers)
     # What was sent before and is neither answered nor in line would wait for its probe.
-    outstanding.cut()
-    while (part := outstanding.next_part(0.0)) is not None:
-        settle(*part.numbers)
+    unconfirmed.cut()
+    while (part := unconfirmed.next_part(0.0)) is not None:
+        answer(*part.numbers)
     assert answered == set(range(1, added + 1))
-    assert outstanding.in_flight == 0
-    assert not outstanding
+    assert unconfirmed.in_flight == 0
+    assert not unconfirmed

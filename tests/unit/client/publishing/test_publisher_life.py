@@ -13,6 +13,7 @@ import pytest
 
 from ackq import errors
 from ackq.client import Confirmation
+from ackq.client.publishing import confirm_state
 from ackq.v1 import publishing_pb2
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake
@@ -66,8 +67,8 @@ def test_close_in_an_outage_names_its_cause(broker):
     broker.close()
     out = publisher(broker)
     out.publish(b"a")
-    with out._pump._turn:
-        assert out._pump._turn.wait_for(lambda: out._pump._outage, SOON_S)
+    with out._stream._changed:
+        assert out._stream._changed.wait_for(lambda: out._stream._outage, SOON_S)
     with pytest.raises(errors.BrokerUnavailableError, match="1 publishes had no answer") as late:
         out.close(0.2)
     assert "Connection refused" in late.value.fields["cause"]
@@ -115,7 +116,7 @@ def test_fork_must_not_use_its_parents_publisher(broker):
         publisher = Publisher({broker.endpoint!r}, routing_key="q")
         publisher.publish(b"a").result(10)
         # As if another thread were publishing at that moment: the child gets a lock nobody frees.
-        publisher._pump._turn.acquire()
+        publisher._stream._changed.acquire()
         child = os.fork()
         if not child:
             import threading
@@ -130,7 +131,7 @@ def test_fork_must_not_use_its_parents_publisher(broker):
             user.start()
             user.join(20)
             sys.exit(user.is_alive())
-        publisher._pump._turn.release()
+        publisher._stream._changed.release()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         print(publisher.publish(b"c").result(10).number)
         publisher.close()
@@ -189,7 +190,9 @@ def test_bug_in_the_receiving_thread_ends_the_stream(broker, monkeypatch):
 
     broker.publishing.scripts.append(script)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr("ackq.client.publishing.confirm_state.Flow.on_unblocked", break_down)
+    monkeypatch.setattr(
+        "ackq.client.publishing.confirm_state.ConfirmState.on_unblocked", break_down
+    )
     out = publisher(broker)
     assert isinstance(out.publish(b"a").exception(SOON_S), errors.AckqError)
     assert ended.wait(SOON_S)

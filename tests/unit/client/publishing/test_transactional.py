@@ -155,9 +155,11 @@ def test_a_cut_transaction_is_rolled_back_and_runs_again(broker):
         for end in (out.commit, out.rollback):
             sent.clear()
             out.publish_batch(pa.record_batch({"body": ["a"]}))
-            with out._pump._turn:
+            with out._stream._changed:
                 sent.set()
-                assert out._pump._turn.wait_for(lambda: out._pump._flow.transaction.lost, SOON_S)
+                assert out._stream._changed.wait_for(
+                    lambda: out._stream._state.transaction.lost, SOON_S
+                )
             with pytest.raises(errors.TransactionRolledBackError, match="cut before the commit"):
                 out.publish("b")
             if end == out.commit:
