@@ -300,7 +300,7 @@ class AsyncConsumer:
 
         def poll() -> Handover | None:
             with stream.lock:
-                return stream.take(receiver.inbox, 1, before, told=False)
+                return stream.take(receiver.inbox, 1, before, visible=False)
 
         try:
             while True:

@@ -13,7 +13,7 @@ from copy import copy
 
 from ackq.client.consuming.message import Message
 from ackq.client.consuming.receiver import Receiver
-from ackq.client.consuming.stream import ChannelPump, Handover
+from ackq.client.consuming.stream import ChannelStream, Handover
 from ackq.client.outcomes import (
     AFTER_CALLBACK,
     BEFORE_CALLBACK,
@@ -59,7 +59,7 @@ def settle_raised(receiver: Receiver, message: Message, error: BaseException) ->
         if settler.has(message.delivery_tag):
             failed = Outcome.FAILED in settler.outcomes
             disposition = Disposition(Outcome.FAILED, _reason(error)) if failed else RELEASE
-            settler.stream.settle(message.runs, disposition, told=False)
+            settler.stream.settle(message.runs, disposition, visible=False)
 
 
 class CallbackThread:
@@ -77,7 +77,7 @@ class CallbackThread:
         self._receiver = receiver
         self._callback = callback
         self._arrived = arrived
-        self._stream: ChannelPump = receiver.settler.stream
+        self._stream: ChannelStream = receiver.settler.stream
         self._error: AckqError | None = None
         self._thread = threading.Thread(target=self._run, name="ackq-consumer", daemon=True)
         self._thread.start()
@@ -133,7 +133,7 @@ class CallbackThread:
         return self._receiver.message(given.taken)
 
     def _take(self, before: When) -> Handover | None:
-        return self._stream.take(self._receiver.inbox, 1, before, told=False)
+        return self._stream.take(self._receiver.inbox, 1, before, visible=False)
 
     def _handle(self, message: Message) -> None:
         try:

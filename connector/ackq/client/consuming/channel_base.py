@@ -22,7 +22,7 @@ from ackq.client.consuming.receiver import (
 )
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.state import ChannelSettings, ChannelState
-from ackq.client.consuming.stream import ChannelPump
+from ackq.client.consuming.stream import ChannelStream
 from ackq.client.consuming.unsettled import unknown_tag
 from ackq.client.outcomes import AcknowledgeMode, declared
 from ackq.errors import BrokerUnavailableError
@@ -64,7 +64,7 @@ class ConsumerChannel:
             window_messages, transport_ack_percent, transport_ack_delay_ms / 1000
         )
         self._state = ChannelState(settings)
-        self._stream = ChannelPump(
+        self._stream = ChannelStream(
             endpoint,
             security,
             self._state,

@@ -17,7 +17,7 @@ from ackq.client.consuming.inbox import RowSlice
 from ackq.client.consuming.message import Message, tag_runs
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.state import ChannelState, Pull, Subscription
-from ackq.client.consuming.stream import ChannelPump, Handover
+from ackq.client.consuming.stream import ChannelStream, Handover
 from ackq.client.outcomes import (
     AT_RECEIVE,
     AcknowledgeMode,
@@ -74,7 +74,7 @@ class Settler:
 
     def __init__(
         self,
-        stream: ChannelPump,
+        stream: ChannelStream,
         state: ChannelState,
         mode: AcknowledgeMode,
         outcomes: frozenset[Outcome],

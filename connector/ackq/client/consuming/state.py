@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ackq import limits
+from ackq.client.connection.duplex import Finish, Lost, Send, Wait
 from ackq.client.consuming.inbox import Content, Inbox, RowSlice, Span
 from ackq.client.consuming.received_tags import ReceivedTags
 from ackq.client.consuming.settlement import Settlement
@@ -57,27 +57,7 @@ class ChannelSettings:
         return max(1, self.window_messages * self.transport_ack_percent // 100)
 
 
-class Send(NamedTuple):
-    """Send this."""
-
-    request: pb.ConsumeRequest
-
-
-class Wait(NamedTuple):
-    """Do nothing until something happens, or until this time."""
-
-    until: float | None
-
-
-class Lost(NamedTuple):
-    """The broker has been silent for too long: the stream is to be cut."""
-
-
-class Finish(NamedTuple):
-    """Half-close: everything is answered and nothing will follow."""
-
-
-Action = Send | Wait | Lost | Finish
+Action = Send[pb.ConsumeRequest] | Wait | Lost | Finish
 
 
 class Subscription(Inbox):
@@ -245,6 +225,11 @@ class ChannelState:
             return future
         return None
 
+    @property
+    def done(self) -> bool:
+        """Whether every settlement is answered and nothing will follow."""
+        return self.finishing and self.unsettled.idle
+
     # --- what the sender does ---
 
     def next_action(self, now: float) -> Action:
@@ -259,7 +244,7 @@ class ChannelState:
         if request is not None:
             self._sent_at = now
             return Send(request)
-        if self.finishing and self.unsettled.idle:
+        if self.done:
             return Finish()
         self._waits_until = self._wake_at()
         return Wait(self._waits_until)

@@ -1,56 +1,41 @@
-"""Moves a channel's requests and deliveries.
+"""The stream of a channel: hands deliveries over, carries settlements, resumes after a disconnect.
 
-One receiving thread, gRPC's sending thread, and the lock around `ChannelFlow`.
-
-Invariant: after `close` no thread is left and every settlement has been told.
+Invariant: after `end` no thread is left, and every settlement has its result.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import random
 import secrets
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
 from typing import Final, NamedTuple
 
 import grpc
 
 from ackq import limits
-from ackq.client.connection import calls, errors, retry
-from ackq.client.connection.grpc_channels import grpc_channel
+from ackq.client.connection import calls
+from ackq.client.connection.duplex import DuplexStream
 from ackq.client.connection.security import Security
 from ackq.client.consuming.answers import Answer, ChannelAnswers, fail_pending
 from ackq.client.consuming.inbox import Inbox, RowSlice
 from ackq.client.consuming.settlement import Settlement
-from ackq.client.consuming.state import (
-    Action,
-    ChannelState,
-    Finish,
-    Lost,
-    Send,
-    Wait,
-)
+from ackq.client.consuming.state import ChannelState
 from ackq.client.outcomes import When
 from ackq.client.ranges import Range
 from ackq.errors import (
     AckqError,
     ClosedError,
-    InternalError,
     PreconditionFailedError,
     UnknownDeliveryTagError,
 )
 from ackq.outcomes import Disposition
 from ackq.v1 import consuming_pb2 as pb
 
-_log = logging.getLogger(__name__)
-
-# A cut channel is tried again this often: its broker does not wait long (C11).
+# A disconnected channel is tried again this often: its broker does not wait long (C11).
 _RESUME_EVERY_S: Final = limits.RETRY_INITIAL_MS / 1000
-# The broker may notice a cut as late as the heartbeat says, and waits from then on.
+# The broker may notice a disconnect as late as the heartbeat says, and waits from then on.
 _RESUMABLE_S: Final = (limits.HEARTBEAT_MS + limits.CHANNEL_RESUME_MS) / 1000
 
 
@@ -61,64 +46,44 @@ class Handover(NamedTuple):
     accepted: Settlement | None
 
 
-class ChannelPump:
-    """The threads and the stream of one channel.
+class ChannelStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
+    """The stream of one channel.
 
     Args:
         endpoint: Where the broker is.
         security: Transport security.
-        flow: The channel's state; touched under `lock` only.
+        state: The channel's state; touched under `lock` only.
         label: Shown to operators.
         retry_total_ms: Fail after so long without a broker that answers the first open.
 
     Attributes:
-        lock: Around the flow and everything here that changes.
-        rings: Called, under the lock, when the channel opened, failed, or answered everything.
+        wakers: Called, under the lock, when the channel opened, failed, or answered everything.
     """
+
+    name = "channel"
+    thread_name = "ackq-channel"
+    renew = "open"
 
     def __init__(
         self,
         endpoint: str,
         security: Security | None,
-        flow: ChannelState,
+        state: ChannelState,
         *,
         label: str,
         retry_total_ms: int,
     ) -> None:
-        self.endpoint = endpoint
-        # Re-entrant: a garbage collection inside the lock may finalise the channel, which calls
-        # `abandon`.
-        self.lock = threading.RLock()
+        super().__init__(endpoint, security, state, retry_total_ms=retry_total_ms)
         self.wakers: set[Callable[[], None]] = set()
-        self._security = security
-        self._flow = flow
         self._label = label
-        self._backoff = retry.Backoff(retry_total_ms)
         self._channel_id = secrets.token_bytes(16)  # C11: names the channel across streams
-        self._turn = threading.Condition(self.lock)  # of the sending thread
-        self._pid = os.getpid()
-        self._thread: threading.Thread | None = None
-        self._call: calls.AnswerStream[Answer] | None = None
-        self._stream = 0  # counts streams; the sender of an older one stops
-        self._cut_at: float | None = None  # when a stream that was open ended
-        self._outage: AckqError | None = None  # why the last stream ended
-        self._silent = False  # the present stream was cut for its silence
+        self._disconnected_at: float | None = None  # when a stream that was open ended
         self._closing = False  # the application wants no more
-        self._abandoned = False
         self._failure: AckqError | None = None
-        self._untold = False  # nobody has seen the failure yet
-        self._answers = ChannelAnswers(self._turn, flow, self.wakers)
+        self._unreported = False  # there is a failure that the application has not seen
+        self._answers = ChannelAnswers(self._changed, state, self.wakers)
 
     # --- called by the application's threads, under the lock ---
-
-    @property
-    def inherited(self) -> bool:
-        """Whether this process is a fork of the one that made the pump.
-
-        It has neither its threads nor its stream. The lock may be held for ever, so this is asked
-        before it is taken.
-        """
-        return os.getpid() != self._pid
 
     @property
     def closing(self) -> bool:
@@ -127,17 +92,8 @@ class ChannelPump:
 
     @property
     def idle(self) -> bool:
-        """Whether every settlement is answered and told."""
-        return self._flow.unsettled.idle and not self._answers.notifying
-
-    def refuse_fork(self) -> None:
-        """Raises ClosedError in a fork; not under the lock."""
-        if self.inherited:
-            raise ClosedError(
-                f"The channel to {self.endpoint} was made in process {self._pid}, of which this "
-                "one is a fork; open a new one here.",
-                endpoint=self.endpoint,
-            )
+        """Whether every settlement is answered, and its future has the result."""
+        return self._state.unsettled.idle and not self._answers.notifying
 
     def ready(self) -> bool:
         """Whether the broker knows the channel; starts to open it.
@@ -146,248 +102,182 @@ class ChannelPump:
         """
         self.check()
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name="ackq-channel", daemon=True)
-            thread.start()
-            self._thread = thread
-        return self._flow.ever_opened
+            self._start()
+        return self._state.ever_opened
 
-    def check(self, *, told: bool = True) -> None:
+    def check(self, *, visible: bool = True) -> None:
         """Raises when the channel takes nothing more: ClosedError, or what it failed with."""
         if self._failure is not None:
-            self._untold = self._untold and not told
+            self._unreported = self._unreported and not visible
             raise copy(self._failure)
         if self._closing:
             raise ClosedError(f"The channel to {self.endpoint} is closed; open a new one.")
 
     def nudge(self) -> None:
-        """The flow may have something for the sender."""
-        self._turn.notify_all()
+        """Wakes the sending thread: the state may have something for it."""
+        self._changed.notify_all()
 
-    def take(self, inbox: Inbox, limit: int, when: When, *, told: bool = True) -> Handover | None:
+    def take(
+        self, inbox: Inbox, limit: int, when: When, *, visible: bool = True
+    ) -> Handover | None:
         """Hands over up to `limit` messages, accepted as `when` says; None: none is there.
 
         Args:
             inbox: Of a consumer or a pull.
             limit: At least 1.
             when: What the mode does by itself (C10).
-            told: Whether the application sees what is raised.
+            visible: Whether the application sees what is raised.
 
         Raises:
             AckqError: None will come any more, and why.
         """
         if self._closing or (self._failure is not None and not inbox.no_ack):
-            self.check(told=told)  # their tags are gone
-        taken = self._flow.take(inbox, limit)
+            self.check(visible=visible)  # their tags are gone
+        taken = self._state.take(inbox, limit)
         if taken is None:
-            self.check(told=told)
+            self.check(visible=visible)
             if inbox.ended is not None:
                 raise copy(inbox.ended)
             if inbox.closed:
                 raise ClosedError("The consumer is closed; start a new one.")
             return None
-        future = self._flow.accept(taken.runs, when, time.monotonic())
-        if self._flow.wakes_sender():
+        future = self._state.accept(taken.runs, when, time.monotonic())
+        if self._state.wakes_sender():
             self.nudge()
         return Handover(taken, future)
 
     def settle(
-        self, runs: list[Range], disposition: Disposition, *, told: bool = True
+        self, runs: list[Range], disposition: Disposition, *, visible: bool = True
     ) -> Settlement:
-        """Settles messages; see `Settling.settle`.
+        """Settles messages; see `Unsettled.settle`.
 
         A tag that is not there closes the channel (C2).
         """
         future = Settlement()
-        self._settle(lambda: self._flow.unsettled.settle(runs, disposition, future), told=told)
+        self._settle(
+            lambda: self._state.unsettled.settle(runs, disposition, future), visible=visible
+        )
         return future
 
     def settle_up_to(self, tag: int, disposition: Disposition) -> Settlement:
-        """Settles all messages up to one; see `Settling.settle_up_to`, and `settle`."""
+        """Settles all messages up to one; see `Unsettled.settle_up_to`, and `settle`."""
         future = Settlement()
-        self._settle(lambda: self._flow.unsettled.settle_up_to(tag, disposition, future))
+        self._settle(lambda: self._state.unsettled.settle_up_to(tag, disposition, future))
         return future
 
     def accept(self, runs: list[Range], when: When) -> None:
         """Accepts messages whose callback returned, as `when` says."""
-        self._settle(lambda: self._flow.accept(runs, when, time.monotonic()), told=False)
+        self._settle(lambda: self._state.accept(runs, when, time.monotonic()), visible=False)
 
     def fail(self, error: AckqError) -> None:
         """The application broke a rule: what it settled so far takes effect, then the stream ends.
 
-        What it did not settle is put back (C12).
+        What it did not settle is requeued (C12).
         """
         self._failure = self._failure or error
-        self._flow.finishing = True
-        self._ring_all()
+        self._state.finishing = True
+        self._wake_all()
         self.nudge()
 
-    def _settle(self, settle: Callable[[], object], *, told: bool = True) -> None:
+    def _settle(self, settle: Callable[[], object], *, visible: bool = True) -> None:
         # While the channel is being closed, a callback that runs still has its message to settle.
-        if self._failure is not None or self._flow.finishing:
-            self.check(told=told)
+        if self._failure is not None or self._state.finishing:
+            self.check(visible=visible)
         try:
             settle()
         except UnknownDeliveryTagError as error:
             self.fail(copy(error))
             raise
-        if self._flow.wakes_sender():
+        if self._state.wakes_sender():
             self.nudge()
 
     # --- the end; not under the lock ---
 
     def begin_close(self) -> bool:
-        """Refuses everything new; who waits is told. False: that was done before."""
+        """Refuses everything new and wakes the waiting calls. False: that was done before."""
         self.refuse_own_thread()
         with self.lock:
             first, self._closing = not self._closing, True
-            self._ring_all()
+            self._wake_all()
         return first
 
     def finish(self) -> None:
-        """Lets what was settled leave, and then the stream end."""
+        """Sends what was settled, then half-closes the stream."""
         with self.lock:
-            self._flow.finishing = True
-            self._flow.unsettled.flush_lazy()
+            self._state.finishing = True
+            self._state.unsettled.flush_lazy()
             self.nudge()
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is owed any more: all is answered, or given up."""
+        """Whether no settlement waits for an answer: all have one, or were given up."""
         return self._thread is None or self.idle
 
     def end(self) -> AckqError | None:
         """Ends the thread: the broker has a while to end the stream, unless answers are missing.
 
-        Returns what the channel failed with, unless somebody was told.
+        Returns what the channel failed with, unless the application has seen it.
         """
-        thread = self._thread
-        if thread is not None:
-            if self.idle and self._flow.opened:
-                thread.join(limits.CONNECT_TIMEOUT_MS / 1000)
-            if thread.is_alive():
-                self.abandon()
-            thread.join()
-        self._thread = None
+        self._end(answered=self.idle and self._state.opened)
         with self.lock:
-            failure, untold, self._untold = self._failure, self._untold, False
-        return copy(failure) if failure is not None and untold else None
+            failure, unreported, self._unreported = self._failure, self._unreported, False
+        return copy(failure) if failure is not None and unreported else None
 
-    def abandon(self) -> None:
-        """Ends without waiting: what is unanswered fails. Safe in a finaliser."""
-        if self.inherited:
-            return
-        with self.lock:
-            self._closing = self._abandoned = True
-            call = self._call
-            self._ring_all()
-            self.nudge()
-        if call is not None:
-            call.cancel()
+    def _on_abandon(self) -> None:
+        self._closing = True
+        self._wake_all()
 
     def refuse_own_thread(self) -> None:
         """Raises PreconditionFailedError on the thread that would be waited for."""
-        if threading.current_thread() is self._thread:
+        if self._on_own_thread:
             raise PreconditionFailedError(
                 "This call waits for the thread that runs this callback; make it from another one."
             )
 
-    def _ring_all(self) -> None:
-        for ring in (*self.wakers, *(inbox.wake for inbox in self._flow.inboxes)):
-            ring()
+    def _wake_all(self) -> None:
+        for wake in (*self.wakers, *(inbox.wake for inbox in self._state.inboxes)):
+            wake()
 
     # --- the receiving thread ---
 
-    def _run(self) -> None:
-        try:
-            self._run_streams()
-        except AckqError as error:  # for instance a certificate file that is gone
-            self._failed(error)
-        except BaseException as bug:
-            self._failed(InternalError(f"The channel's thread failed: {bug!r}."))
-            raise
-
-    def _run_streams(self) -> None:
-        while True:
-            error = self._run_stream()
-            if error is None or self._abandoned:
-                break
-            if not errors.is_transient(error):
-                self._failed(error)
-                return
-            if not self._wait_to_reconnect(error):
-                return
-        self._failed(
-            ClosedError(f"The channel to {self.endpoint} is closed.", endpoint=self.endpoint)
+    def _connect(self, channel: grpc.Channel, call_number: int) -> calls.AnswerStream[Answer]:
+        self._state.on_heard(time.monotonic())
+        opening = pb.ChannelOpen(
+            channel_id=self._channel_id,
+            window_messages=self._state.settings.window_messages,
+            label=self._label,
         )
+        requests = self._requests(call_number, pb.ConsumeRequest(open=opening))
+        return calls.consume(channel, requests)
 
-    def _wait_to_reconnect(self, error: AckqError) -> bool:
-        self._outage = error
-        if self._cut_at is None:
-            wait_s = self._backoff.next_wait_s()
-            if wait_s is None:
-                assert self._backoff.total_ms is not None, "a bound was used up"
-                self._failed(retry.exhausted(self.endpoint, error, self._backoff.total_ms))
-                return False
-        elif time.monotonic() < self._cut_at + _RESUMABLE_S:
-            wait_s = _RESUME_EVERY_S * (1 - random.random() / 2)
-        else:
-            self._failed(self._gone())
-            return False
-        _log.info("Channel: trying again in %.1f s: %s", wait_s, error)
-        with self._turn:
-            self._turn.wait_for(lambda: self._abandoned or self._over(), wait_s)
-        return True
+    def _on_answer(self, answer: Answer) -> None:
+        if not self._answers.take(answer):
+            raise self._gone()
 
-    def _run_stream(self) -> AckqError | None:
-        """One stream from open to end.
-
-        None: it ended because everything is answered and nothing will follow.
-        """
+    def _on_disconnect(self) -> None:
+        now = time.monotonic()
         with self.lock:
-            if self._abandoned or self._over():
-                return None
-            self._silent = False
-            self._flow.on_heard(time.monotonic())
-            call = calls.consume(
-                grpc_channel(self.endpoint, self._security), self._requests(self._stream)
-            )
-            self._call = call
-        error: AckqError | None = None
-        try:
-            for answer in call:
-                if not self._answers.take(answer):
-                    raise self._gone()
-        except grpc.RpcError as rpc:
-            error = errors.from_rpc(rpc, self.endpoint)
-        except AckqError as broken:
-            error = broken
-        finally:
-            call.cancel()  # does nothing to one that has ended; no other may stay behind
-            with self.lock:
-                self._stream += 1
-                self._call = None
-                over = self._over() and not self._silent
-                if self._flow.opened:
-                    self._cut_at = time.monotonic()
-                self._flow.on_cut(time.monotonic())
-                self.nudge()
-        if self._silent:
-            return errors.unavailable(
-                self.endpoint, f"it gave no sign of life for {limits.HEARTBEAT_MS} ms"
-            )
-        if error is None and not over:
-            error = errors.unavailable(self.endpoint, "the broker ended the stream")
-        return error
+            if self._state.opened:
+                self._disconnected_at = now
+            self._state.on_cut(now)
+            self.nudge()
 
-    def _over(self) -> bool:
-        return self._flow.finishing and self._flow.unsettled.idle
+    def _reconnect_wait_s(self) -> float | None:
+        if self._disconnected_at is None:
+            return super()._reconnect_wait_s()
+        if time.monotonic() < self._disconnected_at + _RESUMABLE_S:
+            return _RESUME_EVERY_S * (1 - random.random() / 2)
+        return None
+
+    def _given_up(self, error: AckqError) -> AckqError:
+        return super()._given_up(error) if self._disconnected_at is None else self._gone()
 
     def _gone(self) -> AckqError:
-        """C11: the channel was cut for too long."""
-        assert self._outage is not None, "a channel is gone after a cut"
+        """The channel was disconnected for too long (C11)."""
+        assert self._outage is not None, "a channel is gone after a disconnect"
         cause = self._outage.fields.get("cause", self._outage.message)
         with self.lock:
-            unacked = len(self._flow.unsettled.unacked) + len(self._flow.unsettled.unread)
+            unacked = len(self._state.unsettled.unacked) + len(self._state.unsettled.unread)
         return ClosedError(
             f"The channel to {self.endpoint} was cut for longer than the broker waits "
             f"({cause.rstrip('.')}). The {unacked} messages it held were put back and are "
@@ -397,44 +287,16 @@ class ChannelPump:
             unacked=unacked,
         )
 
-    def _failed(self, error: AckqError) -> None:
-        """The end of the thread: what has no answer will get none."""
+    def _on_end(self, error: AckqError | None) -> None:
+        """Fails every settlement without an answer."""
+        error = error or ClosedError(
+            f"The channel to {self.endpoint} is closed.", endpoint=self.endpoint
+        )
         with self.lock:
-            wanted = isinstance(error, ClosedError) and (self._closing or self._over())
-            left = self._flow.unsettled.drain()
+            wanted = isinstance(error, ClosedError) and (self._closing or self._state.done)
+            left = self._state.unsettled.drain()
             if self._failure is None:
                 self._failure = error
-                self._untold = not wanted or bool(left)
-            self._ring_all()
+                self._unreported = not wanted or bool(left)
+            self._wake_all()
         fail_pending(left, error)
-
-    # --- gRPC's sending thread ---
-
-    def _requests(self, stream: int) -> Iterator[pb.ConsumeRequest]:
-        yield pb.ConsumeRequest(
-            open=pb.ChannelOpen(
-                channel_id=self._channel_id,
-                window_messages=self._flow.settings.window_messages,
-                label=self._label,
-            )
-        )
-        while True:
-            action = self._next_action(stream)
-            if not isinstance(action, Send):
-                return
-            yield action.request
-
-    def _next_action(self, stream: int) -> Action:
-        """Waits until there is something to put on this stream."""
-        with self._turn:
-            while self._stream == stream and not self._abandoned:
-                now = time.monotonic()
-                action = self._flow.next_action(now)
-                if isinstance(action, Lost):
-                    self._silent = True
-                    assert self._call is not None, "a stream that sends is open"
-                    self._call.cancel()
-                if not isinstance(action, Wait):
-                    return action
-                self._turn.wait(None if action.until is None else max(0.0, action.until - now))
-        return Finish()

@@ -12,8 +12,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from ackq.client.blocks import encoding
+from ackq.client.connection.duplex import Finish, Wait
 from ackq.client.publishing.receipts import Confirmation, MessageReceipt
-from ackq.client.publishing.requests import Action, Finish, Probe, Send, Wait
+from ackq.client.publishing.requests import Action, Probe, SendRows
 from ackq.client.publishing.unconfirmed import Answered, Destination, Draft, Frame, Unconfirmed
 from ackq.client.ranges import Range
 from ackq.errors import InvalidArgumentError, UnroutableError
@@ -163,11 +164,16 @@ class ConfirmState:
         """Whether everything is answered."""
         return self._draft is None and not self.unconfirmed
 
+    @property
+    def done(self) -> bool:
+        """Whether it is idle and nothing will follow."""
+        return self.finishing and self.idle
+
     # --- what the sender does ---
 
     def next_action(self, now: float) -> Action:
         """What to put on the stream now."""
-        if self.finishing and self.idle:
+        if self.done:
             return Finish()
         if not self.opened or self.blocked is not None:
             return Wait(None)
@@ -177,7 +183,7 @@ class ConfirmState:
                 self.close_draft()
         part = self.unconfirmed.next_part(now)
         if part is not None:
-            return Send(part, self.unconfirmed.lowest_unanswered)
+            return SendRows(part, self.unconfirmed.lowest_unanswered)
         return self._probe(now) or Wait(self._wake_at())
 
     def _draft_due_at(self, draft: ConfirmedDraft) -> float:

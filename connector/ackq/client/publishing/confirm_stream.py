@@ -73,16 +73,16 @@ class ConfirmStream(PublishStream[ConfirmState]):
         future: Future[Confirmation],
     ) -> None:
         """Adds a message; waits while the window is full (P14). Raises ClosedError."""
-        self._refuse_fork()
-        with self._changed:
+        self.refuse_fork()
+        with self.lock:
             self._admit(1, payload_bytes)
             if self._state.append(destination, row, payload_bytes, future, time.monotonic()):
                 self._changed.notify_all()
 
     def publish_frame(self, ready: Frame) -> None:
         """Adds a frame; waits while the window is full (P14). Raises ClosedError."""
-        self._refuse_fork()
-        with self._changed:
+        self.refuse_fork()
+        with self.lock:
             self._admit(ready.rows, ready.payload_bytes)
             self._state.append_frame(ready)
             self._changed.notify_all()
@@ -92,10 +92,10 @@ class ConfirmStream(PublishStream[ConfirmState]):
 
         Raises the first failure.
         """
-        self._refuse_fork()
+        self.refuse_fork()
         self._refuse_callbacks("flush() and close()")
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._changed:
+        with self.lock:
             self._state.close_draft()
             self._changed.notify_all()
             barrier = self._state.unconfirmed.next_number
@@ -116,7 +116,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
         if self.inherited:
             return
         self._refuse_callbacks("flush() and close()")
-        with self._changed:
+        with self.lock:
             if self._state.finishing and self._thread is None:
                 return
             self._state.finishing = True
@@ -124,7 +124,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
         try:
             self.flush(timeout_s)
         finally:
-            self._end()
+            self._end(answered=self._state.idle)
 
     def _admit(self, rows: int, payload_bytes: int) -> None:
         while True:
@@ -142,14 +142,14 @@ class ConfirmStream(PublishStream[ConfirmState]):
             return BrokerUnavailableError(
                 f"{self._state.window.messages} publishes had no answer within {timeout_s:g} s. "
                 f"{self._outage.message}",
-                endpoint=self._endpoint,
+                endpoint=self.endpoint,
                 cause=self._outage.fields.get("cause", self._outage.code),
             )
         why = f" It takes no publishes: {self._state.blocked}." if self._state.blocked else ""
         return BrokerUnavailableError(
-            f"The broker at {self._endpoint} left {self._state.window.messages} publishes "
+            f"The broker at {self.endpoint} left {self._state.window.messages} publishes "
             f"unanswered for {timeout_s:g} s.{why} Wait longer, or check its disk and load.",
-            endpoint=self._endpoint,
+            endpoint=self.endpoint,
             cause=self._state.blocked or "no confirm",
         )
 
@@ -170,6 +170,6 @@ class ConfirmStream(PublishStream[ConfirmState]):
     def _on_probed(self, answer: Answer) -> None:
         probed = answer.header.probed
         missing = list(map(Range, probed.missing_first, probed.missing_last))
-        with self._changed:
+        with self.lock:
             self._state.on_probed(missing)
             self._changed.notify_all()

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ackq.client.connection.duplex import Finish, Wait
 from ackq.client.publishing.unconfirmed import Destination, Part
 from ackq.client.ranges import Range
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 
 
-class Send(NamedTuple):
+class SendRows(NamedTuple):
     """Send these rows (confirm mode)."""
 
     part: Part
@@ -52,17 +53,7 @@ class Rollback(NamedTuple):
     transaction_id: bytes
 
 
-class Wait(NamedTuple):
-    """Do nothing until something happens, or until this time."""
-
-    until: float | None
-
-
-class Finish(NamedTuple):
-    """Half-close: everything is answered and nothing will follow."""
-
-
-Action = Send | Probe | AddRows | Commit | Rollback | Wait | Finish
+Action = SendRows | Probe | AddRows | Commit | Rollback | Wait | Finish
 
 
 def opening(
@@ -91,7 +82,7 @@ def opening(
 def encoded(action: Action) -> bytes:
     """What goes on the stream for an action; empty: nothing."""
     content = b""
-    if isinstance(action, Send):
+    if isinstance(action, SendRows):
         content = action.part.frame.block(action.part.numbers)
         if not content:
             return b""  # its rows were all answered meanwhile
@@ -112,7 +103,7 @@ def encoded(action: Action) -> bytes:
     return frame.encode(header.SerializeToString(), content)
 
 
-def _data(send: Send) -> pb.PublishHeader:
+def _data(send: SendRows) -> pb.PublishHeader:
     destination = send.part.frame.destination
     return pb.PublishHeader(
         lowest_unanswered=send.lowest_unanswered,

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ackq.client.blocks import encoding
+from ackq.client.connection.duplex import Finish, Wait
 from ackq.client.publishing.confirm_state import Window
-from ackq.client.publishing.requests import Action, AddRows, Commit, Finish, Rollback, Wait
+from ackq.client.publishing.requests import Action, AddRows, Commit, Rollback
 from ackq.client.publishing.unconfirmed import Destination, Draft
 from ackq.errors import (
     AckqError,
@@ -162,11 +163,16 @@ class TransactionState:
         """Whether nothing has to be sent or answered; an open transaction may be waiting."""
         return not (self._to_send or self._rollback or self.transaction.pending)
 
+    @property
+    def done(self) -> bool:
+        """Whether it is idle and nothing will follow."""
+        return self.finishing and self.idle
+
     # --- what the sender does ---
 
     def next_action(self, _now: float) -> Action:
         """What to put on the stream now."""
-        if self.finishing and self.idle:
+        if self.done:
             return Finish()
         if not self.opened:
             return Wait(None)

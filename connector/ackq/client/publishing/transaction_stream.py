@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from copy import copy
+from typing import Any
 
 from ackq.client.blocks import encoding
 from ackq.client.connection import errors
@@ -20,6 +21,7 @@ from ackq.client.publishing.notifications import (
     unroutable,
 )
 from ackq.client.publishing.receipts import Returned
+from ackq.client.publishing.requests import AddRows
 from ackq.client.publishing.stream import Answer, PublishStream
 from ackq.client.publishing.transaction_state import Committed, Transaction, TransactionState
 from ackq.client.publishing.unconfirmed import Destination
@@ -83,8 +85,8 @@ class TransactionStream(PublishStream[TransactionState]):
 
     def publish(self, destination: Destination, row: encoding.Row, payload_bytes: int) -> int:
         """Adds a message; its number. Waits while too much has yet to go (P14)."""
-        self._refuse_fork()
-        with self._changed:
+        self.refuse_fork()
+        with self.lock:
             self._admit(1, payload_bytes)
             number = self._state.append(destination, row, payload_bytes)
             if not self._state.idle:
@@ -93,8 +95,8 @@ class TransactionStream(PublishStream[TransactionState]):
 
     def publish_frame(self, destination: Destination, content: bytes, rows: int) -> int:
         """Adds a frame; its first number. Waits while too much has yet to go (P14)."""
-        self._refuse_fork()
-        with self._changed:
+        self.refuse_fork()
+        with self.lock:
             self._admit(rows, len(content))
             number = self._state.append_frame(destination, content, rows)
             self._changed.notify_all()
@@ -102,10 +104,10 @@ class TransactionStream(PublishStream[TransactionState]):
 
     def commit(self, timeout_s: float | None) -> Committed:
         """Asks for the commit, unless it is under way, and waits for its outcome."""
-        self._refuse_fork()
+        self.refuse_fork()
         self._refuse_callbacks("commit() and close()")
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._changed:
+        with self.lock:
             if self._state.finishing or (self._failure is not None and not self.pending):
                 raise self._closed()
             transaction = self._state.commit()
@@ -121,8 +123,8 @@ class TransactionStream(PublishStream[TransactionState]):
 
     def roll_back(self) -> None:
         """Drops the transaction, at once; nothing is a success as well."""
-        self._refuse_fork()
-        with self._changed:
+        self.refuse_fork()
+        with self.lock:
             self._refuse_pending()
             self._state.roll_back()
             self._changed.notify_all()
@@ -135,7 +137,7 @@ class TransactionStream(PublishStream[TransactionState]):
         if self.inherited:
             return 0
         self._refuse_callbacks("commit() and close()")
-        with self._changed:
+        with self.lock:
             if self._state.finishing and self._thread is None:
                 return 0
             dropped = 0
@@ -145,7 +147,7 @@ class TransactionStream(PublishStream[TransactionState]):
                 self._state.roll_back()
             self._state.finishing = True
             self._changed.notify_all()
-        self._end()
+        self._end(answered=self._state.idle)
         return dropped
 
     def _admit(self, rows: int, payload_bytes: int) -> None:
@@ -188,13 +190,19 @@ class TransactionStream(PublishStream[TransactionState]):
         blocked = f" It takes no publishes: {self._state.blocked}." if self._state.blocked else ""
         why = f" {self._outage.message}" if self._outage is not None else blocked
         return OutcomeUnknownError(
-            f"The broker at {self._endpoint} did not answer the commit within {timeout_s:g} s; it "
+            f"The broker at {self.endpoint} did not answer the commit within {timeout_s:g} s; it "
             f"is under way.{why} Call commit() again to wait for it.",
-            endpoint=self._endpoint,
+            endpoint=self.endpoint,
             transaction=self._state.transaction.transaction_id.hex(),
         )
 
     # --- what the stream asks ---
+
+    def _encode(self, action: Any) -> bytes | None:
+        if isinstance(action, AddRows):
+            with self.lock:
+                self._changed.notify_all()  # there is room in the window again
+        return super()._encode(action)
 
     def _lowest_unanswered(self) -> int:
         return self._state.transaction.first_number
@@ -206,7 +214,7 @@ class TransactionStream(PublishStream[TransactionState]):
         self._notifier.cut()
 
     def _on_failure(self, error: AckqError) -> None:
-        with self._changed:
+        with self.lock:
             self._state.on_failure(error)
             self._changed.notify_all()
 
@@ -216,7 +224,7 @@ class TransactionStream(PublishStream[TransactionState]):
         """P13."""
         ended = answer.header.transaction
         refusal = errors.from_detail(ended.reason) if ended.HasField("reason") else None
-        with self._changed:
+        with self.lock:
             self._state.on_transaction(ended.transaction_id, ended.messages, refusal)
             self._changed.notify_all()
 
@@ -224,7 +232,7 @@ class TransactionStream(PublishStream[TransactionState]):
         """P7: before the commit's answer."""
         numbers = tuple(answer.header.returned.numbers)
         reason = unroutable(answer)
-        with self._changed:
+        with self.lock:
             known = self._state.on_return(numbers, reason)
         if known and self._on_return is not None:
             guarded(self._on_return, Returned(numbers, reason, returned_messages(answer)))

@@ -3,8 +3,9 @@
 import pytest
 
 from ackq import errors, limits
+from ackq.client.connection.duplex import Finish, Lost, Send, Wait
 from ackq.client.consuming.inbox import Content
-from ackq.client.consuming.state import ChannelSettings, ChannelState, Finish, Lost, Send, Wait
+from ackq.client.consuming.state import ChannelSettings, ChannelState
 from ackq.client.ranges import Range
 from ackq.outcomes import ACCEPT, Outcome
 from ackq.v1 import consuming_pb2 as pb

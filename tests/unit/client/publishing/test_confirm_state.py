@@ -9,16 +9,11 @@ from hypothesis import strategies as st
 
 from ackq import errors
 from ackq.client.blocks import encoding
+from ackq.client.connection.duplex import Finish, Wait
 from ackq.client.publishing import requests
-from ackq.client.publishing.confirm_state import (
-    ConfirmState,
-    Finish,
-    Probe,
-    PublishSettings,
-    Send,
-    Wait,
-)
+from ackq.client.publishing.confirm_state import ConfirmState, PublishSettings
 from ackq.client.publishing.receipts import MessageReceipt
+from ackq.client.publishing.requests import Probe, SendRows
 from ackq.client.publishing.unconfirmed import Destination, Frame, Unconfirmed
 from ackq.client.ranges import Range
 from ackq.wire import block
@@ -55,7 +50,7 @@ def frame(count):
 
 
 def sent(action):
-    assert isinstance(action, Send)
+    assert isinstance(action, SendRows)
     return tuple(action.part.numbers)
 
 

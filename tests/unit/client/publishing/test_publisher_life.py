@@ -13,7 +13,6 @@ import pytest
 
 from ackq import errors
 from ackq.client import Confirmation
-from ackq.client.publishing import confirm_state
 from ackq.v1 import publishing_pb2
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake

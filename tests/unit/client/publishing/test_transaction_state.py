@@ -4,7 +4,8 @@ import pytest
 
 from ackq import errors
 from ackq.client.blocks import encoding
-from ackq.client.publishing.requests import AddRows, Commit, Finish, Rollback, Wait
+from ackq.client.connection.duplex import Finish, Wait
+from ackq.client.publishing.requests import AddRows, Commit, Rollback
 from ackq.client.publishing.transaction_state import Committed, TransactionState
 from ackq.client.publishing.unconfirmed import Destination
 from ackq.wire import block

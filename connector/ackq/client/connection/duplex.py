@@ -1,0 +1,286 @@
+"""A bidirectional stream that reconnects: a receiving thread, gRPC's sending thread, one lock.
+
+Invariant: after `join` no thread is left, and no call outlives the stream it was made for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+import grpc
+
+from ackq import limits
+from ackq.client.connection import calls, errors, retry
+from ackq.client.connection.grpc_channels import grpc_channel
+from ackq.client.connection.security import Security
+from ackq.errors import AckqError, ClosedError, InternalError
+
+_log = logging.getLogger(__name__)
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class Send(NamedTuple, Generic[Q]):
+    """Send a request."""
+
+    request: Q
+
+
+class Wait(NamedTuple):
+    """Do nothing until the state changes, or until this time."""
+
+    until: float | None
+
+
+class Lost(NamedTuple):
+    """The broker has been silent for longer than the heartbeat: cancel the stream, reconnect."""
+
+
+class Finish(NamedTuple):
+    """Half-close: everything is answered and nothing will follow."""
+
+
+class StreamState(Protocol):
+    """State machine behind a stream; touched under the lock only."""
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is answered and nothing will follow."""
+        ...
+
+    def next_action(self, now: float, /) -> object:
+        """What the sending thread does now: `Wait`, `Lost`, `Finish`, or a request to encode."""
+        ...
+
+
+S = TypeVar("S", bound=StreamState)
+
+
+class DuplexStream(ABC, Generic[S, Q, A]):
+    """The threads of one stream, which is opened again after each disconnect.
+
+    Args:
+        endpoint: Where the broker is.
+        security: Transport security.
+        state: What to send; touched under `lock` only.
+        retry_total_ms: Give up after so long without a broker; None: never.
+
+    Attributes:
+        endpoint: Where the broker is.
+        lock: Around the state and everything here that changes.
+    """
+
+    name: ClassVar[str]  # of what the stream belongs to, in messages
+    thread_name: ClassVar[str]
+    renew: ClassVar[str] = "make"  # what a reader does to get another one
+
+    def __init__(
+        self, endpoint: str, security: Security | None, state: S, *, retry_total_ms: int | None
+    ) -> None:
+        self.endpoint = endpoint
+        # Re-entrant: a garbage collection inside the lock may finalise the owner, which calls
+        # `abandon`.
+        self.lock = threading.RLock()
+        self._changed = threading.Condition(self.lock)
+        self._security = security
+        self._state = state
+        self._backoff = retry.Backoff(retry_total_ms)
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._call: calls.AnswerStream[A] | None = None
+        self._calls_ended = 0  # the sender of an older call stops
+        self._lost = False  # the present call was cancelled for the broker's silence
+        self._abandoned = False
+        self._outage: AckqError | None = None  # why the last call ended
+
+    # --- what the owners of a stream do ---
+
+    @abstractmethod
+    def _connect(self, channel: grpc.Channel, call_number: int) -> calls.AnswerStream[A]:
+        """Makes the call, with `_requests(call_number, ...)`; under the lock."""
+
+    @abstractmethod
+    def _on_answer(self, answer: A) -> None:
+        """Applies an answer, on the receiving thread; an AckqError ends the call."""
+
+    @abstractmethod
+    def _on_disconnect(self) -> None:
+        """The call has ended: what is unanswered is sent again on the next."""
+
+    @abstractmethod
+    def _on_end(self, error: AckqError | None) -> None:
+        """The thread ends; None: everything is answered, or the stream abandoned."""
+
+    def _on_abandon(self) -> None:
+        """The application waits no longer; under the lock."""
+
+    def _encode(self, action: Any) -> Q | None:
+        """The request of an action, made on the sending thread without the lock; None: none."""
+        request: Q = action.request
+        return request
+
+    def _wait_for_work(self) -> bool:
+        """Waits until a call is needed. False: there is nothing left to do."""
+        return True
+
+    def _reconnect_wait_s(self) -> float | None:
+        """Seconds until the next attempt; None: give up."""
+        return self._backoff.next_wait_s()
+
+    def _given_up(self, error: AckqError) -> AckqError:
+        """The failure of a stream that gives up after `error`."""
+        return retry.exhausted(self.endpoint, error, self._backoff.total_ms or 0)
+
+    # --- called by the application's threads ---
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process is a fork of the one that made the stream.
+
+        It has neither its threads nor its call. The lock may be held for ever, so this is asked
+        before it is taken.
+        """
+        return os.getpid() != self._pid
+
+    def refuse_fork(self) -> None:
+        """Raises ClosedError in a fork; not under the lock."""
+        if self.inherited:
+            raise ClosedError(
+                f"The {self.name} to {self.endpoint} was made in process {self._pid}, of which "
+                f"this one is a fork; {self.renew} a new one here.",
+                endpoint=self.endpoint,
+            )
+
+    def abandon(self) -> None:
+        """Ends without waiting: what is unanswered fails. Safe in a finaliser."""
+        if self.inherited:
+            return
+        with self.lock:
+            self._abandoned = True
+            self._on_abandon()
+            call = self._call
+            self._changed.notify_all()
+        if call is not None:
+            call.cancel()
+
+    def join(self) -> None:
+        """Waits for the end of the thread, if there is one."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+        self._thread = None
+
+    def _start(self) -> None:
+        """Starts the receiving thread; under the lock."""
+        thread = threading.Thread(target=self._run, name=self.thread_name, daemon=True)
+        thread.start()  # where this fails nothing has been admitted
+        self._thread = thread
+
+    def _end(self, *, answered: bool) -> None:
+        """Ends the thread: the broker has a while to end the call, unless answers are missing."""
+        thread = self._thread
+        if thread is not None:
+            if answered:
+                thread.join(limits.CONNECT_TIMEOUT_MS / 1000)
+            if thread.is_alive():
+                self.abandon()
+        self.join()
+
+    @property
+    def _on_own_thread(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    # --- the receiving thread ---
+
+    def _run(self) -> None:
+        try:
+            self._on_end(self._run_calls())
+        except AckqError as error:  # for instance a certificate file that is gone
+            self._on_end(error)
+        except BaseException as bug:
+            self._on_end(InternalError(f"The {self.name}'s thread failed: {bug!r}."))
+            raise
+
+    def _run_calls(self) -> AckqError | None:
+        """Calls the broker until nothing is left to do; what cannot be retried, if anything."""
+        while self._wait_for_work():
+            error = self._run_call()
+            if error is None or self._abandoned:
+                break
+            if not errors.is_transient(error):
+                return error
+            wait_s = self._reconnect_wait_s()
+            if wait_s is None:
+                return self._given_up(error)
+            if wait_s:
+                _log.info("%s: trying again in %.1f s: %s", self.name.capitalize(), wait_s, error)
+                with self.lock:
+                    self._changed.wait_for(lambda: self._abandoned or self._state.done, wait_s)
+        return None
+
+    def _run_call(self) -> AckqError | None:
+        """One call from open to end.
+
+        None: it ended because everything is answered and nothing will follow.
+        """
+        with self.lock:
+            if self._abandoned or self._state.done:
+                return None
+            self._lost = False
+            channel = grpc_channel(self.endpoint, self._security)
+            call = self._call = self._connect(channel, self._calls_ended)
+        error: AckqError | None = None
+        try:
+            for answer in call:
+                self._on_answer(answer)
+        except grpc.RpcError as rpc:
+            error = errors.from_rpc(rpc, self.endpoint)
+        except AckqError as broken:
+            error = broken
+        finally:
+            call.cancel()  # does nothing to one that has ended; no other may stay behind
+            with self.lock:
+                self._calls_ended += 1
+                self._call = None
+                done = self._state.done
+            self._on_disconnect()
+        if self._lost:
+            cause = f"it gave no sign of life for {limits.HEARTBEAT_MS} ms"
+            error = errors.unavailable(self.endpoint, cause)
+        elif error is None and not done:
+            error = errors.unavailable(self.endpoint, "the broker ended the stream")
+        self._outage = error
+        return error
+
+    # --- gRPC's sending thread ---
+
+    def _requests(self, call_number: int, *opening: Q) -> Iterator[Q]:
+        """The requests of a call."""
+        yield from opening
+        while not isinstance(action := self._next_action(call_number), Finish):
+            request = self._encode(action)
+            if request is not None:
+                yield request
+
+    def _next_action(self, call_number: int) -> object:
+        """Waits until there is something to send on this call."""
+        with self.lock:
+            while self._calls_ended == call_number and not self._abandoned:
+                now = time.monotonic()
+                action = self._state.next_action(now)
+                if not isinstance(action, Wait):
+                    if not isinstance(action, Lost):
+                        return action
+                    self._lost = True
+                    assert self._call is not None, "a call that sends is open"
+                    self._call.cancel()
+                    break
+                self._changed.wait(None if action.until is None else max(0.0, action.until - now))
+        return Finish()
