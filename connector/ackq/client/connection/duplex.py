@@ -73,7 +73,6 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         retry_total_ms: Give up after so long without a broker; None: never.
 
     Attributes:
-        endpoint: Where the broker is.
         lock: Around the state and everything here that changes.
     """
 
@@ -84,6 +83,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
     def __init__(
         self, endpoint: str, security: Security | None, state: S, *, retry_total_ms: int | None
     ) -> None:
+        grpc_channel(endpoint, security)  # a bad address or certificate is raised here
         self.endpoint = endpoint
         # Re-entrant: a garbage collection inside the lock may finalise the owner, which calls
         # `abandon`.

@@ -29,6 +29,8 @@ class ConfirmStream(PublishStream[ConfirmState]):
         on_blocked: Called when the broker stops and goes on taking publishes (P14).
     """
 
+    mode = pb.PUBLISH_MODE_CONFIRM
+
     def __init__(
         self,
         endpoint: str,
@@ -40,14 +42,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
         on_return: OnReturn | None,
         on_blocked: OnBlocked | None,
     ) -> None:
-        super().__init__(
-            endpoint,
-            security,
-            state,
-            mode=pb.PUBLISH_MODE_CONFIRM,
-            label=label,
-            retry_total_ms=retry_total_ms,
-        )
+        super().__init__(endpoint, security, state, label=label, retry_total_ms=retry_total_ms)
         self._notifier = PublishNotifier(self._changed, state, on_return, on_blocked)
         self._handlers |= {
             "confirm": self._notifier.confirmed,

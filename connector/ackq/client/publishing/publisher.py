@@ -5,33 +5,27 @@ Every publish that was taken is answered exactly once (P3); see also P2, P9, P10
 
 from __future__ import annotations
 
-import os
-import socket
 import warnings
-import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from datetime import datetime
-from types import TracebackType
-from typing import Self
 
 import pyarrow as pa
 
 from ackq import limits
-from ackq.client.blocks import encoding
-from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.client.futures import LightFuture
+from ackq.client.publishing.base import PublisherBase
 from ackq.client.publishing.confirm_state import ConfirmState, PublishSettings
 from ackq.client.publishing.confirm_stream import ConfirmStream
-from ackq.client.publishing.defaults import Bounds, Defaults
+from ackq.client.publishing.defaults import Defaults
 from ackq.client.publishing.notifications import OnBlocked, OnReturn
 from ackq.client.publishing.receipts import BatchReceipt, Confirmation
 from ackq.client.publishing.unconfirmed import Frame
 from ackq.errors import AckqError
 
 
-class Publisher:
+class Publisher(PublisherBase[ConfirmStream]):
     """Publishes to one broker, from any number of threads. Connects at the first publish.
 
     Every publish is answered exactly once (P3): its future gets a result when the broker has taken
@@ -97,12 +91,6 @@ class Publisher:
         label: str = "",
         security: Security | None = None,
     ) -> None:
-        # A bad address or certificate is told here, not by the first future.
-        grpc_channel(endpoint, security)
-        self._defaults = Defaults(
-            exchange=exchange, routing_key=routing_key, mandatory=mandatory, persistent=persistent
-        )
-        encoding.text_bytes("label", label)
         settings = PublishSettings(
             persistent=persistent,
             window_messages=window_messages,
@@ -110,28 +98,25 @@ class Publisher:
             linger_s=linger_ms / 1000,
             ack_timeout_s=publish_ack_timeout_ms / 1000,
         )
-        self._returns_fail = on_return is None
-        self._window = (window_messages, window_bytes)
-        self._stream = ConfirmStream(
+        stream = ConfirmStream(
             endpoint,
             security,
             ConfirmState(settings),
-            label=label or f"{socket.gethostname()}:{os.getpid()}",
+            label=label,
             retry_total_ms=retry_total_ms,
             on_return=on_return,
             on_blocked=on_blocked,
         )
-        self._finalizer = weakref.finalize(self, _finalize_unclosed, self._stream)
+        defaults = Defaults(
+            exchange=exchange, routing_key=routing_key, mandatory=mandatory, persistent=persistent
+        )
+        super().__init__(stream, defaults, (window_messages, window_bytes))
+        self._returns_fail = on_return is None
 
     @property
     def unconfirmed(self) -> int:
         """Messages without an answer."""
         return self._stream.pending
-
-    @property
-    def blocked(self) -> str | None:
-        """Why the broker takes no publishes at the moment; None: it does (P14)."""
-        return self._stream.blocked
 
     def publish(
         self,
@@ -224,10 +209,7 @@ class Publisher:
             ClosedError: The publisher is closed, or it ended meanwhile: then the first rows may
                 have been published.
         """
-        # A frame is admitted whole, so a batch is cut to the window as well (P14).
-        bounds = Bounds(*self._window, self._stream.max_message_bytes)
-        frames = self._defaults.frames(batch, routing_key, bounds)
-        destination = self._defaults.destination(exchange)
+        destination, frames = self._frames(batch, exchange, routing_key)
         future: Future[int] = LightFuture()
         if not batch.num_rows:
             future.set_result(0)
@@ -259,37 +241,20 @@ class Publisher:
         self._finalizer.detach()
         self._stream.close(timeout_s)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self, *, raised: bool) -> None:
         """Closes. Left by an exception, it does not wait: what is unanswered fails."""
-        if kind is None:
-            self.close()
-        else:
+        if raised:
             self._finalizer.detach()
             self._stream.abandon()
             self._stream.join()
+        else:
+            self.close()
 
-
-def _finalize_unclosed(stream: ConfirmStream) -> None:
-    """A publisher that nobody closed.
-
-    Its threads must not outlive it, nor hold up the interpreter's exit.
-    """
-    if stream.inherited:
-        return
-    unconfirmed = stream.pending
-    stream.abandon()
-    if unconfirmed:
+    @staticmethod
+    def _warn_unclosed(pending: int) -> None:
         warnings.warn(
-            f"A publisher was dropped with {unconfirmed} unconfirmed messages, which may be lost; "
+            f"A publisher was dropped with {pending} unconfirmed messages, which may be lost; "
             "close it or use `with`.",
             RuntimeWarning,  # shown by default, as a ResourceWarning is not
-            stacklevel=2,
+            stacklevel=3,
         )

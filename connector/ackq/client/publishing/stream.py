@@ -5,14 +5,17 @@ Invariant: after `join` no thread is left, and the application knows the result 
 
 from __future__ import annotations
 
+import os
 import secrets
+import socket
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import grpc
 
 from ackq import limits
+from ackq.client.blocks import encoding
 from ackq.client.connection import calls
 from ackq.client.connection.duplex import DuplexStream
 from ackq.client.connection.security import Security
@@ -63,13 +66,16 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
         endpoint: Where the broker is.
         security: Transport security.
         state: The publisher's state.
-        mode: What its streams open in (P1).
-        label: Shown to operators.
+        label: Shown to operators; empty: host and process id.
         retry_total_ms: Fail after so long without a broker while something is unanswered.
+
+    Raises:
+        InvalidArgumentError: A bad address, certificate file or label.
     """
 
     name = "publisher"
     thread_name = "ackq-publisher"
+    mode: ClassVar[pb.PublishMode]  # that its streams open in (P1)
 
     def __init__(
         self,
@@ -77,13 +83,12 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
         security: Security | None,
         state: S,
         *,
-        mode: pb.PublishMode,
         label: str,
         retry_total_ms: int,
     ) -> None:
         super().__init__(endpoint, security, state, retry_total_ms=retry_total_ms)
-        self._mode = mode
-        self._label = label
+        encoding.text_bytes("label", label)
+        self._label = label or f"{socket.gethostname()}:{os.getpid()}"
         self._publisher_id = secrets.token_bytes(16)  # P10: never chosen by a user
         self._known = False  # to the broker: a stream was opened
         self.max_message_bytes = limits.MAX_MESSAGE_BYTES  # until the broker says less
@@ -163,7 +168,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
     def _connect(self, channel: grpc.Channel, call_number: int) -> calls.AnswerStream[Answer]:
         opening = requests.opening(
             self._publisher_id,
-            mode=self._mode,
+            mode=self.mode,
             resume=self._known,
             lowest_unanswered=self._lowest_unanswered(),
             window_messages=self._window_messages(),

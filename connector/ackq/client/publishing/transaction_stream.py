@@ -43,6 +43,8 @@ class TransactionStream(PublishStream[TransactionState]):
         on_blocked: Called when the broker stops and goes on taking publishes (P14).
     """
 
+    mode = pb.PUBLISH_MODE_TRANSACTION
+
     def __init__(
         self,
         endpoint: str,
@@ -54,14 +56,7 @@ class TransactionStream(PublishStream[TransactionState]):
         on_return: OnReturn | None,
         on_blocked: OnBlocked | None,
     ) -> None:
-        super().__init__(
-            endpoint,
-            security,
-            state,
-            mode=pb.PUBLISH_MODE_TRANSACTION,
-            label=label,
-            retry_total_ms=retry_total_ms,
-        )
+        super().__init__(endpoint, security, state, label=label, retry_total_ms=retry_total_ms)
         self._notifier = BlockedNotifier(self._changed, state, on_blocked)
         self._on_return = on_return
         self._handlers |= {

@@ -5,30 +5,24 @@ Checks what it is given and hands it to the stream; see also P1, P7, P12, P14.
 
 from __future__ import annotations
 
-import os
-import socket
 import warnings
-import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from types import TracebackType
-from typing import Self
 
 import pyarrow as pa
 
 from ackq import limits
-from ackq.client.blocks import encoding
-from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
-from ackq.client.publishing.defaults import Bounds, Defaults
+from ackq.client.publishing.base import PublisherBase
+from ackq.client.publishing.defaults import Defaults
 from ackq.client.publishing.notifications import OnBlocked, OnReturn
 from ackq.client.publishing.transaction_state import Committed, TransactionState
 from ackq.client.publishing.transaction_stream import TransactionStream
 from ackq.errors import InvalidArgumentError, PreconditionFailedError
 
 
-class TransactionalPublisher:
+class TransactionalPublisher(PublisherBase[TransactionStream]):
     """Publishes to one broker in transactions, one after the other. Connects at the first publish.
 
     What was published since the last commit or rollback is a transaction. Nobody sees any of it
@@ -91,38 +85,30 @@ class TransactionalPublisher:
         label: str = "",
         security: Security | None = None,
     ) -> None:
-        grpc_channel(endpoint, security)  # a bad address or certificate is told here
-        self._defaults = Defaults(
-            exchange=exchange, routing_key=routing_key, mandatory=mandatory, persistent=persistent
-        )
-        encoding.text_bytes("label", label)
-        self._window = (window_messages, window_bytes)
-        for name, value in zip(("window_messages", "window_bytes"), self._window, strict=True):
+        window = (window_messages, window_bytes)
+        for name, value in zip(("window_messages", "window_bytes"), window, strict=True):
             if value <= 0:
                 raise InvalidArgumentError(f"'{name}' must be positive.", argument=name)
-        state = TransactionState(
-            persistent=persistent, window_messages=window_messages, window_bytes=window_bytes
-        )
-        self._stream = TransactionStream(
+        stream = TransactionStream(
             endpoint,
             security,
-            state,
-            label=label or f"{socket.gethostname()}:{os.getpid()}",
+            TransactionState(
+                persistent=persistent, window_messages=window_messages, window_bytes=window_bytes
+            ),
+            label=label,
             retry_total_ms=retry_total_ms,
             on_return=on_return,
             on_blocked=on_blocked,
         )
-        self._finalizer = weakref.finalize(self, _finalize_unclosed, self._stream)
+        defaults = Defaults(
+            exchange=exchange, routing_key=routing_key, mandatory=mandatory, persistent=persistent
+        )
+        super().__init__(stream, defaults, window)
 
     @property
     def uncommitted(self) -> int:
         """Messages published since the last commit or rollback."""
         return self._stream.pending
-
-    @property
-    def blocked(self) -> str | None:
-        """Why the broker takes no publishes at the moment; None: it does (P14)."""
-        return self._stream.blocked
 
     def publish(
         self,
@@ -188,9 +174,7 @@ class TransactionalPublisher:
             AckqError: As `publish`; of a batch that raises one of the last three some rows may have
                 been added.
         """
-        bounds = Bounds(*self._window, self._stream.max_message_bytes)
-        frames = self._defaults.frames(batch, routing_key, bounds)
-        destination = self._defaults.destination(exchange)
+        destination, frames = self._frames(batch, exchange, routing_key)
         for content, rows in frames:
             self._stream.publish_frame(destination, content, rows)
         return int(batch.num_rows)
@@ -254,20 +238,16 @@ class TransactionalPublisher:
         self._finalizer.detach()
         _warn(self._stream.close(), "closed")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self, *, raised: bool) -> None:
         """Closes. Left by an exception, it rolls back without a warning."""
         self._finalizer.detach()
         dropped = self._stream.close()
-        if kind is None:
+        if not raised:
             _warn(dropped, "closed")
+
+    @staticmethod
+    def _warn_unclosed(pending: int) -> None:
+        _warn(pending, "dropped")
 
 
 def _warn(dropped: int, how: str) -> None:
@@ -278,15 +258,3 @@ def _warn(dropped: int, how: str) -> None:
             RuntimeWarning,  # shown by default, as a ResourceWarning is not
             stacklevel=3,
         )
-
-
-def _finalize_unclosed(stream: TransactionStream) -> None:
-    """A publisher that nobody closed.
-
-    Its threads must not outlive it, nor hold up the interpreter's exit.
-    """
-    if stream.inherited:
-        return
-    uncommitted = stream.pending
-    stream.abandon()
-    _warn(uncommitted, "dropped")
