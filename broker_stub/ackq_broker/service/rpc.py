@@ -89,12 +89,17 @@ class _Bridge:
         return await self._guard(context, lambda: self._call(self._parse(data)))
 
     async def server_stream(self, data: bytes, context: _Context) -> None:
+        await context.send_initial_metadata(())  # as both_streams
         await self._guard(context, lambda: self._call(self._parse(data), context.write))
 
     async def client_stream(self, _: object, context: _Context) -> Any:
         return await self._guard(context, lambda: self._call(self._reader(context)))
 
     async def both_streams(self, _: object, context: _Context) -> None:
+        # Before any response. gRPC sends the metadata with the first one and notes that only when
+        # that write returns: a failure that cancels the write would send it twice, which gRPC
+        # refuses, and the client would wait for a status for ever.
+        await context.send_initial_metadata(())
         await self._guard(context, lambda: self._call(self._reader(context), context.write))
 
     def _reader(self, context: _Context) -> Callable[[], Awaitable[Any]]:

@@ -1,0 +1,52 @@
+"""The bridge to gRPC over a real server in this process: every failure reaches the client (I1)."""
+
+import asyncio
+from types import SimpleNamespace
+
+import grpc
+import pytest
+from grpc import aio
+
+from ackq.errors import StageMismatchError
+from ackq.v1 import publishing_pb2 as pb
+from ackq.v1 import publishing_pb2_grpc
+from ackq_broker.service import rpc
+
+SERVICE = pb.DESCRIPTOR.services_by_name["PublishingService"]
+
+
+async def synced():
+    """Everything is on disk."""
+
+
+async def refuses(read, write):
+    """Answers and, while that is on its way, fails: as a stage whose report meets its seal."""
+    await read()
+    answer = asyncio.ensure_future(write(pb.StageResponse(stored=pb.StageStored(rows=1))))
+    await asyncio.sleep(0)  # gRPC has the answer by now, and nobody was told that it went out
+    answer.cancel()
+    raise StageMismatchError("The seal counts 2 rows, and 1 came.")
+
+
+def test_an_error_that_meets_the_first_answer_reaches_the_client():
+    """P3, K3: a stream that fails while its first answer is being sent ends with its status."""
+
+    async def scenario():
+        server = aio.server()
+        unused = dict.fromkeys(("publish", "commit_batch", "abort_batch"))
+        servicer = SimpleNamespace(stage=refuses, **unused)
+        server.add_generic_rpc_handlers((rpc.service_handler(SERVICE, servicer, synced),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = publishing_pb2_grpc.PublishingServiceStub(channel)
+            call = stub.Stage(iter([pb.StageRequest()]), timeout=20)
+            with pytest.raises(aio.AioRpcError) as failed:
+                async for _ in call:
+                    pass
+        await server.stop(None)
+        return failed.value
+
+    error = asyncio.run(scenario())
+    assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert rpc.ERROR_KEY in dict(error.trailing_metadata())
