@@ -19,6 +19,7 @@ from ackq_broker.core import commands as c
 PUBLISHER = b"p" * 16
 ALICE = c.HolderInfo(b"alice".ljust(16), "host-a", 11, "app-a")
 BOB = c.HolderInfo(b"bob".ljust(16), "host-b", 22, "app-b")
+BY_NAME = c.LeaseOwner(session="s")
 SECOND_US = 1_000_000
 DAY_US = 24 * 3600 * SECOND_US
 
@@ -341,9 +342,30 @@ class Reader:
         )
         return released
 
+    def rows(self, after: int, last: int) -> list[tuple[int, str, int]]:
+        """(tag, label, delivery count) of a fetch."""
+        return self.harness.rows(self.pieces(after, last))
+
     def info(self) -> c.SessionInfo:
         """As an operator sees it."""
         return self.harness.core.sessions(self.command.session)[0]
+
+
+def reading(harness: Harness) -> Reader:
+    """A query that reads the tags 1 to 6 of ten messages, for batch 7."""
+    harness.declare("q", dead_letter_queue="dead")
+    harness.declare("dead")
+    harness.publish_to("q", 10)
+    reader = harness.open("q")
+    reader.advance(0, max_messages=6)
+    reader.note()
+    return reader
+
+
+def counts(harness: Harness, queue: str = "q") -> tuple[int, int, int, int]:
+    """Ready, delayed, unacked, accepted."""
+    info = harness.info(queue)
+    return info.ready, info.delayed, info.unacked, info.accepted
 
 
 def group(outcome: Outcome, *tags: int, reason: str = "", delay_ms: int = 0) -> c.OutcomeGroup:

@@ -67,3 +67,19 @@ def test_other_types_are_left_to_msgspec() -> None:
             hook(object())
     with pytest.raises(NotImplementedError, match="object"):
         bitmaps.decode_hook(object, b"")
+
+
+def test_the_last_label_of_a_value_wins() -> None:
+    """S6: labels that keep no value are left out, and what was given is not changed."""
+    given = [
+        ("a", BitMap64((1, 2, 3))),
+        ("b", BitMap64((2,))),
+        ("c", BitMap64()),
+        ("a", BitMap64((4,))),
+    ]
+    before = [(label, values.copy()) for label, values in given]
+    assert bitmaps.last_wins(given) == {"a": BitMap64((1, 3, 4)), "b": BitMap64((2,))}
+    assert given == before
+    assert bitmaps.last_wins([("a", BitMap64((1,))), ("b", BitMap64((1,)))]) == {
+        "b": BitMap64((1,))
+    }

@@ -1,13 +1,16 @@
-"""The queues of a session found by a pattern (S10)."""
-
-from __future__ import annotations
+"""Queues of a session (S10): named, or found by a pattern."""
 
 import pytest
 
-from ackq.errors import CheckpointMismatchError, InvalidArgumentError
+from ackq.errors import (
+    CheckpointMismatchError,
+    InvalidArgumentError,
+    QueueNotFoundError,
+    SessionNotFoundError,
+)
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import BOB, Harness, labels
+from tests.unit.core.harness import BOB, Harness, Reader, labels
 
 
 def test_a_new_queue_joins_while_the_query_runs(harness: Harness) -> None:
@@ -148,3 +151,95 @@ def test_many_circles_are_one_short_warning(harness: Harness) -> None:
     (warning,) = harness.open(queue_pattern="in.*").reply.warnings
     assert warning.count("and its dead-letter queue") == 10
     assert "'in.9' and its dead-letter queue 'in.dead', and 2 more such pairs: what" in warning
+
+
+# --- named ---
+
+
+def test_another_session_name_is_refused(reader: Reader) -> None:
+    """S10: naming both."""
+    with pytest.raises(CheckpointMismatchError, match=r"session 's'.*names session 'mine'"):
+        reader.advance(0, session="mine")
+
+
+def test_another_broker_is_refused(reader: Reader) -> None:
+    """S10: an incarnation this broker never knew, with its own identity."""
+    with pytest.raises(SessionNotFoundError, match="another broker") as caught:
+        reader.advance(0, incarnation="f" * 32)
+    assert caught.value.fields["history"] == "history"
+
+
+def test_more_queues_are_added(harness: Harness, reader: Reader) -> None:
+    """S10: and read from the next lease on."""
+    harness.declare("r")
+    harness.publish_to("r", 2)
+    reader.advance(0, max_messages=4)
+    reader.advance(0, queues=("q", "r"))
+    assert reader.info().queues == ("q", "r")
+    assert reader.advance(4, queues=("q", "r")).end_tag == 12
+
+
+def test_fewer_queues_are_refused_while_the_lease_holds_their_messages(
+    harness: Harness, reader: Reader
+) -> None:
+    """S10: the refusal names the queue; once accepted, it can be left out."""
+    harness.declare("r")
+    harness.publish_to("r", 2)
+    reader.advance(0, queues=("q", "r"))
+    with pytest.raises(CheckpointMismatchError, match="2 messages of queue 'r'"):
+        reader.advance(0)
+    assert reader.advance(12).end_tag == 12
+    assert reader.info().queues == ("q",)
+
+
+def test_a_queue_without_leased_messages_can_be_left_out(harness: Harness, reader: Reader) -> None:
+    """S10: nothing depends on it."""
+    harness.declare("r")
+    reader.advance(0, queues=("q", "r"))
+    reader.advance(0)
+    assert reader.info().queues == ("q",)
+    harness.do(c.DeleteQueue("r"))
+
+
+def test_a_deleted_queue_does_not_block_its_readers(harness: Harness, reader: Reader) -> None:
+    """S10, Q4: after a forced delete the name cannot be given any more."""
+    harness.declare("r")
+    reader.advance(0, queues=("q", "r"))
+    harness.do(c.DeleteQueue("q", force=True))
+    assert reader.advance(0, queues=("r",)).end_tag == 10
+    assert reader.info().queues == ("r",)
+
+
+def test_missing_and_absent_queues_are_refused(harness: Harness, reader: Reader) -> None:
+    """S10: a queue must exist, and one must be named."""
+    with pytest.raises(QueueNotFoundError, match="'gone'"):
+        reader.advance(0, queues=("q", "gone"))
+    with pytest.raises(InvalidArgumentError, match="names no queue"):
+        harness.open()
+
+
+def test_a_missing_queue_does_not_hide_that_a_batch_waits(harness: Harness, reader: Reader) -> None:
+    """K1, S10: the refusal says what becomes of the checkpoint's batch, and how."""
+    reader.advance(0)
+    harness.do(c.DeleteQueue("q", force=True))
+    with pytest.raises(QueueNotFoundError) as merely:
+        reader.advance(0)
+    assert "accepted" not in str(merely.value)
+    with pytest.raises(QueueNotFoundError, match=r"'s' has, tags \(0, 10\], is not") as told:
+        reader.advance(10)
+    assert "`ackq queue declare q`" in str(told.value)
+    assert (told.value.fields["queue"], reader.info().leased) == ("q", 10)
+    harness.declare("q")
+    harness.publish_to("q", 1)
+    assert reader.advance(10).end_tag == 11
+    assert reader.fetch(10, 11) == labels(11, 11)
+    reader.advance(11)
+    assert harness.core.drain_dead_blocks() == [1]
+
+
+def test_other_sessions_on_the_queues_are_reported(harness: Harness, reader: Reader) -> None:
+    """S10: so that the source can warn that its messages are shared."""
+    harness.declare("r")
+    harness.open("r", session="apart", holder=BOB)
+    assert harness.open("q", session="t", holder=BOB).reply.other_sessions == ("s",)
+    assert reader.advance(0).other_sessions == ("t",)

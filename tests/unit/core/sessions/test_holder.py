@@ -1,0 +1,72 @@
+"""Holders of a session (S3): tokens, epochs, fencing."""
+
+import pytest
+
+from ackq.errors import (
+    AlreadyHeldError,
+    CheckpointMismatchError,
+    FencedError,
+)
+from tests.unit.core.harness import ALICE, BOB, Reader, labels
+
+
+def test_the_same_token_keeps_its_epoch(reader: Reader) -> None:
+    """S3: a call repeated by the same process is no new attach."""
+    assert reader.advance(0).epoch == 1
+    assert reader.advance(0, incumbent_live=True).epoch == 1
+    assert reader.info().attaches == 1
+
+
+def test_a_live_holder_is_named(reader: Reader) -> None:
+    """S3, K10: another process is refused while the holder lives, and learns who it is."""
+    reader.advance(0)
+    with pytest.raises(AlreadyHeldError, match=r"host-a, pid 11 \(app-a\), since 2023-11-14T") as e:
+        reader.advance(0, holder=BOB, incumbent_live=True)
+    assert e.value.fields["holder_host"] == "host-a"
+    assert e.value.fields["holder_pid"] == "11"
+    with pytest.raises(AlreadyHeldError):
+        reader.attach(0, 10, holder=BOB, incumbent_live=True)
+    with pytest.raises(AlreadyHeldError):
+        reader.harness.open("q", holder=BOB, incumbent_live=True)
+
+
+def test_a_new_holder_fences_the_old_one(reader: Reader) -> None:
+    """S3: the epoch rises, and every call of the older one is refused, naming the new holder."""
+    reader.advance(0, max_messages=4)
+    assert reader.advance(0, holder=BOB).epoch == 2
+    assert reader.fetch(0, 4) == labels(1, 4)
+    with pytest.raises(FencedError, match="host-b, pid 22") as caught:
+        reader.pieces(0, 4, epoch=1)
+    assert caught.value.fields["current_epoch"] == "2"
+    core, incarnation = reader.harness.core, reader.command.incarnation
+    core.check_holder("s", incarnation, 2, BOB.token)
+    for epoch, token in ((1, ALICE.token), (2, ALICE.token)):
+        with pytest.raises(FencedError, match="host-b"):
+            core.check_holder("s", incarnation, epoch, token)
+
+
+def test_an_epoch_from_the_future_is_a_broker_of_the_past(reader: Reader) -> None:
+    """S3: a reader that knows more than the broker is told so."""
+    reader.advance(0)
+    with pytest.raises(CheckpointMismatchError, match="older than the reader"):
+        reader.pieces(0, 10, epoch=2)
+
+
+def test_attaches_are_counted_per_lease(reader: Reader) -> None:
+    """S8: each new holder of a lease counts; a new lease begins at one."""
+    assert reader.advance(0, max_messages=4).attaches == 1
+    assert reader.advance(0, holder=BOB).attaches == 2
+    assert reader.attach(0, 4, holder=ALICE).attaches == 3
+    assert reader.info().attaches == 3
+    assert reader.advance(4, holder=BOB).attaches == 1
+
+
+def test_the_service_learns_whom_a_call_would_meet(reader: Reader) -> None:
+    """S3: incarnation and token, which the service keeps liveness by."""
+    core, incarnation = reader.harness.core, reader.command.incarnation
+    assert core.incumbent("s", "") == (incarnation, ALICE.token)
+    assert core.incumbent("", incarnation) == (incarnation, ALICE.token)
+    assert core.incumbent("s", "unknown") is None
+    assert core.incumbent("unknown", "") is None
+    assert core.holder_of("s") == ALICE.token
+    assert core.holder_of("unknown") is None

@@ -1,0 +1,206 @@
+"""Openings of a session (S9): what they replace, refuse and warn of."""
+
+import pytest
+
+from ackq.errors import (
+    AlreadyHeldError,
+    InvalidArgumentError,
+    LeaseHeldError,
+    LimitError,
+    SessionNotFoundError,
+)
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import ALICE, BOB, DAY_US, Harness, Reader, labels
+
+
+def test_an_opening_leases_nothing(reader: Reader) -> None:
+    """S9: it answers tag 0, so that the checkpoint names the session before any lease."""
+    assert reader.reply.end_tag == 0
+    assert reader.info().leased == 0
+    assert reader.info().proven is False
+
+
+def test_once_opens_and_leases_in_one_call(harness: Harness) -> None:
+    """S9: under Trigger.Once there is no second call."""
+    harness.declare("q")
+    harness.publish_to("q", 3)
+    reader = harness.open("q", open_and_lease=True, max_messages=2)
+    assert (reader.reply.end_tag, reader.reply.attaches) == (2, 1)
+    assert reader.fetch(0, 2) == labels(1, 2)
+
+
+def test_a_start_that_names_the_incarnation_proves_it(reader: Reader) -> None:
+    """S9: the checkpoint is known to exist from then on."""
+    reader.advance(0, max_messages=1)
+    assert reader.info().proven is True
+
+
+def test_a_replay_proves_it_too(harness: Harness) -> None:
+    """S9: the tags of a replay come from a checkpoint as well."""
+    harness.declare("q")
+    harness.publish_to("q", 3)
+    reader = harness.open("q", open_and_lease=True)
+    reader.attach(0, 3)
+    assert reader.info().proven is True
+
+
+def test_an_unproven_incarnation_is_replaced_silently(harness: Harness, reader: Reader) -> None:
+    """S9: a driver that died before its first checkpoint just starts again."""
+    second = harness.open("q", holder=BOB)
+    assert second.reply.warnings == ()
+    with pytest.raises(SessionNotFoundError, match=f"replaced by incarnation {2:032x}"):
+        reader.advance(0)
+
+
+def test_an_opening_says_what_it_cannot_put_back(harness: Harness, reader: Reader) -> None:
+    """Q4, S9: those of a deleted queue are not delivered again."""
+    harness.declare("r")
+    reader.advance(0, queues=("q", "r"), max_messages=4)
+    harness.do(c.DeleteQueue("q", force=True))
+    with pytest.raises(LeaseHeldError, match="4 messages"):
+        harness.open("r", holder=BOB)
+    (warning,) = harness.open("r", holder=BOB, takeover=True).reply.warnings
+    assert "0 messages leased under its" in warning
+    assert "; 4 of deleted queues were dropped." in warning
+
+
+def test_an_unproven_lease_goes_back_and_into_the_new_lease(harness: Harness) -> None:
+    """S9: an opening of Trigger.Once that is repeated leases the same messages again."""
+    harness.declare("q")
+    harness.publish_to("q", 3)
+    harness.open("q", open_and_lease=True)
+    again = harness.open("q", open_and_lease=True, holder=BOB)
+    assert again.fetch(0, 3) == labels(1, 3)
+    assert again.reply.backlog == c.Backlog(0, 3, again.reply.backlog.oldest_us, 3)
+    assert "3 messages leased under its incarnation" in again.reply.warnings[0]
+    assert again.pieces(0, 3)[0].runs == (c.Run(1, 3, 2),)
+
+
+def test_a_proven_incarnation_without_lease_is_replaced_with_a_warning(
+    harness: Harness, reader: Reader
+) -> None:
+    """S9: the old checkpoint is refused from then on, and the log says so."""
+    reader.advance(0)
+    reader.advance(10)
+    second = harness.open("q", holder=BOB)
+    (warning,) = second.reply.warnings
+    assert reader.command.incarnation in warning
+    with pytest.raises(SessionNotFoundError, match="new checkpoint"):
+        reader.advance(10)
+
+
+def test_a_proven_lease_is_not_abandoned(harness: Harness, reader: Reader) -> None:
+    """S9: refused with the count and the remedies."""
+    reader.advance(0, max_messages=4)
+    with pytest.raises(LeaseHeldError, match="4 messages") as caught:
+        harness.open("q", holder=BOB)
+    assert "these rows may already have been processed" in str(caught.value)
+    assert "`ackq session release s`" in str(caught.value)
+    assert "takeover=true" in str(caught.value)
+
+
+def test_a_lease_that_was_read_is_proven(harness: Harness) -> None:
+    """S9: Trigger.Once calls once; its sink may have the rows when its checkpoint is deleted."""
+    harness.declare("q")
+    harness.publish_to("q", 3)
+    reader = harness.open("q", open_and_lease=True)
+    reader.note()
+    with pytest.raises(LeaseHeldError, match="3 messages"):
+        harness.open("q", holder=BOB)
+
+
+def test_takeover_puts_a_proven_lease_back(harness: Harness, reader: Reader) -> None:
+    """S9: the option says that the user accepts duplicates."""
+    reader.advance(0, max_messages=4)
+    second = harness.open("q", holder=BOB, takeover=True)
+    assert harness.ready("q") == 10
+    assert "4 messages" in second.reply.warnings[0]
+    with pytest.raises(SessionNotFoundError, match="replaced"):
+        reader.fetch(0, 4)
+
+
+def test_takeover_does_not_end_a_live_query(harness: Harness, reader: Reader) -> None:
+    """S3, K10: only an operator's fence does."""
+    reader.advance(0)
+    with pytest.raises(AlreadyHeldError, match="--fence"):
+        harness.open("q", holder=BOB, takeover=True, incumbent_live=True)
+
+
+def test_an_anonymous_session_gets_a_name(harness: Harness) -> None:
+    """S9: made of its incarnation, so two of them never meet."""
+    harness.declare("q")
+    reader = harness.open("q", session="")
+    assert reader.reply.session == "anonymous-00000000"
+    assert reader.advance(0, session="").session == "anonymous-00000000"
+
+
+def test_an_opening_is_told_who_holds_messages_of_its_queues(harness: Harness) -> None:
+    """S9: the opening before, of a query without a name, may have been lost with its checkpoint."""
+    harness.declare("q", "r", "apart")
+    harness.publish(["q", "q", "q", "r", "apart"])
+    harness.incarnations = 1 << 120  # the first digits are what names are made of
+    lost = harness.open("q", "r", session="", holder=BOB, open_and_lease=True)
+    since_us = harness.now_us
+    harness.open("apart", session="apart", open_and_lease=True)
+    harness.open("q", session="idle")
+    harness.incarnations = 2 << 120
+    reader = harness.open("q", session="", open_and_lease=True)
+    assert (reader.reply.end_tag, reader.reply.warnings) == (0, ())
+    held = c.LeasedElsewhere(lost.reply.session, 3, since_us)
+    assert reader.reply.leased_elsewhere == (held,)
+    assert reader.advance(0).leased_elsewhere == ()
+    harness.do(c.ReleaseSession(lost.reply.session))
+    assert reader.advance(0).end_tag == 3
+
+
+def test_an_opening_names_no_tag(harness: Harness) -> None:
+    """S9: a tag without an incarnation belongs to no session."""
+    harness.declare("q")
+    command = c.Advance("s", "", ALICE, ("q",), 5, new_incarnation="0" * 32)
+    with pytest.raises(InvalidArgumentError, match="tag 5 and no incarnation"):
+        harness.do(command)
+
+
+def test_unproven_sessions_without_owner_and_lease_are_removed_after_a_day(
+    harness: Harness,
+) -> None:
+    """S9: live ones stay, proven ones stay, and so does one that holds a lease."""
+    harness.declare("q")
+    harness.publish_to("q", 1)
+    gone = harness.open("q", session="gone")
+    harness.open("q", session="live")
+    harness.open("q", session="proven").advance(0)
+    harness.publish_to("q", 1)
+    harness.open("q", session="once", open_and_lease=True)
+    harness.now_us += DAY_US - 100
+    assert harness.decide(c.Housekeep()).records == ()
+    harness.now_us += 200
+    harness.do(c.Housekeep(frozenset({"live"})))
+    assert [s.session for s in harness.core.sessions()] == ["live", "once", "proven"]
+    with pytest.raises(SessionNotFoundError, match="no checkpoint came back"):
+        gone.advance(0)
+
+
+def test_the_memory_of_ended_incarnations_is_bounded(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I6: the oldest is forgotten and then merely unknown."""
+    monkeypatch.setattr("ackq_broker.core.sessions.advance.MAX_ENDED", 1)
+    harness.declare("q")
+    first, second, _ = (harness.open("q") for _ in range(3))
+    with pytest.raises(SessionNotFoundError, match="replaced"):
+        second.advance(0)
+    with pytest.raises(SessionNotFoundError, match="history history"):
+        first.advance(0)
+
+
+def test_the_number_of_sessions_is_bounded(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I6: replacing one is still possible at the limit."""
+    monkeypatch.setattr("ackq.limits.MAX_SESSIONS", 1)
+    harness.declare("q")
+    harness.open("q")
+    harness.open("q")
+    with pytest.raises(LimitError, match="1 sessions"):
+        harness.open("q", session="t")

@@ -1,0 +1,124 @@
+"""Readers of a lease (S6): whose lease a settle call is about, noted with each fetch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ackq.errors import (
+    InvalidArgumentError,
+    LeaseHeldError,
+    SessionNotFoundError,
+    UnknownDeliveryTagError,
+)
+from ackq.outcomes import Outcome
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import (
+    BOB,
+    BY_NAME,
+    Harness,
+    Reader,
+    group,
+    reading,
+)
+
+REJECTED, FAILED, RELEASED, ACCEPTED = (
+    Outcome.REJECTED,
+    Outcome.FAILED,
+    Outcome.RELEASED,
+    Outcome.ACCEPTED,
+)
+
+
+@pytest.fixture
+def reader(harness: Harness) -> Reader:
+    """A query that reads the tags 1 to 6 of ten messages, for batch 7."""
+    return reading(harness)
+
+
+def test_an_owner_that_reads_nothing(reader: Reader) -> None:
+    """S6: another run, batch or query is not found; nothing to settle is no error."""
+    for owner in (
+        reader.owner(run_id="other"),
+        reader.owner(batch_id=8),
+        reader.owner()._replace(query_id="other"),
+    ):
+        with pytest.raises(SessionNotFoundError, match="the option session"):
+            reader.stage("a", group(REJECTED, 1), owner=owner)
+        assert reader.commit(owner=owner) == c.CommittedOutcomes(0, False)
+    with pytest.raises(SessionNotFoundError, match="no session 'x'"):
+        reader.commit(owner=c.LeaseOwner("x"))
+
+
+def test_a_batch_that_reads_two_sessions(harness: Harness, reader: Reader) -> None:
+    """S6: the call must say which; a stage id belongs to one."""
+    other = harness.open("q", session="t", holder=BOB)
+    other.advance(0, max_messages=2)
+    other.note()
+    with pytest.raises(InvalidArgumentError, match=r"several sessions \(s, t\).* option session"):
+        reader.stage("a", group(REJECTED, 1))
+    reader.say(group(REJECTED, 1), owner=reader.owner()._replace(session="t"))
+    stage, _ = reader.stage("b", group(REJECTED, 1), owner=BY_NAME)
+    with pytest.raises(InvalidArgumentError, match="another session"):
+        reader.stage("b", group(REJECTED, 1), owner=c.LeaseOwner("t"))
+    other.advance(2)
+    assert harness.browse("dead") == ["m7"]
+    assert harness.do(c.AbortOutcomes((stage,))) == 1
+
+
+def test_a_session_is_settled_by_name(harness: Harness, reader: Reader) -> None:
+    """S6: from a batch job, which is no run that reads it; it has no batch either."""
+    reader.say(group(REJECTED, 2), owner=BY_NAME)
+    reader.advance(6, min_messages=99)
+    (piece,) = harness.core.browse("dead")
+    assert piece.origin is not None
+    assert (piece.origin.session, piece.origin.batch_id) == ("s", -1)
+    with pytest.raises(UnknownDeliveryTagError, match="end at 6, all accepted"):
+        reader.stage("b", group(REJECTED, 2), owner=BY_NAME)
+
+
+def test_a_fetch_is_noted_once_for_each_run_batch_and_epoch(
+    harness: Harness, reader: Reader
+) -> None:
+    """S6: the label alone makes no record; an old epoch's fetch is none of this lease."""
+    records = len(harness.log)
+    reader.note()
+    assert len(harness.log) == records
+    reader.note(run_id="other")
+    assert len(harness.log) == records + 1
+    epoch = reader.reply.epoch
+    reader.advance(0, holder=BOB)
+    reader.reply = reader.reply._replace(epoch=epoch)
+    reader.note(run_id="zombie")
+    assert len(harness.log) == records + 2
+    harness.restart()
+    assert (reader.info().fetch, reader.info().run_id) == (c.FetchLabel("query", 7, ""), "other")
+
+
+def test_a_fetch_without_a_query_proves_the_incarnation(harness: Harness) -> None:
+    """S9: as on Spark Connect under Trigger.Once; one record, and no reader of it."""
+    harness.declare("q")
+    harness.publish_to("q", 2)
+    reader = harness.open("q", open_and_lease=True)
+    note = c.NoteFetch("s", reader.command.incarnation, 1, "", "", 0, "label", 2)
+    harness.do(replace(note, epoch=2))
+    assert not reader.info().proven
+    records = len(harness.log)
+    for _ in range(2):
+        harness.do(note)
+        assert reader.info().proven
+    assert len(harness.log) == records + 1
+    assert harness.core._state.runs == {}
+    with pytest.raises(LeaseHeldError):
+        harness.open("q", holder=BOB)
+
+
+def test_a_note_of_what_is_not_there(harness: Harness, reader: Reader) -> None:
+    """S6: an incarnation that is gone, a lease that was let go: nothing is noted."""
+    records = len(harness.log)
+    harness.do(c.NoteFetch("s", "unknown", 1, "query", "run", 7))
+    assert len(harness.log) == records
+    reader.advance(6, min_messages=99)
+    reader.note(8, batch_id=8)
+    assert len(harness.log) == records + 1
