@@ -1,4 +1,4 @@
-"""Checks of names and the words of messages that several parts of the core share."""
+"""Validation of names and durations, and texts of errors, shared by all rooms of the core."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 
 RESERVED_PREFIX: Final = "ackq."
-# Where dead letters go whose own queue is gone (C13).
+# Takes dead letters whose own dead-letter queue does not exist (C13).
 BUILT_IN_DEAD: Final = "ackq.dead"
 
 MAX_DURATION_MS: Final = 100 * 365 * 24 * 3600 * 1000
 
 
 def check_new(kind: str, name: str) -> None:
-    """Refuses a name that an object of this kind cannot have: InvalidArgumentError."""
+    """Checks the name of a new object of this kind; raises InvalidArgumentError."""
     if not name:
         raise InvalidArgumentError(f"The name of the {kind} is empty; give one.")
     check_length(f"The name of the {kind}", name, limits.MAX_NAME_BYTES)
@@ -33,7 +33,7 @@ def check_new(kind: str, name: str) -> None:
 
 
 def check_length(what: str, text: str, most: int) -> None:
-    """Refuses a text of too many bytes: InvalidArgumentError."""
+    """Checks the size of a text in bytes; raises InvalidArgumentError."""
     size = len(text.encode())
     if size > most:
         raise InvalidArgumentError(
@@ -43,7 +43,7 @@ def check_length(what: str, text: str, most: int) -> None:
 
 
 def check_duration(what: str, duration_ms: int) -> None:
-    """Refuses a duration that no clock of ours can hold: InvalidArgumentError."""
+    """Checks that a duration is at most a hundred years; raises InvalidArgumentError."""
     if not 0 <= duration_ms <= MAX_DURATION_MS:
         raise InvalidArgumentError(
             f"{what} {duration_ms}: it must be 0 to {MAX_DURATION_MS} milliseconds, a hundred "
@@ -65,12 +65,12 @@ def queue_named(state: State, name: str) -> Queue:
 
 
 def plural(count: int, noun: str) -> str:
-    """1 message, 2 messages."""
+    """'1 message', '2 messages'."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def utc(at_us: int) -> str:
-    """A time as people read it, to the second."""
+    """A time as ISO 8601 text, to the second."""
     return f"{np.datetime64(at_us // 1_000_000, 's')}Z"
 
 
@@ -85,7 +85,7 @@ def holder_fields(holder: Holder) -> dict[str, object]:
 
 
 def holder_text(holder: Holder) -> str:
-    """A holder as people read it."""
+    """A holder as the text of an error."""
     application = f" ({holder.application})" if holder.application else ""
     host = holder.host or "an unnamed host"
     return f"{host}, pid {holder.pid}{application}, since {utc(holder.since_us)}"

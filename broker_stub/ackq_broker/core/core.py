@@ -112,7 +112,7 @@ class Core:
     """The state machine. Not thread-safe; it does no I/O and knows no clock.
 
     A caller decides a command, applies the decision's records at once and in order under
-    consecutive sequences, and lets the reply go when the journal has caught up (I1).
+    consecutive sequences, and sends the reply when the journal has caught up (I1).
     """
 
     __slots__ = ("_state",)
@@ -136,11 +136,11 @@ class Core:
         return self._state.histories[-1].cause if self._state.histories else ""
 
     def refused_by_history(self) -> commands.RefusedByHistory:
-        """What is refused because it began in an older history (Q8)."""
+        """Numbers of what is refused because it began in an older history (Q8)."""
         return history.refused_by_history(self._state)
 
     def decide(self, command: Command, now_us: int) -> Decision:
-        """What a command leads to; changes nothing.
+        """Decides a command; changes nothing.
 
         Args:
             command: One of `commands`.
@@ -154,7 +154,7 @@ class Core:
         return _DECIDE[type(command)](self._state, command, now_us)
 
     def apply(self, sequence: int, record: Record) -> None:
-        """Changes the state as the record says; `sequence` is the next one."""
+        """Applies a record to the state; `sequence` is the next one."""
         assert sequence == self._state.sequence + 1, (sequence, self._state.sequence)
         _APPLY[type(record)](self._state, sequence, record)
         self._state.sequence = sequence
@@ -175,7 +175,7 @@ class Core:
     def drain_dead_blocks(self) -> list[int]:
         """The blocks that lost their last reference since the last call.
 
-        A block may die in the very record that brings it, when a drop-head queue gives it up.
+        A block may be dead after the very record that brings it, when a drop-head queue drops it.
         """
         return self._state.blocks.drain_dead()
 
@@ -235,8 +235,8 @@ class Core:
     def incumbent(self, session: str, incarnation: str) -> tuple[str, bytes] | None:
         """The incarnation and token of the holder that a session's next caller meets.
 
-        For the service to say whether that holder is live (`incumbent_live`); None when there is
-        none. With an incarnation the name is not looked at.
+        The service knows whether that holder is live (`incumbent_live`). None when there is none.
+        With an incarnation the name is ignored.
         """
         name = self._state.incarnations.get(incarnation) if incarnation else session
         found = self._state.sessions.get(name) if name is not None else None

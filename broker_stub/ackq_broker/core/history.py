@@ -14,7 +14,7 @@ from ackq_broker.core.checks import utc
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.state.state import History, State
 
-# What the journal says of a new history, in words.
+# Causes of a new history as text.
 _CAUSES: Final = {
     "copied": "the data directory is a copy of another one",
     "declared": "an operator declared it restored",
@@ -23,7 +23,7 @@ _CAUSES: Final = {
 
 
 def begin(state: State, history_id: str, cause: str, at_us: int) -> None:
-    """A process serves this history; when it is another one, all that began before is refused."""
+    """Begins a history; all that began in another one before is refused."""
     if history_id == state.history_id:
         return
     state.histories = (*state.histories, History(history_id, at_us, cause))
@@ -58,19 +58,19 @@ def check(state: State, history: int, what: str, remedy: str) -> None:
 
 
 def accept(state: State, _command: commands.AcceptHistory, now_us: int) -> Decision:
-    """Q8: an operator lets go on what began in older histories; answers how many of each."""
+    """Q8: an operator admits what began in older histories; replies the numbers refused before."""
     refused = refused_by_history(state)
     decided = (records.HistoryAccepted(now_us),) if state.admitted_history else ()
     return Decision(decided, refused)
 
 
 def apply_history_accepted(state: State, _sequence: int, _record: records.HistoryAccepted) -> None:
-    """Everything is admitted, whenever it began, until the next history."""
+    """Admits everything that began before, until the next history."""
     state.admitted_history = 0
 
 
 def refused_by_history(state: State) -> commands.RefusedByHistory:
-    """What is refused now, by kind."""
+    """Numbers refused now, by kind."""
     oldest = state.admitted_history
     if not oldest:
         return commands.RefusedByHistory(0, 0, 0)

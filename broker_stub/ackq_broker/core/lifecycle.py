@@ -1,4 +1,4 @@
-"""What ends unasked: transient messages at a restart (Q7), what outlived its retention (P10)."""
+"""Cleanup at start (Q7) and by retention (P10, K2, K3, S9)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECOND_US: Final = 1_000_000
 
 
 def start(state: State, command: commands.Start, now_us: int) -> Decision:
-    """Q7: the first command of a process: what was transient is gone, and what was lost."""
+    """Q7: the first command of a process: drops transient messages and those of lost blocks."""
     lost_blocks = command.lost_blocks & state.blocks.live()
     vanished, lost = 0, []
     for queue in state.queues.values():
@@ -67,7 +67,7 @@ def housekeep(state: State, command: commands.Housekeep, now_us: int) -> Decisio
     """P10, K2, K3, S9: drops what is past its retention, and writers that are done.
 
     An unproven session that holds a lease stays: under Trigger.Once a checkpoint may name it and
-    come back next week.
+    return next week.
     """
     publishers = tuple(
         sorted(
@@ -109,7 +109,7 @@ def housekeep(state: State, command: commands.Housekeep, now_us: int) -> Decisio
 
 
 def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
-    """Takes all of it away."""
+    """Removes all of it."""
     for publisher_id in record.publishers:
         del state.publishers[publisher_id]
     writer_batches.drop_stages(state, record.stages)
@@ -123,7 +123,7 @@ def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
 
 
 def _transient(queue: Queue) -> BitMap64:
-    """The messages of a queue that a restart takes (Q7)."""
+    """The messages of a queue that a restart drops (Q7)."""
     present = queue.present | queue.kept
     if not queue.properties.durable:
         return present
@@ -131,7 +131,7 @@ def _transient(queue: Queue) -> BitMap64:
 
 
 def _lost(queue: Queue, blocks: BitMap64) -> BitMap64:
-    """The messages of a queue that lie in these blocks; what is only kept for a replay left out."""
+    """The messages of a queue in these blocks, without those only kept for a replay."""
     if not blocks:
         return BitMap64()
     return queue.placements.of_blocks(blocks) & queue.present
@@ -147,7 +147,7 @@ def _torn(state: State, blocks: BitMap64) -> set[bytes]:
 
 
 def _make_holes(state: State, vanished: dict[int, BitMap64]) -> None:
-    """S5: the tags of messages that are gone become holes for ever."""
+    """S5: makes the tags of vanished messages holes."""
     for session in state.sessions.values():
         for lease in session.leases():
             for segment in lease.segments:

@@ -101,7 +101,7 @@ def plan_browse(state: State, name: str) -> tuple[BrowseChunk, ...]:
 
 
 def browse(state: State, name: str, first: int, last: int, max_messages: int) -> list[Piece]:
-    """Q5: the rows at the positions first..last, whatever their state; raises QueueNotFoundError.
+    """Q5: the rows at the positions first..last, in any state; raises QueueNotFoundError.
 
     A `last` of 0 means the tail, a `max_messages` of 0 no bound. The delivery count is that of the
     present delivery for what is leased, of the next one for what waits.

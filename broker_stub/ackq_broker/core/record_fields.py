@@ -65,7 +65,7 @@ class RoutedRows(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Drop(msgspec.Struct, frozen=True, array_like=True):
-    """The lowest ready positions of a queue, so many at most, go because it overflows (Q3)."""
+    """The lowest ready positions of a queue are dropped, as it overflows (Q3)."""
 
     queue_id: int
     messages: int
@@ -74,8 +74,8 @@ class Drop(msgspec.Struct, frozen=True, array_like=True):
 class Move(msgspec.Struct, frozen=True, array_like=True):
     """Positions of one queue become new ones at the tail of another; the blocks stay (C13, Q6).
 
-    `cause` is a value of `dead_letters.Cause`; `reason` is what whoever settled them said, else the
-    cause, with the session that did and its batch when it was one.
+    `cause` is a value of `dead_letters.Cause`; `reason` is that of the settlement, else the cause;
+    with the session that settled them and its batch, if any.
     """
 
     queue_id: int
@@ -88,7 +88,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Delay(msgspec.Struct, frozen=True, array_like=True):
-    """Positions of one queue are put back, and ready from an instant on (C14)."""
+    """Positions of one queue are requeued, and ready from an instant on (C14)."""
 
     queue_id: int
     positions: BitMap64
@@ -96,7 +96,7 @@ class Delay(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DueMessages(msgspec.Struct, frozen=True, array_like=True):
-    """What time did to one queue: positions that expired (Q3), and that are ready again (C14)."""
+    """Due positions of one queue: expired (Q3), and ready after their delay (C14)."""
 
     queue_id: int
     expired: BitMap64
@@ -104,7 +104,7 @@ class DueMessages(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Holder(msgspec.Struct, frozen=True, array_like=True):
-    """Who holds a session, and since when (S3)."""
+    """Holder of a session, and since when (S3)."""
 
     token: bytes
     host: str

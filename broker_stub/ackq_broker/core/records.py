@@ -1,4 +1,4 @@
-"""What the journal holds of the core's work: records, each the whole effect of one command.
+"""Records of the journal: each is the whole effect of one command.
 
 A record is a version byte and a msgpack array `[tag, field, ...]`. A newer version of this software
 may append fields with defaults: an older one skips them, and reads records that lack them. Tags and
@@ -46,13 +46,13 @@ class QueueDeclared(Record, frozen=True, tag="queue_declared"):
 
 
 class QueueDeleted(Record, frozen=True, tag="queue_deleted"):
-    """A queue, its ready messages and its bindings are gone."""
+    """A queue is deleted, with its ready messages and its bindings."""
 
     queue_id: int
 
 
 class QueuePurged(Record, frozen=True, tag="queue_purged"):
-    """A queue's ready messages are gone."""
+    """The ready messages of a queue are removed."""
 
     queue_id: int
 
@@ -66,7 +66,7 @@ class ExchangeDeclared(Record, frozen=True, tag="exchange_declared"):
 
 
 class ExchangeDeleted(Record, frozen=True, tag="exchange_deleted"):
-    """An exchange and its bindings are gone."""
+    """An exchange is deleted, with its bindings."""
 
     exchange: str
 
@@ -80,7 +80,7 @@ class QueueBound(Record, frozen=True, tag="queue_bound"):
 
 
 class QueueUnbound(Record, frozen=True, tag="queue_unbound"):
-    """A binding is gone."""
+    """A binding is removed."""
 
     exchange: str
     queue_id: int
@@ -99,7 +99,7 @@ class PublisherOpened(Record, frozen=True, tag="publisher_opened"):
 
 
 class PublisherClosed(Record, frozen=True, tag="publisher_closed"):
-    """A publisher's last stream ended; what it had not committed is gone."""
+    """A publisher's last stream ended; what it had not committed is dropped."""
 
     publisher_id: bytes
     at_us: int
@@ -148,7 +148,7 @@ class TransactionCommitted(Record, frozen=True, tag="transaction_committed"):
 
 
 class TransactionRolledBack(Record, frozen=True, tag="transaction_rolled_back"):
-    """What a publisher had not committed is gone."""
+    """What a publisher had not committed is dropped."""
 
     publisher_id: bytes
 
@@ -188,13 +188,13 @@ class StageSealed(Record, frozen=True, tag="stage_sealed"):
 
 
 class StagesDropped(Record, frozen=True, tag="stages_dropped"):
-    """Stages are gone."""
+    """Stages are dropped."""
 
     stage_ids: tuple[bytes, ...]
 
 
 class BatchCommitted(Record, frozen=True, tag="batch_committed"):
-    """The named stages became visible in this order; `dropped` ones are gone.
+    """The named stages became visible in this order; others are `dropped`.
 
     The drops come after all parts. A `single` writer commits no more.
     """
@@ -223,7 +223,7 @@ class BatchRepeated(Record, frozen=True, tag="batch_repeated"):
 
 
 class SessionOpened(Record, frozen=True, tag="session_opened"):
-    """A new incarnation, after the one of that name (`replaces`, if any) put its lease back."""
+    """A new incarnation; the lease of the one it replaces, if any, was requeued."""
 
     session: str
     incarnation: str
@@ -241,7 +241,7 @@ class SessionAdvanced(Record, frozen=True, tag="session_advanced"):
 
     A detached lease takes what is `resumed` first, and its other tags are `holes` (S5). With an
     accept the committed outcomes take effect (S6): of what they name, `moves` become dead letters,
-    `discarded` goes, and the rest is put back. The drops come last.
+    `discarded` is dropped, and the rest is requeued. The drops come last.
     """
 
     session: str
@@ -262,7 +262,7 @@ class SessionAdvanced(Record, frozen=True, tag="session_advanced"):
 
 
 class SessionDetached(Record, frozen=True, tag="session_detached"):
-    """The owner was away for too long: its lease went back, and its epoch is over (S5)."""
+    """Session timeout: the lease was requeued, and the epoch of its holder is over (S5)."""
 
     session: str
     at_us: int
@@ -271,7 +271,7 @@ class SessionDetached(Record, frozen=True, tag="session_detached"):
 class FetchNoted(Record, frozen=True, tag="fetch_noted"):
     """A run of a query reads a batch from the outstanding lease, or the `kept` one (S6).
 
-    Without a query id it says no more than that the incarnation is proven (S9).
+    Without a query id it only proves the incarnation (S9).
     """
 
     session: str
@@ -304,7 +304,7 @@ class OutcomesCommitted(Record, frozen=True, tag="outcomes_committed"):
 
 
 class OutcomesDropped(Record, frozen=True, tag="outcomes_dropped"):
-    """Stages of outcomes are gone."""
+    """Stages of outcomes are dropped."""
 
     stage_ids: tuple[bytes, ...]
 
@@ -312,7 +312,7 @@ class OutcomesDropped(Record, frozen=True, tag="outcomes_dropped"):
 class SessionSettled(Record, frozen=True, tag="session_settled"):
     """An operator settled tags of a lease; they are holes, and the epoch is over (S8).
 
-    What is neither moved nor discarded is put back. The drops come last.
+    What is neither moved nor discarded is requeued. The drops come last.
     """
 
     session: str
@@ -324,7 +324,7 @@ class SessionSettled(Record, frozen=True, tag="session_settled"):
 
 
 class SessionReleased(Record, frozen=True, tag="session_released"):
-    """An operator ended an incarnation; its lease went back."""
+    """An operator ended an incarnation; its lease was requeued."""
 
     session: str
     at_us: int
@@ -350,7 +350,7 @@ class Settled(Record, frozen=True, tag="settled"):
     """Tags of a channel are settled.
 
     `outcome` is a value of `ackq.outcomes.Outcome`. But for ACCEPTED, what is neither moved nor
-    discarded is put back. The drops, of dead-letter queues that overflow, come last.
+    discarded is requeued. The drops, of dead-letter queues that overflow, come last.
     """
 
     channel_id: bytes
@@ -364,7 +364,7 @@ class Settled(Record, frozen=True, tag="settled"):
 
 
 class ChannelClosed(Record, frozen=True, tag="channel_closed"):
-    """A channel is gone; what it held was put back."""
+    """A channel ended; its unacked messages were requeued."""
 
     channel_id: bytes
     at_us: int
@@ -374,7 +374,7 @@ class ChannelClosed(Record, frozen=True, tag="channel_closed"):
 
 
 class Redriven(Record, frozen=True, tag="redriven"):
-    """Dead letters went back to where they came from (Q6); the drops come last."""
+    """Dead letters moved back to the queues they came from (Q6); the drops come last."""
 
     moves: tuple[Move, ...]
     at_us: int
@@ -395,11 +395,11 @@ class Ticked(Record, frozen=True, tag="ticked"):
     drops: tuple[Drop, ...] = ()
 
 
-# --- housekeeping ---
+# --- lifecycle ---
 
 
 class Started(Record, frozen=True, tag="started"):
-    """A process begins: what is transient, or lies in the lost blocks, is gone (Q7).
+    """A process begins: what is transient, or in a lost block, is dropped (Q7).
 
     The history may be another one than before (Q8).
     """
@@ -417,7 +417,7 @@ class HistoryAccepted(Record, frozen=True, tag="history_accepted"):
 
 
 class Expired(Record, frozen=True, tag="expired"):
-    """What was past its retention is gone; `replays` names the sessions whose kept lease is."""
+    """What was past its retention is dropped; `replays`: sessions whose kept lease is."""
 
     publishers: tuple[bytes, ...]
     stages: tuple[bytes, ...]

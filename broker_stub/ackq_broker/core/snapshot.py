@@ -1,4 +1,4 @@
-"""The state as bytes and back: the same state gives the same bytes, however it came about.
+"""The state as bytes and back: equal states give equal bytes.
 
     +----------+----------------+-------------------+
     | b"ackqST"| version u16 LE | msgpack of _Image |
@@ -24,7 +24,7 @@ from ackq_broker.core.publishing import writer_batches
 from ackq_broker.core.queues import topology
 from ackq_broker.core.record_fields import QueueProperties
 from ackq_broker.core.sessions import readers
-from ackq_broker.core.state.channel import Channel, UnackedRun
+from ackq_broker.core.state.channel import ChannelTags, UnackedRun
 from ackq_broker.core.state.exchange import Exchange
 from ackq_broker.core.state.origins import DeadLetterOrigin, Origins
 from ackq_broker.core.state.placements import Placements
@@ -187,7 +187,7 @@ def load(data: bytes) -> State:
 
 
 def _first_history(image: _Image) -> tuple[History, ...]:
-    """What a snapshot says that knows of one history only."""
+    """The history of a snapshot that holds one only."""
     return (History(image.history_id, 0),) if image.history_id else ()
 
 
@@ -262,7 +262,7 @@ def _origins(image: _OriginsImage) -> Origins:
     return Origins.load(image.next_id, image.deaths, image.positions, steps)
 
 
-def _channel_image(channel_id: bytes, channel: Channel) -> _ChannelImage:
+def _channel_image(channel_id: bytes, channel: ChannelTags) -> _ChannelImage:
     holds = tuple(
         _HoldImage(queue_id, run.tags, *run.dump_shifts())
         for queue_id, run in sorted(channel.unacked.items())
@@ -270,8 +270,8 @@ def _channel_image(channel_id: bytes, channel: Channel) -> _ChannelImage:
     return _ChannelImage(channel_id, channel.next_tag, holds)
 
 
-def _channel(image: _ChannelImage) -> Channel:
-    channel = Channel(image.next_tag)
+def _channel(image: _ChannelImage) -> ChannelTags:
+    channel = ChannelTags(image.next_tag)
     for run in image.holds:
         shifts = Dumped(run.shift_keys, run.shifts)
         channel.unacked[run.queue_id] = UnackedRun.load(run.tags, shifts)

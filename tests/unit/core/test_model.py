@@ -392,7 +392,7 @@ class CoreMachine(RuleBasedStateMachine):
                     origin.delivery_counts[index],
                     origin.reason,
                     origin.first_queue,
-                    origin.deaths,
+                    origin.times,
                 )
                 found.append((*row, leased[index], told))
         return found

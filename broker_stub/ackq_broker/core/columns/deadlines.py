@@ -2,7 +2,7 @@
 
 Invariant: nothing happens early, and at most 1/512 of the wait or 16 ms late, whichever is longer:
 instants are rounded up to that, so a queue has some thousand of them however many messages. What is
-gone stays in its bucket until then; whoever asks knows what is still there.
+gone stays in its bucket until then; callers know which positions are still present.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BUCKETS: Final = 9
 def rounded(instants_us: Int64s, now_us: int) -> Int64s:
     """Instants rounded up to the ends of their buckets.
 
-    Records hold what was asked, so this rule is part of what they mean: it must not change.
+    Records hold unrounded instants, so this rule is part of their meaning: it must not change.
     """
     _, exponents = np.frexp(np.maximum(instants_us - now_us, 1).astype(np.float64))
     widths = np.left_shift(1, np.maximum(exponents - 1 - _BUCKETS, _FINEST), dtype=np.int64)
@@ -79,7 +79,7 @@ class Deadlines:
         return found
 
     def dump(self, present: BitMap64) -> tuple[tuple[int, BitMap64], ...]:
-        """The buckets with what is present, whatever else is still in them."""
+        """The buckets with their present positions only."""
         found = ((instant, self._buckets[instant] & present) for instant in self._instants)
         return tuple((instant, positions) for instant, positions in found if positions)
 

@@ -1,7 +1,7 @@
 """How often something happened to each position of a queue; never, for most.
 
 Invariant: plane k has the positions whose count has bit k set. So counting once more, forgetting
-and looking up cost a few bitmap operations, whatever the counts and however many differ.
+and looking up cost a few bitmap operations for any counts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Counts:
         self._trim()
 
     def forget(self, positions: BitMap64) -> None:
-        """These positions are gone."""
+        """Removes positions."""
         for plane in self._planes:
             plane.difference_update(positions)
         self._trim()

@@ -1,6 +1,8 @@
-"""Which record put a ready message back: what a horizon leaves out (K5).
+"""Journal sequence at which each ready message was last requeued (K5).
 
-Invariant: for every ready position that was ever put back, the latest row that covers it has the
+Messages requeued after an AvailableNow bound are excluded from its run.
+
+Invariant: for every ready position that was ever requeued, the latest row that covers it has the
 sequence of the record that did so last. Rows of what is not ready any more change no answer, and
 are swept when they are many: so that taking a message costs nothing here.
 """
@@ -18,13 +20,13 @@ from ackq_broker.core.columns.bitmaps import Int64s
 
 _ROW: Final = np.dtype([("sequence", "<i8"), ("first", "<i8"), ("count", "<i8")])
 _SWEEP_ROWS: Final = 1024
-# Sweeping goes position by position: so many of those may be swept for one new row.
+# Sweeping goes position by position: the positions that one new row may cause to be swept.
 _POSITIONS_PER_ROW: Final = 64
 _HEAD: Final = np.dtype([("swept_rows", "<i8"), ("swept_positions", "<i8")])
 
 
 class Requeued:
-    """Runs of positions with the sequence that put them back, in order of sequence."""
+    """Runs of positions with the sequence that requeued them, in order of sequence."""
 
     __slots__ = ("_rows", "_swept_positions", "_swept_rows", "_used")
 
@@ -35,7 +37,7 @@ class Requeued:
         self._swept_positions = 0
 
     def add(self, sequence: int, positions: BitMap64, ready: BitMap64) -> None:
-        """These positions were put back; `ready` is what is ready now."""
+        """Adds requeued positions; `ready` is what is ready now."""
         if not positions:
             return
         firsts, counts = bitmaps.runs(positions)
@@ -45,7 +47,7 @@ class Requeued:
             self._sweep(ready)
 
     def after(self, sequence: int) -> BitMap64:
-        """What was put back after a sequence; some of it may not be ready any more."""
+        """Positions requeued after a sequence; some may not be ready any more."""
         rows = self._rows[: self._used]
         rows = rows[np.searchsorted(rows["sequence"], sequence, "right") :]
         return bitmaps.of_runs(rows["first"], rows["count"])
@@ -57,7 +59,7 @@ class Requeued:
 
     @classmethod
     def load(cls, dumped: bytes) -> Requeued:
-        """The opposite of `dump`; nothing gives an empty one."""
+        """The opposite of `dump`; no bytes give an empty one."""
         self = cls()
         if dumped:
             head = np.frombuffer(dumped, _HEAD, 1)[0]

@@ -1,6 +1,6 @@
 """A function of ascending integers that is constant over long stretches: a row where it changes.
 
-Keys are given in ascending order and never again; whoever owns the function knows which of them
+Keys are added in ascending order and never again; the owner of the function knows which of them
 still matter (`present`, a bitmap). Invariant: a row is there as long as one of its keys is present.
 Rows of 16 bytes and up lie in pages of numpy arrays, so a million keys in a stretch cost one row,
 and a million keys with a value each cost no Python object.
@@ -24,7 +24,7 @@ _FIRST_PAGE_ROWS: Final = 8
 _PACK_ROWS: Final = 64
 
 
-class _Page:
+class _StepPage:
     """Row i holds from key `keys[i]` to before `keys[i + 1]`; `live` keys are present."""
 
     __slots__ = ("_keys", "_values", "live", "used")
@@ -86,7 +86,7 @@ class Steps:
 
     def __init__(self, value: np.dtype[Any]) -> None:
         self._value = value
-        self._pages: list[_Page] = []
+        self._pages: list[_StepPage] = []
         self._firsts: list[int] = []
 
     def append(self, first: int, count: int, value: tuple[Any, ...]) -> None:
@@ -155,7 +155,7 @@ class Steps:
             self._pages[begin:end] = [self._pages[index] for index in kept]
 
     def dump(self, present: BitMap64) -> Dumped:
-        """The fewest rows that say the same of the present keys: independent of their history."""
+        """The fewest rows with the values of the present keys: independent of their history."""
         keys, values = [np.empty(0, np.int64)], [np.empty(0, self._value)]
         for index, page in enumerate(self._pages):
             inside = bitmaps.between(present, self._firsts[index], self._after(index) - 1)
@@ -176,17 +176,17 @@ class Steps:
         keys, values = np.frombuffer(dumped.keys, np.int64), np.frombuffer(dumped.values, value)
         for begin in range(0, len(keys), PAGE_ROWS):
             part = slice(begin, begin + PAGE_ROWS)
-            self._pages.append(_Page(keys[part].copy(), values[part].copy(), len(keys[part])))
+            self._pages.append(_StepPage(keys[part].copy(), values[part].copy(), len(keys[part])))
             self._firsts.append(int(keys[begin]))
         for index, page in enumerate(self._pages):
             page.live = present.range_cardinality(self._firsts[index], self._after(index))
         return self
 
-    def _page_for(self, first: int) -> _Page:
+    def _page_for(self, first: int) -> _StepPage:
         """A page with room for the next row, which is that of this key."""
         if not self._pages or self._pages[-1].used == PAGE_ROWS:
             keys = np.zeros(_FIRST_PAGE_ROWS, np.int64)
-            self._pages.append(_Page(keys, np.zeros(_FIRST_PAGE_ROWS, self._value), 0))
+            self._pages.append(_StepPage(keys, np.zeros(_FIRST_PAGE_ROWS, self._value), 0))
             self._firsts.append(first)
         return self._pages[-1]
 

@@ -1,6 +1,6 @@
-"""What the core can be asked (commands) and what it answers (replies).
+"""Commands to the core and their replies: the whole interface between service and core.
 
-It is the whole interface between service and core, and holds no behaviour.
+Pure data, without behaviour.
 
 Commands that change state go through `Core.decide`, which returns a `Decision`; queries are plain
 methods that read. Times are microseconds since the Unix epoch by the broker's own clock, which

@@ -24,7 +24,7 @@ class Deliver(Command):
     Attributes:
         channel_id: Known from its first delivery until `CloseChannel`, or the end of the process.
         max_messages: At least 1.
-        max_bytes: 0 for no bound; one message is given at least, whatever its size.
+        max_bytes: 0 for no bound; one message is delivered at least, of any size.
         no_ack: The messages are accepted in the same record (C10, NONE); they get tags all the
             same. Their blocks can be read until the service calls `Core.unpin` with the pieces.
     """
@@ -59,9 +59,8 @@ class Settle(Command):
         tags: The tags.
         up_to: Also every outstanding tag up to and including this one (C3), which must have been
             given and leave at least one to settle; 0 for none.
-        reason: Why, for REJECTED: what the dead letter tells. That of one FAILED too many is
-            "delivery_limit", whatever is given here.
-        delay_ms: The messages put back are ready so much later, instead of the queue's delay (C14).
+        reason: Why, for REJECTED and FAILED; the reason of its dead letters.
+        delay_ms: Redelivery delay of requeued messages, instead of the queue's (C14).
     """
 
     channel_id: bytes
@@ -82,7 +81,7 @@ class Settlement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CloseChannel(Command):
-    """Puts back what a channel holds (C12). Reply: int, messages; 0 for an unknown channel."""
+    """Requeues the unacked messages of a channel (C12). Reply: int, messages; 0 when unknown."""
 
     channel_id: bytes
 
@@ -95,7 +94,7 @@ class Redrive(Command):
 
     Attributes:
         first, last: Positions in the dead-letter queue; 0 means its head, its tail.
-        max_messages: At most so many, the lowest first; 0 for no bound but that of a record.
+        max_messages: The most to move, lowest first; 0 for no bound but that of a record.
     """
 
     queue: str
@@ -110,7 +109,7 @@ class Redriven(NamedTuple):
     Attributes:
         messages: How many were moved.
         left: Ready ones of the range that stay: what is beyond the bounds, was never a dead letter,
-            or came from a queue that is gone (no queue of its id, nor of its name) or has no room.
+            or came from a queue that does not exist (neither its id nor its name) or has no room.
         more: The bound of a record was reached; the same call moves more.
         last: The last position of the range.
     """

@@ -1,4 +1,4 @@
-"""What every command leads to, and what several of them share."""
+"""Base of the commands, their result, and what several of them share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Command:
 
 
 class Decision(NamedTuple):
-    """What a command leads to.
+    """Result of a command: records to apply, and the reply.
 
     Attributes:
         records: To be applied in order, then appended to the journal as one unit (same group).
-        reply: The answer; leaves when the journal has synced up to the last record.
-        after: When not None, the answer may leave as soon as the journal has synced this sequence
+        reply: Leaves when the journal has synced up to the last record.
+        after: When not None, the reply may leave as soon as the journal has synced this sequence
             instead (transient publishes: the topology they depend on, P5). With no records and
-            None, the answer waits for everything decided so far (I1).
+            None, the reply waits for everything decided so far (I1).
     """
 
     records: tuple[Record, ...] = ()

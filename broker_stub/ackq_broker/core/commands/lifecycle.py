@@ -1,4 +1,4 @@
-"""What the broker asks of itself: at its start, and from time to time."""
+"""Commands of the broker itself: start (Q7, Q8), timers (Q3, C14), retention."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Started(NamedTuple):
     """Reply to `Start`.
 
     Attributes:
-        vanished: Messages that were transient and are gone.
+        vanished: Transient messages that the restart dropped.
         lost: (queue, messages) whose blocks cannot be read back, and which are dropped.
         lost_stages: Stages of writers that go with such blocks: their batches have to be run again.
     """
@@ -45,7 +45,7 @@ class AcceptHistory(Command):
 
 
 class RefusedByHistory(NamedTuple):
-    """How many are refused because they began in an older history (Q8)."""
+    """Numbers of what is refused because it began in an older history (Q8)."""
 
     publishers: int
     sessions: int
@@ -68,7 +68,7 @@ class Housekeep(Command):
 
 @dataclass(frozen=True, slots=True)
 class Tick(Command):
-    """Does what is due now (Q3, C14), when `Core.next_due_us` has come. Reply: `Ticked`.
+    """Expires and matures what is due (Q3, C14), when `Core.next_due_us` has come. Reply: `Ticked`.
 
     At most `timers.MOST_DEAD_LETTERED` messages become dead letters; more stay due, and are not
     delivered meanwhile.

@@ -44,8 +44,8 @@ class Publish(Command):
 
     Attributes:
         numbers: The publish number of each row, ascending in row order; cardinality equals `rows`.
-        in_progress: Those of the numbers that came before and whose answer is on its way: they are
-            neither handled again nor in the reply (P10).
+        in_progress: Those of the numbers that are repeated while their confirm is pending: neither
+            handled again nor in the reply (P10).
         lowest_unanswered: Accepted numbers below it are forgotten.
         routes: The block's distinct routing keys; they cover every row exactly once.
         expiries: When rows expire that came with a TTL; the queue's own is added by the core (Q3).
@@ -133,7 +133,7 @@ class TransactedBlock(NamedTuple):
 class CommitTransaction(Command):
     """Makes a transaction visible (P13). Reply: `CommittedTransaction`.
 
-    Errors: TransactionRolledBackError (it is not open, or not with so many messages, and it is not
+    Errors: TransactionRolledBackError (it is not open, or not with as many messages, and it is not
     the one committed last: nothing of it is visible), WrongModeError, PublisherForgottenError.
     """
 

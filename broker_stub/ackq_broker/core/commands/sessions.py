@@ -13,7 +13,7 @@ from ackq_broker.core.commands.decision import Command
 
 @dataclass(frozen=True, slots=True)
 class HolderInfo:
-    """Who calls (S3)."""
+    """The caller, as the next holder (S3)."""
 
     token: bytes
     host: str = ""
@@ -34,8 +34,8 @@ class Advance(Command):
         horizon: 0 for none; else only what became ready at or before this sequence is leased anew
             (K5).
         queue_pattern: Instead of `queues`: a glob that finds them, anew with every call (S10).
-        session_timeout_ms: How long the owner may be away before the lease goes back; 0 for ever
-            (S5). The service measures it, and decides `DetachSession`.
+        session_timeout_ms: How long the holder may be absent before its lease is requeued; 0 for no
+            timeout (S5). The service measures it, and decides `DetachSession`.
     """
 
     session: str
@@ -64,7 +64,7 @@ class Chunk(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What waits in a session's queues.
+    """Messages in a session's queues.
 
     `oldest_us` is the publish time of the oldest message, 0 for none.
     """
@@ -76,7 +76,7 @@ class Backlog(NamedTuple):
 
 
 class LeasedElsewhere(NamedTuple):
-    """What another session has leased of some queues, and since when."""
+    """Messages of some queues that another session has leased, and since when."""
 
     session: str
     messages: int
@@ -88,7 +88,7 @@ class Advanced(NamedTuple):
 
     Attributes:
         other_sessions: On the same queues; which of them are live, the service knows.
-        held_elsewhere: What those hold, told to an opening: it may miss just these messages (S9).
+        leased_elsewhere: What those have leased; of an opening only, which may miss them (S9).
     """
 
     session: str
@@ -142,7 +142,7 @@ class ReleaseSession(Command):
 
 
 class Released(NamedTuple):
-    """Reply to `ReleaseSession`: the messages put back; those dropped, their queue was deleted."""
+    """Reply to `ReleaseSession`: messages requeued, and dropped because their queue was deleted."""
 
     released: int
     dropped: int
@@ -150,10 +150,10 @@ class Released(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DetachSession(Command):
-    """S5: the owner was away for longer than its session timeout. Reply: `Released`.
+    """S5: the holder was absent for longer than its session timeout. Reply: `Released`.
 
-    The session stays, and a re-attach decides what of the lease it gets again. Nothing happens when
-    the session is another by now, or its epoch is.
+    The session stays; a re-attach leases again what is still ready. A session of another
+    incarnation or epoch is left alone.
     """
 
     session: str
@@ -163,16 +163,15 @@ class DetachSession(Command):
 
 @dataclass(frozen=True, slots=True)
 class NoteFetch(Command):
-    """Reply: None. Says which run of a query reads a session in an epoch, for which batch.
+    """Reply: None. Notes the run of a query that reads a session in an epoch, and its batch.
 
-    It is how a settle call finds its lease (S6), so it survives a restart; and whoever it is, a
-    fetch in the present epoch proves the incarnation (S9). Nothing is refused: what is wrong with a
-    fetch, the fetch itself says.
+    Settle calls find their lease by it (S6), so it survives a restart; and any fetch in the present
+    epoch proves the incarnation (S9). Nothing is refused: a wrong fetch raises by itself.
 
     Attributes:
         query_id: Empty where a task does not know it, as on Spark Connect.
-        last_tag: The last tag that is fetched: it tells a replay of the lease accepted last from a
-            fetch of the outstanding one. With 0 the batch id does, if the former was noted.
+        last_tag: The last tag that is fetched: it distinguishes a replay of the lease accepted last
+            from a fetch of the outstanding one. With 0 the batch id does, if that was noted.
     """
 
     session: str
@@ -186,7 +185,7 @@ class NoteFetch(Command):
 
 
 class LeaseOwner(NamedTuple):
-    """Whose lease is settled: a session's, else the one that this run reads for this batch (S6)."""
+    """Owner of a settled lease: a session, else the one that the run reads for the batch (S6)."""
 
     session: str = ""
     query_id: str = ""
@@ -229,9 +228,8 @@ class StageOutcomes(Command):
 class CommitOutcomes(Command):
     """S6. Reply: `CommittedOutcomes`. Stages as (id, tags), in the order in which they count.
 
-    A call without stages is one that settles nothing: from a query, or whoever else is known to
-    read the lease, it takes the place of what an older epoch said. When nothing was fetched by its
-    owner, it is no error.
+    A call without stages settles nothing: from a query, or a known reader of the lease, it replaces
+    the outcomes of an older epoch. It is no error when its owner fetched nothing.
 
     Errors: as `StageOutcomes`, and StageMismatchError (one is missing or short).
     """
@@ -274,8 +272,8 @@ class SettleLease(Command):
 class SettledLease(NamedTuple):
     """Reply to `SettleLease`; `epoch` is the session's from now on.
 
-    Of what was settled, `dropped` is gone: there is no dead-letter queue, or, when it was to be put
-    back, its queue was deleted.
+    Of the settled, `dropped` were removed: rejected without a dead-letter queue, or released to a
+    queue that was deleted.
     """
 
     settled: int

@@ -1,4 +1,4 @@
-"""What can be seen without a command: pieces of a fetch or browse, and what operators are shown."""
+"""Replies of queries: pieces of a fetch or browse, and what operators see."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Run(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where dead letters came from, for the headers that tell their consumer (C13).
+    """Origin of dead letters, for the headers that their consumer gets (C13).
 
     Attributes:
-        queue: The queue they died in; `positions` are those they had there, one for each row.
+        queue: The queue they came from; `positions` are those they had there, one for each row.
         delivery_counts: How often each was delivered there.
         cause: "expired", "rejected" or "delivery_limit".
-        reason: What was said with the rejection, or with the last failure; else the cause.
-        dead_us: When that was.
-        first_queue: The queue of their first death; `deaths` counts them.
+        reason: That of the rejection or of the last failure, else the cause.
+        dead_lettered_us: When they were dead-lettered.
+        first_queue: The queue that they were dead-lettered from first, of `times` in all.
         session: The session that settled them and its batch; "" and -1 when it was none.
     """
 
@@ -41,9 +41,9 @@ class Origin(NamedTuple):
     delivery_counts: np.ndarray[Any, np.dtype[np.int64]]
     cause: str
     reason: str
-    dead_us: int
+    dead_lettered_us: int
     first_queue: str
-    deaths: int
+    times: int
     session: str = ""
     batch_id: int = -1
 
@@ -84,7 +84,7 @@ class QueueInfo(NamedTuple):
     """A queue as an operator sees it.
 
     The counts since it was declared: `published` and `accepted` messages; those that `expired`;
-    those that were `dead_lettered`, whatever for; and those `dropped`: rejected, expired or failed
+    those that were `dead_lettered` for any cause; and those `dropped`: rejected, expired or failed
     too often without a dead-letter queue, over a bound, or in a cycle of expiries.
     """
 

@@ -1,4 +1,4 @@
-"""Channels (C): messages are delivered under tags, settled by tag, and put back at the end.
+"""Channels (C): messages are delivered under tags, settled by tag, and requeued at the end.
 
 Invariant: an unacked position is held by one channel or one session; it leaves the unacked ones in
 exactly the record that settles its tag or ends its holder (C12).
@@ -19,12 +19,12 @@ from ackq_broker.core.queues import dead_letters, enqueue, redelivery
 from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import forget_if_drained, requeue
 from ackq_broker.core.record_fields import Delay
-from ackq_broker.core.state.channel import Channel
+from ackq_broker.core.state.channel import ChannelTags
 from ackq_broker.core.state.placements import Rows
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 
-_NO_CHANNEL = Channel()
+_NO_CHANNEL = ChannelTags()
 
 
 def deliver(state: State, command: commands.Deliver, now_us: int) -> Decision:
@@ -54,7 +54,7 @@ def deliver(state: State, command: commands.Deliver, now_us: int) -> Decision:
 
 
 def _choose(queue: Queue, command: commands.Deliver, now_us: int) -> BitMap64:
-    """The positions to deliver; one at least if any is ready, whatever its size."""
+    """The positions to deliver; one at least if any is ready, of any size."""
     available = queue.available(now_us)
     count = min(command.max_messages, len(available))
     if count and command.max_bytes:
@@ -63,8 +63,8 @@ def _choose(queue: Queue, command: commands.Deliver, now_us: int) -> BitMap64:
 
 
 def apply_delivered(state: State, _sequence: int, record: records.Delivered) -> None:
-    """Ready messages become unacked under tags, or are gone without acks."""
-    channel = state.channels.setdefault(record.channel_id, Channel())
+    """Makes ready messages unacked under tags, or removes them with `no_ack`."""
+    channel = state.channels.setdefault(record.channel_id, ChannelTags())
     queue = state.queues[record.queue_id]
     queue.lease(record.positions)
     if record.no_ack:
@@ -104,7 +104,7 @@ def settle(state: State, command: commands.Settle, now_us: int) -> Decision:
 
 
 def apply_settled(state: State, sequence: int, record: records.Settled) -> None:
-    """Removes the messages behind the tags, moves them, or puts them back."""
+    """Removes, dead-letters or requeues the messages behind the tags."""
     taken = state.channels[record.channel_id].take(record.tags)
     dead_letters.apply_removals(state, sequence, record, taken)
     for queue_id, positions in taken.items():
@@ -122,7 +122,7 @@ def apply_settled(state: State, sequence: int, record: records.Settled) -> None:
 
 
 def close_channel(state: State, command: commands.CloseChannel, now_us: int) -> Decision:
-    """C12: what a channel holds goes back when it goes."""
+    """C12: closes a channel, which requeues its unacked messages."""
     channel = state.channels.get(command.channel_id)
     if channel is None:
         return Decision(reply=0)
@@ -133,18 +133,18 @@ def close_channel(state: State, command: commands.CloseChannel, now_us: int) -> 
 
 
 def apply_channel_closed(state: State, sequence: int, record: records.ChannelClosed) -> None:
-    """Puts back what the channel held."""
+    """Requeues the unacked messages of the channel."""
     end_channel(state, record.channel_id, sequence)
 
 
 def end_channel(state: State, channel_id: bytes, sequence: int) -> None:
-    """A channel ends; its messages become ready again."""
+    """Ends a channel and requeues its unacked messages."""
     channel = state.channels.pop(channel_id)
     for queue_id, positions in channel.take(channel.outstanding()).items():
         requeue(state, queue_id, positions, sequence)
 
 
-def _outstanding(channel: Channel, command: commands.Settle) -> BitMap64:
+def _outstanding(channel: ChannelTags, command: commands.Settle) -> BitMap64:
     """The tags that a settlement names; raises UnknownDeliveryTagError."""
     tags = command.tags
     if command.up_to:
@@ -159,7 +159,7 @@ def _outstanding(channel: Channel, command: commands.Settle) -> BitMap64:
     return tags
 
 
-def _unknown(channel: Channel, tag: int) -> UnknownDeliveryTagError:
+def _unknown(channel: ChannelTags, tag: int) -> UnknownDeliveryTagError:
     """C2: in the words of AMQP, with what is known of the tag."""
     last = channel.next_tag - 1
     why = (

@@ -31,7 +31,7 @@ def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) 
         )
         check_mode(known, transactional=command.transactional)
         if not known.closed_us:
-            # A newer stream: what the older one had not committed is gone with it.
+            # A newer stream: what the older one had not committed is dropped.
             left = (records.TransactionRolledBack(known.publisher_id),) if known.transaction else ()
             return Decision(left)
     elif len(state.publishers) >= MAX_PUBLISHERS:
@@ -81,7 +81,7 @@ def end_stream(state: State, publisher: Publisher, at_us: int) -> None:
 
 
 def drop_transaction(state: State, publisher: Publisher) -> None:
-    """Takes away what the publisher has staged, with the room it reserved."""
+    """Drops what the publisher has staged, and its reservations."""
     transaction, publisher.transaction = publisher.transaction, None
     if transaction is not None:
         for block in transaction.blocks:

@@ -108,7 +108,7 @@ def apply_transaction_committed(
         for part in block.parts:
             if writer_batches.takes_rows(state, part.queue_id):
                 enqueue.place(state, block.block_id, part, visible)
-    # The transaction's own references go last, so that no block dies in between.
+    # The transaction's own references are released last, so that no block is dead in between.
     publishers.drop_transaction(state, publisher)
     enqueue.drop_heads(state, record.drops)
 
@@ -125,7 +125,7 @@ def roll_back(state: State, command: commands.RollbackTransaction, _now_us: int)
 def apply_transaction_rolled_back(
     state: State, _sequence: int, record: records.TransactionRolledBack
 ) -> None:
-    """Takes the staged rows away."""
+    """Drops the staged rows."""
     publishers.drop_transaction(state, state.publishers[record.publisher_id])
 
 

@@ -31,7 +31,7 @@ from ackq_broker.core.record_fields import RoutedRows
 from ackq_broker.core.state.state import Stage, StagedRows, State, Writer
 
 MAX_STAGES: Final = 100_000
-# Runs remembered for each writer, to tell a newer run from an older one that is still ending, and
+# Runs remembered for each writer, to distinguish a newer run from an older one that still ends, and
 # one write of a run from another.
 _REMEMBERED_RUNS: Final = 32
 
@@ -180,7 +180,7 @@ def abort_batch(state: State, command: commands.AbortBatch, _now_us: int) -> Dec
 
 
 def apply_stages_dropped(state: State, _sequence: int, record: records.StagesDropped) -> None:
-    """Takes the stages away."""
+    """Drops the stages."""
     drop_stages(state, record.stage_ids)
 
 
@@ -241,7 +241,7 @@ def apply_batch_committed(state: State, sequence: int, record: records.BatchComm
             for part in block.parts:
                 if takes_rows(state, part.queue_id):
                     enqueue.place(state, block.block_id, part, visible)
-    # The stages' own references go last, so that no block dies in between.
+    # The stages' own references are released last, so that no block is dead in between.
     drop_stages(state, record.stage_ids)
     drop_stages(state, record.dropped)
     enqueue.drop_heads(state, record.drops)
@@ -253,7 +253,7 @@ def apply_batch_repeated(state: State, _sequence: int, record: records.BatchRepe
 
 
 def drop_stages(state: State, stage_ids: tuple[bytes, ...]) -> None:
-    """Takes stages away with the room they reserved."""
+    """Drops stages and their reservations."""
     for stage_id in stage_ids:
         stage = state.stages.pop(stage_id)
         state.stages_of[stage.writer].remove(stage_id)
@@ -281,7 +281,7 @@ def reserve(state: State, parts: tuple[RoutedRows, ...], sign: int) -> None:
 
 
 def done(state: State, now_us: int) -> tuple[str, ...]:
-    """K3: the writers of whom nothing will be asked any more, by name.
+    """K3: the writers that will commit nothing more, by name.
 
     Those that commit once, and those that never did, after as long as stages are kept.
     """

@@ -1,4 +1,4 @@
-"""What a queue's bounds allow: rows reject-publish refuses, messages drop-head gives up (Q3).
+"""Bounds of a queue: rows that reject-publish refuses, messages that drop-head drops (Q3).
 
 The bounds of reject-publish count ready, delayed, unacked and staged messages, those of drop-head
 the ready ones alone. Bytes of a part of a block are pro rata: the core
@@ -37,7 +37,7 @@ class Load(NamedTuple):
     payload_bytes: int
 
     def plus(self, messages: int, payload_bytes: int) -> Load:
-        """More of it."""
+        """The sum of both loads."""
         return Load(self.messages + messages, self.payload_bytes + payload_bytes)
 
 
@@ -55,7 +55,7 @@ def overflowing(queue: Queue, rows: BitMap, size: BlockSize) -> BitMap:
 
 
 def queue_full(queue: Queue, rows: BitMap, size: BlockSize) -> QueueFullError:
-    """Why some of the rows that came together were refused, with the figures before any came."""
+    """The error for rows refused together, with the figures from before them."""
     coming = Load(len(rows), size.of(len(rows)))
     properties = queue.properties
     bounds = [
@@ -87,15 +87,15 @@ def queue_full(queue: Queue, rows: BitMap, size: BlockSize) -> QueueFullError:
 
 
 def head_drops(queue: Queue, coming: Load, ready: BitMap64 | None = None) -> Drop | None:
-    """What a drop-head queue gives up when messages come; they may be among it.
+    """Messages that a drop-head queue drops when others arrive, which may be among them.
 
-    Its bounds are on what is ready: only that can go (S7), and what a slow consumer holds must not
-    make every newcomer go at once.
+    Its bounds are on ready messages: only those can be dropped (S7), and what a slow consumer has
+    unacked must not make every new message be dropped at once.
 
     Args:
         queue: The queue.
-        coming: What comes.
-        ready: What is ready when it comes, if that is not what is ready now.
+        coming: The messages that arrive.
+        ready: The messages ready when they arrive, if other than now.
     """
     properties = queue.properties
     if properties.overflow != "drop-head":
@@ -116,7 +116,7 @@ def head_drops(queue: Queue, coming: Load, ready: BitMap64 | None = None) -> Dro
 
 
 def room(queue: Queue, size: Load) -> int:
-    """How many messages, of so many with so many bytes together, a reject-publish queue takes."""
+    """The number of messages of a load that fit a reject-publish queue."""
     properties = queue.properties
     if properties.overflow != "reject-publish":
         return size.messages

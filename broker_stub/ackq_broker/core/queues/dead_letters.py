@@ -1,4 +1,4 @@
-"""Dead letters (C13): messages that move to another queue, with where they came from.
+"""Dead letters (C13): messages that move to another queue, with their origin.
 
 Invariant: a move is a reference in one record: the message is in one queue before and after, in no
 second one and never in none, and its block stays where it is. It always succeeds.
@@ -34,21 +34,21 @@ class Cause(Enum):
     REDRIVEN = "redriven"
 
 
-# Records that let messages die.
+# Records that remove messages.
 _RemovingRecord = (
     records.Settled | records.Ticked | records.SessionAdvanced | records.SessionSettled
 )
 
 
 class Arrival(NamedTuple):
-    """When messages come to stand in their new queue."""
+    """Time and sequence at which messages are appended to their new queue."""
 
     at_us: int
     sequence: int
 
 
 class Effects(TypedDict):
-    """Fields that every record has that removes messages."""
+    """The fields that every record has that removes messages."""
 
     discarded: tuple[QueuePositions, ...]
     moves: tuple[Move, ...]
@@ -56,17 +56,17 @@ class Effects(TypedDict):
 
 
 class RemovalPlan:
-    """The messages that a record takes out of queues: decided one queue after the other.
+    """Plan of the messages that a record removes from queues, one queue after the other.
 
     Args:
         state: The state.
-        session: The session that they are settled by, and its batch (C13); of none otherwise.
+        session: The session that settles them, and its batch (C13); "" and -1 for none.
         batch_id: See `session`.
 
     Attributes:
         moves: To dead-letter queues.
         discarded: Messages that are dropped instead.
-        declared: The record that makes the built-in queue, when it is needed and not there.
+        declared: Declares the built-in queue when it is needed and missing.
     """
 
     def __init__(self, state: State, session: str = "", batch_id: int = -1) -> None:
@@ -91,9 +91,9 @@ class RemovalPlan:
     def dead_letter(
         self, queue: Queue, positions: BitMap64, cause: Cause, reason: str = ""
     ) -> None:
-        """Messages of a queue go to its dead-letter queue; without one they are dropped.
+        """Moves messages of a queue to its dead-letter queue; without one they are dropped.
 
-        What settled them may give a `reason`; the cause is the reason otherwise.
+        Without a `reason` the cause is the reason.
         """
         if not positions:
             return
@@ -114,16 +114,16 @@ class RemovalPlan:
             )
 
     def move(self, queue: Queue, positions: BitMap64, target_id: int, cause: Cause) -> None:
-        """Messages of a queue go to another one."""
+        """Moves messages of a queue to another one."""
         self.remove(queue, positions)
         self.moves.append(Move(queue.queue_id, positions, target_id, cause.value))
 
     def remove(self, queue: Queue, positions: BitMap64) -> None:
-        """Messages leave a queue: there is room for as many."""
+        """Removes messages of a queue, which makes room for as many."""
         self._leaving.append((queue, positions))
 
     def requeue(self, queue: Queue, positions: BitMap64) -> None:
-        """Messages of a queue become ready, before any come from elsewhere."""
+        """Makes messages of a queue ready, before any arrive from elsewhere."""
         self._returning.append((queue, positions))
 
     def effects(self) -> Effects:
@@ -135,7 +135,7 @@ class RemovalPlan:
         }
 
     def drops(self) -> tuple[Drop, ...]:
-        """What drop-head queues give up for what comes, once all that does left or came back."""
+        """Drops of drop-head queues for what arrives, after all removals and requeues."""
         found = []
         for queue_id in dict.fromkeys(move.target_id for move in self.moves):
             target = self._state.queues.get(queue_id)
@@ -149,7 +149,7 @@ class RemovalPlan:
         return tuple(drop for drop in found if drop is not None)
 
     def _ready_of(self, queue: Queue) -> BitMap64:
-        """What is ready in a queue once everything left and came back that does."""
+        """The ready messages of a queue after all removals and requeues."""
         leaving = (positions for source, positions in self._leaving if source is queue)
         returning = (positions for source, positions in self._returning if source is queue)
         return queue.ready.difference(*leaving).union(*returning)
@@ -175,7 +175,7 @@ def apply_removals(
     record: _RemovingRecord,
     rest: dict[int, BitMap64],
 ) -> None:
-    """Moves and drops what a record lets die, and takes it out of `rest`, by queue id."""
+    """Moves and drops what a record removes, and takes it out of `rest`, by queue id."""
     for move in record.moves:
         rest[move.queue_id] -= move.positions
     for entry in record.discarded:
@@ -208,7 +208,7 @@ def _leave(state: State, queue: Queue, positions: BitMap64, reason: Gone) -> Non
 
 
 def _put(state: State, source: Queue, target: Queue, positions: BitMap64, arrival: Arrival) -> None:
-    """Messages come to stand at the tail of their new queue; what is transient stays so (P12)."""
+    """Appends messages to their new queue; transient ones stay transient (P12)."""
     first = target.next_position
     moved = source.placements.moves(positions)
     enqueue.put(state, target, moved, arrival.at_us, arrival.sequence)
@@ -221,17 +221,17 @@ def _put(state: State, source: Queue, target: Queue, positions: BitMap64, arriva
 def _dead_letter(
     state: State, source: Queue, target: Queue, move: Move, arrival: Arrival, *, held: bool
 ) -> None:
-    """As `_put`, with where the messages came from."""
+    """As `_put`, with the origin of the messages."""
     first = target.next_position
     _put(state, source, target, move.positions, arrival)
     values = bitmaps.array(move.positions)
     counts = source.deliveries.at(move.positions) + held
-    deaths = tuple(source.origins.at(move.positions))
-    begins = np.searchsorted(values, [position for position, _ in deaths]).tolist()
-    for (_, before), begin, end in zip(deaths, begins, [*begins[1:], len(values)], strict=True):
-        died = _died(before, source, move)
+    origins = tuple(source.origins.at(move.positions))
+    begins = np.searchsorted(values, [position for position, _ in origins]).tolist()
+    for (_, before), begin, end in zip(origins, begins, [*begins[1:], len(values)], strict=True):
+        origin = _origin(before, source, move)
         part = slice(begin, end)
-        target.origins.add(first + begin, values[part], counts[part], died, arrival.at_us)
+        target.origins.add(first + begin, values[part], counts[part], origin, arrival.at_us)
     source.dead_lettered += len(values)
 
 
@@ -245,17 +245,17 @@ def _load(entries: Iterable[tuple[Queue, BitMap64]]) -> Load:
 
 
 def _circling(queue: Queue, positions: BitMap64, target_id: int) -> BitMap64:
-    """C13: what would expire into a queue it expired from, with no rejection between."""
+    """C13: messages that would expire into a queue they expired from, with no rejection between."""
     found = BitMap64()
-    for death, group in queue.origins.groups(positions):
-        before = death.expired_from if death is not None else ()
+    for origin, group in queue.origins.groups(positions):
+        before = origin.expired_from if origin is not None else ()
         if target_id in (*before, queue.queue_id):
             found |= group
     return found
 
 
-def _died(before: DeadLetterOrigin | None, queue: Queue, move: Move) -> DeadLetterOrigin:
-    """The death of messages in a queue; a rejection, failing too often included, ends a circle."""
+def _origin(before: DeadLetterOrigin | None, queue: Queue, move: Move) -> DeadLetterOrigin:
+    """The origin of dead letters; a rejection, or the delivery limit, ends a cycle of expiries."""
     expired_from: tuple[int, ...] = ()
     if move.cause == Cause.EXPIRED.value:
         expired_from = (*(before.expired_from if before is not None else ()), queue.queue_id)
@@ -265,7 +265,7 @@ def _died(before: DeadLetterOrigin | None, queue: Queue, move: Move) -> DeadLett
         cause=move.cause,
         reason=move.reason,
         first_queue=before.first_queue if before is not None else queue.name,
-        deaths=(before.deaths if before is not None else 0) + 1,
+        times=(before.times if before is not None else 0) + 1,
         expired_from=expired_from,
         session=move.session,
         batch_id=move.batch_id,

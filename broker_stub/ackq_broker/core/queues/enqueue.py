@@ -1,4 +1,4 @@
-"""How rows become messages of a queue: parts of a record, made to decide, placed to apply."""
+"""Enqueues rows of a block: decided as parts of a record, placed when it is applied."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def make_parts(
 
 
 def drops(state: State, parts: Iterable[RoutedRows]) -> tuple[Drop, ...]:
-    """What the drop-head queues give up when these parts are placed."""
+    """The drops of drop-head queues when these parts are placed."""
     coming: dict[int, Load] = {}
     for part in parts:
         load = coming.get(part.queue_id, NO_LOAD)
@@ -135,7 +135,7 @@ def _positions_of(placement: Placement, positions: BitMap64, rows: BitMap | None
 
 
 def drop_heads(state: State, given_up: Iterable[Drop]) -> None:
-    """Takes the oldest ready messages of queues that overflow."""
+    """Drops the oldest ready messages of queues that overflow."""
     for drop in given_up:
         queue = state.queues[drop.queue_id]
         given = bitmaps.lowest(queue.ready, drop.messages)

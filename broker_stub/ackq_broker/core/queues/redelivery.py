@@ -17,7 +17,7 @@ from ackq_broker.core.record_fields import Delay
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 
-# How long a redelivery waits at most where a queue gives a first delay and no longest one.
+# The longest redelivery delay where a queue sets a first delay and no longest one.
 DEFAULT_DELAY_MAX_MS: Final = 300_000
 # How long the first one waits for what a query requeued, where its queue sets no delay.
 _DEFAULT_DELAY_MS: Final = 1_000

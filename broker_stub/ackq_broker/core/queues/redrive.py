@@ -1,6 +1,6 @@
-"""Dead letters go back to where they came from (Q6).
+"""Redrive: dead letters move back to the queues they came from (Q6).
 
-Invariant: one record holds no more of them than `MOST_REDRIVEN`, whatever was asked for.
+Invariant: one record moves at most `MOST_REDRIVEN` of them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def redrive(state: State, command: commands.Redrive, now_us: int) -> Decision:
     last = command.last or queue.next_position - 1
     ready = bitmaps.between(queue.available(now_us), command.first, last)
     homes: dict[int, BitMap64] = {}
-    for death, positions in queue.origins.groups(ready):
-        home = _home(state, death)
+    for origin, positions in queue.origins.groups(ready):
+        home = _home(state, origin)
         if home is not None and home is not queue:
             homes.setdefault(home.queue_id, BitMap64()).update(positions)
     fitting = {to: _fitting(state, queue, to, those) for to, those in homes.items()}
@@ -64,12 +64,12 @@ def _fitting(state: State, queue: Queue, to: int, positions: BitMap64) -> BitMap
     return bitmaps.lowest(positions, room(state.queues[to], size))
 
 
-def _home(state: State, death: DeadLetterOrigin | None) -> Queue | None:
-    """The queue that messages died in: by its id, else by its name."""
-    if death is None:
+def _home(state: State, origin: DeadLetterOrigin | None) -> Queue | None:
+    """The queue that dead letters came from: by its id, else by its name."""
+    if origin is None:
         return None
-    queue = state.queues.get(death.queue_id)
+    queue = state.queues.get(origin.queue_id)
     if queue is not None and not queue.deleted:
         return queue
-    queue_id = state.queue_ids.get(death.queue)
+    queue_id = state.queue_ids.get(origin.queue)
     return state.queues[queue_id] if queue_id is not None else None

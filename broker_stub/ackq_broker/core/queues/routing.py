@@ -1,4 +1,4 @@
-"""Which queues want the rows of a block: each of its routing keys is looked up once (Q2)."""
+"""Routing of the rows of a block to queues: each routing key is looked up once (Q2)."""
 
 from __future__ import annotations
 

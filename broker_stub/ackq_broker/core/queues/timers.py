@@ -1,4 +1,4 @@
-"""What time does: messages expire (Q3), delays end (C14), and unused queues go."""
+"""Timers: messages expire (Q3), redelivery delays end (C14), unused queues are deleted (Q3)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def tick(state: State, _command: commands.Tick, now_us: int) -> Decision:
 
 
 def apply_ticked(state: State, sequence: int, record: records.Ticked) -> None:
-    """Takes what expired away, and makes ready what matured."""
+    """Removes what expired, and makes ready what matured."""
     expired = {}
     for due in record.queues:
         queue = state.queues[due.queue_id]

@@ -102,7 +102,7 @@ def delete_queue(state: State, command: commands.DeleteQueue, _now_us: int) -> D
 
 
 def apply_queue_deleted(state: State, sequence: int, record: records.QueueDeleted) -> None:
-    """Takes the name, the bindings and the messages that wait away."""
+    """Removes the name, the bindings and the waiting messages."""
     queue = state.queues[record.queue_id]
     detach_queue(state, queue)
     state.blocks.release(queue.drop(queue.ready | queue.delayed, Gone.PURGED))
@@ -138,7 +138,7 @@ def forget_if_drained(state: State, queue: Queue) -> None:
 
 
 def requeue(state: State, queue_id: int, positions: BitMap64, sequence: int) -> None:
-    """Unacked messages become ready again; those of a deleted queue are gone (Q4)."""
+    """Requeues unacked messages; those of a deleted queue are dropped (Q4)."""
     queue = state.queues[queue_id]
     if queue.deleted:
         state.blocks.release(queue.discard(positions))
@@ -208,7 +208,7 @@ def delete_exchange(state: State, command: commands.DeleteExchange, _now_us: int
 
 
 def apply_exchange_deleted(state: State, sequence: int, record: records.ExchangeDeleted) -> None:
-    """Takes the exchange and its bindings away."""
+    """Removes the exchange and its bindings."""
     drop_exchange(state, record.exchange)
     state.topology_sequence = sequence
 
@@ -257,7 +257,7 @@ def unbind(state: State, command: commands.Unbind, _now_us: int) -> Decision:
 
 
 def apply_queue_unbound(state: State, sequence: int, record: records.QueueUnbound) -> None:
-    """Takes the binding away."""
+    """Removes the binding."""
     state.exchanges[record.exchange].unbind(record.binding_key, record.queue_id)
     state.queues[record.queue_id].bindings.remove((record.exchange, record.binding_key))
     state.bindings -= 1

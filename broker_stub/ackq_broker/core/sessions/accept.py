@@ -1,7 +1,7 @@
-"""What an accept does to the messages of a lease (S4, S6), and how they stay readable (K2).
+"""Accept of a lease (S4, S6): effects on its messages, and the kept lease for replays (K2).
 
-Invariant: a message of the kept lease is read as it was until the lease is let go, whatever the
-accept and others after it made of the message.
+Invariant: a message of the kept lease is read as it was until the lease is released, in spite of
+later changes to the message.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Named(NamedTuple):
 
 
 def plan_accept(state: State, session: Session, holes: BitMap64, now_us: int) -> AcceptEffects:
-    """S6: what the committed outcomes of the outstanding lease come to; `holes` are left out."""
+    """S6: effects of the committed outcomes of the outstanding lease; `holes` are left out."""
     assert session.lease is not None
     outcomes = session.lease.outcomes
     plan = RemovalPlan(state, session.name, outcomes.batch_id if outcomes is not None else -1)
@@ -60,7 +60,7 @@ def plan_accept(state: State, session: Session, holes: BitMap64, now_us: int) ->
 def apply_accept(
     state: State, sequence: int, session: Session, record: records.SessionAdvanced
 ) -> None:
-    """The whole lease is accepted and kept, but for what has another outcome, and for holes."""
+    """Accepts and keeps the whole lease, but for messages with another outcome, and holes."""
     lease = session.lease
     assert lease is not None
     release_kept(state, session)
@@ -88,7 +88,7 @@ def apply_accept(
 
 
 def release_kept(state: State, session: Session) -> None:
-    """The kept lease can not be replayed any more: its messages are gone for good."""
+    """Removes the messages of the kept lease, which can not be replayed any more."""
     if session.kept is None:
         return
     for queue_id, positions in session.kept.held().items():
@@ -103,7 +103,7 @@ def release_kept(state: State, session: Session) -> None:
 
 
 def _keep(session: Session, lease: Lease, at_us: int) -> None:
-    """The lease can be read until the next accept; what was said of it was done."""
+    """Keeps the lease for replays until the next accept; its outcomes took effect."""
     assert not lease.stages
     lease.accepted_us = at_us
     if lease.outcomes is not None:

@@ -41,12 +41,12 @@ from ackq_broker.core.sessions.lease import (
 from ackq_broker.core.sessions.timeout import Resumed
 from ackq_broker.core.state.state import Ended, Lease, Session, State
 
-# Ended incarnations whose fate is remembered, for the message; older ones are merely unknown.
+# Ended incarnations remembered for the error message; older ones are merely unknown.
 MAX_ENDED: Final = 10_000
 
 
 def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
-    """S4: accepts what the start proves, then leases anew, or gives the outstanding lease again."""
+    """S4: accepts what the start proves; leases anew, or returns the outstanding lease again."""
     check_duration("The session timeout cannot be", command.session_timeout_ms)
     if not command.incarnation:
         return _open(state, command, now_us)
@@ -95,7 +95,7 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
 
 
 def _plan_accept(state: State, session: Session, resumed: Resumed, now_us: int) -> AcceptEffects:
-    """S6: what the accept of a lease comes to, which may have to be leased again first (S5)."""
+    """S6: effects of the accept of a lease, which may have to be resumed first (S5)."""
     assert session.lease is not None
     holes = session.lease.holes | resumed.tags()
     effects = accept.plan_accept(state, session, holes, now_us)
@@ -112,7 +112,7 @@ def _nothing(state: State) -> AcceptEffects:
 def _advanced(
     state: State, session: Session, record: records.SessionAdvanced, effects: AcceptEffects
 ) -> Advanced:
-    """The answer, as things are once the record is applied."""
+    """The reply, as of after the record is applied."""
     floor = session.end if record.accepted else session.floor
     parts, holes = make_segments(record.leased, floor), BitMap64()
     if session.lease is not None and not record.accepted:
@@ -162,7 +162,7 @@ def _delayed(record: records.SessionAdvanced) -> Positions:
 
 
 def _dead_lettered(record: records.SessionAdvanced) -> dict[int, int]:
-    """By how many ready messages queues grow by dead letters."""
+    """Number of ready messages that each queue gains by dead letters."""
     found: dict[int, int] = {}
     for move in record.moves:
         found[move.target_id] = found.get(move.target_id, 0) + len(move.positions)
@@ -306,7 +306,7 @@ def apply_session_released(state: State, sequence: int, record: records.SessionR
 
 
 def end(state: State, session: Session, sequence: int, how: str, at_us: int) -> None:
-    """Puts a session's lease back and refuses its incarnation from then on."""
+    """Requeues a session's lease and refuses its incarnation from then on."""
     release_kept(state, session)
     drop_stages(state, session)
     readers.unindex(state, session)
@@ -326,7 +326,7 @@ def end(state: State, session: Session, sequence: int, how: str, at_us: int) -> 
 def _read(
     state: State, session: Session, record: records.SessionOpened | records.SessionAdvanced
 ) -> None:
-    """S5, S10: what the session reads, and how long its owner may be away, from now on."""
+    """S5, S10: sets the queues that the session reads, and its timeout."""
     queues.enter(state, session, record.queue_ids)
     session.queue_pattern = record.queue_pattern
     session.timeout_ms = record.timeout_ms
@@ -347,14 +347,14 @@ def _lease(state: State, session: Session, taken: tuple[QueuePositions, ...], at
 
 
 def _warnings(state: State, session: Session, record: records.SessionAdvanced) -> tuple[str, ...]:
-    """S10: what a new holder should know of its queues, and any holder of a change of them."""
+    """S10: warnings about its queues for a new holder, and for any holder when they change."""
     if (record.epoch, record.queue_ids) == (session.epoch, session.queue_ids):
         return ()
     return queues.circles(state, session.name, record.queue_ids)
 
 
 def _attaches(session: Session, record: records.SessionAdvanced) -> int:
-    """S8: how many holders the lease that is outstanding after the record has had."""
+    """S8: number of holders that the lease outstanding after the record has had."""
     if record.leased:
         return 1
     if session.lease is None or record.accepted:

@@ -96,9 +96,9 @@ def fetched(session: Session, after_tag: int, last_tag: int) -> Lease | None:
 
 
 def replace(old: Session, back: Released, *, takeover: bool) -> tuple[str, ...]:
-    """S9: refuses an opening that would replace a proven holder of messages, and put them `back`.
+    """S9: warnings of an opening that replaces a session, whose messages go `back` to their queues.
 
-    Returns what the caller should log. Raises LeaseHeldError.
+    Raises LeaseHeldError when it is proven and holds messages.
     """
     held = back.released + back.dropped
     if old.proven and held and not takeover:

@@ -1,4 +1,4 @@
-"""Who may use a session (S3, S9, S10): found by incarnation, refused to all but its holder."""
+"""Holder of a session (S3, S9, S10): found by incarnation, fenced by epoch and token."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def check_token(session: Session, token: bytes) -> None:
 
 
 def _standing(session: Session) -> str:
-    """By whom a session is held."""
+    """By whom a session is held, as text."""
     if session.holder.token:
         return f"is held by {holder_text(session.holder)}"
     how = "its reader was away for too long" if session.detached else "an operator ended its reader"
@@ -142,20 +142,20 @@ def _standing(session: Session) -> str:
 
 
 def end_epoch(state: State, session: Session) -> None:
-    """S5, S8: the session goes on without a holder; every call of the old epoch is refused."""
+    """S5, S8: ends the epoch without a next holder; fences every call of it."""
     old = session.holder
     begin_epoch(state, session, Holder(b"", old.host, old.pid, old.application, old.since_us))
 
 
 def begin_epoch(state: State, session: Session, holder: Holder) -> None:
-    """S3: another holder; what the one before had staged and not committed goes (S6)."""
+    """S3: begins an epoch with another holder; drops uncommitted stages (S6)."""
     drop_stages(state, session)
     session.epoch += 1
     session.holder = holder
 
 
 def drop_stages(state: State, session: Session) -> None:
-    """S6: what was staged and not committed for the outstanding lease is gone."""
+    """S6: drops the uncommitted stages of the outstanding lease."""
     if session.lease is not None:
         for stage_id in session.lease.stages:
             del state.outcome_stages[stage_id]

@@ -1,7 +1,7 @@
-"""Which messages a new lease takes, and how a lease is shown to its reader (S1, K5, K6).
+"""Lease (S1, K5, K6): choice of its messages, its tags and chunks, and the backlog beside it.
 
-Decides only: the choice is written into the record, so that `apply` repeats it whatever a later
-version would choose.
+Decides only: the choice is written into the record, so that `apply` repeats it even if a later
+version would choose otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ackq_broker.core.commands import Advance, Backlog, Chunk, Released
 from ackq_broker.core.record_fields import QueuePositions
 from ackq_broker.core.state.placements import merge
 from ackq_broker.core.state.queue import Queue
-from ackq_broker.core.state.state import Delivered, Lease, Segment, State
+from ackq_broker.core.state.state import Lease, PastDeliveries, Segment, State
 
 _UNBOUNDED: Final = 1 << 62
 
@@ -80,7 +80,7 @@ def _too_few(pool: list[tuple[Queue, BitMap64]], wish: Advance, now_us: int) -> 
 
 
 def _share(pool: list[tuple[Queue, BitMap64]], messages: int, payload_bytes: int) -> list[BitMap64]:
-    """What each queue gives within both bounds."""
+    """The messages taken of each queue within both bounds."""
     taken = [BitMap64() for _ in pool]
     bytes_bounded = payload_bytes < _UNBOUNDED
     for equal in (True, False):
@@ -130,7 +130,7 @@ def lease_chunks(state: State, parts: tuple[Segment, ...]) -> tuple[Chunk, ...]:
 
 
 def count_messages(held: Positions) -> int:
-    """How many messages these are."""
+    """Number of messages."""
     return sum(map(len, held.values()))
 
 
@@ -194,7 +194,7 @@ def remember_deliveries(lease: Lease, queue: Queue, positions: BitMap64) -> None
     counts, values = queue.deliveries.at(segment.at(new)), bitmaps.array(new)
     added = ((c, bitmaps.of(values[counts == c])) for c in np.unique(counts).tolist())
     known = Counts.load((*lease.delivered.counts, *added))
-    lease.delivered = Delivered(lease.delivered.tags | new, known.dump())
+    lease.delivered = PastDeliveries(lease.delivered.tags | new, known.dump())
 
 
 def delivery_counts(lease: Lease, tags: Int64s, positions: BitMap64, queue: Queue) -> Int64s:

@@ -1,6 +1,6 @@
-"""What an operator does to a session: releases it (S5), settles messages of its lease (S8).
+"""Commands of operators: release a session (S5), settle messages of its lease (S8).
 
-Invariant: a lease changes between two epochs, never inside one: whoever read it before is refused.
+Invariant: a lease changes between two epochs, never inside one: earlier readers are fenced.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REMEMBERED_HOLDERS: Final = 16
 
 
 def release(state: State, command: commands.ReleaseSession, now_us: int) -> Decision:
-    """S5, S9: puts an absent owner's lease back and ends the incarnation."""
+    """S5, S9: requeues the lease of an absent holder and ends the incarnation."""
     session = holder.session_named(state, command.session)
     _check_absent(session, fence=command.fence, incumbent_live=command.incumbent_live)
     for queue_id in session.queue_ids:
@@ -71,7 +71,7 @@ def settle(state: State, command: commands.SettleLease, now_us: int) -> Decision
 
 
 def apply_settled(state: State, sequence: int, record: records.SessionSettled) -> None:
-    """The messages go, their tags are holes, and the epoch is over."""
+    """Removes or requeues the messages, makes their tags holes, and ends the epoch."""
     session = state.sessions[record.session]
     lease = session.lease
     assert lease is not None
@@ -89,7 +89,7 @@ def apply_settled(state: State, sequence: int, record: records.SessionSettled) -
 
 
 def _check_absent(session: Session, *, fence: bool, incumbent_live: bool) -> None:
-    """Refuses to end a live holder unasked: AlreadyHeldError."""
+    """Refuses to fence a live holder without `fence`: AlreadyHeldError."""
     if incumbent_live and not fence:
         raise holder.already_held(session, "Stop its query first, or add --fence to end it.")
 
@@ -128,7 +128,7 @@ def _remove_rejected(
 
 
 def _lost(state: State, lease: Lease, tags: BitMap64) -> int:
-    """Q4: of how many tags the queue was deleted, so that nothing is put back."""
+    """Q4: number of tags whose queue was deleted, so that they can not be requeued."""
     queues = (state.queues.get(segment.queue_id) for segment in lease.segments)
     return sum(
         len(segment.at(tags))

@@ -1,7 +1,7 @@
 """Outcomes from a query (S6): tasks stage them, the driver's commit makes a settle call effective.
 
-Invariant: what is said counts once a commit named it, in the epoch that said it, and is done in the
-record that accepts the lease; of several epochs, the newest one that committed anything counts.
+Invariant: a stage counts once a commit names it, in the epoch that staged it, and takes effect in
+the record that accepts the lease; of several epochs, the newest one that committed any counts.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def commit(state: State, command: commands.CommitOutcomes, _now_us: int) -> Deci
         return Decision(reply=CommittedOutcomes(total, True))
     new = _named_stages(session, lease, command)
     outcomes = lease.outcomes if lease is not None else None
-    # A call that settles nothing says that as well, if there is something older to take back. It
+    # A call that settles nothing counts as well, if there are older outcomes to replace. It
     # names no tags, so a program that is not known to read the lease cannot mean it.
     nothing = not command.stages and outcomes is not None and outcomes.epoch < session.epoch
     if not new and not (nothing and (found.known or command.owner.query_id)):
@@ -132,7 +132,7 @@ def abort(state: State, command: commands.AbortOutcomes, _now_us: int) -> Decisi
 
 
 def apply_dropped(state: State, _sequence: int, record: records.OutcomesDropped) -> None:
-    """Takes the stages away."""
+    """Drops the stages."""
     for stage_id in record.stage_ids:
         session = state.sessions[state.outcome_stages.pop(stage_id)]
         (lease,) = (lease for lease in session.leases() if stage_id in lease.stages)
@@ -140,7 +140,7 @@ def apply_dropped(state: State, _sequence: int, record: records.OutcomesDropped)
 
 
 def check_dead_letterable(state: State, session: Session, lease: Lease, rejected: BitMap64) -> None:
-    """S6, S8: refuses to lose messages unasked: PreconditionFailedError."""
+    """S6, S8: refuses rejections without a dead-letter queue: PreconditionFailedError."""
     for segment in lease.segments:
         queue = state.queues.get(segment.queue_id)
         if queue is None or queue.properties.dead_letter_queue:
@@ -157,7 +157,7 @@ def check_dead_letterable(state: State, session: Session, lease: Lease, rejected
 
 
 def outside(session: Session, tag: int, lease: Lease | None) -> UnknownDeliveryTagError:
-    """A tag that is not in the lease of which it was said."""
+    """The error for a tag outside of the lease."""
     end = lease.segments[-1].last_tag if lease is not None else session.end
     has = f"are ({lease.floor}, {end}]" if lease is not None else f"end at {end}, all accepted"
     return UnknownDeliveryTagError(
@@ -188,7 +188,7 @@ def _staged(state: State, found: Found, stage_id: bytes) -> int | None:
 
 
 def _of_kept(found: Found, tags: BitMap64) -> bool:
-    """K2: whether an owner of whom no fetch says what it reads settles tags of the kept lease.
+    """K2: whether an owner without a noted fetch settles tags of the kept lease.
 
     It names the session alone, as on Spark Connect. Its batch can only be run again by a holder
     that came after the accept; to others such tags are as unknown as older ones.
@@ -226,7 +226,7 @@ def _check_inside(found: Found, tags: BitMap64) -> None:
 
 
 def _check_room(session: Session, lease: Lease, outcomes: tuple[TagOutcome, ...]) -> None:
-    """I6: refuses more than a lease can have said of it."""
+    """I6: refuses more stages or different outcomes than a lease may have: LimitError."""
     said = lease.outcomes
     stages = len(lease.stages) + (len(said.stages) if said is not None else 0)
     held = sum(len(staged.outcomes) for staged in lease.stages.values())

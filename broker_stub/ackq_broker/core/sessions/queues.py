@@ -1,6 +1,6 @@
 """The queues that a session reads (S10): named, or found by a pattern with every call.
 
-And what its reader should know of them: who else holds their messages, what comes back to it.
+With the warnings about them: leases of other sessions, cycles through dead-letter queues.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def find(state: State, command: Advance, *, accepting: Session | None = None) ->
         state: The state.
         command: Names the queues.
         accepting: The session whose lease the call accepts, if it does: what to do about a queue
-            that is not there is another thing then (K1).
+            that is missing differs then (K1).
 
     Raises:
         QueueNotFoundError: One of the named queues is not there.
@@ -97,7 +97,7 @@ def others(state: State, queue_ids: tuple[int, ...], name: str) -> tuple[str, ..
 def leased_elsewhere(
     state: State, queue_ids: tuple[int, ...], name: str
 ) -> tuple[LeasedElsewhere, ...]:
-    """S9: what the other sessions on these queues have leased of them; who has nothing is left out.
+    """S9: leases of other sessions on these queues; those without messages are left out.
 
     An opening may follow one that was lost with its checkpoint, and a session without a name is
     never met again.
@@ -113,7 +113,7 @@ def leased_elsewhere(
 
 
 def circles(state: State, name: str, queue_ids: tuple[int, ...]) -> tuple[str, ...]:
-    """S10, C13: the warning for who reads queues and their dead-letter queues as well."""
+    """S10, C13: the warning for a session that reads queues and their dead-letter queues."""
     pairs, wanted = [], set(queue_ids)
     for queue_id in queue_ids:
         queue = state.queues[queue_id]
@@ -149,7 +149,7 @@ def _awaited(session: Session, error: QueueNotFoundError) -> QueueNotFoundError:
 def _glob(pattern: str) -> re.Pattern[str]:
     """`*` is any characters, `?` is one; nothing else is special.
 
-    The expression that `fnmatch` makes takes no more than linear time for each `*`, whatever the
-    name: what a client sends must not hold up the broker.
+    The expression that `fnmatch` makes takes at most linear time for each `*`: a client's pattern
+    must not hold up the broker.
     """
     return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))

@@ -1,7 +1,9 @@
-"""Who reads a lease (S6): noted with each fetch, so that a settle call finds the lease it is about.
+"""Index from (query, run, batch) to the lease it reads, updated by fetches (S6).
 
-Invariant: a run of a query is known by the epoch in which it fetched, so what a run says that was
-replaced never counts as said by its successor.
+Settle calls look up their lease here.
+
+Invariant: a run of a query is known by the epoch in which it fetched, so a settle call of a
+replaced run is never taken for one of its successor.
 """
 
 from __future__ import annotations
@@ -14,15 +16,15 @@ from ackq_broker.core.commands import Decision, LeaseOwner
 from ackq_broker.core.sessions import holder
 from ackq_broker.core.state.state import Lease, Reader, Session, State
 
-# Of one lease, so many runs, batches and epochs are known.
+# The most readers (runs, batches and epochs) known of one lease.
 _MOST_READERS: Final = 64
 
 
 class Found(NamedTuple):
     """The lease that a settle call is about: the outstanding one, or the `kept` one (K2).
 
-    `lease` is None when the session holds nothing; `batch_id` is the query's, -1 for none; `known`
-    says whether the owner was noted as a reader of the lease.
+    `lease` is None when the session holds nothing; `batch_id` is the query's, -1 for none; `known`:
+    whether the owner was noted as a reader of the lease.
     """
 
     session: Session
@@ -62,8 +64,8 @@ def note(state: State, command: commands.NoteFetch, _now_us: int) -> Decision:
 def apply_noted(state: State, _sequence: int, record: records.FetchNoted) -> None:
     """Adds the reader.
 
-    Spark plans a batch once its offsets are in the log, so whoever reads has a checkpoint that
-    names the incarnation: it is proven (S9), also for a trigger that never calls again.
+    Spark plans a batch once its offsets are in the log, so a reader has a checkpoint that names the
+    incarnation: it is proven (S9), also for a trigger that never calls again.
     """
     session = state.sessions[record.session]
     session.proven = True

@@ -1,7 +1,7 @@
-"""The lease of an owner who was away for too long (S5): it goes back, and some of it comes again.
+"""Session timeout (S5): requeues the lease of an absent holder; a re-attach leases it again.
 
-Invariant: a detached lease holds nothing. What it gets back keeps its tag, every other tag is a
-hole from then on, and that is decided in one record.
+Invariant: a detached lease holds nothing. A message that is leased again keeps its tag, every other
+tag is a hole from then on, and that is decided in one record.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ackq_broker.core.state.state import Segment, Session, State
 
 
 class Resumed(NamedTuple):
-    """What a re-attach comes to: ready messages that are leased again, tags that are holes."""
+    """Effects of a re-attach: ready messages that are leased again, tags that are holes."""
 
     taken: tuple[QueuePositions, ...] = ()
     holes: tuple[Hole, ...] = ()
@@ -36,7 +36,7 @@ class Resumed(NamedTuple):
 
 
 def detach(state: State, command: commands.DetachSession, now_us: int) -> Decision:
-    """S5: the owner was away for longer than its timeout; nothing when it is another by now."""
+    """S5: requeues the lease after the timeout; nothing when the holder is another by now."""
     session = state.sessions.get(command.session)
     reader = command.incarnation, command.epoch
     if session is None or (session.incarnation, session.epoch) != reader:
@@ -49,7 +49,7 @@ def detach(state: State, command: commands.DetachSession, now_us: int) -> Decisi
 
 
 def apply_detached(state: State, sequence: int, record: records.SessionDetached) -> None:
-    """The lease goes back to its queues, and its epoch is over."""
+    """Requeues the lease and ends the epoch."""
     session = state.sessions[record.session]
     lease = session.lease
     assert lease is not None
@@ -69,7 +69,7 @@ def apply_detached(state: State, sequence: int, record: records.SessionDetached)
 
 
 def resume(state: State, session: Session, now_us: int) -> Resumed:
-    """S5: what a re-attach gets of a detached lease; nothing for one that is held."""
+    """S5: effects of a re-attach to a detached lease; none for one that is held."""
     lease = session.lease
     if lease is None or not session.detached:
         return Resumed()
@@ -98,7 +98,7 @@ def apply_resumed(state: State, session: Session, record: records.SessionAdvance
 
 
 def unwatch(state: State, session: Session) -> None:
-    """What becomes of a detached lease's messages is of no more interest to it."""
+    """Stops watching the messages of a detached lease."""
     assert session.lease is not None
     for segment in session.lease.segments:
         queue = state.queues.get(segment.queue_id)
@@ -107,13 +107,13 @@ def unwatch(state: State, session: Session) -> None:
 
 
 def _gone(queue: Queue | None, positions: BitMap64) -> dict[Gone, BitMap64]:
-    """Why messages can not be leased again; those of a deleted queue that is gone went with it."""
+    """Messages that can not be leased again, by reason; no queue: they were deleted with it."""
     if queue is None:
         return {Gone.PURGED: positions} if positions else {}
     found: dict[Gone, BitMap64] = {}
     known = {Gone(reason): departed for reason, departed in sorted(queue.departed.items())}
     # What is ready all the same is overdue. Everything else that is there is another reader's, or
-    # was until it put it back with a delay.
+    # was until it was requeued with a delay.
     for reason, among in (
         *known.items(),
         (Gone.EXPIRED, queue.ready),

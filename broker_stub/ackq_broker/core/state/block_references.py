@@ -1,4 +1,4 @@
-"""Counts what refers to each block of messages: a block dies exactly with its last reference.
+"""Reference counts of blocks: a block is dead exactly after its last reference is released.
 
 Most blocks have one reference (one queue), so those are a bitmap; only shared blocks have a
 counter. Pins are volatile: a process that ends reads no more.
@@ -65,7 +65,7 @@ class BlockReferences:
                 del self._pins[block_id]
 
     def drain_dead(self) -> list[int]:
-        """The blocks that died since the last call, ascending."""
+        """The blocks dead since the last call, ascending."""
         pinned = self._dead & BitMap64(self._pins) if self._pins else BitMap64()
         dead: list[int] = (self._dead - pinned).to_array().tolist()
         self._dead = pinned

@@ -1,4 +1,4 @@
-"""What a channel holds: delivered messages by tag, until each is settled (C1).
+"""Unacked messages of a channel by tag, until each is settled (C1).
 
 Invariant: an outstanding tag stands for one unacked position of one queue, and no two for the same.
 A tag is a bit, and a stretch of tags that follow a stretch of positions is 16 bytes (C16).
@@ -19,7 +19,7 @@ _SHIFT: Final = np.dtype([("shift", "<i8")])
 
 
 class UnackedRun:
-    """What a channel holds of one queue: `tags` are the outstanding ones."""
+    """Unacked messages of one queue: `tags` are the outstanding ones."""
 
     __slots__ = ("_shifts", "tags")
 
@@ -50,7 +50,7 @@ class UnackedRun:
         self._shifts.remove(tags, self.tags)
 
     def dump_shifts(self) -> Dumped:
-        """Where the messages of the tags are; equal holds give equal bytes."""
+        """Where the messages of the tags are; equal runs give equal bytes."""
         return self._shifts.dump(self.tags)
 
     @classmethod
@@ -62,8 +62,8 @@ class UnackedRun:
         return self
 
 
-class Channel:
-    """A channel: the tag it gives next, and what it holds of each queue, by queue id."""
+class ChannelTags:
+    """Tags of a channel: the next one, and the unacked ones of each queue, by queue id."""
 
     __slots__ = ("next_tag", "unacked")
 

@@ -1,4 +1,4 @@
-"""Where the dead letters of a queue came from (C13).
+"""Origins of the dead letters in a queue (C13).
 
 Invariant: a position that was dead-lettered into the queue has its origin until it is gone. What
 many have in common is kept once, the rest is 36 bytes for each stretch that moved together.
@@ -22,20 +22,20 @@ from ackq_broker.core.state.placements import Rows
 
 # `shift` is what is added to a position to get that in the queue it came from.
 _VALUE: Final = np.dtype(
-    [("shift", "<i8"), ("dead_us", "<i8"), ("death", "<i8"), ("deliveries", "<i4")]
+    [("shift", "<i8"), ("dead_lettered_us", "<i8"), ("origin", "<i8"), ("deliveries", "<i4")]
 )
 
 
 class DeadLetterOrigin(msgspec.Struct, frozen=True, array_like=True):
-    """What dead letters have in common.
+    """Origin that dead letters have in common.
 
     Attributes:
         queue_id: The queue they came from; `queue` is its name.
         cause: A value of `dead_letters.Cause`.
-        reason: What whoever settled them said, else the cause.
-        first_queue: The queue of their first death; `deaths` counts them.
+        reason: That of their rejection or last failure, else the cause.
+        first_queue: The queue that they were dead-lettered from first, of `times` in all.
         expired_from: The ids of the queues they expired from, with no rejection between (C13).
-        session: The session that settled them and its batch, when they came from one.
+        session: The session that settled them and its batch; "" and -1 for none.
     """
 
     queue_id: int
@@ -43,28 +43,28 @@ class DeadLetterOrigin(msgspec.Struct, frozen=True, array_like=True):
     cause: str
     reason: str
     first_queue: str
-    deaths: int
+    times: int
     expired_from: tuple[int, ...] = ()
     session: str = ""
     batch_id: int = -1
 
 
-class Group(NamedTuple):
-    """Positions with the death they have in common; None for those that never died."""
+class OriginGroup(NamedTuple):
+    """Positions with the origin they have in common; None for those that are no dead letters."""
 
-    death: DeadLetterOrigin | None
+    origin: DeadLetterOrigin | None
     positions: BitMap64
 
 
 class Origins:
     """Origins by position of the queue they are in."""
 
-    __slots__ = ("_deaths", "_ids", "_live", "_next_id", "_positions", "_steps")
+    __slots__ = ("_ids", "_live", "_next_id", "_origins", "_positions", "_steps")
 
     def __init__(self) -> None:
         self._positions = BitMap64()
         self._steps = Steps(_VALUE)
-        self._deaths: dict[int, DeadLetterOrigin] = {}
+        self._origins: dict[int, DeadLetterOrigin] = {}
         self._ids: dict[DeadLetterOrigin, int] = {}
         self._live: dict[int, int] = {}
         self._next_id = 1
@@ -74,18 +74,18 @@ class Origins:
         first: int,
         sources: Int64s,
         delivery_counts: Int64s,
-        death: DeadLetterOrigin,
-        dead_us: int,
+        origin: DeadLetterOrigin,
+        dead_lettered_us: int,
     ) -> None:
-        """The positions from `first` on came from these positions, after so many deliveries."""
-        death_id = self._ids.get(death)
-        if death_id is None:
-            death_id = self._ids[death] = self._next_id
-            self._deaths[death_id] = death
-            self._live[death_id] = 0
+        """Adds the positions from `first` on, which were `sources` in their queue."""
+        origin_id = self._ids.get(origin)
+        if origin_id is None:
+            origin_id = self._ids[origin] = self._next_id
+            self._origins[origin_id] = origin
+            self._live[origin_id] = 0
             self._next_id += 1
         count = len(sources)
-        self._live[death_id] += count
+        self._live[origin_id] += count
         self._positions.add_range(first, first + count)
         shifts = sources - np.arange(first, first + count)
         changes = (np.diff(shifts, prepend=shifts[0] - 1) != 0) | (
@@ -95,20 +95,20 @@ class Origins:
         lengths = np.diff(begins, append=count)
         values = np.empty(len(begins), _VALUE)
         values["shift"], values["deliveries"] = shifts[begins], delivery_counts[begins]
-        values["dead_us"], values["death"] = dead_us, death_id
+        values["dead_lettered_us"], values["origin"] = dead_lettered_us, origin_id
         self._steps.extend(begins + first, lengths, values)
 
     def forget(self, positions: BitMap64) -> None:
-        """These positions are gone."""
+        """Removes positions."""
         gone = self._positions & positions
         if not gone:
             return
-        ids, counts = np.unique(self._at(gone)["death"], return_counts=True)
-        for death_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
-            self._live[death_id] -= count
-            if not self._live[death_id]:
-                del self._live[death_id]
-                del self._ids[self._deaths.pop(death_id)]
+        ids, counts = np.unique(self._at(gone)["origin"], return_counts=True)
+        for origin_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
+            self._live[origin_id] -= count
+            if not self._live[origin_id]:
+                del self._live[origin_id]
+                del self._ids[self._origins.pop(origin_id)]
         self._positions -= gone
         self._steps.remove(gone, self._positions)
 
@@ -117,29 +117,31 @@ class Origins:
         return self._positions
 
     def at(self, positions: BitMap64) -> Iterator[tuple[int, DeadLetterOrigin | None]]:
-        """The death of each stretch of positions that have one in common, by its first position.
+        """The origin of each stretch of positions that have one in common, by its first position.
 
-        None is for those that never died.
+        None is for those that are no dead letters.
         """
         values = bitmaps.array(positions)
-        deaths = np.zeros(len(values), np.int64)
+        origin_ids = np.zeros(len(values), np.int64)
         known = self._positions & positions
-        deaths[np.searchsorted(values, bitmaps.array(known))] = self._at(known)["death"]
-        begins = np.flatnonzero(np.diff(deaths, prepend=-1))
-        for first, death_id in zip(values[begins].tolist(), deaths[begins].tolist(), strict=True):
-            yield first, self._deaths.get(death_id)
+        origin_ids[np.searchsorted(values, bitmaps.array(known))] = self._at(known)["origin"]
+        begins = np.flatnonzero(np.diff(origin_ids, prepend=-1))
+        for first, origin_id in zip(
+            values[begins].tolist(), origin_ids[begins].tolist(), strict=True
+        ):
+            yield first, self._origins.get(origin_id)
 
-    def groups(self, positions: BitMap64) -> Iterator[Group]:
-        """Some positions by their death."""
+    def groups(self, positions: BitMap64) -> Iterator[OriginGroup]:
+        """Some positions by their origin."""
         known = self._positions & positions
         if len(known) < len(positions):
-            yield Group(None, positions - known)
+            yield OriginGroup(None, positions - known)
         if known:
-            deaths, values = self._at(known)["death"], bitmaps.array(known)
-            order = np.argsort(deaths, kind="stable")
-            begins = np.flatnonzero(np.diff(deaths[order], prepend=0))
+            origin_ids, values = self._at(known)["origin"], bitmaps.array(known)
+            order = np.argsort(origin_ids, kind="stable")
+            begins = np.flatnonzero(np.diff(origin_ids[order], prepend=0))
             for part in np.split(order, begins[1:]):
-                yield Group(self._deaths[int(deaths[part[0]])], bitmaps.of(values[part]))
+                yield OriginGroup(self._origins[int(origin_ids[part[0]])], bitmaps.of(values[part]))
 
     def attach(
         self, locate: Callable[[str, Rows], Iterable[Piece]], queue: str, rows: Rows
@@ -155,7 +157,7 @@ class Origins:
         values = np.zeros(len(rows.positions), _VALUE)
         known = bitmaps.array(self._positions & bitmaps.of(rows.positions))
         values[np.searchsorted(rows.positions, known)] = self._steps.at(known)
-        cuts = np.flatnonzero(np.diff(values["death"]) | np.diff(values["dead_us"])) + 1
+        cuts = np.flatnonzero(np.diff(values["origin"]) | np.diff(values["dead_lettered_us"])) + 1
         at = 0
         for piece in locate(queue, rows._replace(cuts=cuts)):
             end = at + sum(run.rows for run in piece.runs)
@@ -163,24 +165,26 @@ class Origins:
             at = end
 
     def dump(self) -> tuple[int, tuple[tuple[int, int, DeadLetterOrigin], ...], BitMap64, Dumped]:
-        """The next id, the deaths with their ids and counts, the positions, and their steps."""
-        deaths = tuple((i, self._live[i], death) for i, death in sorted(self._deaths.items()))
-        return self._next_id, deaths, self._positions, self._steps.dump(self._positions)
+        """The next id, the origin_ids with their ids and counts, the positions, and their steps."""
+        origin_ids = tuple(
+            (i, self._live[i], origin) for i, origin in sorted(self._origins.items())
+        )
+        return self._next_id, origin_ids, self._positions, self._steps.dump(self._positions)
 
     @classmethod
     def load(
         cls,
         next_id: int,
-        deaths: tuple[tuple[int, int, DeadLetterOrigin], ...],
+        origin_ids: tuple[tuple[int, int, DeadLetterOrigin], ...],
         positions: BitMap64,
         steps: Dumped,
     ) -> Origins:
         """The opposite of `dump`."""
         self = cls()
         self._next_id = next_id
-        for death_id, live, death in deaths:
-            self._deaths[death_id], self._live[death_id] = death, live
-            self._ids[death] = death_id
+        for origin_id, live, origin in origin_ids:
+            self._origins[origin_id], self._live[origin_id] = origin, live
+            self._ids[origin] = origin_id
         self._positions = positions
         self._steps = Steps.load(_VALUE, steps, positions)
         return self
@@ -189,19 +193,19 @@ class Origins:
         return self._steps.at(bitmaps.array(positions))
 
     def _origin(self, positions: Int64s, values: NDArray[Any]) -> Origin | None:
-        death_id, dead_us = int(values["death"][0]), int(values["dead_us"][0])
-        if not death_id:
+        origin_id, dead_lettered_us = int(values["origin"][0]), int(values["dead_lettered_us"][0])
+        if not origin_id:
             return None
-        death = self._deaths[death_id]
+        origin = self._origins[origin_id]
         return Origin(
-            queue=death.queue,
+            queue=origin.queue,
             positions=positions + values["shift"],
             delivery_counts=values["deliveries"].astype(np.int64),
-            cause=death.cause,
-            reason=death.reason,
-            dead_us=dead_us,
-            first_queue=death.first_queue,
-            deaths=death.deaths,
-            session=death.session,
-            batch_id=death.batch_id,
+            cause=origin.cause,
+            reason=origin.reason,
+            dead_lettered_us=dead_lettered_us,
+            first_queue=origin.first_queue,
+            times=origin.times,
+            session=origin.session,
+            batch_id=origin.batch_id,
         )

@@ -104,7 +104,7 @@ class Moved(NamedTuple):
         return blocks
 
 
-class _Page:
+class _RunPage:
     """Consecutive runs; `used` of them, of which `present` still have a live position."""
 
     __slots__ = ("_rows", "present", "used")
@@ -154,7 +154,7 @@ class _Hit(NamedTuple):
     `rows` is a view: writing to it changes the page. `base` sought positions come before.
     """
 
-    page: _Page
+    page: _RunPage
     rows: NDArray[Any]
     positions: Int64s
     base: int
@@ -177,7 +177,7 @@ class Placements:
     __slots__ = ("_firsts", "_pages", "_scattered", "live", "payload_bytes")
 
     def __init__(self) -> None:
-        self._pages: list[_Page] = []
+        self._pages: list[_RunPage] = []
         self._firsts: list[int] = []
         self._scattered: dict[int, BitMap] = {}
         self.live = 0
@@ -388,7 +388,7 @@ class Placements:
         page_of = np.arange(len(everything)) // PAGE_ROWS
         for index in range(int(page_of[-1]) + 1 if len(everything) else 0):
             page = everything[page_of == index].copy()
-            self._pages.append(_Page(page, len(page)))
+            self._pages.append(_RunPage(page, len(page)))
             self._firsts.append(int(page["first"][0]))
         self._scattered = dict(scattered)
         self.live = int(everything["live"].sum())
@@ -404,14 +404,14 @@ class Placements:
                 found.add_range(first, first + count)
         return found
 
-    def _page_for(self, first: int) -> _Page:
+    def _page_for(self, first: int) -> _RunPage:
         """The last page, or a new one for a run that begins at this position."""
         if (
             not self._pages
             or self._pages[-1].used == PAGE_ROWS
             or first - self._firsts[-1] >= _PAGE_POSITIONS
         ):
-            self._pages.append(_Page(np.zeros(_FIRST_PAGE_ROWS, _ROW), 0))
+            self._pages.append(_RunPage(np.zeros(_FIRST_PAGE_ROWS, _ROW), 0))
             self._firsts.append(first)
         return self._pages[-1]
 

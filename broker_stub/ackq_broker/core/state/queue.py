@@ -41,29 +41,29 @@ class Queue:
 
     Attributes:
         deleted: Its name is gone, and it stays only for the bodies that are still leased (Q4).
-        delayed: Put back, and ready only when their delay is over (C14).
+        delayed: Requeued, and ready only when their delay is over (C14).
         kept: Gone for everyone but the sessions that may replay them (K2); no count of messages or
             bytes has them.
         replays: By how many kept leases each position is held that is, or was, among the messages
-            at the same time: an accept that put it back, or rejected it, leaves it readable (S6).
-            What a session accepted and nobody else has held is not in here.
+            at the same time: an accept that requeued or rejected it leaves it readable (S6).
+            What one session alone has held and accepted is not in here.
         watched: What a detached session had leased (S5). `departed` are those of them that are gone
             since, by reason.
-        deliveries: How often each position was delivered and put back (C7).
+        deliveries: How often each position was delivered and requeued (C7).
         failures: How often each position was settled as FAILED (C13).
         expiries: When messages expire (Q3); `late`: those whose time came and was dealt with, which
-            expire as soon as nobody holds them (S7).
+            expire as soon as they are not unacked any more (S7).
         delays: When what is delayed becomes ready.
-        origins: Where dead letters came from (C13).
+        origins: Origins of dead letters (C13).
         transient_rows: Transient messages stored in a persistent block (P12).
-        requeued: Which record put a ready position back (K5).
+        requeued: The sequence at which each ready position was requeued (K5).
         staged: Rows that writers have staged for this queue; `staged_bytes` is their payload (K3).
         published: Messages ever placed; `accepted`, `expired`, `dead_lettered` and `dropped`:
             messages that ended so.
         bindings: (exchange, binding key) pairs that name this queue; an index.
         sessions: Names of the sessions that read it; `sources`: ids of the other queues whose dead
             letters come here; both are indexes.
-        signals: Told of what becomes ready, and of what is due when.
+        signals: Collects what becomes ready, and what is due when.
         consumers: Consumers that the service has on it now; `used_us` is when it was last used
             (queue expiry). Both are volatile.
     """
@@ -143,7 +143,7 @@ class Queue:
         self.consumers = 0
         self.used_us = 0
 
-    # --- what it holds ---
+    # --- content ---
 
     @property
     def messages(self) -> int:
@@ -195,7 +195,7 @@ class Queue:
         return self.timely(found, now_us)
 
     def delivered_before(self, positions: BitMap64, *, also: BitMap64 | None = None) -> int:
-        """How many of these positions were delivered and put back before, or are in `also`."""
+        """Number of these positions that were delivered and requeued before, or are in `also`."""
         found = self.deliveries.some(positions)
         if also:
             found |= also & positions
@@ -218,7 +218,7 @@ class Queue:
         """The block rows behind present positions; dead letters with their origin (C13)."""
         return self.origins.attach(self.placements.pieces, self.name, rows)
 
-    # --- what becomes of messages ---
+    # --- transitions ---
 
     def place(self, placement: Placement) -> BitMap64:
         """Appends a run of ready messages; gives its positions."""
@@ -263,7 +263,7 @@ class Queue:
         self._make_ready(positions, sequence)
 
     def accept(self, positions: BitMap64) -> None:
-        """Unacked messages are done with; they stay for a replay until they are let go."""
+        """Accepts unacked messages; they stay for a replay until `release_kept`."""
         assert positions.issubset(self.unacked)
         self.replays.add(self.replays.some(positions))
         self.unacked -= positions
@@ -273,12 +273,12 @@ class Queue:
         self._check()
 
     def keep_readable(self, positions: BitMap64) -> None:
-        """Unacked messages stay for a replay, whatever becomes of them now (S6)."""
+        """Keeps unacked messages readable for a replay, in spite of their outcome (S6)."""
         assert positions.issubset(self.unacked)
         self.replays.add(positions)
 
     def release_kept(self, positions: BitMap64) -> list[int]:
-        """One session can not replay these any more; gives the blocks that lost a run."""
+        """Releases what one session can replay no more; returns the blocks that lost a run."""
         shared = self.replays.some(positions)
         if shared:
             self.replays.subtract(shared)
@@ -289,18 +289,18 @@ class Queue:
         return self._remove(positions)
 
     def finish(self, positions: BitMap64) -> list[int]:
-        """Unacked messages are accepted and gone; gives the blocks that lost a run."""
+        """Accepts and removes unacked messages; returns the blocks that lost a run."""
         self.accepted += len(positions)
         return self.discard(positions)
 
     def discard(self, positions: BitMap64) -> list[int]:
-        """Unacked messages go; gives the blocks that lost a run."""
+        """Removes unacked messages; returns the blocks that lost a run."""
         assert positions.issubset(self.unacked)
         self.unacked -= positions
         return self._leave(positions, Gone.TAKEN)
 
     def drop(self, positions: BitMap64, reason: Gone) -> list[int]:
-        """Messages that nobody holds go; gives the blocks that lost a run."""
+        """Removes ready or delayed messages; returns the blocks that lost a run."""
         assert positions.isdisjoint(self.unacked)
         assert positions.isdisjoint(self.kept)
         self.ready -= positions
@@ -308,7 +308,7 @@ class Queue:
         return self._leave(positions, reason)
 
     def vanish(self, positions: BitMap64) -> list[int]:
-        """A restart takes messages of any state (Q7); gives the blocks that lost a run."""
+        """Removes messages of any state at a restart (Q7); returns the blocks that lost a run."""
         self.ready -= positions
         self.delayed -= positions
         self.unacked -= positions
@@ -333,7 +333,7 @@ class Queue:
     # --- time ---
 
     def overdue(self, now_us: int) -> BitMap64:
-        """The messages that nobody holds and whose time has come (Q3)."""
+        """The ready and delayed messages that have expired (Q3)."""
         found = BitMap64()
         for positions in (self.expiries.due(now_us), self.late):
             if positions:
@@ -346,11 +346,11 @@ class Queue:
         return self.delays.due(now_us) & self.delayed
 
     def ticks(self, now_us: int) -> bool:
-        """Whether time has anything to do here."""
+        """Whether anything is due."""
         return bool(self.expiries.due(now_us) or self.delays.due(now_us) or self.overdue(now_us))
 
     def tick(self, now_us: int) -> None:
-        """What is due is dealt with; what is not, as it is unacked or too much at once, is late."""
+        """Forgets what was due; what stays, as it is unacked or too much at once, is late."""
         due = self.expiries.pop(now_us)
         for present in (self.ready, self.delayed, self.unacked):
             self.late |= due & present
@@ -372,7 +372,7 @@ class Queue:
         return min(filter(None, instants), default=0)
 
     def unused(self, now_us: int) -> bool:
-        """Q3: whether nothing has used it for as long as its properties say."""
+        """Q3: whether it was unused for its `expires_ms`."""
         return not self.in_use and 0 < self._unused_us() <= now_us
 
     def use(self) -> None:
@@ -433,7 +433,7 @@ class Queue:
         self._check()
 
     def _leave(self, positions: BitMap64, reason: Gone) -> list[int]:
-        """Messages are none any more, though a kept lease may still have them."""
+        """Removes messages, though a kept lease may still have them."""
         self._note_gone(positions, reason)
         stay = self.replays.some(positions)
         if stay:

@@ -1,4 +1,4 @@
-"""What the service is told of the state's changes: volatile, and no part of a snapshot."""
+"""Signals to the service: queues that gained messages, and what is due; volatile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NextOf = Callable[[int], int]
 
 
 class Signals:
-    """Collects what happened since it was asked last, and what time will bring.
+    """Collects queues that gained ready messages, and an agenda of what is due when.
 
     Invariant of the agenda: a queue for which something is due at an instant is in it at that
     instant or before.

@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.record_fields import Holder, RoutedRows, TagOutcome
 from ackq_broker.core.state.block_references import BlockReferences
-from ackq_broker.core.state.channel import Channel
+from ackq_broker.core.state.channel import ChannelTags
 from ackq_broker.core.state.exchange import Exchange
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.signals import Signals
@@ -95,7 +95,7 @@ class Writer(msgspec.Struct):
         executions: Of the batch committed last: by run, the SQL execution that wrote it or found it
             written. Another one of that run is another write.
         history: The number of the history in which it was first heard of (Q8).
-        single: It commits once, and nobody can repeat that: a write without a `txnAppId`.
+        single: It commits once, and no retry can repeat that: a write without a `txnAppId`.
         touched_us: When it last opened a stage or committed.
     """
 
@@ -184,10 +184,10 @@ class Outcomes(msgspec.Struct):
         return BitMap64.union(BitMap64(), *(entry.tags for entry in self.negative))
 
 
-class Delivered(msgspec.Struct, frozen=True):
+class PastDeliveries(msgspec.Struct, frozen=True):
     """How often messages had been delivered when a lease first had them, by tag (S1).
 
-    Kept for `tags` that went back to their queue, whose own count goes on.
+    Kept for `tags` that were requeued, whose own count goes on.
     """
 
     tags: BitMap64 = msgspec.field(default_factory=BitMap64)
@@ -203,7 +203,7 @@ class Lease(msgspec.Struct):
         accepted_us: When it was accepted; 0 while it is outstanding.
         readers: Who fetched from it, latest last (S6).
         stages: Stages of outcomes that nothing has committed, by id; all of the present epoch. Of
-            an accepted lease, what a replay said of it, without an effect.
+            an accepted lease, those of a replay, without an effect.
         outcomes: What was committed.
         delivered: Delivery counts that are not the queue's any more.
     """
@@ -217,7 +217,7 @@ class Lease(msgspec.Struct):
     readers: tuple[Reader, ...] = ()
     stages: dict[bytes, OutcomeStage] = msgspec.field(default_factory=dict)
     outcomes: Outcomes | None = None
-    delivered: Delivered = msgspec.field(default_factory=Delivered)
+    delivered: PastDeliveries = msgspec.field(default_factory=PastDeliveries)
 
     @property
     def floor(self) -> int:
@@ -230,7 +230,7 @@ class Lease(msgspec.Struct):
         return {queue_id: positions for queue_id, positions in found if positions}
 
     def add_holes(self, tags: BitMap64, reason: str) -> None:
-        """S5: these tags are holes from now on; `reason` says why."""
+        """S5: makes tags holes, for a reason."""
         new = tags - self.holes
         if new:
             self.holes = self.holes | new
@@ -244,11 +244,11 @@ class Session(msgspec.Struct):
         kept: The lease accepted last, still readable: the commit entry that proved its batch may
             be lost with the machine that wrote it, and then that batch is run again (K2).
         turn: How many leases were made: which queue comes first changes with it.
-        proven: A start that names the incarnation has come back (S9).
+        proven: A start that names the incarnation was received (S9).
         holder: Who attached last; without a token when its epoch was ended for it (S5, S8).
         queue_pattern: Finds its queues; empty when they are named (S10).
-        timeout_ms: How long its owner may be away before the lease goes back; 0 for ever (S5).
-        detached: The owner was away for longer: the messages of the lease are back in their queues.
+        timeout_ms: How long its holder may be absent before the lease is requeued; 0 for ever (S5).
+        detached: The timeout has passed: the messages of the lease are requeued.
         fenced: Tokens of the holders that an operator ended last: they can not attach again (S8).
         history: The number of the history in which it was opened (Q8).
     """
@@ -281,7 +281,7 @@ class Session(msgspec.Struct):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What became of an incarnation that is refused now (S9)."""
+    """Why an incarnation is refused now (S9)."""
 
     session: str
     how: str
@@ -319,7 +319,7 @@ class State:
     sessions: dict[str, Session] = field(default_factory=dict)
     incarnations: dict[str, str] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)
-    channels: dict[bytes, Channel] = field(default_factory=dict)
+    channels: dict[bytes, ChannelTags] = field(default_factory=dict)
     blocks: BlockReferences = field(default_factory=BlockReferences)
     runs: dict[str, set[str]] = field(default_factory=dict)
     outcome_stages: dict[bytes, str] = field(default_factory=dict)

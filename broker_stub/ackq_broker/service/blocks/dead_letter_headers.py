@@ -62,9 +62,9 @@ def _headers_of(origin: Origin, rows: int) -> dict[str, pa.Array]:
         QUEUE: origin.queue,
         CAUSE: origin.cause,
         REASON: origin.reason,
-        AT: _rfc3339(origin.dead_us),
+        AT: _rfc3339(origin.dead_lettered_us),
         FIRST_QUEUE: origin.first_queue,
-        COUNT: str(origin.deaths),
+        COUNT: str(origin.times),
     }
     if origin.session:
         constants[SESSION] = origin.session

@@ -11,7 +11,7 @@ from ackq_broker.core.columns.deadlines import Deadlines, rounded
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.columns.requeued import Requeued
 from ackq_broker.core.columns.step_function import PAGE_ROWS, Steps
-from ackq_broker.core.state.channel import Channel
+from ackq_broker.core.state.channel import ChannelTags
 
 VALUE = np.dtype([("a", "<i8"), ("b", "<i4")])
 positions = st.sets(st.integers(1, 200), min_size=1)
@@ -203,7 +203,7 @@ def test_deadlines_are_those_of_a_dict(
 @given(data=st.data())
 def test_a_channel_is_a_dict_of_tags(data: st.DataObject) -> None:
     """C1, C16: tags of several queues, positions in any order, settled in any."""
-    channel, expected, free = Channel(), {}, {1: set(range(1, 60)), 2: set(range(1, 60))}
+    channel, expected, free = ChannelTags(), {}, {1: set(range(1, 60)), 2: set(range(1, 60))}
     for _ in range(data.draw(st.integers(1, 25))):
         queue_id = data.draw(st.sampled_from((1, 2)))
         if free[queue_id]:

@@ -28,7 +28,7 @@ def origins(harness: Harness, queue: str) -> list[tuple[str, list[int], list[int
             piece.origin.delivery_counts.tolist(),
             piece.origin.reason,
             piece.origin.first_queue,
-            piece.origin.deaths,
+            piece.origin.times,
         )
         for piece in harness.core.browse(queue)
         if piece.origin is not None
@@ -66,7 +66,7 @@ def test_an_origin_tells_where_each_row_came_from(harness: Harness) -> None:
     ]
     pieces = harness.core.browse("d")
     assert pieces[0].origin is None
-    assert {p.origin.dead_us for p in pieces[1:] if p.origin} == {
+    assert {p.origin.dead_lettered_us for p in pieces[1:] if p.origin} == {
         r.at_us for r in harness.log if isinstance(r, records.Settled)
     }
     delivery = harness.do(c.Deliver(b"y", "d", 9))

@@ -205,7 +205,7 @@ def test_the_expired_go_to_the_dead_letter_queue(harness: Harness) -> None:
     assert piece.origin.reason == "expired"
     assert piece.origin.positions.tolist() == [1, 2, 3]
     assert piece.origin.delivery_counts.tolist() == [1, 0, 0]
-    assert piece.origin.dead_us == harness.now_us
+    assert piece.origin.dead_lettered_us == harness.now_us
     info = harness.info("q")
     assert (info.expired, info.dead_lettered, info.dropped) == (3, 3, 0)
     assert harness.wait(59) == c.Ticked(0, 0, 0)

@@ -24,9 +24,9 @@ def origin(count, **fields):
         "delivery_counts": np.arange(1, 1 + count),
         "cause": "rejected",
         "reason": "no JSON",
-        "dead_us": DEAD_US,
+        "dead_lettered_us": DEAD_US,
         "first_queue": "first",
-        "deaths": 2,
+        "times": 2,
         **fields,
     }
     return Origin(**values)
