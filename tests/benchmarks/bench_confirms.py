@@ -27,7 +27,7 @@ from ackq.client import Publisher, TransactionalPublisher
 
 # The RabbitMQ node is that of the conformance suite.
 sys.path.append(str(Path(__file__).parents[2]))
-from tests.conformance.brokers import rabbitmq_server
+from tests.wire.brokers import rabbitmq_server
 
 HELP = "10,000 persistent publishes one by one: streamed with confirms against a commit for each"
 MESSAGES = 10_000

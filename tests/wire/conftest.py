@@ -1,8 +1,17 @@
+"""The brokers under test, each started once, and the table that is printed at the end."""
+
 import pytest
 
 import ackq_broker
 from ackq.v1 import admin_pb2, sessions_pb2
 from tests.fakes.raw_client import Client
+from tests.wire.bench import Bench
+from tests.wire.brokers import ackq as ackq_target
+from tests.wire.brokers import rabbitmq as rabbitmq_target
+from tests.wire.brokers import rabbitmq_server
+from tests.wire.table import BROKERS, Table
+
+_table = Table()
 
 
 @pytest.fixture(scope="module")
@@ -34,3 +43,67 @@ def own(broker):
     with Client(broker.endpoint) as raw:
         raw.declare()
         yield raw
+
+
+@pytest.fixture(scope="session")
+def ackq_dialect(tmp_path_factory):
+    """The ackq broker under test."""
+    with ackq_target.target(tmp_path_factory.mktemp("ackq")) as dialect:
+        yield dialect
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_dialect(tmp_path_factory):
+    """A RabbitMQ node of the suite's own."""
+    if missing := rabbitmq_server.missing():
+        pytest.skip(f"not installed: {missing}; apt-get install rabbitmq-server")
+    with rabbitmq_target.target(tmp_path_factory.mktemp("rabbitmq") / "node") as dialect:
+        yield dialect
+
+
+@pytest.fixture(params=BROKERS)
+def bench(request):
+    """A scenario's view of each broker in turn: both must behave alike."""
+    yield from _bench(request, request.getfixturevalue(f"{request.param}_dialect"))
+
+
+@pytest.fixture
+def ackq(request, ackq_dialect):
+    """A scenario's view of the ackq broker, for rules that RabbitMQ does not have."""
+    yield from _bench(request, ackq_dialect)
+
+
+def _bench(request, dialect):
+    bench = Bench(dialect, request.node.originalname)
+    try:
+        yield bench
+    finally:
+        bench.tidy()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """Notes each outcome in the table."""
+    report = yield
+    _table.add(item, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """A scenario that passed has looked at every difference that is listed for it."""
+    result = yield
+    bench = pyfuncitem.funcargs.get("bench") or pyfuncitem.funcargs.get("ackq")
+    if bench is not None:
+        bench.judged()
+    return result
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Prints the table."""
+    lines = list(_table.lines())
+    if lines:
+        terminalreporter.section("conformance: rule x broker")
+        for line in lines:
+            loud = "NOT RUN" in line or "FAILED" in line
+            terminalreporter.line(line, red=loud, bold=loud)

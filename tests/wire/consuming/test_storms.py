@@ -13,7 +13,7 @@ from grpc import aio
 from ackq.v1 import consuming_pb2 as pb
 from ackq.v1 import consuming_pb2_grpc
 from tests.fakes.raw_client import Client
-from tests.wire.test_consuming import RELEASED
+from tests.wire.consuming.test_stream import RELEASED
 
 # What a round trip on a quiet queue may take while another queue is busy, most of the time: one may
 # meet a moment in which the machine does other things. It is a millisecond or two; a broker that

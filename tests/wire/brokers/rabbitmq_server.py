@@ -14,8 +14,8 @@ import subprocess
 from pathlib import Path
 from typing import Self
 
-from tests.conformance.brokers.streams import until
 from tests.ports import free_ports
+from tests.wire.brokers.streams import until
 
 # Debian's scripts in /usr/sbin switch to a user and a folder of their own; these do not.
 _SCRIPTS = Path("/usr/lib/rabbitmq/bin")

@@ -10,9 +10,9 @@ from typing import Any
 
 from ackq.v1 import consuming_pb2
 from ackq.wire import block
-from tests.conformance.brokers.ackq_stream import Stream
-from tests.conformance.brokers.dialect import NEGATIVE, Death, Delivery, Outcome
-from tests.conformance.brokers.streams import TIMEOUT_S, EventLog
+from tests.wire.brokers.ackq_stream import Stream
+from tests.wire.brokers.dialect import NEGATIVE, Death, Delivery, Outcome
+from tests.wire.brokers.streams import TIMEOUT_S, EventLog
 
 _OUTCOMES = {
     Outcome.ACCEPTED: consuming_pb2.OUTCOME_ACCEPTED,

@@ -9,9 +9,9 @@ import pytest
 from ackq.client import Admin
 from ackq.errors import BrokerUnavailableError
 from ackq_broker import embedded
-from tests.conformance.bench import bodies
-from tests.conformance.brokers.dialect import Mode, Outcome, Refused
-from tests.conformance.brokers.streams import until
+from tests.wire.bench import bodies
+from tests.wire.brokers.dialect import Mode, Outcome, Refused
+from tests.wire.brokers.streams import until
 
 # --- Q1: declare ---
 

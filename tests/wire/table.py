@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import rules
-from tests.conformance.differences import ABSENT, DIFFERENCES
+from tests.wire.differences import ABSENT, DIFFERENCES
 
 # Sessions and Spark have nothing to be compared with.
 RULES = tuple(rule for rule in rules.defined() if rule[0] in "PCQ")

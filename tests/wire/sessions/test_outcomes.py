@@ -15,7 +15,7 @@ from ackq.v1 import sessions_pb2
 from ackq_broker.service.blocks import dead_letter_headers
 from tests.fakes.blocks import rows
 from tests.fakes.raw_client import TIMEOUT_S, Client, holder, refused, tags
-from tests.wire.test_sessions import HoldCall
+from tests.wire.sessions.test_sessions import HoldCall
 
 FAILED, REJECTED, RELEASED = 2, 3, 4
 A, B = b"a" * 16, b"b" * 16

@@ -1,19 +1,32 @@
 """The tables of this folder say what the scenarios do: every rule, every broker, every reason."""
 
+import importlib
 import inspect
+from pathlib import Path
 
 import pytest
 
-from tests.conformance import differences, test_channels, test_publishing, test_queues
-from tests.conformance.differences import ABSENT, DIFFERENCES, Difference, Differences
-from tests.conformance.table import BROKERS, RULES, rules_of
+from tests.wire import differences
+from tests.wire.differences import ABSENT, DIFFERENCES, Difference, Differences
+from tests.wire.table import BROKERS, RULES, rules_of
 
-SCENARIOS = {
-    name: function
-    for module in (test_publishing, test_channels, test_queues)
-    for name, function in vars(module).items()
-    if name.startswith("test_")
-}
+ROOT = Path(__file__).parents[2]
+
+
+def scenarios():
+    """The tests of this folder that take a broker by its dialect, by name."""
+    found = {}
+    for path in sorted(Path(__file__).parent.rglob("test_*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for name, function in vars(importlib.import_module(module)).items():
+            takes = inspect.signature(function).parameters if name.startswith("test_") else ()
+            if {"bench", "ackq"} & set(takes):
+                assert name not in found, f"{name} stands twice"
+                found[name] = function
+    return found
+
+
+SCENARIOS = scenarios()
 
 
 def rules_with(fixture):

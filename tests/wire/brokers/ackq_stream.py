@@ -11,8 +11,8 @@ import grpc
 
 from ackq import limits
 from ackq.v1 import messages_pb2
-from tests.conformance.brokers.dialect import Cut, Refused
-from tests.conformance.brokers.streams import TIMEOUT_S, EventLog
+from tests.wire.brokers.dialect import Cut, Refused
+from tests.wire.brokers.streams import TIMEOUT_S, EventLog
 
 OPTIONS = (
     ("grpc.max_send_message_length", limits.MAX_FRAME_BYTES + limits.MIB),

@@ -7,9 +7,9 @@ from typing import Any
 
 from ackq.v1 import messages_pb2, publishing_pb2
 from ackq.wire import block
-from tests.conformance.brokers.ackq_stream import Stream
-from tests.conformance.brokers.dialect import Message, Mode, Refused
-from tests.conformance.brokers.streams import (
+from tests.wire.brokers.ackq_stream import Stream
+from tests.wire.brokers.dialect import Message, Mode, Refused
+from tests.wire.brokers.streams import (
     Answers,
     Blocked,
     Confirm,

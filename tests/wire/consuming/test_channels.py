@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from tests.conformance.bench import bodies, silent, taken
-from tests.conformance.brokers.dialect import NEGATIVE, Outcome, Refused
-from tests.conformance.brokers.streams import until
+from tests.wire.bench import bodies, silent, taken
+from tests.wire.brokers.dialect import NEGATIVE, Outcome, Refused
+from tests.wire.brokers.streams import until
 
 # --- C1: delivery tags ---
 

@@ -13,7 +13,7 @@ from typing import Any
 import pika
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 
-from tests.conformance.brokers.dialect import (
+from tests.wire.brokers.dialect import (
     NEGATIVE,
     Cut,
     Death,
@@ -23,8 +23,8 @@ from tests.conformance.brokers.dialect import (
     Outcome,
     Refused,
 )
-from tests.conformance.brokers.relay import Relay
-from tests.conformance.brokers.streams import (
+from tests.wire.brokers.relay import Relay
+from tests.wire.brokers.streams import (
     TIMEOUT_S,
     Answers,
     Blocked,

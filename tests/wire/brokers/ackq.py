@@ -19,12 +19,12 @@ from ackq.client.connection.calls import unary
 from ackq.errors import AckqError, BrokerUnavailableError, status_of
 from ackq.v1 import admin_pb2, consuming_pb2_grpc, publishing_pb2_grpc
 from ackq_broker.embedding import EmbeddedBroker
-from tests.conformance.brokers.ackq_channel import AckqChannel
-from tests.conformance.brokers.ackq_publisher import AckqPublisher
-from tests.conformance.brokers.ackq_stream import CONDITIONS, OPTIONS
-from tests.conformance.brokers.dialect import Counts, Mode, Properties, Refused
-from tests.conformance.brokers.relay import Relay
-from tests.conformance.brokers.streams import until
+from tests.wire.brokers.ackq_channel import AckqChannel
+from tests.wire.brokers.ackq_publisher import AckqPublisher
+from tests.wire.brokers.ackq_stream import CONDITIONS, OPTIONS
+from tests.wire.brokers.dialect import Counts, Mode, Properties, Refused
+from tests.wire.brokers.relay import Relay
+from tests.wire.brokers.streams import until
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tests.conformance.brokers.streams import TIMEOUT_S, Answers
+from tests.wire.brokers.streams import TIMEOUT_S, Answers
 
 
 class Mode(enum.Enum):

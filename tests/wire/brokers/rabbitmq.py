@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.brokers.amqp import AmqpConnection, AmqpStream
-from tests.conformance.brokers.dialect import Counts, Properties
-from tests.conformance.brokers.rabbitmq_server import RabbitMqServer
-from tests.conformance.brokers.relay import Relay
-from tests.conformance.brokers.streams import EventLog
+from tests.wire.brokers.amqp import AmqpConnection, AmqpStream
+from tests.wire.brokers.dialect import Counts, Properties
+from tests.wire.brokers.rabbitmq_server import RabbitMqServer
+from tests.wire.brokers.relay import Relay
+from tests.wire.brokers.streams import EventLog
 
 # A limit that no disk has room for (in units of the machine's memory), and RabbitMQ's default.
 _DISK_FULL = ("mem_relative", "100000")

@@ -9,7 +9,7 @@ from ackq.errors import QueueNotFoundError
 from ackq.v1 import admin_pb2
 from tests.fakes.blocks import rows
 from tests.fakes.raw_client import TIMEOUT_S, Client, holder, refused
-from tests.wire.test_consuming import FAILED, REJECTED
+from tests.wire.consuming.test_stream import FAILED, REJECTED
 
 
 def until(found, expected):

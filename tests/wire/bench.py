@@ -6,7 +6,7 @@ import contextlib
 import secrets
 from typing import Any, Generic, TypeVar
 
-from tests.conformance.brokers.dialect import (
+from tests.wire.brokers.dialect import (
     Channel,
     Connection,
     Delivery,
@@ -15,8 +15,8 @@ from tests.conformance.brokers.dialect import (
     Properties,
     Refused,
 )
-from tests.conformance.brokers.streams import until
-from tests.conformance.differences import Differences
+from tests.wire.brokers.streams import until
+from tests.wire.differences import Differences
 
 D = TypeVar("D", bound=Dialect)
 

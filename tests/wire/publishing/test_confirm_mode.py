@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from tests.conformance.brokers.dialect import Message, Mode, Outcome, Refused
-from tests.conformance.brokers.streams import (
+from tests.wire.brokers.dialect import Message, Mode, Outcome, Refused
+from tests.wire.brokers.streams import (
     Blocked,
     Confirm,
     Finished,
