@@ -1,0 +1,136 @@
+"""A data directory of an earlier version opens, and everything that was answered is there (Q7, Q8).
+
+`golden` was written by the broker of commit 07b1bf2, in segments of 6 KiB, with a clean shutdown
+in the middle (its snapshot) and a SIGKILL at its end. The machine's clock was set to the year 2100,
+so that no retention runs out between then and now: this broker's time stands still at that.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ackq.errors import BatchOrderError
+from ackq.v1 import admin_pb2, publishing_pb2
+from ackq_broker import embedded
+from tests.fakes.blocks import rows
+from tests.fakes.raw_client import TIMEOUT_S, Client, PublishCall, holder, refused
+
+GOLDEN = Path(__file__).with_name("golden")
+READER = holder(token=b"h" * 16)
+TRANSACTION = publishing_pb2.PUBLISH_MODE_TRANSACTION
+# A body of two bytes with the routing key "out".
+ROW_BYTES = 5
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """Today's broker on a copy. A copied directory is another history, so an operator accepts it."""
+    shutil.copytree(GOLDEN, tmp_path / "data")
+    with embedded(tmp_path / "data") as running:
+        with Client(running.endpoint) as client:
+            info = client.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=TIMEOUT_S)
+            assert (info.history_cause, info.held_back) == ("copied", 4)
+            accepted = client.admin.AcceptHistory(
+                admin_pb2.AcceptHistoryRequest(), timeout=TIMEOUT_S
+            )
+            assert (accepted.publishers, accepted.sessions, accepted.writers) == (2, 1, 1)
+        yield running
+
+
+@pytest.fixture
+def old(broker):
+    with Client(broker.endpoint) as client:
+        yield client
+
+
+def counts(client, name):
+    info = client.queue(name)
+    return info.ready, info.unacked, info.staged, info.accepted, info.dead_lettered
+
+
+def test_queues_and_their_messages(old):
+    """P4, Q1, Q7: properties, counters, bodies and headers, in their order."""
+    found = {name: counts(old, name) for name in ("q", "work", "dead", "leased", "out")}
+    assert found == {
+        "q": (6, 0, 0, 0, 0),
+        "work": (2, 0, 0, 1, 1),
+        "dead": (1, 0, 0, 0, 0),
+        "leased": (1, 2, 0, 2, 0),
+        "out": (2, 0, 2, 0, 0),
+    }
+    properties = old.queue("work").properties
+    assert (properties.dead_letter_queue, properties.delivery_limit) == ("dead", 3)
+    assert old.queue("out").properties.max_length == 100
+    frames = list(old.admin.Browse(admin_pb2.BrowseRequest(queue="q"), timeout=TIMEOUT_S))
+    read = [row for frame in frames for row in zip(*_columns(frame), strict=True)]
+    assert read == [(b"one", [("tenant", "blue")]), *((body, None) for body in rest_of_q())]
+
+
+def rest_of_q():
+    return [b"two", b"t1", b"three", b"t2", b"t3"]
+
+
+def _columns(frame):
+    found = rows(frame.block)
+    bodies = found["body"]
+    return bodies, [headers or None for headers in found.get("headers", [None] * len(bodies))]
+
+
+def test_settlements_of_a_channel(old):
+    """C4, C7, C13: accepted is gone, rejected is a dead letter, the rest is counted and ready."""
+    ((_, headers),) = zip(
+        *_columns(*old.admin.Browse(admin_pb2.BrowseRequest(queue="dead"), timeout=TIMEOUT_S)),
+        strict=True,
+    )
+    assert dict(headers)["ackq-dead-reason"] == "not json"
+    with old.consume() as channel:
+        channel.get(2, queue="work")
+        found = [(delivery.body, delivery.count) for delivery in channel.deliveries(2)]
+    # One settled as FAILED and pulled again, one delivered when the first channel closed.
+    assert found == [(b"w3", 4), (b"w4", 2)]
+
+
+def test_a_session_goes_on_with_its_lease(old):
+    """S1, S2, S4: the same tags and rows, and the accept of them leases what follows."""
+    info = old.session()
+    assert (info.floor_tag, info.end_tag, info.query_id, info.batch_id) == (2, 4, "query", 7)
+    calls = {"incarnation": info.incarnation, "queues": ["leased"]}
+    lease = old.advance(READER, **calls, start_tag=2)
+    assert (lease.epoch, lease.end_tag) == (info.epoch, 4)
+    assert old.fetch(lease, 2, 4)[0] == [b"l3", b"l4"]
+    following = old.advance(READER, **calls, start_tag=4)
+    assert old.fetch(following, 4, 5)[0] == [b"l5"]
+    assert counts(old, "leased") == (0, 1, 0, 4, 0)
+
+
+def test_a_publisher_doubles_nothing(old):
+    """P10, Q2: a number that was confirmed is known; the next one goes through the old binding."""
+    with old.publisher(b"p" * 16, resume=True) as stream:
+        stream.publish(12, b"three", b"four", routing_key="a.b", exchange="x", lowest=12)
+        assert stream.confirmed(2, 12) == {12, 13}
+    assert old.browse()[0] == [b"one", *rest_of_q(), b"four"]
+
+
+def test_a_commit_is_answered_from_the_record(old):
+    """P13: what is asked again after a restart is not done again."""
+    stream = PublishCall(old, b"t" * 16, mode=TRANSACTION, resume=True)
+    asked = publishing_pb2.PublishTransaction(transaction_id=b"2" * 16, messages=2)
+    stream.send(publishing_pb2.PublishHeader(commit=asked))
+    assert stream.answer().transaction.repeated
+    stream.call.cancel()
+    assert old.queue().ready == 6
+
+
+def test_a_writer_goes_on_with_its_stage(broker, old):
+    """K3: committed batches are known, a sealed stage can be committed, and a kill keeps it."""
+    assert type(refused(old.commit, batch_id=0)[0]) is BatchOrderError
+    done = old.commit((b"1" * 16, 1, ROW_BYTES), batch_id=1)
+    assert (done.rows, done.repeated) == (1, True)
+    done = old.commit((b"2" * 16, 2, 2 * ROW_BYTES), batch_id=2)
+    assert (done.rows, done.repeated) == (2, False)
+    assert old.browse("out")[0] == [b"b0", b"b1", b"b2", b"b3"]
+    broker.kill()
+    broker.restart()
+    with Client(broker.endpoint) as again:
+        assert again.browse("out")[0] == [b"b0", b"b1", b"b2", b"b3"]
