@@ -3,6 +3,7 @@
 import pytest
 
 import ackq_broker
+from ackq.client import close_channels
 from ackq.v1 import admin_pb2, sessions_pb2
 from tests.fakes.raw_client import Client
 from tests.wire.bench import Bench
@@ -12,6 +13,13 @@ from tests.wire.brokers import rabbitmq_server
 from tests.wire.table import BROKERS, Table
 
 _table = Table()
+
+
+@pytest.fixture
+def broker(broker):
+    """The test's own broker, of which no client keeps a connection."""
+    yield broker
+    close_channels()
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,9 @@ from typing import TypeVar
 import grpc
 import pytest
 
-from ackq.client import Admin, grpc_channel
-from ackq.client.connection.calls import unary
+from ackq.client import Admin
 from ackq.errors import AckqError, BrokerUnavailableError, status_of
-from ackq.v1 import admin_pb2, consuming_pb2_grpc, publishing_pb2_grpc
+from ackq.v1 import consuming_pb2_grpc, publishing_pb2_grpc
 from ackq_broker.embedding import EmbeddedBroker
 from tests.wire.brokers.ackq_channel import AckqChannel
 from tests.wire.brokers.ackq_publisher import AckqPublisher
@@ -110,10 +109,8 @@ class AckqDialect:
 
     def redrive(self, queue: str, **bounds: int) -> tuple[int, int]:
         """Moves dead letters back; how many moved, and how many stay (Q6)."""
-        request = admin_pb2.RedriveRequest(queue=queue, **bounds)
-        to_broker = grpc_channel(self.endpoint)
-        done = unary(to_broker, "AdminService/Redrive", request, admin_pb2.RedriveResponse)
-        return done.messages, done.left
+        moved = self._told(lambda: self.admin.redrive(queue, **bounds))
+        return moved.messages, moved.left
 
     def crash(self) -> None:
         """SIGKILL, and a new start on the same data."""

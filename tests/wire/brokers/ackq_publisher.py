@@ -198,11 +198,8 @@ class AckqPublisher:
                 self.probed.add(list(ranges))
             case "transaction":
                 done = answer.transaction
-                refused = (
-                    Refused("other", done.reason.code, done.reason.message)
-                    if done.HasField("reason")
-                    else None
-                )
+                why = done.reason
+                refused = Refused("other", why.code, why.message, why.fields) if why.code else None
                 self.answers.add(Finished(refused, done.repeated))
             case other:
                 raise AssertionError(f"an answer of kind {other}")

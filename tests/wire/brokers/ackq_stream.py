@@ -78,4 +78,5 @@ def _verdict(error: grpc.RpcError) -> Exception:
     if _DETAIL_KEY not in metadata:
         return Cut(f"{call.code().name}: {call.details()}")
     detail = messages_pb2.ErrorDetail.FromString(metadata[_DETAIL_KEY])
-    return Refused(CONDITIONS.get(call.code().name, "other"), detail.code, detail.message)
+    condition = CONDITIONS.get(call.code().name, "other")
+    return Refused(condition, detail.code, detail.message, detail.fields)

@@ -7,6 +7,7 @@ the wire. Every wait ends at a deadline.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -110,13 +111,17 @@ class Refused(Exception):  # noqa: N818 - a verdict of the broker, not a failure
         condition: "precondition_failed", "not_found", "invalid", "aborted" or "other".
         code: The protocol's own code.
         text: What the broker said.
+        fields: What it said about which things, by name, where its protocol has that.
     """
 
-    def __init__(self, condition: str, code: str, text: str) -> None:
+    def __init__(
+        self, condition: str, code: str, text: str, fields: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(f"{condition} ({code}): {text}")
         self.condition = condition
         self.code = code
         self.text = text
+        self.fields = dict(fields or {})
 
 
 class Cut(Exception):  # noqa: N818 - mostly what the scenario asked for

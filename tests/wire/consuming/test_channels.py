@@ -150,8 +150,9 @@ def test_released_does_not_count(bench):
 
 def test_broker_announces_outcomes(ackq):
     """C5: the broker says at the open which outcomes it supports; accepted is among them."""
-    announced = set(ackq.channel().opened.outcomes)
-    assert announced == {1, 2, 3, 4}
+    opened = ackq.channel().opened
+    assert set(opened.outcomes) == {1, 2, 3, 4}
+    assert (opened.heartbeat_ms, opened.resumed) == (5_000, False)
 
 
 @pytest.mark.parametrize("outcome", NEGATIVE)
@@ -257,9 +258,13 @@ def test_prefetch_of_a_consumer(bench):
 def test_prefetch_is_per_consumer(bench):
     """C8: each consumer of a channel has its own."""
     queues, channel = [bench.filled(*TEN), bench.filled(*TEN)], bench.channel()
-    for queue, prefetch in zip(queues, (2, 4), strict=True):
+    consumers = [
         channel.consume(queue, prefetch=prefetch)
-    taken(channel, 6)
+        for queue, prefetch in zip(queues, (2, 4), strict=True)
+    ]
+    delivered = sorted((each.queue, each.consumer) for each in taken(channel, 6))
+    (one, two) = zip(queues, consumers, strict=True)
+    assert delivered == sorted([one] * 2 + [two] * 4)
     assert silent(channel)
     assert [bench.ready(queue) for queue in queues] == [8, 6]
 
@@ -376,7 +381,7 @@ def test_get_from_a_missing_queue(bench):
 def test_no_ack(bench):
     """C10: without acks a message is gone when it is sent, and there is nothing to settle."""
     queue, channel = bench.filled(b"a", b"b"), bench.channel()
-    channel.consume(queue, no_ack=True)
+    channel.consume(queue, prefetch=1, no_ack=True)
     deliveries = taken(channel, 2)
     assert [delivery.tag for delivery in deliveries] == [1, 2]
     with pytest.raises(Refused) as refused:

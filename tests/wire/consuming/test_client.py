@@ -96,41 +96,6 @@ def test_auto_has_accepted_when_it_returns(running, admin, channel, orders):
         assert admin.queue(orders).accepted == taken
 
 
-def test_each_mode_by_callback(running, admin, orders):
-    """C10: all five, one after another."""
-    for mode in AcknowledgeMode:
-        publish(running.endpoint, orders, 50)
-        got, done = [], threading.Event()
-
-        def call_back(message, mode=mode, got=got, done=done):
-            got.append(message)
-            if mode is AcknowledgeMode.CLIENT:
-                message.accept()
-            if len(got) == 50:
-                done.set()
-
-        with Channel(running.endpoint) as channel:
-            channel.consume(orders, call_back, mode=mode)
-            assert done.wait(SOON_S)
-        assert bodies(got) == list(range(50))
-        assert left(admin, orders) == (0, 0)
-
-
-def test_what_is_not_settled_comes_again(running, admin, orders):
-    """C6, C7, C12: when the channel goes, in order, marked and counted."""
-    publish(running.endpoint, orders, 3)
-    with Channel(running.endpoint) as first:
-        consumer = first.consume(orders, mode="client")
-        messages = [consumer.receive(SOON_S) for _ in range(3)]
-        assert [each.redelivered for each in messages] == [False] * 3
-        messages[1].accept()
-    assert left(admin, orders) == (2, 0)
-    with Channel(running.endpoint) as second:
-        again = second.get(orders, 5)
-        assert bodies(again) == [0, 2]
-        assert [(each.redelivered, each.delivery_count) for each in again] == [(True, 2)] * 2
-
-
 def test_outcomes(running, channel, orders):
     """C4, C13: each takes effect when its future says so."""
     publish(running.endpoint, orders, 4)
@@ -150,27 +115,6 @@ def test_outcomes(running, channel, orders):
     assert dead.body == b"2"
     assert dead.headers["ackq-dead-queue"] == orders
     assert dead.headers["ackq-dead-reason"]
-
-
-def test_a_delay_keeps_a_message_away(running, admin, channel, orders):
-    """C14: a message that waits is neither ready nor unacked."""
-    publish(running.endpoint, orders, 1)
-    consumer = channel.consume(orders, mode="client", outcomes=["failed"])
-    consumer.receive(SOON_S).fail(delay_ms=60_000).result(SOON_S)
-    found = admin.queue(orders)
-    assert (found.ready, found.unacked, found.delayed) == (0, 0, 1)
-
-
-def test_redrive_brings_dead_letters_back(running, admin, channel, orders):
-    """Q6: to the queue they came from."""
-    publish(running.endpoint, orders, 3)
-    for message in channel.get(orders, 3):
-        message.reject("no")
-    channel.flush(SOON_S)
-    moved = admin.redrive(f"{orders}.dead", max_messages=2)
-    assert (moved.messages, moved.left) == (2, 1)
-    assert left(admin, orders) == (2, 0)
-    assert left(admin, f"{orders}.dead") == (1, 0)
 
 
 def test_settling_twice_costs_the_channel(running, admin, orders):
@@ -232,17 +176,6 @@ def test_a_prefetch_of_one_does_not_stall(running, channel, orders, mode):
     publish(running.endpoint, orders, 30)
     consumer = channel.consume(orders, mode=mode, prefetch=1)
     assert bodies(consumer.receive(SOON_S) for _ in range(30)) == list(range(30))
-
-
-def test_a_pull_takes_what_is_there(running, admin, channel, orders):
-    """C9: whatever the prefetch says, and no more than was asked."""
-    publish(running.endpoint, orders, 10)
-    channel.set_prefetch(1)
-    assert bodies(channel.get(orders, 3)) == [0, 1, 2]
-    assert bodies(channel.get(orders, 3, no_ack=True)) == [3, 4, 5]
-    assert bodies(channel.get(orders, 100)) == [6, 7, 8, 9]
-    assert channel.get(orders) == []
-    assert left(admin, orders) == (0, 7)
 
 
 def test_a_small_window_goes_on(running, admin, orders):

@@ -25,7 +25,7 @@ ROW_BYTES = 5
 
 @pytest.fixture
 def broker(tmp_path):
-    """Today's broker on a copy. A copied directory is another history, so an operator accepts it."""
+    """Today's broker on a copy, which is another history until an operator accepts it."""
     shutil.copytree(GOLDEN, tmp_path / "data")
     with embedded(tmp_path / "data") as running:
         with Client(running.endpoint) as client:

@@ -2,10 +2,7 @@
 
 import json
 import mmap
-import os
 import shutil
-import subprocess
-import sys
 
 import pyarrow as pa
 import pytest
@@ -18,7 +15,6 @@ from ackq.client import (
     Publisher,
     Session,
     StageWriter,
-    close_channels,
     commit_batch,
     holder,
 )
@@ -29,22 +25,9 @@ from ackq.errors import (
     StageMismatchError,
 )
 from ackq.v1 import sessions_pb2
-from ackq_broker import embedded
+from tests.wire.operations.processes import run
 
 SOON_S = 30
-
-
-def run(*arguments):
-    """An operator's command: its exit status and both outputs."""
-    done = subprocess.run(
-        [sys.executable, "-m", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 class Query:
@@ -87,12 +70,10 @@ class Query:
 
 
 @pytest.fixture
-def broker(tmp_path):
-    with embedded(tmp_path / "data") as running:
-        for queue in ("q", "out"):
-            Admin(running.endpoint).declare_queue(queue)
-        yield running
-        close_channels()
+def broker(broker, admin):
+    for queue in ("q", "out"):
+        admin.declare_queue(queue)
+    return broker
 
 
 @pytest.fixture
@@ -155,8 +136,8 @@ def test_a_live_publisher_goes_on_in_an_accepted_history(broker):
     with Publisher(broker.endpoint, routing_key="q") as publisher:
         publisher.publish(b"before").result(SOON_S)
         broker.kill()
-        assert run("ackq_broker", "new-history", "--data", broker.data_dir)[0] == 0
-        status, out, _ = run("ackq_broker", "accept-history", "--data", broker.data_dir)
+        assert run("new-history", "--data", broker.data_dir)[0] == 0
+        status, out, _ = run("accept-history", "--data", broker.data_dir)
         assert (status, out.partition(" accepted: ")[2]) == (
             0,
             "publishers=1 sessions=0 writers=0 may go on\n",
@@ -170,9 +151,9 @@ def test_a_live_publisher_goes_on_in_an_accepted_history(broker):
 def test_operators_of_a_directory_in_use_or_of_none(broker, tmp_path):
     """Q8: a broker has its directory to itself, and a wrong path is not written to."""
     for command in ("new-history", "accept-history"):
-        status, _, err = run("ackq_broker", command, "--data", broker.data_dir)
+        status, _, err = run(command, "--data", broker.data_dir)
         assert (status, f"in use by process {broker.pid}" in err) == (2, True)
-        status, _, err = run("ackq_broker", command, "--data", tmp_path / "none")
+        status, _, err = run(command, "--data", tmp_path / "none")
         assert (status, "there is no data directory" in err) == (2, True)
     assert not (tmp_path / "none").exists()
 
@@ -190,6 +171,7 @@ def test_the_rest_of_a_repaired_queue_is_delivered(broker, query, ends):
     """Q7, Q8: lost messages leave their queue and are counted, before a snapshot and behind it."""
     publisher = Publisher(broker.endpoint, routing_key="q")
     publisher.publish(b"last").result(SOON_S)
+    history = query.admin.info().history_id
     if ends == "killed":
         broker.kill()
     else:
@@ -198,19 +180,20 @@ def test_the_rest_of_a_repaired_queue_is_delivered(broker, query, ends):
     if ends == "killed":
         with pytest.raises(BrokerUnavailableError, match="ackq-broker repair --keep-damaged"):
             broker.restart()
-    status, out, _ = run("ackq_broker", "repair", "--keep-damaged", broker.data_dir)
+    status, out, _ = run("repair", "--keep-damaged", broker.data_dir)
     assert status == 0
     assert "2 blocks are lost" in out
     assert "dropped: 2 messages of queue 'q'\n" in out
     assert "refused from now on: publishers=2 sessions=1 writers=1, until 'ackq-broker acc" in out
-    assert run("ackq_broker", "repair", "--keep-damaged", broker.data_dir)[:2] == (
+    assert run("repair", "--keep-damaged", broker.data_dir)[:2] == (
         0,
         "The journal is sound; nothing was changed.\n",
     )
-    assert run("ackq_broker", "verify", broker.data_dir)[0] == 0
+    assert run("verify", broker.data_dir)[0] == 0
 
     broker.restart()
 
+    assert query.admin.info().history_id != history
     with pytest.raises(HistoryChangedError, match="it was damaged and repaired"):
         query.read()
     found = query.admin.queue("q")
@@ -236,9 +219,9 @@ def test_a_stage_with_a_lost_block_has_to_be_written_again(broker, query):
     query.write()  # a damaged last group would be a torn tail
     broker.kill()
     damage(broker.data_dir, b"staged row")
-    _, out, _ = run("ackq_broker", "repair", "--delete-damaged", broker.data_dir)
+    _, out, _ = run("repair", "--delete-damaged", broker.data_dir)
     assert "dropped: 1 stages, whose batches have to run again" in out
-    run("ackq_broker", "accept-history", "--data", broker.data_dir)
+    run("accept-history", "--data", broker.data_dir)
     broker.restart()
     with pytest.raises(StageMismatchError, match="is not there"):
         commit_batch(broker.endpoint, **batch, stages=[stage])

@@ -10,7 +10,7 @@ from ackq import limits
 from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.service import server
 from tests.fakes.raw_client import Client
-from tests.wire.operations.test_process import environment
+from tests.wire.operations.processes import environment
 
 # Opens a stage with one row, and says when the broker has that on disk.
 VANISHING = """

@@ -15,32 +15,12 @@ import ackq_broker
 from ackq.errors import BrokerUnavailableError
 from ackq_broker.embedding import EmbeddedBroker
 from tests.fakes.raw_client import Client
+from tests.wire.operations.processes import command, environment, run
 
 READY = re.compile(
     r"ackq-broker \S+ listening on 127\.0\.0\.1:(\d+) data=(\S+) sync=fdatasync"
     r" history=[0-9a-f]{32} recovered=(\d+) records in [0-9.]+ s\n"
 )
-
-
-def command(*arguments):
-    return [sys.executable, "-m", "ackq_broker", *map(str, arguments)]
-
-
-def environment(**extra):
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **extra}
-
-
-def run(*arguments, **extra):
-    """A short-lived `ackq-broker`; returns its exit status and both outputs."""
-    done = subprocess.run(
-        command(*arguments),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=environment(**extra),
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture

@@ -7,34 +7,23 @@ import pytest
 
 from ackq import errors
 from ackq.client import (
-    Admin,
     Publisher,
     Session,
     StageWriter,
     TransactionalPublisher,
-    close_channels,
     commit_batch,
     holder,
     wait_ready,
 )
 from ackq.v1 import sessions_pb2
-from ackq_broker import embedded
 
 SOON_S = 30
 
 
 @pytest.fixture
-def broker(tmp_path):
-    with embedded(data=tmp_path / "data") as running:
-        yield running
-        close_channels()
-
-
-@pytest.fixture
-def admin(broker):
-    client = Admin(broker.endpoint)
-    client.declare_queue("orders")
-    return client
+def admin(admin):
+    admin.declare_queue("orders")
+    return admin
 
 
 def bodies(admin, queue="orders"):

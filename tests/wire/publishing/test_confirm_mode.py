@@ -33,6 +33,18 @@ def test_a_publisher_has_one_mode(bench, mode):
     assert refused.value.condition == "precondition_failed"
 
 
+@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+def test_the_mode_outlives_the_broker(ackq, mode):
+    """P1: a publisher has its mode after a kill -9 too."""
+    (other,) = set(Mode) - {mode}
+    publisher = ackq.publisher(mode)
+    ackq.broker.crash()
+    with pytest.raises(Refused) as refused:
+        ackq.publisher(other, identity=publisher.identity, resume=True)
+    assert (refused.value.condition, refused.value.code) == ("precondition_failed", "wrong_mode")
+    ackq.publisher(mode, identity=publisher.identity, resume=True)
+
+
 def test_commit_in_confirm_mode(ackq):
     """P1: a commit on a stream in confirm mode closes it, and what was confirmed stays."""
     queue, publisher = ackq.queue(), ackq.publisher()
@@ -193,14 +205,14 @@ def test_publish_to_a_missing_exchange(bench):
     """P7: an exchange that is not there is an error and no unroutable message."""
     publisher = bench.publisher()
     publisher.publish("key", b"x", exchange=bench.name("missing"))
-    verdict = None
     try:
-        publisher.answers.all()
+        verdict = publisher.answers.all().nacked
+        publisher.publish(bench.queue(), b"goes on")
+        assert publisher.answers.all().confirmed == {2}
     except Refused as refused:
         verdict = refused.condition
-    else:
-        verdict = "nacked" if set(publisher.answers.nacked) == {1} else "confirmed"
-    bench.expect("answer to a publish to a missing exchange", verdict, "nacked")
+    expected = {1: "exchange_not_found"}
+    bench.expect("answer to a publish to a missing exchange", verdict, expected)
 
 
 # --- P8: nacks ---
@@ -322,11 +334,13 @@ def test_nacked_number_is_handled_afresh(ackq):
     assert ackq.drain(queue) == [b"y"]
 
 
-def test_forgotten_publisher(ackq):
-    """P10: a publisher that says it was here before, and is not known, is refused."""
+@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+def test_forgotten_publisher(ackq, mode):
+    """P10, P13: a publisher that says it was here before, and is not known, is refused."""
     with pytest.raises(Refused) as refused:
-        ackq.publisher(identity=secrets.token_bytes(16), resume=True)
-    assert refused.value.code == "publisher_forgotten"
+        ackq.publisher(mode, identity=secrets.token_bytes(16), resume=True)
+    error = refused.value
+    assert (error.condition, error.code) == ("precondition_failed", "publisher_forgotten")
 
 
 def test_second_stream_fences_the_first(ackq):
@@ -337,6 +351,7 @@ def test_second_stream_fences_the_first(ackq):
     second = ackq.publisher(identity=first.identity, resume=True)
     fenced = first.answers.wait_end()
     assert (fenced.condition, fenced.code) == ("aborted", "fenced")
+    assert fenced.fields["publisher"] == first.identity.hex()
     second.send(2, Message(queue, b"b"))
     assert second.answers.all().confirmed == {2}
 
@@ -412,19 +427,6 @@ def test_order_does_not_depend_on_the_mode(bench):
     bench.expect("order of persistent and transient messages", order, [0, 1, 2, 3, 4, 5])
 
 
-def test_delivery_mode_of_the_publisher(ackq):
-    """P12: the publisher's delivery mode is the default of its messages."""
-    from ackq.client import Publisher
-
-    queue = ackq.queue()
-    for default in (True, False):
-        with Publisher(ackq.broker.endpoint, routing_key=queue, persistent=default) as publisher:
-            publisher.publish(b"as the publisher").result(20)
-            publisher.publish(b"otherwise", persistent=not default).result(20)
-    deliveries = ackq.channel().get(queue, 4)
-    assert [delivery.persistent for delivery in deliveries] == [True, False, False, True]
-
-
 # --- P13: transactions ---
 
 
@@ -483,7 +485,8 @@ def test_mandatory_in_a_transaction(bench):
     publisher.commit()
     kinds = [type(event) for event in publisher.answers.seen]
     assert kinds == [Return, Finished]
-    assert [event.body for event in publisher.answers.returned.values()] == [b"lost"]
+    returned = publisher.answers.returned.items()
+    assert [(number, event.body) for number, event in returned] == [(1, b"lost")]
     bench.wait_ready(queue, 1)
     assert bench.drain(queue) == [b"kept"]
 
@@ -529,8 +532,11 @@ def test_commit_is_all_or_nothing(ackq):
     publisher.publish(full, b"b")
     with pytest.raises(Refused) as refused:
         publisher.commit()
-    assert refused.value.code == "queue_full"
+    assert (refused.value.code, refused.value.fields["queue"]) == ("queue_full", full)
     assert (ackq.ready(room), ackq.ready(full)) == (0, 1)
+    publisher.publish(room, b"c")
+    publisher.commit()
+    assert ackq.drain(room) == [b"c"]
 
 
 # --- P14: flow control ---

@@ -1,6 +1,5 @@
 """Dead letters, expiry and redrive over the wire, against a real broker process."""
 
-import threading
 import time
 
 import pytest
@@ -9,15 +8,8 @@ from ackq.errors import QueueNotFoundError
 from ackq.v1 import admin_pb2
 from tests.fakes.blocks import rows
 from tests.fakes.raw_client import TIMEOUT_S, Client, holder, refused
+from tests.wire.brokers.streams import until
 from tests.wire.consuming.test_stream import FAILED, REJECTED
-
-
-def until(found, expected):
-    """Waits until a query finds what is expected: time decides when."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while (actual := found()) != expected and time.monotonic() < deadline:
-        threading.Event().wait(0.01)
-    assert actual == expected
 
 
 def headers(delivered):
@@ -56,32 +48,21 @@ def test_rejected_messages_are_dead_letters(dead):
     assert dead.queue("work").dead_lettered == 1
 
 
-def test_one_failure_too_many(dead):
-    """C13: FAILED counts; the one over the limit is a dead letter."""
+@pytest.mark.parametrize(
+    ("reasons", "said"), [(("", ""), "delivery_limit"), (("first", "last"), "last")]
+)
+def test_one_failure_too_many(dead, reasons, said):
+    """C13: the FAILED over the limit makes a dead letter, whose reason is its own if it has one."""
     dead.publish(b"a", queue="work")
     with dead.consume() as channel:
         channel.subscribe(queue="work")
-        for _ in range(2):
-            (delivered,) = channel.deliveries(1)
-            channel.settled(channel.settle(delivered.tag, FAILED))
-        channel.get(queue="dead")
-        (found,) = channel.deliveries(1)
-        assert headers(found)["ackq-dead-cause"] == "delivery_limit"
-        assert headers(found)["ackq-dead-reason"] == "delivery_limit"
-        assert headers(found)["ackq-dead-deliveries"] == "2"
-
-
-def test_the_last_failure_says_why(dead):
-    """C13: the reason that comes with the FAILED over the limit is that of the dead letter."""
-    dead.publish(b"a", queue="work")
-    with dead.consume() as channel:
-        channel.subscribe(queue="work")
-        for reason in ("first", "last"):
+        for reason in reasons:
             (delivered,) = channel.deliveries(1)
             channel.settled(channel.settle(delivered.tag, FAILED, reason=reason))
         channel.get(queue="dead")
         told = headers(*channel.deliveries(1))
-        assert (told["ackq-dead-cause"], told["ackq-dead-reason"]) == ("delivery_limit", "last")
+        assert (told["ackq-dead-cause"], told["ackq-dead-reason"]) == ("delivery_limit", said)
+        assert told["ackq-dead-deliveries"] == "2"
 
 
 def test_browse_and_fetch_show_provenance(dead):
@@ -105,25 +86,11 @@ def provenance(frames):
     ]
 
 
-def test_expired_messages_are_dead_letters_without_expiry(dead):
-    """Q3, C13: the per-message TTL is over; the dead letter has none."""
-    with dead.publisher() as stream:
-        stream.publish(1, b"a", b"b", routing_key="work", ttl_ms=[1, None])
-        stream.confirmed(2)
-    until(lambda: dead.queue("dead").ready, 1)
-    with dead.consume() as channel:
-        channel.get(queue="dead")
-        (found,) = channel.deliveries(1)
-        assert headers(found)["ackq-dead-reason"] == "expired"
-        assert found.row.get("expires_at") is None
-    assert (dead.queue("work").ready, dead.queue("work").expired) == (1, 1)
-
-
 def test_queue_ttl_drops_without_dead_letter_queue(client):
     """Q3: a message that expires and has nowhere to go is gone, and counted."""
     client.declare("brief", message_ttl_ms=1)
     client.publish(b"a", b"b", queue="brief")
-    until(lambda: (client.queue("brief").ready, client.queue("brief").expired), (0, 2))
+    until(lambda: (client.queue("brief").ready, client.queue("brief").expired) == (0, 2))
 
 
 def test_a_message_with_time_to_live_says_when_it_expires(client):
@@ -142,66 +109,12 @@ def test_staged_messages_expire(client):
     """Q3, K3: rows of a writer's batch have their time to live, too."""
     client.stage([b"a", b"b"], stage_id=b"s" * 16, seal=(2, 4), ttl_ms=[1, None])
     client.commit((b"s" * 16, 2, 4))
-    until(lambda: (client.queue().ready, client.queue().expired), (1, 1))
-
-
-def test_a_missing_dead_letter_queue_is_stood_in_for(client):
-    """C13: a target that is gone is replaced by the built-in queue."""
-    client.declare("gone")
-    client.declare("work", dead_letter_queue="gone")
-    client.publish(b"a", queue="work")
-    client.delete("gone", force=True)
-    with client.consume() as channel:
-        channel.get(queue="work")
-        channel.deliveries(1)
-        channel.settled(channel.settle(1, REJECTED))
-        channel.get(queue="ackq.dead", number=2)
-        (found,) = channel.deliveries(1)
-        assert headers(found)["ackq-dead-queue"] == "work"
-
-
-def test_redrive(dead):
-    """Q6: dead letters go back to where they came from, in whole or in part."""
-    dead.publish(*[b"%d" % n for n in range(5)], queue="work")
-    dead.publish(b"stranger", queue="dead")
-    with dead.consume() as channel:
-        channel.get(5, queue="work")
-        channel.deliveries(5)
-        channel.settled(channel.settle(5, REJECTED, multiple=True), 5)
-    redriven = dead.redrive("dead", max_messages=2)
-    assert redriven.messages == 2
-    assert (dead.queue("work").ready, dead.queue("dead").ready) == (2, 4)
-    redriven = dead.redrive("dead", first_position=4)
-    assert (redriven.messages, redriven.left) == (3, 0)
-    redriven = dead.redrive("dead")
-    assert (redriven.messages, redriven.left) == (0, 1)
-    with dead.consume() as channel:
-        channel.subscribe(queue="work")
-        found = channel.deliveries(5)
-        assert sorted(delivered.body for delivered in found) == [b"%d" % n for n in range(5)]
-        assert all("headers" not in delivered.row for delivered in found)
+    until(lambda: (client.queue().ready, client.queue().expired) == (1, 1))
 
 
 def test_redrive_of_no_queue(client):
     """Q6: a queue that does not exist is named."""
     assert type(refused(client.redrive, "nowhere")[0]) is QueueNotFoundError
-
-
-def test_redelivery_delay(client):
-    """C14: a failed message is not ready until its delay is over, and is shown as delayed."""
-    client.declare("slow", redelivery_delay_ms=3_600_000)
-    client.publish(b"a", b"b", queue="slow")
-    with client.consume() as channel:
-        channel.subscribe(queue="slow")
-        channel.deliveries(2)
-        before = time.monotonic()
-        channel.settled(channel.settle(1, FAILED))
-        channel.settled(channel.settle(2, FAILED, delay_ms=200))
-        (again,) = channel.deliveries(1)
-        assert (again.body, again.count) == (b"b", 2)
-        assert time.monotonic() - before >= 0.19
-        info = client.queue("slow")
-        assert (info.ready, info.unacked, info.delayed) == (0, 1, 1)
 
 
 def test_provenance_and_delays_survive_a_kill(broker, own):

@@ -7,27 +7,17 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pytest
 
-from ackq import errors
-from ackq.client import Admin, Publisher, Session, close_channels, holder, outcome_group
+from ackq.client import Publisher, Session, holder, outcome_group
 from ackq.v1 import sessions_pb2 as pb
-from ackq_broker import embedded
 
 OWNER = pb.LeaseOwner(query_id="query", run_id="run", batch_id=7)
 
 
 @pytest.fixture
-def broker(tmp_path):
-    with embedded(data=tmp_path / "data") as running:
-        yield running
-        close_channels()
-
-
-@pytest.fixture
-def admin(broker):
-    client = Admin(broker.endpoint)
-    client.declare_queue("dead")
-    client.declare_queue("orders", dead_letter_queue="dead")
-    return client
+def admin(admin):
+    admin.declare_queue("dead")
+    admin.declare_queue("orders", dead_letter_queue="dead")
+    return admin
 
 
 @pytest.fixture
@@ -107,34 +97,3 @@ def test_settlement_outlives_killed_brokers(broker, admin, session, advance):
     assert (orders.accepted, orders.unacked, orders.ready + orders.delayed) == (7, 0, 1)
     # K2: the batch runs again after its commit entry was lost, with the same rows.
     assert fetched(session, lease) == rows
-
-
-def test_aborted_outcomes_are_gone(session, advance):
-    """S6: what was aborted can not be committed."""
-    lease = advance()
-    fetched(session, lease)
-    stage = session.stage_outcomes(
-        OWNER, secrets.token_bytes(16), "", [[outcome_group("failed", tags(1))]]
-    )
-    assert session.abort_outcomes([stage.stage_id]) == 1
-    with pytest.raises(errors.StageMismatchError):
-        session.commit_outcomes(OWNER, [stage])
-
-
-def test_operator_frees_a_lease(admin, session, advance):
-    """S8: the lease is seen, and parts of it go; its query has the rest under the same tags."""
-    lease = advance()
-    (seen,) = admin.browse_lease("s", first_tag=2, max_messages=2, columns=["body"])
-    assert seen.column(0).to_pylist() == [b"1", b"2"]
-    with pytest.raises(errors.AlreadyHeldError):
-        admin.settle_session("s", "rejected", [(1, 2)])
-    done = admin.settle_session("s", "rejected", [(1, 2)], reason="poison", fence=True)
-    assert (done.settled, done.dead_lettered) == (2, 2)
-    with pytest.raises(errors.FencedError):
-        fetched(session, lease)
-    # The process that was ended may not go on; one that starts may.
-    with pytest.raises(errors.FencedError):
-        advance()
-    again = advance(holder=pb.Holder(token=secrets.token_bytes(16), host="other", pid=1))
-    assert again.end_tag == lease.end_tag
-    assert fetched(session, again) == [(tag, b"%d" % (tag - 1)) for tag in range(3, 11)]

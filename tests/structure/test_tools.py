@@ -41,11 +41,6 @@ def test_mypy_strict():
     run("mypy")
 
 
-def test_imports_go_one_way():
-    """Design section 3: the layers and the purity of the core."""
-    run("lint-imports")
-
-
 def test_protocol_lint():
     """The protocol keeps buf's standard rules, comments on everything included."""
     run("buf", "lint", cwd=ROOT / "proto")

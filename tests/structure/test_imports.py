@@ -1,0 +1,42 @@
+"""Imports go one way, between layers, between rooms and between modules."""
+
+import graphlib
+
+import grimp
+import pytest
+
+from tests.structure.test_tools import run
+
+
+def cycle(imports):
+    """A circle of modules that import each other, or none; `imports`: module -> what it imports."""
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return None
+
+
+def test_imports_go_one_way():
+    """The contracts of pyproject.toml: layers, rooms, the purity of the core."""
+    run("lint-imports")
+
+
+def test_no_module_imports_itself_in_a_circle():
+    """Imports for types alone, and imports within functions, included."""
+    graph = grimp.build_graph("ackq", "pyspark_ackq", "ackq_broker", cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert cycle(imports) is None
+
+
+@pytest.mark.parametrize(
+    ("imports", "found"),
+    [
+        ({"a": {"b"}, "b": {"c"}}, None),
+        ({"a": {"b"}, "b": {"a"}}, {"a", "b"}),
+        ({"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": {"b"}}, {"b", "c", "d"}),
+    ],
+)
+def test_a_circle_is_found(imports, found):
+    """The check can fail."""
+    assert (None if found is None else set(cycle(imports))) == found

@@ -1,0 +1,64 @@
+"""Modules and folders of a size that can be read: 60 to 450 lines of code, 3 to 13 modules."""
+
+from collections import Counter
+
+import pytest
+
+from tests.structure.product import FOLDERS, GENERATED, code_lines, unjustified
+
+MOST_LINES, FEWEST_LINES = 450, 60
+MOST_MODULES, FEWEST_MODULES = 13, 3
+
+# Modules below the fewest lines that are a thing of their own.
+SMALL = {}
+# Folders with more or fewer modules.
+FOLDER_SIZES = {}
+
+
+def lines_by_module():
+    return {
+        path.relative_to(folder.parent).as_posix(): code_lines(path.read_text())
+        for folder in FOLDERS
+        for path in folder.rglob("*.py")
+        if GENERATED not in path.parents and path.name not in ("__init__.py", "__main__.py")
+    }
+
+
+def test_no_module_is_too_long():
+    """A module that grows out of a few screens is two."""
+    too_long = {name: lines for name, lines in lines_by_module().items() if lines > MOST_LINES}
+    assert too_long == {}
+
+
+def test_a_short_module_is_a_thing_of_its_own():
+    """Others are part of the module that uses them."""
+    short = {name for name, lines in lines_by_module().items() if lines < FEWEST_LINES}
+    assert unjustified(short, SMALL) == []
+    assert all(SMALL.values())
+
+
+def test_folders_hold_a_handful():
+    """So that a folder is read at a glance."""
+    modules = Counter(name.rpartition("/")[0] for name in lines_by_module())
+    odd = {name for name, count in modules.items() if not FEWEST_MODULES <= count <= MOST_MODULES}
+    assert unjustified(odd, FOLDER_SIZES) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("", 0),
+        ('"""Docstring,\n\nof lines."""\n\nimport os\n# why\n', 1),
+        ('def f():\n    """One."""\n    return 1\n\nclass A:\n    """Two."""\n    x = ""\n', 4),
+        ('"""One."""\nx = """two\nlines"""\n', 2),
+    ],
+)
+def test_what_counts_as_code(source, lines):
+    """The check counts statements, not words about them."""
+    assert code_lines(source) == lines
+
+
+def test_a_table_may_name_nothing_else():
+    """A break that is not in the table fails, and so does an entry that is no break any more."""
+    assert unjustified({"a", "b"}, {"a": "why", "c": "why"}) == ["b", "c"]
+    assert unjustified({"a"}, {"a": "why"}) == []

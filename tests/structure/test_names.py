@@ -1,0 +1,65 @@
+"""One class name, one meaning; and words that were given up stay away."""
+
+import ast
+from collections import defaultdict
+
+from tests.structure.product import modules, unjustified
+
+# Class names of two modules, with the reason.
+SHARED = {}
+# Names of the parts of code that have better ones now.
+RETIRED = frozenset(
+    (
+        *("How", "how_of", "Fold", "Teller", "Notices", "told_below", "Bell", "_nobody"),
+        *("_forsaken", "despite", "Wishes", "Admission", "Lessee", "Departures", "bury"),
+        *("come_back", "Death", "mortal", "Disposed", "Fate", "let_go", "take_in", "dig"),
+        *("HeldBack", "HeldElsewhere", "stranded", "Unanswered", "ChannelMemory", "DiskWatch"),
+    )
+)
+RETIRED_MODULES = frozenset(
+    ("how", "telling", "holding", "parts", "folding", "departures", "detaching", "memory", "flow")
+)
+
+
+def class_names(trees):
+    """The modules of each class name, of those that stand in more than one."""
+    found = defaultdict(set)
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].add(module)
+    return {name: places for name, places in found.items() if len(places) > 1}
+
+
+def identifiers(tree):
+    """Every name that a module defines or uses."""
+    for node in ast.walk(tree):
+        for field in ("name", "id", "attr", "arg", "asname"):
+            if isinstance(name := getattr(node, field, None), str):
+                yield name
+
+
+def test_a_class_name_has_one_meaning():
+    """The exceptions are a command's reply and its record, always written with their module."""
+    assert unjustified(class_names(modules()), SHARED) == []
+
+
+def test_retired_words_stay_away():
+    """Names that riddle do not come back."""
+    found = {
+        (module, name)
+        for module, tree in modules().items()
+        for name in {*identifiers(tree)} & RETIRED
+    }
+    assert found == set()
+    assert [name for name in modules() if name.rpartition(".")[2] in RETIRED_MODULES] == []
+
+
+def test_the_checks_find_what_they_look_for():
+    """In a class, a function, an argument, an attribute and an import."""
+    tree = ast.parse(
+        "from a import b as c\nclass D:\n    def e(self, f):\n        self.g = h(i=1)\n"
+    )
+    assert set("bcDefghi") <= {*identifiers(tree)}
+    other = ast.parse("if True:\n    class D: ...\nclass E: ...\n")
+    assert class_names({"one": tree, "two": other}) == {"D": {"one", "two"}}
