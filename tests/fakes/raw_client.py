@@ -21,6 +21,7 @@ from ackq.v1 import (
     sessions_pb2,
     sessions_pb2_grpc,
 )
+from ackq.wire import block
 from tests.fakes.blocks import encoded, rows
 
 # Of calls and streams, on a machine that may do much else.
@@ -28,16 +29,19 @@ TIMEOUT_S = 100
 # A queue that no test publishes to, and the number of a pull from it.
 _EMPTY = "empty"
 _QUIET = 1 << 40
+DETAIL_KEY = "ackq-error-bin"
 _OPTIONS = (
     ("grpc.max_send_message_length", limits.MAX_FRAME_BYTES + limits.MIB),
     ("grpc.max_receive_message_length", limits.MAX_FRAME_BYTES + limits.MIB),
+    # Two clients are two connections.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 
 
 def error_of(call_error):
     """The `AckqError` that a failed call carries, and its gRPC status name."""
     metadata = dict(call_error.trailing_metadata() or ())
-    detail = messages_pb2.ErrorDetail.FromString(metadata["ackq-error-bin"])
+    detail = messages_pb2.ErrorDetail.FromString(metadata[DETAIL_KEY])
     return from_code(detail.code, detail.message, dict(detail.fields)), call_error.code().name
 
 
@@ -393,7 +397,7 @@ class ConsumeCall:
         while len(found) < count:
             response = self.response()
             assert response.header.HasField("delivery"), response.header
-            found += _delivered(response)
+            found += delivered(response)
         assert len(found) == count
         return found
 
@@ -427,29 +431,32 @@ class Delivered(NamedTuple):
     count: int
     consumer: str
     get_number: int
+    queue: str
+    persistent: bool
     row: dict
 
 
-def _delivered(response):
-    delivery = response.header.delivery
-    columns = rows(response.block)
-    count = len(next(iter(columns.values())))
-    counts = [
-        each
-        for each, run in zip(delivery.runs.delivery_count, delivery.runs.rows, strict=True)
-        for _ in range(run)
-    ]
-    return [
-        Delivered(
-            tag,
-            columns["body"][at],
-            counts[at],
-            delivery.consumer,
-            delivery.get_number,
-            {name: values[at] for name, values in columns.items()},
-        )
-        for at, tag in zip(range(count), tags([delivery.runs]), strict=True)
-    ]
+def delivered(response):
+    """The messages of a delivery frame, with what its runs say of them."""
+    delivery, content = response.header.delivery, block.decode(response.block, validate=True)
+    rows, runs = iter(content.batch.to_pylist()), delivery.runs
+    for first, count, deliveries, index in zip(
+        runs.first_tag, runs.rows, runs.delivery_count, runs.queue_index, strict=True
+    ):
+        for tag in range(first, first + count):
+            row = next(rows)
+            persistent = row.get("persistent")
+            yield Delivered(
+                tag,
+                row["body"],
+                deliveries,
+                delivery.consumer,
+                delivery.get_number,
+                runs.queues[index],
+                content.header.delivery_mode != 2 if persistent is None else persistent,
+                row,
+            )
+    assert next(rows, None) is None, "a row that no run names"
 
 
 def holder(name="reader", token=None):

@@ -11,18 +11,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-import grpc
 import pytest
 
 from ackq.client import Admin
 from ackq.errors import AckqError, BrokerUnavailableError, status_of
-from ackq.v1 import consuming_pb2_grpc, publishing_pb2_grpc
 from ackq_broker.embedding import EmbeddedBroker
+from tests.fakes.raw_client import Client
+from tests.fakes.relay import Relay
 from tests.wire.brokers.ackq_channel import AckqChannel
 from tests.wire.brokers.ackq_publisher import AckqPublisher
-from tests.wire.brokers.ackq_stream import CONDITIONS, OPTIONS
+from tests.wire.brokers.ackq_stream import CONDITIONS
 from tests.wire.brokers.dialect import Counts, Mode, Properties, Refused
-from tests.wire.brokers.relay import Relay
 from tests.wire.brokers.streams import until
 
 T = TypeVar("T")
@@ -72,18 +71,15 @@ class AckqDialect:
         return AckqConnection(Relay(self.endpoint))
 
     def declare(self, queue: str, properties: Properties) -> None:
-        """Makes a queue, or confirms it (Q1)."""
         fields = vars(properties)
         self._told(lambda: self.admin.declare_queue(queue, **fields))
 
     def delete(self, queue: str, *, force: bool = False, if_empty: bool = False) -> int:
-        """Removes a queue (Q4); its ready messages."""
         return self._told(
             lambda: self.admin.delete_queue(queue, force=force, if_empty=if_empty)
         ).ready
 
     def purge(self, queue: str) -> int:
-        """Removes ready messages; how many (Q4)."""
         return self._told(lambda: self.admin.purge_queue(queue))
 
     def counts(self, queue: str) -> Counts:
@@ -92,19 +88,15 @@ class AckqDialect:
         return Counts(info.ready, info.consumers)
 
     def declare_exchange(self, exchange: str, kind: str, *, durable: bool = True) -> None:
-        """Makes an exchange, or confirms it (Q2)."""
         self._told(lambda: self.admin.declare_exchange(exchange, kind, durable=durable))
 
     def delete_exchange(self, exchange: str) -> None:
-        """Removes an exchange and its bindings."""
         self._told(lambda: self.admin.delete_exchange(exchange))
 
     def bind(self, exchange: str, queue: str, key: str = "") -> None:
-        """Binds (Q2)."""
         self._told(lambda: self.admin.bind(exchange, queue, key))
 
     def unbind(self, exchange: str, queue: str, key: str = "") -> None:
-        """Unbinds (Q2)."""
         self._told(lambda: self.admin.unbind(exchange, queue, key))
 
     def redrive(self, queue: str, **bounds: int) -> tuple[int, int]:
@@ -113,7 +105,6 @@ class AckqDialect:
         return moved.messages, moved.left
 
     def crash(self) -> None:
-        """SIGKILL, and a new start on the same data."""
         if self.process is not None:
             self.process.kill()
             self.process.restart()
@@ -124,7 +115,6 @@ class AckqDialect:
         until(self._serves)
 
     def disk_alarm(self, *, on: bool) -> None:
-        """Has the broker find its disk full, or with room again (P14)."""
         fault = self._fault("full-disk")
         if on:
             fault.touch()
@@ -163,9 +153,7 @@ class AckqConnection:
 
     def __init__(self, relay: Relay) -> None:
         self.relay = relay
-        self._channel = grpc.insecure_channel(relay.endpoint, options=OPTIONS)
-        self._publishing = publishing_pb2_grpc.PublishingServiceStub(self._channel)
-        self._consuming = consuming_pb2_grpc.ConsumingServiceStub(self._channel)
+        self._client = Client(relay.endpoint)
 
     def publisher(
         self,
@@ -177,7 +165,7 @@ class AckqConnection:
     ) -> AckqPublisher:
         """Opens a publisher; with an identity, that one's stream."""
         publisher = AckqPublisher(
-            self._publishing, mode, identity, resume=resume, window_messages=window_messages
+            self._client.publishing, mode, identity, resume=resume, window_messages=window_messages
         )
         publisher.answers.wait(lambda: publisher.opened)
         return publisher
@@ -191,20 +179,17 @@ class AckqConnection:
     ) -> AckqChannel:
         """Opens a channel; with an id, goes on with that one where it was cut (C11)."""
         opened = AckqChannel(
-            self._consuming, channel_id, window_messages, transport_acks=transport_acks
+            self._client.consuming, channel_id, window_messages, transport_acks=transport_acks
         )
         opened.log.wait(lambda: opened.opened)
         return opened
 
     def cut(self) -> None:
-        """Breaks the connection without a word to the broker."""
         self.relay.cut()
 
     def silence(self) -> None:
-        """Lets nothing through any more, and leaves the connection standing."""
         self.relay.hold()
 
     def close(self) -> None:
-        """Ends it, and everything on it."""
-        self._channel.close()
-        self.relay.cut()
+        self._client.channel.close()
+        self.relay.close()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 from ackq.v1 import consuming_pb2
-from ackq.wire import block
+from tests.fakes.raw_client import Delivered, delivered
 from tests.wire.brokers.ackq_stream import Stream
 from tests.wire.brokers.dialect import NEGATIVE, Death, Delivery, Outcome
 from tests.wire.brokers.streams import TIMEOUT_S, EventLog
@@ -70,7 +69,6 @@ class AckqChannel:
         no_ack: bool = False,
         outcomes: tuple[Outcome, ...] = NEGATIVE,
     ) -> str:
-        """Starts a consumer; its name."""
         self._number += 1
         consumer = f"consumer-{self._number}"
         self.send(
@@ -85,7 +83,6 @@ class AckqChannel:
         return consumer
 
     def cancel(self, consumer: str) -> None:
-        """Ends a consumer; what it holds stays unacked on the channel."""
         self.send(unsubscribe=consuming_pb2.Unsubscribe(consumer=consumer))
 
     def prefetch(self, messages: int, consumer: str = "") -> None:
@@ -93,7 +90,6 @@ class AckqChannel:
         self.send(prefetch=consuming_pb2.Prefetch(consumer=consumer, messages=messages))
 
     def get(self, queue: str, messages: int = 1, *, no_ack: bool = False) -> list[Delivery]:
-        """Pulls up to so many (C9)."""
         number = self._numbered()
         self.send(
             get=consuming_pb2.Get(queue=queue, messages=messages, number=number, no_ack=no_ack)
@@ -106,7 +102,6 @@ class AckqChannel:
         return self.log.wait(complete, what="the answer to a pull")
 
     def delivery(self, timeout_s: float = TIMEOUT_S) -> Delivery:
-        """The next delivery to a consumer of the channel."""
         return self.log.wait(
             lambda: self._deliveries.popleft() if self._deliveries else None,
             timeout_s,
@@ -137,7 +132,6 @@ class AckqChannel:
         return self.log.wait(lambda: self._settled.get(number), what="the answer to a settlement")
 
     def cancelled(self, timeout_s: float = TIMEOUT_S) -> str:
-        """The next consumer that the broker ended."""
         return self.log.wait(
             lambda: self._cancelled.popleft() if self._cancelled else None,
             timeout_s,
@@ -167,9 +161,10 @@ class AckqChannel:
                 self.opened = header.opened
                 self.log.wake()
             case "delivery":
-                for delivery in _rows(header.delivery, response.block):
-                    if header.delivery.get_number:
-                        self._pulled.setdefault(header.delivery.get_number, []).append(delivery)
+                for message in delivered(response):
+                    delivery = _delivery(message)
+                    if message.get_number:
+                        self._pulled.setdefault(message.get_number, []).append(delivery)
                     else:
                         self._deliveries.append(delivery)
                     self.log.add(delivery)
@@ -190,33 +185,20 @@ class AckqChannel:
                 raise AssertionError(f"an answer of kind {other}")
 
 
-def _rows(header: consuming_pb2.Delivery, data: bytes) -> Iterator[Delivery]:
-    """The messages of a delivery frame, with what its runs say of them."""
-    content = block.decode(data, validate=True)
-    rows = iter(content.batch.to_pylist())
-    runs = header.runs
-    for first, count, deliveries, index in zip(
-        runs.first_tag, runs.rows, runs.delivery_count, runs.queue_index, strict=True
-    ):
-        for tag in range(first, first + count):
-            row = next(rows)
-            headers = dict(row.get("headers") or ())
-            persistent = row.get("persistent")
-            yield Delivery(
-                tag=tag,
-                body=row["body"],
-                queue=runs.queues[index],
-                redelivered=deliveries > 1,
-                count=deliveries,
-                persistent=(
-                    content.header.delivery_mode != 2 if persistent is None else persistent
-                ),
-                expires=row.get("expires_at") is not None,
-                consumer=header.consumer,
-                headers=headers,
-                death=_death(headers),
-            )
-    assert next(rows, None) is None, "a row that no run names"
+def _delivery(message: Delivered) -> Delivery:
+    headers = dict(message.row.get("headers") or ())
+    return Delivery(
+        tag=message.tag,
+        body=message.body,
+        queue=message.queue,
+        redelivered=message.count > 1,
+        count=message.count,
+        persistent=message.persistent,
+        expires=message.row.get("expires_at") is not None,
+        consumer=message.consumer,
+        headers=headers,
+        death=_death(headers),
+    )
 
 
 def _death(headers: dict[str, str]) -> Death | None:

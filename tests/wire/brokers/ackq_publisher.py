@@ -121,7 +121,6 @@ class AckqPublisher:
         other.answers.wait(lambda: other.opened)
 
     def commit(self) -> None:
-        """Returns when the commit was answered (P13)."""
         self._finish("commit", self.transaction())
 
     def commit_again(self, transaction: publishing_pb2.PublishTransaction) -> bool:
@@ -129,7 +128,6 @@ class AckqPublisher:
         return self._finish("commit", transaction).repeated
 
     def rollback(self) -> None:
-        """Returns when the rollback was answered (P13)."""
         self._finish("rollback", self.transaction())
 
     def ask_commit(self) -> publishing_pb2.PublishTransaction:

@@ -9,24 +9,16 @@ from typing import Any
 
 import grpc
 
-from ackq import limits
-from ackq.v1 import messages_pb2
+from tests.fakes.raw_client import DETAIL_KEY, error_of
 from tests.wire.brokers.dialect import Cut, Refused
 from tests.wire.brokers.streams import TIMEOUT_S, EventLog
 
-OPTIONS = (
-    ("grpc.max_send_message_length", limits.MAX_FRAME_BYTES + limits.MIB),
-    ("grpc.max_receive_message_length", limits.MAX_FRAME_BYTES + limits.MIB),
-    # Two connections of a scenario are two connections.
-    ("grpc.use_local_subchannel_pool", 1),
-)
 CONDITIONS = {
     "FAILED_PRECONDITION": "precondition_failed",
     "NOT_FOUND": "not_found",
     "INVALID_ARGUMENT": "invalid",
     "ABORTED": "aborted",
 }
-_DETAIL_KEY = "ackq-error-bin"
 
 
 class Closed(Exception):  # noqa: N818 - how a stream ends in good order
@@ -74,9 +66,7 @@ class Stream:
 def _verdict(error: grpc.RpcError) -> Exception:
     """What the broker said, or that it said nothing."""
     call: Any = error
-    metadata = dict(call.trailing_metadata() or ())
-    if _DETAIL_KEY not in metadata:
+    if DETAIL_KEY not in dict(call.trailing_metadata() or ()):
         return Cut(f"{call.code().name}: {call.details()}")
-    detail = messages_pb2.ErrorDetail.FromString(metadata[_DETAIL_KEY])
-    condition = CONDITIONS.get(call.code().name, "other")
-    return Refused(condition, detail.code, detail.message, detail.fields)
+    told, status = error_of(error)
+    return Refused(CONDITIONS.get(status, "other"), told.code, told.message, told.fields)

@@ -13,6 +13,7 @@ from typing import Any
 import pika
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 
+from tests.fakes.relay import Relay
 from tests.wire.brokers.dialect import (
     NEGATIVE,
     Cut,
@@ -23,7 +24,6 @@ from tests.wire.brokers.dialect import (
     Outcome,
     Refused,
 )
-from tests.wire.brokers.relay import Relay
 from tests.wire.brokers.streams import (
     TIMEOUT_S,
     Answers,
@@ -78,24 +78,20 @@ class AmqpConnection:
         return publisher
 
     def channel(self) -> AmqpChannel:
-        """Opens a channel."""
         return AmqpChannel(self)
 
     def cut(self) -> None:
-        """Breaks the connection without a word to the broker."""
         self.relay.cut()
 
     def silence(self) -> None:
-        """Lets nothing through any more, and leaves the connection standing."""
         self.relay.hold()
 
     def close(self) -> None:
-        """Ends it, and everything on it."""
         self.relay.release()
         if self._thread.is_alive():
             self.post(lambda: self._connection.is_open and self._connection.close())
             self._thread.join(1.0)
-        self.relay.cut()
+        self.relay.close()
         self._thread.join(TIMEOUT_S)
         assert not self._thread.is_alive()
 
@@ -183,7 +179,6 @@ class AmqpPublisher(AmqpStream):
         self.post(lambda: self.amqp.add_on_return_callback(self._on_return)).result(TIMEOUT_S)
 
     def publish(self, key: str, *bodies: bytes, **fields: Any) -> list[int]:
-        """Publishes bodies as `Message`s with these fields; their numbers."""
         return self.publish_all(*(Message(key, body, **fields) for body in bodies))
 
     def publish_all(self, *messages: Message) -> list[int]:
@@ -198,12 +193,10 @@ class AmqpPublisher(AmqpStream):
             self.call(self.amqp.confirm_delivery, self._on_answer)
 
     def commit(self) -> None:
-        """Returns when the commit was answered (P13)."""
         self.call(self.amqp.tx_commit)
         self.answers.add(Finished())
 
     def rollback(self) -> None:
-        """Returns when the rollback was answered (P13)."""
         self.call(self.amqp.tx_rollback)
         self.answers.add(Finished())
 
@@ -266,11 +259,9 @@ class AmqpChannel(AmqpStream):
         return started.method.consumer_tag
 
     def cancel(self, consumer: str) -> None:
-        """Ends a consumer; what it holds stays unacked on the channel."""
         self.call(self.amqp.basic_cancel, consumer)
 
     def prefetch(self, messages: int) -> None:
-        """Bounds what is unacked on the channel as a whole; 0: no bound (C8)."""
         self._prefetch = messages
         self.call(self.amqp.basic_qos, prefetch_count=messages, global_qos=True)
 
@@ -287,7 +278,6 @@ class AmqpChannel(AmqpStream):
         return pulled
 
     def delivery(self, timeout_s: float = TIMEOUT_S) -> Delivery:
-        """The next delivery to a consumer of the channel."""
         return self.log.wait(
             lambda: self._deliveries.popleft() if self._deliveries else None,
             timeout_s,
@@ -320,7 +310,6 @@ class AmqpChannel(AmqpStream):
         self.call(self.amqp.flow, active=True)
 
     def cancelled(self, timeout_s: float = TIMEOUT_S) -> str:
-        """The next consumer that the broker ended."""
         return self.log.wait(
             lambda: self._cancelled.popleft() if self._cancelled else None,
             timeout_s,

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.fakes.relay import Relay
 from tests.wire.brokers.amqp import AmqpConnection, AmqpStream
 from tests.wire.brokers.dialect import Counts, Properties
 from tests.wire.brokers.rabbitmq_server import RabbitMqServer
-from tests.wire.brokers.relay import Relay
 from tests.wire.brokers.streams import EventLog
 
 # A limit that no disk has room for (in units of the machine's memory), and RabbitMQ's default.
@@ -53,12 +53,10 @@ class RabbitMqDialect:
         )
 
     def delete(self, queue: str, *, force: bool = False, if_empty: bool = False) -> int:
-        """Removes a queue (Q4); its ready messages."""
         done = self._call("queue_delete", queue, if_unused=not force, if_empty=if_empty)
         return done.method.message_count
 
     def purge(self, queue: str) -> int:
-        """Removes ready messages; how many (Q4)."""
         return self._call("queue_purge", queue).method.message_count
 
     def counts(self, queue: str) -> Counts:
@@ -67,29 +65,23 @@ class RabbitMqDialect:
         return Counts(found.message_count, found.consumer_count)
 
     def declare_exchange(self, exchange: str, kind: str, *, durable: bool = True) -> None:
-        """Makes an exchange, or confirms it (Q2)."""
         self._call("exchange_declare", exchange, kind, durable=durable)
 
     def delete_exchange(self, exchange: str) -> None:
-        """Removes an exchange and its bindings."""
         self._call("exchange_delete", exchange)
 
     def bind(self, exchange: str, queue: str, key: str = "") -> None:
-        """Binds (Q2)."""
         self._call("queue_bind", queue, exchange, key)
 
     def unbind(self, exchange: str, queue: str, key: str = "") -> None:
-        """Unbinds (Q2)."""
         self._call("queue_unbind", queue, exchange, key)
 
     def crash(self) -> None:
-        """SIGKILL, and a new start on the same data."""
         self.close()
         self._server.kill()
         self._server.start()
 
     def disk_alarm(self, *, on: bool) -> None:
-        """Has the broker find its disk full, or with room again (P14)."""
         self._server.control("set_disk_free_limit", *(_DISK_FULL if on else _DISK_FREE))
 
     def close(self) -> None:

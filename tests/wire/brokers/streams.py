@@ -76,13 +76,9 @@ class EventLog(Generic[T]):
 
     def wait_end(self, timeout_s: float = TIMEOUT_S) -> BaseException:
         """Why the stream ended, once it did."""
-        deadline = time.monotonic() + timeout_s
         with self._changed:
-            while self._end is None:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError(f"the stream did not end within {timeout_s} s: {self.seen}")
-                self._changed.wait(left)
+            ended = self._changed.wait_for(lambda: self._end is not None, timeout_s)
+            assert ended, f"the stream did not end within {timeout_s} s: {self.seen}"
             return self._end
 
 

@@ -194,8 +194,8 @@ def test_a_slow_application_holds_the_broker_back(running, admin, orders, mode):
     with Channel(running.endpoint, window_messages=20, transport_ack_delay_ms=10) as small:
         consumer = small.consume(orders, mode=mode, prefetch=0)
         consumer.receive(SOON_S)
-        with small._pump.lock:
-            assert small._flow._unread <= 60
+        with small._stream.lock:
+            assert small._state._unread <= 60
         if mode == "client":
             assert admin.queue(orders).unacked <= 60
         assert bodies(consumer.receive(SOON_S) for _ in range(499)) == list(range(1, 500))
@@ -226,10 +226,10 @@ def test_settlements_behind_an_unsettled_message_go_together(running, admin, cha
     publish(running.endpoint, orders, 1000)
     consumer = channel.consume(orders, mode="client", prefetch=0)
     messages = [consumer.receive(SOON_S) for _ in range(1000)]
-    with channel._pump.lock:  # the sender does not look
+    with channel._stream.lock:  # the sender does not look
         settlements = [each.accept() for each in messages[1::2]]
     assert [each.result(SOON_S) for each in settlements] == [1] * 500
-    assert channel._flow.settling._next_number == 2
+    assert channel._state.unsettled._next_number == 2
     assert left(admin, orders) == (0, 500)
 
 
@@ -268,7 +268,7 @@ def test_consumers_share_a_queue(running, orders):
                 message = consumer.receive(0.01)
                 got += [] if message is None else [message]
     assert sorted(bodies(got)) == list(range(400))
-    assert {each.settler.pump for each in got} == {one._pump, two._pump}
+    assert {each.settler.stream for each in got} == {one._stream, two._stream}
 
 
 def test_a_closed_consumer_gives_back_what_it_did_not_read(running, channel, orders):
