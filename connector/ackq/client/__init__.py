@@ -1,7 +1,7 @@
-"""Speaks to an ackq broker without Spark.
+"""Python client of an ackq broker, without Spark.
 
-Publish with confirms or in transactions, consume with acknowledgements, read sessions, stage
-batches, administer.
+Publishes with confirms or in transactions, consumes with acknowledgements, reads sessions, stages
+writer batches, administers.
 
 Names are imported on first use, so that a process which only needs `Security` does not pay for gRPC
 and Arrow (0.2 s and more in each of Spark's Python processes).

@@ -1,6 +1,6 @@
-"""Futures of publishes: cheap to make, and not to be cancelled.
+"""Futures that are cheap to make and cannot be cancelled.
 
-The condition comes into being when someone waits on it.
+Their condition is made when a thread first waits on it.
 
 A `Future` makes a `threading.Condition`, about ten objects that the garbage collector visits again
 and again while a window full of futures is alive. Measured with 100,000 alive: 5.4 us to make one,
@@ -33,7 +33,7 @@ class LazyCondition:
         return self._lock.acquire()
 
     def release(self) -> None:
-        """Gives the lock back."""
+        """Releases the lock."""
         self._lock.release()
 
     def __enter__(self) -> bool:
@@ -57,7 +57,7 @@ class LazyCondition:
 class LightFuture(Future[T], Generic[T]):
     """A `Future` like any other, for `wait`, `as_completed` and asyncio as well.
 
-    It runs from the start: a publish that was taken cannot be taken back, so `cancel` answers
+    It runs from the start: a request that was accepted cannot be withdrawn, so `cancel` returns
     False.
     """
 

@@ -1,4 +1,4 @@
-"""Acknowledge modes (C10), and the checks of outcomes that an application gives (C4, C5)."""
+"""Acknowledge modes (C10), and checked outcomes of an application (C4, C5)."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ class AcknowledgeMode(Enum):
 
 
 class When(Enum):
-    """When messages that the client accepts by itself are accepted."""
+    """When the client accepts messages on its own account."""
 
     NOT = 0
     LAZILY = 1
     NOW = 2
 
 
-# What a mode does by itself. An outcome that the application chose in a callback stands.
+# When each mode accepts. An outcome that the application chose in a callback stands.
 AT_RECEIVE: Final = {
     AcknowledgeMode.AUTO: When.NOW,
     AcknowledgeMode.CLIENT: When.NOT,
@@ -98,24 +98,24 @@ AFTER_CALLBACK: Final = dict.fromkeys(AcknowledgeMode, When.NOT) | {
 
 
 def outcome_of(value: Outcome | str) -> Outcome:
-    """An outcome, or its name; raises InvalidArgumentError for what is neither."""
+    """The outcome of a value or name; raises InvalidArgumentError for neither."""
     return _member(Outcome, "outcome", value)
 
 
 def mode_of(value: AcknowledgeMode | str) -> AcknowledgeMode:
-    """A mode, or its name; raises InvalidArgumentError for what is neither."""
+    """The mode of a value or name; raises InvalidArgumentError for neither."""
     return _member(AcknowledgeMode, "mode", value)
 
 
 def declared(outcomes: Iterable[Outcome | str]) -> frozenset[Outcome]:
-    """What a consumer may settle with: the outcomes it declares, and ACCEPTED (C5)."""
+    """Outcomes a consumer may settle with: those it declares, and ACCEPTED (C5)."""
     if isinstance(outcomes, str):
         outcomes = (outcomes,)
     return frozenset((Outcome.ACCEPTED, *map(outcome_of, outcomes)))
 
 
 def disposition(outcome: Outcome, reason: str = "", delay_ms: int = 0) -> Disposition:
-    """A disposition of what an application gives.
+    """A checked disposition.
 
     Raises:
         InvalidArgumentError: The reason is no text or too long, or the delay is out of its range.

@@ -54,7 +54,7 @@ class Ranges:
         ]
 
     def remove(self, first: int, last: int) -> list[Range]:
-        """Removes first..last; answers what was a member until now."""
+        """Removes first..last; returns those of them that were members."""
         removed = self.intersection(first, last)
         if removed:
             low, high = self._overlap(first, last)

@@ -1,21 +1,18 @@
-"""Applies what a broker says on a channel, and tells the application what became of settlements.
+"""Applies the broker's answers on a channel, and resolves the futures of settlements.
 
-Invariant: a settlement is told once (C15), on the receiving thread and without the lock, so that
-its callbacks may settle and publish.
+Invariant: a settlement is resolved once (C15), on the receiving thread and without the lock, so
+that its callbacks may settle and publish.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from copy import copy
+from collections.abc import Callable
 
 from ackq.client.connection import errors
 from ackq.client.consuming.inbox import Content
 from ackq.client.consuming.state import ChannelState
-from ackq.client.consuming.unsettled import PendingSettlement
-from ackq.errors import AckqError, ClosedError, InternalError, OutcomeUnknownError
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire import frame
 
@@ -27,11 +24,11 @@ class ChannelAnswers:
 
     Args:
         turn: The channel's lock, notified when the sender has something new to see.
-        flow: The channel's state, touched under the lock only.
-        rings: Called, under the lock, when the channel opened or answered everything.
+        state: The channel's state, touched under the lock only.
+        wakers: Called, under the lock, when the channel opened or every settlement is answered.
 
     Attributes:
-        telling: Settlements are answered of which the application is being told.
+        notifying: Futures of answered settlements are being resolved.
     """
 
     def __init__(
@@ -49,18 +46,18 @@ class ChannelAnswers:
         }
 
     def take(self, answer: Answer) -> bool:
-        """Applies an answer. False: the broker does not know the channel any more (C11).
+        """Applies an answer. False: the broker has forgotten the channel (C11).
 
         Raises:
-            MalformedBlockError: A frame of messages is none.
-            InternalError: Messages came that nobody asked for.
+            MalformedBlockError: A frame of messages is malformed.
+            InternalError: Messages came for no consumer and no pull.
         """
         kind = answer.header.WhichOneof("kind") or ""
         if kind == "opened":
             return self._opened(answer)
         with self._turn:
             self._state.on_heard(time.monotonic())
-        # A broker of a later version may say more; what it says then is not needed by this one.
+        # A broker of a later version may send other kinds; this client does not need them.
         handler = self._handlers.get(kind)
         if handler is not None:
             handler(answer)
@@ -87,7 +84,7 @@ class ChannelAnswers:
             self.notifying = True
             self._wake_sender()
         for settlement in done:
-            _tell(settlement)
+            settlement.resolve()
         with self._turn:
             self.notifying = False
             if self._state.unsettled.idle:
@@ -115,38 +112,3 @@ class ChannelAnswers:
         for wake in tuple(self._wakers):
             wake()
         self._turn.notify_all()
-
-
-def fail_pending(settlements: Iterable[PendingSettlement], error: AckqError) -> None:
-    """The channel has ended without an answer to these settlements.
-
-    What was never sent has not happened. Of the rest nobody knows when the broker fell silent; when
-    it ended the channel itself, it did so before them.
-    """
-    unknown = isinstance(error, ClosedError | InternalError) or errors.is_transient(error)
-    for settlement in settlements:
-        if settlement.future is not None:
-            settlement.future.fail(_unknown(error) if settlement.sent and unknown else copy(error))
-
-
-def _tell(settlement: PendingSettlement) -> None:
-    if settlement.future is None:
-        return
-    if not settlement.mismatched:
-        settlement.future.succeed(settlement.messages)
-        return
-    settlement.future.fail(
-        OutcomeUnknownError(
-            "The broker settled another number of messages than it was asked for. Check that "
-            "client and broker are of one version.",
-            messages=settlement.messages,
-        )
-    )
-
-
-def _unknown(error: AckqError) -> OutcomeUnknownError:
-    return OutcomeUnknownError(
-        f"Whether this settlement took effect is unknown: {error.message} Its messages are "
-        "delivered again unless it did.",
-        **{**error.fields, "cause": error.code},
-    )

@@ -1,7 +1,7 @@
 """Consumes from queues on an asyncio event loop. Rules C1-C16.
 
-Invariant: nothing here blocks the event loop; what the channel's own thread has to say reaches it
-by `call_soon_threadsafe`.
+Invariant: nothing here blocks the event loop; the channel's threads wake it by
+`call_soon_threadsafe`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,15 @@ from ackq.client.consuming.callbacks import settle_raised, settle_returned
 from ackq.client.consuming.channel_base import ConsumerChannel, check_pull
 from ackq.client.consuming.inbox import RowSlice
 from ackq.client.consuming.message import Message
-from ackq.client.consuming.receiver import ConsumeArguments, Receiver, check_callback, check_count
-from ackq.client.consuming.settlement import Settlement
+from ackq.client.consuming.receiver import (
+    ConsumeArguments,
+    ConsumerBase,
+    Receiver,
+    check_callback,
+    check_count,
+)
 from ackq.client.consuming.stream import Handover
-from ackq.client.outcomes import BEFORE_CALLBACK, AcknowledgeMode, disposition, outcome_of
+from ackq.client.outcomes import BEFORE_CALLBACK, AcknowledgeMode
 from ackq.errors import (
     AckqError,
     ClosedError,
@@ -52,7 +57,7 @@ class AsyncChannel(ConsumerChannel):
         >>> asyncio.run(main())
         1
 
-    For its arguments see `ConsumerChannel`. Settlements are awaited, or left to themselves.
+    For its arguments see `ConsumerChannel`. A settlement may be awaited or not.
     """
 
     _tasks: tuple[asyncio.Task[None], ...] = ()
@@ -67,7 +72,7 @@ class AsyncChannel(ConsumerChannel):
         prefetch: int = limits.CONSUMER_PREFETCH_MESSAGES,
         columns: Sequence[str] | None = None,
     ) -> AsyncConsumer:
-        """As `Channel.consume`; a task calls back, and awaits what it gets."""
+        """As `Channel.consume`; a task runs the callback, and awaits what it returns."""
         arguments = ConsumeArguments(queue, mode, outcomes, prefetch, columns)
         check_callback(callback)
         self._stream.refuse_fork()
@@ -120,7 +125,7 @@ class AsyncChannel(ConsumerChannel):
             self._stream.check()
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """As `Channel.close`; a callback that runs is cancelled, its message delivered again."""
+        """As `Channel.close`; a callback that runs is cancelled, its message redelivered."""
         if self._stream.inherited:
             return
         if asyncio.current_task() in self._tasks:
@@ -151,15 +156,18 @@ class AsyncChannel(ConsumerChannel):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Closes. Left by an exception, it waits for a short while only."""
+        """Closes; after an exception with a short timeout."""
         if kind is None:
             await self.close()
             return
-        with suppress(AckqError):  # the exception that is on its way says more
+        with suppress(AckqError):  # the exception that is being raised says more
             await self.close(limits.HEARTBEAT_SEND_MS / 1000)
 
     async def _until(self, done: Callable[[], bool], timeout_s: float | None = None) -> None:
-        """Waits until the channel's state says so; raises BrokerUnavailableError when late."""
+        """Waits for a condition on the channel's state.
+
+        Raises BrokerUnavailableError after `timeout_s`.
+        """
         waker = Waker()
         stream = self._stream
 
@@ -179,7 +187,7 @@ class AsyncChannel(ConsumerChannel):
                 stream.wakers.remove(waker.wake)
 
 
-class AsyncConsumer:
+class AsyncConsumer(ConsumerBase):
     """One of a channel's consumers; see `AsyncChannel.consume`.
 
     Attributes:
@@ -195,23 +203,13 @@ class AsyncConsumer:
         waker: Waker,
         callback: AsyncCallback | None,
     ) -> None:
+        super().__init__(receiver)
         self.channel = channel
-        self._receiver = receiver
         self._waker = waker
         self.task = None if callback is None else asyncio.create_task(self._run(callback))
 
-    @property
-    def queue(self) -> str:
-        """The queue it reads."""
-        return self._receiver.inbox.request.queue
-
-    @property
-    def mode(self) -> AcknowledgeMode:
-        """Who accepts its messages, and when."""
-        return self._receiver.settler.mode
-
     async def receive(self, timeout_s: float | None = None) -> Message | None:
-        """As `Consumer.receive`. When it is cancelled no message is lost: the next call gets it."""
+        """As `Consumer.receive`. A cancelled call loses no message: the next one returns it."""
         taken = await self._take(1, timeout_s)
         return None if taken is None else self._receiver.message(taken)
 
@@ -223,25 +221,8 @@ class AsyncConsumer:
         taken = await self._take(max_messages, timeout_s)
         return None if taken is None else self._receiver.batch(taken)
 
-    def settle(
-        self,
-        batch: pa.RecordBatch | pa.Table,
-        outcome: Outcome | str = Outcome.ACCEPTED,
-        *,
-        reason: str = "",
-        delay_ms: int = 0,
-    ) -> Settlement:
-        """As `Consumer.settle`; await what it gives to know that it took effect."""
-        return self._receiver.settle_batch(
-            batch, disposition(outcome_of(outcome), reason, delay_ms)
-        )
-
-    def set_prefetch(self, messages: int) -> None:
-        """Changes the bound on what it may have unsettled; 0: unlimited (C8)."""
-        self._receiver.set_prefetch(messages)
-
     async def close(self) -> None:
-        """Ends the consumer, and its callback's task after the message it has."""
+        """As `Consumer.close`; its callback's task ends after its current message."""
         self._receiver.close()
         if self.task is not None and self.task is not asyncio.current_task():
             await asyncio.wait([self.task])
@@ -282,13 +263,13 @@ class AsyncConsumer:
         return await self._accepted(given)
 
     async def _accepted(self, given: Handover) -> RowSlice:
-        """Waits until messages are accepted where the mode says so (C10)."""
+        """Waits until the messages are accepted, where the mode accepts before delivery (C10)."""
         if given.accepted is not None:
             try:
                 await given.accepted
             except AckqError as error:
                 self._receiver.raise_unless_deliverable(error)
-            except BaseException:  # above all that the task is cancelled
+            except BaseException:  # above all cancellation of the task
                 self._receiver.return_undelivered(given.taken)
                 raise
         return given.taken
@@ -329,12 +310,12 @@ class Waker:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Something changed."""
+        """Wakes the coroutine that waits; from any thread."""
         with suppress(RuntimeError):  # the loop is closed: nobody waits
             self._loop.call_soon_threadsafe(self._woken.set)
 
     async def wait_for(self, poll: Callable[[], T | None]) -> T:
-        """Waits until `poll` gives something."""
+        """The first result of `poll` that is not None, asked again after each wake-up."""
         while True:
             self._woken.clear()
             found = poll()
@@ -344,6 +325,6 @@ class Waker:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Runs what blocks on a thread that ends with it; the loop's own threads would stay."""
+    """Runs blocking work on a thread that ends with it; the loop's own threads would stay."""
     with ThreadPoolExecutor(1, thread_name_prefix="ackq-close") as one:
         return await asyncio.get_running_loop().run_in_executor(one, work)

@@ -1,7 +1,7 @@
 """Runs a consumer's callback, one message after another, on a thread of its own (C10).
 
-Invariant: what a callback raises is logged once and stops nothing; the message is settled by the
-rule of the mode unless the callback settled it.
+Invariant: an exception of a callback is logged once and stops nothing; the message is settled by
+the rule of the mode unless the callback settled it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _log = logging.getLogger(__name__)
 
 Callback = Callable[[Message], object]
 
-# Enough of what a callback raised for whoever looks at the dead letter.
+# Enough of the exception to understand the dead letter.
 _REASON_CHARACTERS = 500
-# What a raising callback's message is settled with: the first that was declared (C10).
+# Modes that settle the message of a callback that raised: FAILED if declared, else RELEASED (C10).
 _AUTOMATIC = (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
 
 
 def settle_returned(receiver: Receiver, message: Message) -> None:
-    """The callback returned: accepts its message as the mode says."""
+    """Accepts the message of a callback that returned, as the mode asks (C10)."""
     when = AFTER_CALLBACK[receiver.settler.mode]
     stream = receiver.settler.stream
     if when is When.NOT:
@@ -45,7 +45,7 @@ def settle_returned(receiver: Receiver, message: Message) -> None:
 
 
 def settle_raised(receiver: Receiver, message: Message, error: BaseException) -> None:
-    """The callback raised: logs it, and puts its message back as the mode says (C10)."""
+    """Logs the exception of a callback, and requeues its message as the mode asks (C10)."""
     settler = receiver.settler
     _log.error(
         "The callback of a consumer of queue '%s' raised on message %d",
@@ -63,12 +63,12 @@ def settle_raised(receiver: Receiver, message: Message, error: BaseException) ->
 
 
 class CallbackThread:
-    """The thread that calls back.
+    """The thread that runs a consumer's callback.
 
     Args:
         receiver: Of the consumer.
         callback: The application's.
-        arrived: Of the receiver's inbox; shares the pump's lock.
+        arrived: Of the receiver's inbox; shares the stream's lock.
     """
 
     def __init__(
@@ -84,16 +84,16 @@ class CallbackThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is the thread that calls back."""
+        """Whether the current thread is this one."""
         return threading.current_thread() is self._thread
 
     @property
     def alive(self) -> bool:
-        """Whether the thread goes on."""
+        """Whether the thread still runs."""
         return self._thread.is_alive()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Waits for the end of the thread; False: it goes on."""
+        """Waits for the end of the thread; False: timed out."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -101,7 +101,7 @@ class CallbackThread:
         """As `wait`.
 
         Raises:
-            AckqError: Why it ended, unless the application wanted it.
+            AckqError: Why it ended, unless the application closed it.
         """
         if not self.wait(timeout_s):
             return False
@@ -123,7 +123,7 @@ class CallbackThread:
                 )
 
     def _next(self) -> Message:
-        """Waits for a message; raises why none will come."""
+        """The next message, waited for; raises why none will come."""
         before = BEFORE_CALLBACK[self._receiver.settler.mode]
         with self._arrived:
             while (given := self._take(before)) is None:

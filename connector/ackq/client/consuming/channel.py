@@ -22,9 +22,14 @@ from ackq.client.consuming.callbacks import Callback, CallbackThread
 from ackq.client.consuming.channel_base import ConsumerChannel, check_pull
 from ackq.client.consuming.inbox import RowSlice
 from ackq.client.consuming.message import Message
-from ackq.client.consuming.receiver import ConsumeArguments, Receiver, check_callback, check_count
-from ackq.client.consuming.settlement import Settlement
-from ackq.client.outcomes import AcknowledgeMode, disposition, outcome_of
+from ackq.client.consuming.receiver import (
+    ConsumeArguments,
+    ConsumerBase,
+    Receiver,
+    check_callback,
+    check_count,
+)
+from ackq.client.outcomes import AcknowledgeMode
 from ackq.errors import (
     AckqError,
     ClosedError,
@@ -39,8 +44,8 @@ T = TypeVar("T")
 class Channel(ConsumerChannel):
     """Consumes from queues of one broker, from any number of threads (C1-C16).
 
-    What is unsettled when the channel ends, in whatever way, is delivered again (C12). A connection
-    that was cut is renewed by itself if the broker is back within its grace of 2 s, and the
+    Messages that are unsettled when the channel ends, in whatever way, are redelivered (C12). After
+    a lost connection it reconnects by itself: if the broker is back within its grace of 2 s, the
     application notices nothing (C11). Later its delivery tags are gone: every call raises
     ClosedError, and a new channel is to be opened. A fork cannot use it: open one in each process.
 
@@ -52,7 +57,7 @@ class Channel(ConsumerChannel):
         ...     seen.get(timeout=10).body
         b'a'
 
-    The application may settle each message with its own outcome, and look at what became of it:
+    The application may settle each message with its own outcome, and wait until it took effect:
 
         >>> with Channel(endpoint) as channel:
         ...     consumer = channel.consume("orders", mode="client", outcomes=["failed", "rejected"])
@@ -77,7 +82,7 @@ class Channel(ConsumerChannel):
     For its arguments see `ConsumerChannel`.
     """
 
-    # Not the consumers: who holds one keeps its channel, and not the other way round.
+    # Not the consumers: a consumer keeps its channel alive, and not the other way round.
     _callback_threads: tuple[CallbackThread, ...] = ()
 
     def consume(
@@ -93,14 +98,14 @@ class Channel(ConsumerChannel):
         """Starts a consumer; waits until the channel is open.
 
         Args:
-            queue: Its name. That it does not exist is told by the first `receive`, and closes the
-                channel.
+            queue: Its name. If it does not exist, the first `receive` raises, and the channel
+                closes.
             callback: Called with each message, on a thread of the consumer's own. It may publish
                 and settle; it must not close the channel. None: for `receive` and iteration.
             mode: Who accepts messages, and when (C10).
-            outcomes: The negative outcomes that will be used (C5).
-            prefetch: At most so many messages are unsettled; 0: unlimited (C8). Without acks
-                (NONE) the transport window alone bounds what is on its way.
+            outcomes: The negative outcomes it may settle with (C5).
+            prefetch: Maximum of unacked messages; 0: unlimited (C8). Without acks (NONE) only the
+                transport window bounds the messages on their way.
             columns: Of `receive_batch`, names of `ackq.wire.columns.DELIVERED`; None: all.
 
         Raises:
@@ -108,7 +113,7 @@ class Channel(ConsumerChannel):
             SchemaError: A column does not exist.
             InvalidOperationError: The broker does not support an outcome (C5).
             BrokerUnavailableError: No broker answered within the bound.
-            ClosedError: The channel is closed, or was cut for too long.
+            ClosedError: The channel is closed, or was disconnected for too long.
         """
         arguments = ConsumeArguments(queue, mode, outcomes, prefetch, columns)
         check_callback(callback)
@@ -143,21 +148,21 @@ class Channel(ConsumerChannel):
         no_ack: bool = False,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> list[Message]:
-        """Pulls up to so many messages, those that are ready now (C9). Prefetch does not count.
+        """Pulls up to `messages` ready messages (C9). Prefetch does not bound it.
 
         They are settled like those of mode CLIENT, with any outcome.
 
         Args:
             queue: Its name.
-            messages: At most so many.
-            no_ack: They are removed when they are sent (C10, NONE).
-            timeout_s: For the answer.
+            messages: Maximum number.
+            no_ack: The broker removes them when it sends them (C10, NONE).
+            timeout_s: Maximum wait for the answer, in seconds.
 
         Raises:
             InvalidArgumentError: An argument is out of its range.
             QueueNotFoundError: No such queue; the channel is closed.
             BrokerUnavailableError: No answer came in time.
-            ClosedError: The channel is closed, or was cut for too long.
+            ClosedError: The channel is closed, or was disconnected for too long.
         """
         check_pull(queue, messages, no_ack)
         self._stream.refuse_fork()
@@ -174,11 +179,14 @@ class Channel(ConsumerChannel):
         return pulled
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Waits until everything settled so far is answered; what was accepted lazily leaves.
+        """Waits until every settlement so far took effect; sends lazy accepts at once.
+
+        Args:
+            timeout_s: Maximum wait in seconds; None waits without limit.
 
         Raises:
-            BrokerUnavailableError: Not everything was answered within `timeout_s`.
-            ClosedError: The channel is closed, or was cut for too long.
+            BrokerUnavailableError: Not every settlement was answered within `timeout_s`.
+            ClosedError: The channel is closed, or was disconnected for too long.
         """
         self._stream.refuse_fork()
         self._stream.refuse_own_thread()
@@ -194,8 +202,10 @@ class Channel(ConsumerChannel):
     def close(self, timeout_s: float | None = None) -> None:
         """Ends the channel and its threads. Waits for callbacks that run, and for settlements.
 
-        What is not settled is delivered again (C12). Repeating it does nothing, nor does it in a
-        fork.
+        Unsettled messages are redelivered (C12). Idempotent; does nothing in a fork.
+
+        Args:
+            timeout_s: Maximum wait in seconds; None waits without limit.
 
         Raises:
             AckqError: What the channel failed with, if no call has raised it.
@@ -235,11 +245,11 @@ class Channel(ConsumerChannel):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Closes. Left by an exception, it waits for a short while only."""
+        """Closes; after an exception with a short timeout."""
         if kind is None:
             self.close()
             return
-        with suppress(AckqError):  # the exception that is on its way says more
+        with suppress(AckqError):  # the exception that is being raised says more
             self.close(limits.HEARTBEAT_SEND_MS / 1000)
 
     def _refuse_own_threads(self) -> None:
@@ -256,7 +266,7 @@ class Channel(ConsumerChannel):
         done: Callable[[], bool],
         timeout_s: float | None = None,
     ) -> bool:
-        """Waits, under the lock, until the channel's state says so; False: not in time."""
+        """Waits, under the lock, for a condition on the channel's state; False: timed out."""
         self._stream.wakers.add(changed.notify_all)
         try:
             return changed.wait_for(done, timeout_s)
@@ -264,7 +274,7 @@ class Channel(ConsumerChannel):
             self._stream.wakers.remove(changed.notify_all)
 
 
-class Consumer:
+class Consumer(ConsumerBase):
     """One of a channel's consumers; see `Channel.consume`. It ends with `close` or its channel."""
 
     def __init__(
@@ -274,26 +284,16 @@ class Consumer:
         arrived: threading.Condition,
         callback_thread: CallbackThread | None,
     ) -> None:
+        super().__init__(receiver)
         self.channel = channel
-        self._receiver = receiver
         self._arrived = arrived
         self._callback_thread = callback_thread
-
-    @property
-    def queue(self) -> str:
-        """The queue it reads."""
-        return self._receiver.inbox.request.queue
-
-    @property
-    def mode(self) -> AcknowledgeMode:
-        """Who accepts its messages, and when."""
-        return self._receiver.settler.mode
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
         """The next message; waits for one.
 
         Args:
-            timeout_s: Wait at most so long, 0: do not wait, None: as long as it takes.
+            timeout_s: Maximum wait in seconds; 0 returns at once, None waits without limit.
 
         Returns:
             The message, or None: there was none in time.
@@ -301,8 +301,8 @@ class Consumer:
         Raises:
             QueueNotFoundError: There is no such queue; the channel is closed. Or it was deleted,
                 and the consumer has ended.
-            ClosedError: The consumer or its channel is closed, or was cut for too long.
-            AckqError: What else ended the channel.
+            ClosedError: The consumer or its channel is closed, or was disconnected for too long.
+            AckqError: Another error ended the channel.
             PreconditionFailedError: The consumer has a callback.
         """
         taken = self._take(1, timeout_s)
@@ -314,49 +314,14 @@ class Consumer:
         """The messages that have arrived, as Arrow; waits for the first. Otherwise as `receive`.
 
         Returns:
-            1 to `max_messages` rows of what one frame brought, with the consumer's columns.
+            1 to `max_messages` rows of one frame, with the consumer's columns.
         """
         check_count("max_messages", max_messages)
         taken = self._take(max_messages, timeout_s)
         return None if taken is None else self._receiver.batch(taken)
 
-    def settle(
-        self,
-        batch: pa.RecordBatch | pa.Table,
-        outcome: Outcome | str = Outcome.ACCEPTED,
-        *,
-        reason: str = "",
-        delay_ms: int = 0,
-    ) -> Settlement:
-        """Settles the rows of a batch, all alike, by their column `delivery_tag`.
-
-        Args:
-            batch: Rows that `receive_batch` gave, in any order and number.
-            outcome: What becomes of them (C4).
-            reason: For FAILED and REJECTED.
-            delay_ms: For FAILED and RELEASED (C14).
-
-        Returns:
-            A future with the number of messages, once it took effect (C15).
-
-        Raises:
-            SchemaError: There is no column `delivery_tag`.
-            UnknownDeliveryTagError: A row was settled before; the channel is closed (C2).
-            OutcomeNotSupportedError: The consumer did not declare the outcome (C5).
-            PreconditionFailedError: The consumer settles by itself.
-            InvalidArgumentError: An argument is out of its range.
-            ClosedError: The channel is closed.
-        """
-        return self._receiver.settle_batch(
-            batch, disposition(outcome_of(outcome), reason, delay_ms)
-        )
-
-    def set_prefetch(self, messages: int) -> None:
-        """Changes the bound on what it may have unsettled; 0: unlimited (C8)."""
-        self._receiver.set_prefetch(messages)
-
     def join(self, timeout_s: float | None = None) -> bool:
-        """Waits until a consumer with a callback has ended; False: not in time.
+        """Waits until a consumer with a callback has ended; False: timed out.
 
         Raises:
             AckqError: Why it ended, unless it or its channel was closed.
@@ -366,10 +331,9 @@ class Consumer:
         return self._callback_thread.join(timeout_s)
 
     def close(self) -> None:
-        """Ends the consumer; waits for its callback. What it did not read goes back.
+        """Ends the consumer; waits for its callback. Unread messages are requeued.
 
-        What the application got from it can still be settled. Repeating it does nothing, nor does
-        it in a fork.
+        Messages it delivered can still be settled. Idempotent; does nothing in a fork.
         """
         self._receiver.close()
         if self._callback_thread is not None and not self._callback_thread.is_current:
@@ -421,7 +385,7 @@ class Consumer:
 
 
 class Deadline:
-    """A moment that is so long away; None: never."""
+    """A point in time `timeout_s` from now; None: never."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self._at = None if timeout_s is None else time.monotonic() + timeout_s
@@ -433,7 +397,7 @@ class Deadline:
 
 
 def _awaits(callback: object) -> bool:
-    """Whether calling it gives a coroutine."""
+    """Whether calling it returns a coroutine."""
     while isinstance(callback, functools.partial):
         callback = callback.func
     called = getattr(callback, "__call__", None)  # noqa: B004 - an instance may have an async one
@@ -443,7 +407,7 @@ def _awaits(callback: object) -> bool:
 def wait_for(
     changed: threading.Condition, poll: Callable[[], T | None], timeout_s: float | None
 ) -> T | None:
-    """Waits, under the lock, until `poll` gives something; None: not in time."""
+    """The first result of `poll`, waited for under the lock; None: timed out."""
     found = poll()
     if found is not None:
         return found

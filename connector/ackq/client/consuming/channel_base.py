@@ -1,4 +1,4 @@
-"""What blocking and asynchronous channels have in common: arguments, settling, the finaliser."""
+"""The base of blocking and asynchronous channels: arguments, acknowledging, the finaliser."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from ackq.outcomes import Outcome
 
 
 class ConsumerChannel:
-    """A channel: what `Channel` and `AsyncChannel` share. It connects when it is first used.
+    """What `Channel` and `AsyncChannel` share. A channel connects when it is first used.
 
     Args:
         endpoint: `host:port`.
-        window_messages: The broker sends so many without a transport ack, at most (C11).
+        window_messages: Maximum of messages the broker sends without a transport ack (C11).
         transport_ack_percent: A transport ack is sent at this part of the window.
-        transport_ack_delay_ms: ... or so long after a message without one arrived.
-        retry_total_ms: Fail after so long without a broker that answers the first open. A channel
-            that was cut later is tried for as long as the broker may wait for it.
+        transport_ack_delay_ms: ... or this long after the first message without one arrived.
+        retry_total_ms: Maximum wait for a broker that answers the first open. A channel that was
+            open reconnects for as long as the broker may keep it.
         label: Shown to operators; empty: host and process id.
         security: Transport security.
 
@@ -57,7 +57,7 @@ class ConsumerChannel:
         label: str = "",
         security: Security | None = None,
     ) -> None:
-        grpc_channel(endpoint, security)  # a bad address or certificate is told here
+        grpc_channel(endpoint, security)  # raises for a bad address or certificate
         encoding.text_bytes("label", label)
         check_count("window_messages", window_messages)
         settings = ChannelSettings(
@@ -75,22 +75,23 @@ class ConsumerChannel:
 
     @property
     def unacked(self) -> int:
-        """Messages the application has and did not settle."""
+        """Number of messages that were delivered to the application and not settled."""
         with self._stream.lock:
             return len(self._state.unsettled.unacked)
 
     @property
     def outcomes(self) -> frozenset[Outcome]:
-        """What the broker supports (C5); empty before the channel was opened."""
+        """Outcomes that the broker supports (C5); empty before the channel was opened."""
         return self._state.announced
 
     def acknowledge(self, message: Message) -> Settlement:
-        """Accepts everything the application got on this channel, up to and including a message.
+        """Accepts all messages delivered on this channel up to and including one (C3).
 
-        For mode CLIENT and pulled messages (C10, C3). Messages it has not got yet are not meant.
+        For mode CLIENT and pulled messages (C10). Messages that are not yet delivered to the
+        application are left out.
 
         Returns:
-            A future with how many messages that were, once it took effect (C15).
+            A future with the number of messages, once it took effect (C15).
 
         Raises:
             UnknownDeliveryTagError: The message is of another channel, or nothing up to it is
@@ -107,7 +108,7 @@ class ConsumerChannel:
         return message.settler.settle_up_to(message.delivery_tag)
 
     def set_prefetch(self, messages: int) -> None:
-        """Bounds what all consumers of the channel together may have unsettled; 0: unlimited (C8).
+        """Bounds the unacked messages of all consumers of the channel together; 0: unlimited (C8).
 
         Raises ClosedError.
         """

@@ -1,7 +1,7 @@
-"""What arrived for a consumer or a pull and waits for the application: frames with their tags.
+"""Unread messages of a consumer or a pull: frames with their tags.
 
-Invariant: rows are handed over once, in the order of their tags; columns come into being when
-somebody looks at them. No I/O, no clock, no lock.
+Invariant: rows are delivered once, in the order of their tags; columns are made when they are first
+read. No I/O, no clock, no lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ackq.wire import block
 
 
 class Content:
-    """The rows of a frame as it came, as Arrow or as Python values; each column is made once."""
+    """The rows of a frame, as Arrow or as Python values; each column is made once."""
 
     __slots__ = ("_batch", "_held", "_runs", "_values")
 
@@ -31,7 +31,7 @@ class Content:
         self._batch: pa.RecordBatch | None = None
 
     def value(self, name: str, row: int) -> Any:
-        """A column's value in a row."""
+        """The value of a column in a row."""
         values = self._values.get(name)
         if values is None:
             column = decoding.assemble(self._runs, self._held, decoding.schema((name,))).column(0)
@@ -54,7 +54,7 @@ class Span(NamedTuple):
 
 
 class RowSlice(NamedTuple):
-    """Consecutive rows that are handed over, and their tags."""
+    """Consecutive rows of a frame that are delivered together, and their tags."""
 
     content: Content
     row: int
@@ -62,7 +62,7 @@ class RowSlice(NamedTuple):
     runs: list[Range]
 
     def split(self, rows: int) -> tuple[RowSlice, RowSlice]:
-        """The first rows, fewer than there are, and the others."""
+        """The first `rows` rows, fewer than all, and the rest."""
         head: list[Range] = []
         tail: list[Range] = []
         left = rows
@@ -84,10 +84,10 @@ class Inbox:
 
     Attributes:
         no_ack: The broker removed the messages when it sent them (C10, NONE).
-        rows: How many wait.
-        closed: The application wants no more.
+        rows: Number of unread rows.
+        closed: The application closed it.
         ended: Why the broker sends no more.
-        ring: Called when something changed; set by who waits for it.
+        wake: Wake-up callback of the consumer, called when something changed.
     """
 
     def __init__(self, *, no_ack: bool) -> None:
@@ -99,7 +99,7 @@ class Inbox:
         self._frames: deque[tuple[Content, deque[Span]]] = deque()
 
     def put(self, content: Content, spans: list[Span]) -> None:
-        """A frame arrived; the spans are those of its rows that are news."""
+        """Adds a frame; the spans are those of its rows that did not arrive before."""
         self._frames.append((content, deque(spans)))
         self.rows += sum(tags.last - tags.first + 1 for _, tags in spans)
 
@@ -125,7 +125,7 @@ class Inbox:
         return RowSlice(content, row, rows, runs)
 
     def drain(self) -> list[Range]:
-        """Drops what waits; answers its tags."""
+        """Removes all unread rows; returns their tags."""
         left = [span.tags for _, spans in self._frames for span in spans]
         self._frames.clear()
         self.rows = 0
@@ -133,4 +133,4 @@ class Inbox:
 
 
 def _no_wake() -> None:
-    """The ring that no one hears."""
+    """Default wake-up callback: does nothing."""

@@ -1,4 +1,4 @@
-"""A delivered message, as an application sees it; its values are made when they are looked at."""
+"""A delivered message; its values are made when they are first read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Settles(Protocol):
         ...
 
     def belongs_to(self, channel: object) -> bool:
-        """Whether a channel's pump is that of the messages."""
+        """Whether the messages came on this channel's stream."""
         ...
 
 
@@ -91,7 +91,7 @@ class Message:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Application headers; those of a dead letter say where it came from (C13)."""
+        """Application headers; those of a dead letter name its origin (C13)."""
         return dict(self._content.value("headers", self._row))
 
     @property
@@ -121,7 +121,7 @@ class Message:
 
     @property
     def delivery_count(self) -> int:
-        """How often it was delivered, this time included (C7)."""
+        """Number of deliveries, this one included (C7)."""
         return cast("int", self._content.value("delivery_count", self._row))
 
     def accept(self) -> Settlement:
@@ -133,16 +133,16 @@ class Message:
         Raises:
             UnknownDeliveryTagError: It was settled before; the channel is closed (C2).
             PreconditionFailedError: Its consumer's mode settles by itself.
-            ClosedError: The channel is closed: the message is delivered again.
+            ClosedError: The channel is closed: the message is redelivered.
         """
         return self._settle(ACCEPT)
 
     def release(self, delay_ms: int = 0) -> Settlement:
-        """Puts the message back without counting (C4), ready after a delay; raises as `reject`."""
+        """Requeues the message without counting (C4), after a delay; raises as `reject`."""
         return self._settle(disposition(Outcome.RELEASED, delay_ms=delay_ms))
 
     def reject(self, reason: str = "") -> Settlement:
-        """Removes the message, to the dead-letter queue if there is one (C4). As `accept`.
+        """Removes the message; to the dead-letter queue if there is one (C4). As `accept`.
 
         Raises:
             OutcomeNotSupportedError: Its consumer did not declare the outcome (C5); the message
@@ -152,13 +152,13 @@ class Message:
         return self._settle(disposition(Outcome.REJECTED, reason))
 
     def fail(self, reason: str = "", delay_ms: int = 0) -> Settlement:
-        """Puts the message back, counted against the queue's delivery limit (C4, C13).
+        """Requeues the message, counted against the queue's delivery limit (C4, C13).
 
         Raises as `reject`.
 
         Args:
             reason: Goes into the dead letter at the limit, as header `ackq-dead-reason`.
-            delay_ms: Ready so much later, instead of the queue's redelivery delay (C14).
+            delay_ms: Redelivery delay; 0 takes the queue's (C14).
         """
         return self._settle(disposition(Outcome.FAILED, reason, delay_ms))
 

@@ -1,6 +1,6 @@
-"""Which delivery tags have arrived, and when to say so: transport acks and duplicates (C11).
+"""Delivery tags that have arrived: detects duplicates and times transport acks (C11).
 
-Invariant: a tag is news once, whatever the broker sends again; a transport ack names a tag only
+Invariant: a tag is new once, however often the broker sends it; a transport ack names a tag only
 when it and every one before it arrived. No clock: times are seconds that the caller reads.
 """
 
@@ -13,9 +13,9 @@ class ReceivedTags:
     """The receiving side of a channel's transport window.
 
     Args:
-        window_messages: What the broker sends without a transport ack, at most.
-        ack_messages: An ack is due when so many messages have none.
-        ack_delay_s: ... or so long after the first of them.
+        window_messages: Maximum of messages the broker sends without a transport ack.
+        ack_messages: Number of messages without an ack that makes one due.
+        ack_delay_s: ... or this long after the first of them.
     """
 
     def __init__(self, window_messages: int, ack_messages: int, ack_delay_s: float) -> None:
@@ -24,16 +24,16 @@ class ReceivedTags:
         self._ack_delay_s = ack_delay_s
         self._highest = 0
         self._missing = Ranges()  # below the highest, not arrived
-        self._acked = 0  # as far as the present stream was told
+        self._acked = 0  # up to here on the present stream
         self._since: float | None = None  # when the first message without an ack arrived
 
     @property
     def lowest_missing(self) -> int | None:
-        """The lowest tag that did not arrive although a higher one has; None: there is none."""
+        """The lowest tag that did not arrive although a higher one has; None: none is missing."""
         return self._missing.lowest if self._missing else None
 
-    def take(self, first: int, last: int, now: float) -> list[Range]:
-        """Tags arrived; answers those of them that are news."""
+    def add(self, first: int, last: int, now: float) -> list[Range]:
+        """Adds tags; returns those that did not arrive before."""
         if self._since is None:
             self._since = now
         if first > self._highest:
@@ -41,14 +41,14 @@ class ReceivedTags:
                 self._missing.extend(self._highest + 1, first - 1)
             self._highest = last
             return [Range(first, last)]
-        news = self._missing.remove(first, min(last, self._highest))
+        new = self._missing.remove(first, min(last, self._highest))
         if last > self._highest:
-            news.append(Range(self._highest + 1, last))
+            new.append(Range(self._highest + 1, last))
             self._highest = last
-        return news
+        return new
 
     def ack_due(self, now: float, unread: int) -> int | None:
-        """The tag of a transport ack that is to be sent now; see `wake_at`."""
+        """The tag of a transport ack that is due now; None: none is. See `wake_at`."""
         due_at = self.wake_at(unread)
         if due_at is None or now < due_at:
             return None
@@ -57,18 +57,18 @@ class ReceivedTags:
         return self._acked
 
     def wake_at(self, unread: int) -> float | None:
-        """When a transport ack is due; 0: now; None: no time is set.
+        """When a transport ack is due, in seconds; 0: now; None: none is.
 
-        None is due while more than a window of messages waits for the application: that holds the
-        broker back, so the memory of a slow consumer without a prefetch has a bound.
+        None is due while more than a window of messages is unread. That is backpressure: it bounds
+        the memory of a slow consumer without a prefetch.
         """
-        untold = self._arrived - self._acked
-        if self._since is None or unread > self._window_messages or untold <= 0:
+        unacked = self._arrived - self._acked
+        if self._since is None or unread > self._window_messages or unacked <= 0:
             return None
-        return 0 if untold >= self._ack_messages else self._since + self._ack_delay_s
+        return 0 if unacked >= self._ack_messages else self._since + self._ack_delay_s
 
     def on_disconnected(self, now: float) -> None:
-        """The stream is gone; the acks that went on it may not have arrived."""
+        """The stream is disconnected: the acks that were sent on it may be lost."""
         self._acked = 0
         if self._highest:
             self._since = now

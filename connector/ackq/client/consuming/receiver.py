@@ -1,7 +1,7 @@
-"""What blocking and asynchronous consumers have in common: handing over, settling, the end.
+"""The base of blocking and asynchronous consumers: receiving, settling, closing. Never waits.
 
-Invariant: a message that was accepted for the application is given to it, also when the call that
-asked for it was interrupted (C10). Nothing here waits.
+Invariant: a message that was accepted for the application is delivered to it, also when the call
+that asked for it was interrupted (C10).
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from ackq.client.outcomes import (
     AT_RECEIVE,
     AcknowledgeMode,
     declared,
+    disposition,
     mode_of,
+    outcome_of,
 )
 from ackq.client.ranges import Range
 from ackq.errors import (
@@ -37,7 +39,7 @@ from ackq.wire import columns as wire_columns
 
 
 class ConsumeArguments:
-    """What an application asks of a consumer, checked before any broker is.
+    """Arguments of `consume`, checked before anything is sent.
 
     Raises:
         InvalidArgumentError: An argument is out of its range.
@@ -63,13 +65,13 @@ class ConsumeArguments:
 
 
 class Settler:
-    """Settles messages of one consumer, or what one channel pulled.
+    """Settles messages of one consumer, or of the pulls of one channel.
 
     Args:
-        pump: Of the channel.
-        flow: Of the channel; touched under the pump's lock.
-        mode: Only CLIENT lets the application settle what it was given.
-        outcomes: What was declared (C5).
+        stream: Of the channel.
+        state: Of the channel; touched under the stream's lock.
+        mode: Only CLIENT lets the application settle its messages.
+        outcomes: The declared outcomes (C5).
     """
 
     def __init__(
@@ -99,11 +101,11 @@ class Settler:
             return self.stream.settle_up_to(tag, ACCEPT)
 
     def belongs_to(self, channel: object) -> bool:
-        """Whether a channel's pump is that of the messages."""
+        """Whether the messages came on this channel's stream."""
         return channel is self.stream
 
     def has(self, tag: int) -> bool:
-        """Whether the application has a message and did not settle it; under the lock."""
+        """Whether a message is unacked: delivered and not settled; under the lock."""
         return tag in self._state.unsettled.unacked
 
     def _check(self, tag: int, outcome: Outcome) -> None:
@@ -125,12 +127,12 @@ class Settler:
 
 
 class Receiver:
-    """Takes what has arrived for one consumer.
+    """Takes the messages that have arrived for one consumer.
 
     Args:
         settler: Of the consumer.
-        flow: Of the channel.
-        inbox: The consumer.
+        state: Of the channel.
+        inbox: The consumer's subscription.
         columns: Of batches.
     """
 
@@ -162,40 +164,30 @@ class Receiver:
             return stream.take(self.inbox, limit, AT_RECEIVE[self.settler.mode])
 
     def return_undelivered(self, taken: RowSlice) -> None:
-        """The application did not get these: the next call does."""
+        """Keeps messages for the next call; this one was interrupted before it delivered them."""
         with self.settler.stream.lock:
             self._undelivered.append(taken)
 
     def raise_unless_deliverable(self, error: AckqError) -> None:
-        """Accepting the messages failed: raises, unless they are to be handed over all the same.
+        """Called when the automatic accept failed.
 
-        When nobody knows whether they were accepted, AUTO prefers twice and PRE prefers never.
+        Raises, except in AUTO with an unknown outcome: then the messages are delivered, at least
+        once. PRE is at most once, so it raises.
         """
         known = not isinstance(error, OutcomeUnknownError)
         if known or self.settler.mode is AcknowledgeMode.PRE:
             raise error
 
     def message(self, taken: RowSlice) -> Message:
-        """A message, of one row."""
+        """The message of one row."""
         return Message(taken.content, taken.row, taken.runs[0].first, self.settler)
 
     def batch(self, taken: RowSlice) -> pa.RecordBatch:
-        """The rows as Arrow."""
+        """The rows as an Arrow batch."""
         return taken.content.batch(self._columns, taken.row, taken.rows)
 
-    def settle_batch(
-        self, batch: pa.RecordBatch | pa.Table, disposition: Disposition
-    ) -> Settlement:
-        """Settles the rows of a batch by their tags."""
-        runs = tag_runs(batch)
-        if not runs:
-            future = Settlement()
-            future.succeed(0)
-            return future
-        return self.settler.settle(runs, disposition)
-
     def set_prefetch(self, messages: int) -> None:
-        """C8."""
+        """See `ConsumerBase.set_prefetch`."""
         check_count("prefetch", messages, least=0)
         stream = self.settler.stream
         stream.refuse_fork()
@@ -205,7 +197,7 @@ class Receiver:
             stream.nudge()
 
     def close(self) -> None:
-        """Ends the consumer; what it did not read goes back."""
+        """Ends the consumer; its unread messages are requeued."""
         stream = self.settler.stream
         if stream.inherited:
             return
@@ -223,8 +215,65 @@ class Receiver:
         return head
 
 
+class ConsumerBase:
+    """What `Consumer` and `AsyncConsumer` share."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    @property
+    def queue(self) -> str:
+        """The queue it reads."""
+        return self._receiver.inbox.request.queue
+
+    @property
+    def mode(self) -> AcknowledgeMode:
+        """Who accepts its messages, and when."""
+        return self._receiver.settler.mode
+
+    def settle(
+        self,
+        batch: pa.RecordBatch | pa.Table,
+        outcome: Outcome | str = Outcome.ACCEPTED,
+        *,
+        reason: str = "",
+        delay_ms: int = 0,
+    ) -> Settlement:
+        """Settles the rows of a batch, all alike, by their column `delivery_tag`.
+
+        Args:
+            batch: Rows that `receive_batch` returned, in any order and number.
+            outcome: Their outcome (C4).
+            reason: For FAILED and REJECTED.
+            delay_ms: Redelivery delay, for FAILED and RELEASED (C14).
+
+        Returns:
+            A future with the number of messages, once it took effect (C15); in a coroutine, await
+            it.
+
+        Raises:
+            SchemaError: There is no column `delivery_tag`.
+            UnknownDeliveryTagError: A row was settled before; the channel is closed (C2).
+            OutcomeNotSupportedError: The consumer did not declare the outcome (C5).
+            PreconditionFailedError: The consumer settles by itself.
+            InvalidArgumentError: An argument is out of its range.
+            ClosedError: The channel is closed.
+        """
+        chosen = disposition(outcome_of(outcome), reason, delay_ms)
+        runs = tag_runs(batch)
+        if not runs:
+            future = Settlement()
+            future.succeed(0)
+            return future
+        return self._receiver.settler.settle(runs, chosen)
+
+    def set_prefetch(self, messages: int) -> None:
+        """Changes the bound on its unacked messages; 0: unlimited (C8)."""
+        self._receiver.set_prefetch(messages)
+
+
 class PendingPull:
-    """A pull in progress (C9)."""
+    """A pull whose messages have not all come (C9)."""
 
     def __init__(self, settler: Settler, state: ChannelState, inbox: Pull) -> None:
         self._settler = settler
@@ -247,7 +296,7 @@ class PendingPull:
         return messages
 
     def cancel(self) -> None:
-        """The application does not wait any more."""
+        """Ends the pull; messages that come for it are released."""
         with self._settler.stream.lock:
             self._state.cancel_pull(self.inbox)
             self._settler.stream.nudge()

@@ -1,7 +1,7 @@
-"""Decides what a channel does next on its stream; no I/O, no clock, no lock (the pump has those).
+"""State machine of a channel: decides what is sent next. No I/O, no clock, no lock.
 
-Invariant: nothing but the open goes on the wire before `ChannelOpened`, and a message reaches the
-application once, under one tag, however often the broker sends it (C11).
+Invariant: nothing but the open goes on the wire before `ChannelOpened`, and a message is delivered
+to the application once, under one tag, however often the broker sends it (C11).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ackq import limits
 from ackq.client.connection.duplex import Finish, Lost, Send, Wait
 from ackq.client.consuming.inbox import Content, Inbox, RowSlice, Span
 from ackq.client.consuming.received_tags import ReceivedTags
-from ackq.client.consuming.settlement import Settlement
-from ackq.client.consuming.unsettled import PendingSettlement, Unsettled
+from ackq.client.consuming.settlement import PendingSettlement, Settlement
+from ackq.client.consuming.unsettled import Unsettled
 from ackq.client.outcomes import When
 from ackq.client.ranges import Range
 from ackq.errors import AckqError, InternalError, InvalidArgumentError, InvalidOperationError
@@ -27,10 +27,10 @@ from ackq.wire.outcomes import FROM_WIRE, TO_WIRE
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings:
-    """What a channel was given.
+    """Settings of a channel, checked.
 
     Attributes:
-        window_messages: What the broker sends without a transport ack, at most (C11).
+        window_messages: Maximum of messages the broker sends without a transport ack (C11).
         transport_ack_percent: A transport ack is due at this part of the window.
         transport_ack_delay_s: ... or after this time.
     """
@@ -53,7 +53,7 @@ class ChannelSettings:
 
     @property
     def ack_messages(self) -> int:
-        """So many messages make a transport ack due."""
+        """Number of messages that makes a transport ack due."""
         return max(1, self.window_messages * self.transport_ack_percent // 100)
 
 
@@ -64,10 +64,10 @@ class Subscription(Inbox):
     """A consumer of the channel.
 
     Attributes:
-        request: What the broker is asked for.
-        outcomes: What the application may settle its messages with (C5).
+        request: As sent to the broker.
+        outcomes: Outcomes the application may settle its messages with (C5).
         known: The broker has it: a delivery came.
-        changed: Its prefetch is not the one it began with.
+        prefetch_changed: Its prefetch was changed after the subscribe.
     """
 
     def __init__(self, request: pb.Subscribe, outcomes: frozenset[Outcome]) -> None:
@@ -75,14 +75,15 @@ class Subscription(Inbox):
         self.request = request
         self.outcomes = outcomes
         self.known = False
-        self.changed = False
+        self.prefetch_changed = False
 
 
 class Pull(Inbox):
     """A `Get` (C9).
 
     Attributes:
-        request: What the broker is asked for.
+        request: As sent to the broker.
+        left: Messages that may still come.
         complete: Nothing more will come.
     """
 
@@ -94,13 +95,14 @@ class Pull(Inbox):
 
 
 class ChannelState:
-    """The state of one channel: consumers, pulls, tags, what the stream has said.
+    """The state of one channel: consumers, pulls, tags, settlements, the stream.
 
     Attributes:
+        unsettled: Its outstanding tags and their settlements.
         announced: Outcomes the broker supports (C5); known once a stream was opened.
         opened: There is a stream, and the broker has answered its open.
         ever_opened: The broker knows the channel.
-        finishing: Nothing new will be asked for; half-close once all is answered.
+        finishing: No new requests; half-close once every settlement is answered.
     """
 
     def __init__(self, settings: ChannelSettings) -> None:
@@ -115,7 +117,7 @@ class ChannelState:
         )
         self._unread = 0  # messages in inboxes
         self._subscriptions: dict[str, Subscription] = {}
-        # Closed, but the broker may not know yet; the newest of them.
+        # The newest closed ones; the broker may not know yet that they are.
         self._closed: dict[str, Subscription] = {}
         self._pulls: dict[int, Pull] = {}
         self._prefetch: int | None = None  # of the channel, once it was set
@@ -125,9 +127,9 @@ class ChannelState:
         self._heartbeat_s = limits.HEARTBEAT_SEND_MS / 1000
         self._heard_at = 0.0
         self._sent_at = 0.0
-        self._waits_until: float | None = None  # the sender; None: it will look by itself
+        self._waits_until: float | None = None  # the sender; None: it is not waiting
 
-    # --- what the application does ---
+    # --- called for the application ---
 
     @property
     def inboxes(self) -> list[Inbox]:
@@ -139,8 +141,8 @@ class ChannelState:
     ) -> Subscription:
         """Starts a consumer.
 
-        RELEASED is declared for the client's own use: for what a closed consumer did not read, and
-        for what its callback raised on (C10).
+        RELEASED is declared for the client's own use: for the unread messages of a closed consumer,
+        and for those whose callback raised (C10).
 
         Raises:
             InvalidOperationError: The broker does not support an outcome (C5).
@@ -169,7 +171,7 @@ class ChannelState:
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Ends a consumer; what it has not read goes back."""
+        """Ends a consumer; its unread messages are released."""
         if subscription.closed:
             return
         self._close_inbox(subscription)
@@ -182,20 +184,20 @@ class ChannelState:
                 del self._closed[next(iter(self._closed))]
 
     def set_prefetch(self, subscription: Subscription | None, messages: int) -> None:
-        """C8: of a consumer, or of the channel."""
+        """Sets the prefetch of a consumer, or with None of the channel (C8)."""
         if subscription is None:
             self._prefetch = messages
             name = ""
         else:
             subscription.request.prefetch = messages
-            subscription.changed = True
+            subscription.prefetch_changed = True
             name = subscription.request.consumer
         self._limit_lazy(messages)
         change = pb.Prefetch(consumer=name, messages=messages)
         self._requests.append(pb.ConsumeRequest(prefetch=change))
 
     def pull(self, queue: str, messages: int, *, no_ack: bool) -> Pull:
-        """Asks for messages (C9)."""
+        """Starts a pull (C9)."""
         self._last_pull += 1
         pull = Pull(pb.Get(queue=queue, messages=messages, number=self._last_pull, no_ack=no_ack))
         self._pulls[self._last_pull] = pull
@@ -203,11 +205,11 @@ class ChannelState:
         return pull
 
     def cancel_pull(self, pull: Pull) -> None:
-        """The application does not wait for a pull any more: what it brings goes back."""
+        """Ends a pull; messages that still come for it are released."""
         self._close_inbox(pull)
 
     def take(self, inbox: Inbox, limit: int) -> RowSlice | None:
-        """Hands over up to `limit` messages."""
+        """Takes up to `limit` messages out of an inbox; they become unacked."""
         taken = inbox.take(limit)
         if taken is not None:
             self._unread -= taken.rows
@@ -216,7 +218,11 @@ class ChannelState:
         return taken
 
     def accept(self, runs: list[Range], when: When, now: float) -> Settlement | None:
-        """Accepts messages by itself, as a mode says (C10)."""
+        """Accepts messages on the client's own account, as the mode asks (C10).
+
+        Returns:
+            The future of an accept that is sent now; None: it is sent later, or nothing is.
+        """
         if when is When.LAZILY:
             self.unsettled.accept_lazily(runs, now)
         elif when is When.NOW:
@@ -230,10 +236,10 @@ class ChannelState:
         """Whether every settlement is answered and nothing will follow."""
         return self.finishing and self.unsettled.idle
 
-    # --- what the sender does ---
+    # --- called by the sender ---
 
     def next_action(self, now: float) -> Action:
-        """What to put on the stream now; new settlements come last, so they hold nothing up."""
+        """The next action of the sender; new settlements come last, so they delay nothing else."""
         self._waits_until = None
         silent_at = self._heard_at + limits.HEARTBEAT_MS / 1000
         if now >= silent_at:
@@ -250,7 +256,7 @@ class ChannelState:
         return Wait(self._waits_until)
 
     def wakes_sender(self) -> bool:
-        """Whether the sender waits for longer than it should by now; says so once."""
+        """True, once, if the sender must be woken before its current timeout."""
         if self._waits_until is None or not self.opened:
             return False
         if self._requests or self._wake_at() < self._waits_until:
@@ -261,7 +267,7 @@ class ChannelState:
     def _next_request(self, now: float) -> pb.ConsumeRequest | None:
         if self._requests:
             return self._requests.popleft()
-        # Before any transport ack: the broker may take one for a sign that its answers arrived.
+        # Before any transport ack: the broker may read one as proof that its answers arrived.
         again = self.unsettled.next_repeat()
         if again is not None:
             return pb.ConsumeRequest(settle=again)
@@ -282,16 +288,16 @@ class ChannelState:
         )
         return min(each for each in times if each is not None)
 
-    # --- what the broker says ---
+    # --- called for the broker's answers ---
 
     def on_heard(self, now: float) -> None:
-        """A frame came, which is a sign of life, or a stream begins."""
+        """Restarts the heartbeat timeout: a frame came, or a stream begins."""
         self._heard_at = now
 
     def on_opened(self, opened: pb.ChannelOpened, now: float) -> bool:
         """The stream is open.
 
-        False: the broker does not know the channel any more, its tags are gone (C11).
+        False: the broker has forgotten the channel, its tags are gone (C11).
         """
         if self.ever_opened and not opened.resumed:
             return False
@@ -304,10 +310,10 @@ class ChannelState:
         return True
 
     def on_delivery(self, delivery: pb.Delivery, content: Content, now: float) -> Inbox | None:
-        """Messages came; answers who has news.
+        """Messages came; returns the inbox that has new ones, if any.
 
         Raises:
-            InternalError: Nobody asked for them.
+            InternalError: They are for no consumer and no pull.
         """
         spans = self._new_spans(delivery.runs, now)
         if not spans:
@@ -329,11 +335,11 @@ class ChannelState:
         return inbox
 
     def on_settled(self, settled: pb.Settled) -> list[PendingSettlement]:
-        """C15; answers what is settled completely now."""
+        """An answer to a `Settle`; returns the settlements that are answered completely (C15)."""
         return self.unsettled.on_settled(settled.number, settled.settled)
 
     def on_get_empty(self, number: int) -> Pull | None:
-        """A pull found no more."""
+        """The queue of a pull has no more ready messages (C9)."""
         pull = self._pulls.get(number)
         if pull is not None:
             pull.left = 0
@@ -341,14 +347,14 @@ class ChannelState:
         return pull
 
     def on_cancelled(self, name: str, reason: AckqError) -> Subscription | None:
-        """The broker ended a consumer; what came before can still be read and settled."""
+        """The broker ended a consumer; what arrived before can still be received and settled."""
         subscription = self._subscriptions.get(name)
         if subscription is not None and subscription.ended is None:
             subscription.ended = reason
         return subscription
 
     def on_cut(self, now: float) -> None:
-        """The stream is gone. What may not have arrived is asked again, as the broker allows."""
+        """The stream is disconnected; requests that may be lost are repeated on the next one."""
         if not self.opened:
             return
         self.opened = False
@@ -357,13 +363,13 @@ class ChannelState:
         self._requests = deque(self._requests_to_repeat())
 
     def _requests_to_repeat(self) -> Iterable[pb.ConsumeRequest]:
-        """Everything that stands, whether the broker knows it or not."""
+        """The requests of everything that is open; all of them are idempotent."""
         if self._prefetch is not None:
             yield pb.ConsumeRequest(prefetch=pb.Prefetch(messages=self._prefetch))
         for name, subscription in self._subscriptions.items():
             if not subscription.known and subscription.ended is None:
                 yield pb.ConsumeRequest(subscribe=subscription.request)
-            if subscription.changed:
+            if subscription.prefetch_changed:
                 bound = pb.Prefetch(consumer=name, messages=subscription.request.prefetch)
                 yield pb.ConsumeRequest(prefetch=bound)
         for name in self._closed:
@@ -372,11 +378,11 @@ class ChannelState:
             yield pb.ConsumeRequest(get=pull.request)
 
     def _new_spans(self, runs: messages_pb2.DeliveryRuns, now: float) -> list[Span]:
-        """The rows of a frame that did not arrive before; neighbours in one span."""
+        """The rows of a frame that did not arrive before, coalesced into spans."""
         spans: list[Span] = []
         row = 0
         for first, rows in zip(runs.first_tag, runs.rows, strict=True):
-            for tags in self._received_tags.take(first, first + rows - 1, now):
+            for tags in self._received_tags.add(first, first + rows - 1, now):
                 at = row + tags.first - first
                 if spans and spans[-1].tags.last + 1 == tags.first and _end(spans[-1]) == at:
                     spans[-1] = Span(spans[-1].row, Range(spans[-1].tags.first, tags.last))
@@ -411,10 +417,10 @@ class ChannelState:
         self._release_unread(inbox, inbox.drain())
 
     def _release_unread(self, inbox: Inbox, runs: list[Range]) -> None:
-        """Releases what nobody will read.
+        """Releases unread messages.
 
-        A consumer without acks that is closed has asked for its loss (C10, NONE). Where a broker
-        does not know RELEASED, or the channel is ending, that end is what puts messages back.
+        Not for a consumer without acks: closing it discards them (C10, NONE). Not where the broker
+        does not support RELEASED, or the channel is ending: then the end requeues them (C12).
         """
         if self.finishing or inbox.no_ack or Outcome.RELEASED not in self.announced:
             return
@@ -422,7 +428,7 @@ class ChannelState:
             self.unsettled.release_unread(runs)
 
     def _limit_lazy(self, prefetch: int) -> None:
-        """Lazily accepted messages must not use up a prefetch."""
+        """Keeps lazy accepts from using up a prefetch."""
         if prefetch:
             bound = max(1, prefetch // 2)
             self.unsettled.lazy_limit = min(self.unsettled.lazy_limit, bound)

@@ -18,7 +18,7 @@ from ackq import limits
 from ackq.client.connection import calls
 from ackq.client.connection.duplex import DuplexStream
 from ackq.client.connection.security import Security
-from ackq.client.consuming.answers import Answer, ChannelAnswers, fail_pending
+from ackq.client.consuming.answers import Answer, ChannelAnswers
 from ackq.client.consuming.inbox import Inbox, RowSlice
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.state import ChannelState
@@ -299,4 +299,5 @@ class ChannelStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
                 self._failure = error
                 self._unreported = not wanted or bool(left)
             self._wake_all()
-        fail_pending(left, error)
+        for settlement in left:
+            settlement.fail(error)

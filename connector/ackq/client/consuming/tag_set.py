@@ -1,7 +1,7 @@
-"""A set of delivery tags whose cost does not follow its size: a quarter of a byte per tag (C16).
+"""A set of delivery tags as bits: a quarter of a byte per tag (C16).
 
-Invariant: adding and removing a tag costs the same however many others there are, and in whatever
-pattern; what works on a range follows the range, at about a thousand tags a step.
+Invariant: the cost of adding and removing a tag does not depend on the number or pattern of the
+others; the cost of a range follows the range, at about a thousand tags a step.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class TagSet:
             self._words[at] = word | mask
 
     def count(self, first: int, last: int) -> int:
-        """How many of first..last are members."""
+        """The number of members in first..last."""
         return sum((self._words.get(at, 0) & mask).bit_count() for at, mask in _masks(first, last))
 
     def remove(self, first: int, last: int) -> int:
-        """Removes first..last; answers how many of them were members."""
+        """Removes first..last; returns how many of them were members."""
         removed = 0
         for at, mask in _masks(first, last):
             word = self._words.get(at, 0)
@@ -73,7 +73,7 @@ class TagSet:
         return removed
 
     def take_up_to(self, tag: int) -> list[Range]:
-        """Removes every member up to and including a tag; answers them."""
+        """Removes every member up to and including a tag; returns them."""
         lowest = self.lowest
         if lowest is None or lowest > tag:
             return []
@@ -97,7 +97,7 @@ class TagSet:
 
 
 def _masks(first: int, last: int) -> Iterator[tuple[int, int]]:
-    """The words that first..last touches, and which of their bits."""
+    """The words of first..last, each with a mask of its bits."""
     low, high = first // _BITS, last // _BITS
     if low == high:
         yield low, (1 << last - first + 1) - 1 << first % _BITS

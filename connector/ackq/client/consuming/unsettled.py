@@ -1,20 +1,19 @@
-"""The delivery tags an application has, and what it said of them (C2-C4, C15).
+"""The outstanding delivery tags of a channel, and their settlements until the answer (C2-C4, C15).
 
-Invariant: a tag is settled once (C2), and a settlement on the wire names only tags that the
-application settled that way. Whatever was settled since the sender last looked leaves together:
-where nothing older is kept back, as one `Settle` with `multiple`. No cost follows the number of
-tags that are outstanding (C16). No I/O, no clock, no lock.
+Invariant: a tag is settled once (C2), and a `Settle` on the wire names only tags that the
+application settled with that disposition. Settlements are coalesced while the sender is busy: where
+no older tag is outstanding, into one `Settle` with `multiple`. No cost follows the number of tags
+that are outstanding (C16). No I/O, no clock, no lock.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ackq import limits
-from ackq.client.consuming.settlement import Settlement
+from ackq.client.consuming.settlement import PendingSettlement, SettleDraft, Settlement
 from ackq.client.consuming.tag_set import TagSet
 from ackq.client.ranges import Range
 from ackq.errors import UnknownDeliveryTagError
@@ -22,65 +21,16 @@ from ackq.outcomes import ACCEPT, RELEASE, Disposition
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire.outcomes import TO_WIRE
 
-# Settlements on the wire without an answer. What is settled meanwhile leaves together, and the
-# broker remembers the answers of more than these for a client that was cut.
+# Maximum of unanswered `Settle`s. Settlements beyond it are coalesced; the broker's reply cache
+# holds more answers than these for a client that reconnects.
 _UNANSWERED: Final = 4_096
-# Lazily accepted messages leave when there are so many, or so long after the first.
+# Lazy accepts are sent at this number, or this long after the first.
 LAZY_MESSAGES: Final = 1_000
 LAZY_S: Final = 1.0
 
 
-@dataclass(slots=True, eq=False)
-class PendingSettlement:
-    """What the application settled by one call.
-
-    Attributes:
-        disposition: The outcome and its details.
-        runs: Its tags.
-        future: Told what became of it; None: nobody asked.
-        left: Messages without an answer.
-        sent: Whether the broker may have seen any of it.
-        mismatched: An answer counted other messages than were asked for.
-    """
-
-    disposition: Disposition
-    runs: list[Range]
-    future: Settlement | None
-    messages: int
-    left: int = field(init=False)
-    sent: bool = False
-    mismatched: bool = False
-
-    def __post_init__(self) -> None:
-        self.left = self.messages
-
-
-@dataclass(slots=True, eq=False)
-class _SettleDraft:
-    """Tags to be sent, all alike.
-
-    Attributes:
-        runs: The tags.
-        entries: Where they come from, and how many of each.
-        sweep: Everything outstanding up to the last is among them: one `multiple` says it (C3).
-    """
-
-    disposition: Disposition
-    runs: list[Range]
-    settlements: list[tuple[PendingSettlement, int]]
-    sweep: bool
-
-    def add(self, first: int, last: int, settlement: PendingSettlement) -> None:
-        """More tags; above the others in a sweep."""
-        if self.runs and self.runs[-1].last + 1 == first:
-            self.runs[-1] = Range(self.runs[-1].first, last)
-        else:
-            self.runs.append(Range(first, last))
-        self.settlements.append((settlement, last - first + 1))
-
-
 class _SentSettle(NamedTuple):
-    """A settlement on the wire, and how many messages of which entries it holds."""
+    """A `Settle` on the wire, and how many messages of which settlements it holds."""
 
     request: pb.Settle
     messages: int
@@ -91,10 +41,10 @@ class Unsettled:
     """The settlements of one channel.
 
     Attributes:
-        unseen: Tags that arrived and were not handed over to the application yet.
-        seen: Tags the application has and did not settle.
-        lazy_messages: So many lazily accepted messages leave at once.
-        takes_runs: The broker takes settlements that name runs of tags.
+        unread: Tags that arrived and are not yet delivered to the application.
+        unacked: Tags that are delivered to the application and not settled.
+        lazy_limit: Lazy accepts are sent at this number of messages.
+        settle_runs: The broker supports a `Settle` that names runs of tags.
     """
 
     def __init__(self) -> None:
@@ -102,15 +52,15 @@ class Unsettled:
         self.unacked = TagSet()
         self.lazy_limit = LAZY_MESSAGES
         self.settle_runs = False
-        self._unsent: list[PendingSettlement] = []  # since the sender last looked
-        self._lazy = 0  # messages in it, when they were all accepted lazily
+        self._unsent: list[PendingSettlement] = []  # since the last drafts
+        self._lazy = 0  # messages in it, if all are lazy accepts
         self._lazy_since: float | None = None
-        self._drafts: deque[_SettleDraft] = deque()
+        self._drafts: deque[SettleDraft] = deque()
         self._next_number = 1
         self._sent: dict[int, _SentSettle] = {}
-        self._repeats: deque[int] = deque()  # sent on a stream that was cut, in their order
+        self._repeats: deque[int] = deque()  # sent before a reconnect, in their order
 
-    # --- what the application does ---
+    # --- called for the application ---
 
     @property
     def idle(self) -> bool:
@@ -118,7 +68,7 @@ class Unsettled:
         return not (self._unsent or self._drafts or self._sent)
 
     def hand_over(self, runs: Iterable[Range]) -> None:
-        """The application gets messages."""
+        """Messages are delivered to the application: unread becomes unacked."""
         for first, last in runs:
             removed = self.unread.remove(first, last)
             assert removed == last - first + 1, "a message is handed over once"
@@ -127,10 +77,10 @@ class Unsettled:
     def settle(
         self, runs: list[Range], disposition: Disposition, future: Settlement | None
     ) -> None:
-        """The application settles messages it has.
+        """Settles unacked messages.
 
         Raises:
-            UnknownDeliveryTagError: It does not have one of them, or not any more (C2).
+            UnknownDeliveryTagError: One of them is not unacked (C2).
         """
         messages = 0
         for first, last in runs:
@@ -145,12 +95,10 @@ class Unsettled:
         self._add(PendingSettlement(disposition, runs, future, messages))
 
     def settle_up_to(self, tag: int, disposition: Disposition, future: Settlement | None) -> None:
-        """The application settles everything it has up to and including a tag (C3).
-
-        Messages that wait to be handed over are not meant: it knows nothing of them.
+        """Settles all unacked messages up to and including a tag (C3); no unread ones.
 
         Raises:
-            UnknownDeliveryTagError: It has nothing there (any more).
+            UnknownDeliveryTagError: No message up to the tag is unacked.
         """
         runs = self.unacked.take_up_to(tag)
         if not runs:
@@ -158,7 +106,7 @@ class Unsettled:
         self._add(PendingSettlement(disposition, runs, future, _messages(runs)))
 
     def accept_lazily(self, runs: list[Range], now: float) -> None:
-        """Accepts messages it has: soon, with others."""
+        """Accepts unacked messages, sent later in bulk (DUPS_OK)."""
         only_lazy = len(self._unsent) == 0 or self._lazy_since is not None
         since, lazy = self._lazy_since, self._lazy
         self.settle(runs, ACCEPT, None)
@@ -167,16 +115,16 @@ class Unsettled:
             self._lazy = lazy + _messages(runs)
 
     def release_unread(self, runs: list[Range]) -> None:
-        """Releases messages that the application did not read and will not read."""
+        """Releases unread messages; the application does not want them any more."""
         for first, last in runs:
             removed = self.unread.remove(first, last)
-            assert removed == last - first + 1, "what is released unread was not handed over"
+            assert removed == last - first + 1, "unread messages are released once"
         self._add(PendingSettlement(RELEASE, runs, None, _messages(runs)))
 
-    # --- what the sender does ---
+    # --- called by the sender ---
 
     def next_repeat(self) -> pb.Settle | None:
-        """The next settlement to ask again for, after a cut."""
+        """The next unanswered `Settle` to repeat after a reconnect."""
         while self._repeats:
             sent = self._sent.get(self._repeats.popleft())
             if sent is not None:
@@ -184,11 +132,11 @@ class Unsettled:
         return None
 
     def next_request(self, now: float, lowest_missing: int | None) -> pb.Settle | None:
-        """The next settlement to put on the wire.
+        """The next `Settle` to put on the wire.
 
         Args:
             now: Seconds.
-            lowest_missing: The lowest tag that is outstanding but did not arrive; None: none.
+            lowest_missing: The lowest outstanding tag that did not arrive; None: none.
         """
         if len(self._sent) >= _UNANSWERED:
             return None
@@ -201,7 +149,7 @@ class Unsettled:
 
     @property
     def wake_at(self) -> float | None:
-        """When there is something to send; 0: now; None: no time is set."""
+        """When the next `Settle` is due, in seconds; 0: now; None: none is."""
         if len(self._sent) >= _UNANSWERED:
             return None
         if self._drafts:
@@ -213,15 +161,15 @@ class Unsettled:
         return self._lazy_since + LAZY_S
 
     def flush_lazy(self) -> None:
-        """What was accepted lazily leaves now."""
+        """Makes lazy accepts due now."""
         self._lazy_since = None
 
-    # --- what the broker says ---
+    # --- called for the broker's answers ---
 
     def on_settled(self, number: int, messages: int) -> list[PendingSettlement]:
-        """C15: a settlement is answered; answers what is settled completely now.
+        """Applies an answer; returns the settlements that are answered completely now (C15).
 
-        An unknown number was answered before: a client that was cut asks again.
+        An unknown number was answered before: its `Settle` was repeated after a reconnect.
         """
         sent = self._sent.pop(number, None)
         if sent is None:
@@ -235,11 +183,11 @@ class Unsettled:
         return done
 
     def on_disconnected(self) -> None:
-        """The stream is gone: what has no answer is asked again, under its number."""
+        """Repeats every unanswered `Settle` on the next stream, under its number."""
         self._repeats = deque(self._sent)
 
     def drain(self) -> list[PendingSettlement]:
-        """Gives up: everything without an answer, each once."""
+        """Removes and returns every settlement without an answer, each once."""
         settlements: dict[PendingSettlement, None] = {}
         for sent in self._sent.values():
             settlements.update(dict.fromkeys(settlement for settlement, _ in sent.settlements))
@@ -252,7 +200,7 @@ class Unsettled:
         self._unsent.clear()
         return list(settlements)
 
-    # --- parts ---
+    # --- drafts ---
 
     def _add(self, settlement: PendingSettlement) -> None:
         self._lazy_since = None
@@ -266,7 +214,7 @@ class Unsettled:
         ):
             self._unsent.append(settlement)
             return
-        # Nobody waits for either: consecutive messages become one run.
+        # Neither has a future: consecutive messages become one run.
         last.messages += settlement.messages
         last.left += settlement.messages
         runs = last.runs
@@ -277,17 +225,19 @@ class Unsettled:
                 runs.append(Range(first, end))
 
     def _prepare_drafts(self, lowest_missing: int | None) -> None:
-        """Makes parts of what is pending.
+        """Makes drafts of the unsent settlements.
 
-        Below the lowest tag that is kept (unseen, unsettled or missing), everything is settled by
-        now: sent before, or in one of these parts. There, a `multiple` after another, in the order
-        of tags, settles exactly what it should.
+        Below the lowest tag that is still outstanding (unread, unacked or missing), everything is
+        settled by now: sent before, or in one of these drafts. There, one `multiple` after another,
+        in the order of tags, settles exactly what it should.
         """
         pending, self._unsent = self._unsent, []
         self._lazy_since = None
         self._lazy = 0
-        kept = [each for each in (self.unacked.lowest, self.unread.lowest, lowest_missing) if each]
-        limit = min(kept, default=None)
+        outstanding = [
+            each for each in (self.unacked.lowest, self.unread.lowest, lowest_missing) if each
+        ]
+        limit = min(outstanding, default=None)
         below: list[tuple[int, int, PendingSettlement]] = []
         above: list[tuple[int, int, PendingSettlement]] = []
         for settlement in pending:
@@ -295,10 +245,10 @@ class Unsettled:
                 group = below if limit is None or last < limit else above
                 group.append((first, last, settlement))
         below.sort(key=_first_tag)
-        sweep: _SettleDraft | None = None
+        sweep: SettleDraft | None = None
         for first, last, settlement in below:
             if sweep is None or sweep.disposition != settlement.disposition:
-                sweep = _SettleDraft(settlement.disposition, [], [], sweep=True)
+                sweep = SettleDraft(settlement.disposition, [], [], sweep=True)
                 self._drafts.append(sweep)
             sweep.add(first, last, settlement)
         if self.settle_runs:
@@ -307,11 +257,11 @@ class Unsettled:
             for first, last, settlement in above:
                 alone = [(settlement, last - first + 1)]
                 self._drafts.append(
-                    _SettleDraft(settlement.disposition, [Range(first, last)], alone, sweep=False)
+                    SettleDraft(settlement.disposition, [Range(first, last)], alone, sweep=False)
                 )
 
-    def _next_draft(self) -> _SettleDraft:
-        """What one settlement can say: the next part, or its first tag."""
+    def _next_draft(self) -> SettleDraft:
+        """The content of the next `Settle`: a draft, or its first tag without `settle_runs`."""
         draft = self._drafts[0]
         first, last = draft.runs[0]
         if draft.sweep or self.settle_runs or first == last:
@@ -319,12 +269,10 @@ class Unsettled:
         settlement, messages = draft.settlements[0]
         draft.runs[0] = Range(first + 1, last)
         draft.settlements[0] = (settlement, messages - 1)
-        return _SettleDraft(
-            draft.disposition, [Range(first, first)], [(settlement, 1)], sweep=False
-        )
+        return SettleDraft(draft.disposition, [Range(first, first)], [(settlement, 1)], sweep=False)
 
-    def _send(self, draft: _SettleDraft) -> pb.Settle:
-        """The settlement of a part."""
+    def _send(self, draft: SettleDraft) -> pb.Settle:
+        """The `Settle` of a draft; from now on it waits for its answer."""
         disposition, runs = draft.disposition, draft.runs
         messages = sum(count for _, count in draft.settlements)
         request = pb.Settle(
@@ -346,14 +294,14 @@ class Unsettled:
         return request
 
 
-def _drafts_of(runs: Iterable[tuple[int, int, PendingSettlement]]) -> list[_SettleDraft]:
-    """Parts of what is settled alike; runs ascend."""
-    drafts: list[_SettleDraft] = []
-    growing: dict[Disposition, _SettleDraft] = {}
+def _drafts_of(runs: Iterable[tuple[int, int, PendingSettlement]]) -> list[SettleDraft]:
+    """Drafts of ascending runs, one for each disposition or more."""
+    drafts: list[SettleDraft] = []
+    growing: dict[Disposition, SettleDraft] = {}
     for first, last, settlement in runs:
         draft = growing.get(settlement.disposition)
         if draft is None or len(draft.runs) == limits.MAX_SETTLE_RUNS:
-            draft = growing[settlement.disposition] = _SettleDraft(
+            draft = growing[settlement.disposition] = SettleDraft(
                 settlement.disposition, [], [], sweep=False
             )
             drafts.append(draft)
@@ -362,7 +310,7 @@ def _drafts_of(runs: Iterable[tuple[int, int, PendingSettlement]]) -> list[_Sett
 
 
 def unknown_tag(tag: int) -> UnknownDeliveryTagError:
-    """C2."""
+    """The error for a tag that is not unacked (C2)."""
     return UnknownDeliveryTagError(
         f"PRECONDITION_FAILED unknown delivery tag {tag}: the channel has no such message, or it "
         "was settled before. The channel is closed and what it held is delivered again; settle "
