@@ -1,7 +1,7 @@
-"""Every error an ackq user can meet: a small tree, each with a code, a message and plain fields.
+"""Errors of ackq: a small tree, each with a code, a message and plain fields.
 
-A message says what happened, to which object, and what the reader can do. Errors pickle (they cross
-Spark's worker boundary) and travel over gRPC as an `ErrorDetail` in the trailing metadata key
+A message states what happened, to which object, and what the reader can do. Errors pickle (they
+cross Spark's worker boundary) and travel over gRPC as an `ErrorDetail` in the trailing metadata key
 `ackq-error-bin`; `STATUS` is the one table from code to gRPC status name. A broken invariant is not
 here: that is an `AssertionError`.
 """
@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 
 class AckqError(Exception):
-    """The root. `code` names the kind, `message` is for people.
+    """Root of the errors: `code` names the kind, `message` is for people.
 
     `fields` holds the named objects as strings.
 
@@ -36,7 +36,7 @@ class AckqError(Exception):
 
 
 class InvalidArgumentError(AckqError):
-    """A value is outside what the call takes."""
+    """An argument is out of its range."""
 
     code = "invalid_argument"
 
@@ -54,7 +54,7 @@ class SchemaError(InvalidArgumentError):
 
 
 class MalformedBlockError(InvalidArgumentError):
-    """A data frame is not what its header says, or its Arrow bytes are not valid."""
+    """A data frame differs from its header, or its Arrow bytes are not valid."""
 
     code = "malformed_block"
 
@@ -96,13 +96,13 @@ class SessionNotFoundError(NotFoundError):
 
 
 class BlockNotFoundError(NotFoundError):
-    """A block of the broker's journal was freed while it was being asked for."""
+    """A block of the broker's journal was freed while it was being read."""
 
     code = "block_not_found"
 
 
 class PreconditionFailedError(AckqError):
-    """The object is there, but not in the state the call needs."""
+    """The object exists, but not in the state the call needs."""
 
     code = "precondition_failed"
 
@@ -120,13 +120,13 @@ class InUseError(PreconditionFailedError):
 
 
 class WrongModeError(PreconditionFailedError):
-    """A publisher opened in one mode was asked for the other (P1)."""
+    """A publisher opened in one mode was used in the other (P1)."""
 
     code = "wrong_mode"
 
 
 class TransactionRolledBackError(PreconditionFailedError):
-    """A transaction was not committed: nothing of it is in any queue; it can be run again (P13)."""
+    """A transaction was rolled back: none of its messages is in a queue; repeat it (P13)."""
 
     code = "transaction_rolled_back"
 
@@ -174,16 +174,13 @@ class StageMismatchError(PreconditionFailedError):
 
 
 class PublisherForgottenError(PreconditionFailedError):
-    """The broker no longer knows this publisher: the outcome of its pending publishes is unknown.
-
-    (P10).
-    """
+    """The broker forgot this publisher: the outcome of its pending publishes is unknown (P10)."""
 
     code = "publisher_forgotten"
 
 
 class HistoryChangedError(PreconditionFailedError):
-    """The broker's journal is another history than the one this client knew (Q8)."""
+    """The broker's journal has another history than the one this client knew (Q8)."""
 
     code = "history_changed"
 
@@ -195,22 +192,19 @@ class AlreadyHeldError(AckqError):
 
 
 class FencedError(AckqError):
-    """This holder, publisher or stage was replaced by a newer one, which `fields` name.
-
-    (S3, P10).
-    """
+    """This holder, publisher or stage was replaced by a newer one, named in `fields` (S3, P10)."""
 
     code = "fenced"
 
 
 class UnroutableError(AckqError):
-    """No queue wanted a mandatory message (P7)."""
+    """A mandatory message was routed to no queue (P7)."""
 
     code = "unroutable"
 
 
 class NackError(AckqError):
-    """The broker could not take responsibility for a publish; it is in no queue (P8)."""
+    """The broker nacked a publish; it is in no queue (P8)."""
 
     code = "nacked"
 
@@ -222,7 +216,7 @@ class QueueFullError(NackError):
 
 
 class DiskFullError(NackError):
-    """The broker's disk is at its reserve (P8, P14)."""
+    """The broker's free disk space is down to its reserve (P8, P14)."""
 
     code = "disk_full"
 
@@ -234,37 +228,37 @@ class LimitError(NackError):
 
 
 class BrokerUnavailableError(AckqError):
-    """No broker answered at the endpoint within the bound; names the endpoint and the cause."""
+    """No broker answered at the endpoint in time; `fields` name the endpoint and the cause."""
 
     code = "unavailable"
 
 
 class OutcomeUnknownError(AckqError):
-    """A publish was sent, and whether it took effect cannot be known (P10)."""
+    """A request was sent, and whether it took effect is unknown (P10, C15)."""
 
     code = "outcome_unknown"
 
 
 class ClosedError(AckqError):
-    """The object was closed, or its stream ended, before the call."""
+    """The object was closed, or its stream had ended, before the call."""
 
     code = "closed"
 
 
 class UnsupportedError(AckqError):
-    """A feature that this combination does not support; names what to use instead."""
+    """A feature that this combination does not support; the message names an alternative."""
 
     code = "unsupported"
 
 
 class DamagedError(AckqError):
-    """Bytes on the broker's disk are not what was written; `fields` name the file and the byte."""
+    """Bytes on the broker's disk are corrupt; `fields` name the file and the byte."""
 
     code = "damaged"
 
 
 class InternalError(AckqError):
-    """The broker failed in a way it did not foresee."""
+    """An unexpected failure: a bug."""
 
     code = "internal"
 
@@ -303,7 +297,7 @@ def status_of(error: AckqError) -> str:
 
 
 def from_code(code: str, message: str, fields: dict[str, str]) -> AckqError:
-    """The error a code stands for.
+    """The error of a code.
 
     An unknown code (from a newer broker) gives an `InternalError` that keeps it in its fields.
     """

@@ -1,4 +1,4 @@
-"""The `ackq` command: administers a broker, publishes and consumes; needs the extra `cli`."""
+"""The `ackq` command line: administers a broker, publishes, consumes; needs the extra `cli`."""
 
 from __future__ import annotations
 

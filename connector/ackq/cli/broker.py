@@ -1,4 +1,4 @@
-"""`ackq broker`: decisions of an operator that concern the broker as a whole (Q8)."""
+"""`ackq broker`: decisions of an operator about the broker as a whole (Q8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The root of the command line and the commands that belong to no group."""
+"""The `ackq` command group: its global options, `ackq info`, and the subcommands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ackq consume`: takes messages off a queue, prints them and settles them (C4, C10)."""
+"""`ackq consume`: consumes messages of a queue, prints them and settles them (C4, C10)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SETTLES: dict[str, Callable[[Message, str], object]] = {
     Outcome.RELEASED.value: lambda message, _: message.release(),
 }
 _WITH_REASON = (Outcome.FAILED.value, Outcome.REJECTED.value)
-_PUT_BACK = (Outcome.FAILED.value, Outcome.RELEASED.value)
+_REQUEUES = (Outcome.FAILED.value, Outcome.RELEASED.value)
 
 
 @click.command()
@@ -57,15 +57,15 @@ def consume(
     """
     if reason and outcome not in _WITH_REASON:
         raise click.UsageError("--reason goes with --outcome failed or rejected.")
-    if count is None and outcome in _PUT_BACK:
+    if count is None and outcome in _REQUEUES:
         raise click.UsageError(f"--outcome {outcome} puts messages back: give --count as well.")
     with target.admin() as admin:
-        admin.queue(queue)  # no broker, or no such queue, is told at once
+        admin.queue(queue)  # fails at once without a broker or without the queue
     done = 0
     try:
         with Channel(target.endpoint, label="ackq consume", security=target.security) as channel:
-            # What is put back comes again, behind what was sent before: so each is taken once.
-            bound = count if count and (outcome in _PUT_BACK or count < prefetch) else prefetch
+            # A requeued message is redelivered after those already sent: so each is printed once.
+            bound = count if count and (outcome in _REQUEUES or count < prefetch) else prefetch
             consumer = channel.consume(queue, mode="client", outcomes=[outcome], prefetch=bound)
             for message in _messages(consumer.receive, count, timeout_s):
                 _print(target, message)

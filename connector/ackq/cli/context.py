@@ -1,4 +1,4 @@
-"""What every command shares: where the broker is, how to print, and how errors end the command.
+"""Shared by every command: the broker's endpoint, the output format, and errors.
 
 An `AckqError` becomes one line on stderr and status 1; a usage error is click's, status 2.
 """
@@ -23,22 +23,22 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The broker a command talks to, and the form of its output."""
+    """The broker of a command, and its output format."""
 
     endpoint: str = DEFAULT_ENDPOINT
     security: Security | None = None
     as_json: bool = False
 
     def admin(self) -> Admin:
-        """The broker's administration."""
+        """A client for the broker's administration."""
         return Admin(self.endpoint, security=self.security)
 
 
 class Group(click.Group):
-    """A group of commands whose `AckqError`s end in one line."""
+    """A group of commands that prints an `AckqError` as one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command."""
+        """Runs the command; an `AckqError` becomes a `ClickException`."""
         try:
             return super().invoke(ctx)
         except AckqError as error:
@@ -70,7 +70,7 @@ def connected(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def security_options(command: Decorated) -> Decorated:
-    """The options of TLS."""
+    """Gives a command the TLS options."""
     for option in reversed(
         (
             click.option("--tls", is_flag=True, envvar="ACKQ_TLS", help="Encrypt."),

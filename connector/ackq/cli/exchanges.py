@@ -1,4 +1,4 @@
-"""`ackq exchange`, `ackq bind` and `ackq unbind`: how messages find their queues (Q2)."""
+"""`ackq exchange`, `ackq bind` and `ackq unbind`: the routing of messages to queues (Q2)."""
 
 from __future__ import annotations
 

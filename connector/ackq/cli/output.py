@@ -1,4 +1,4 @@
-"""Prints what a command found: tables for people, JSON with the protocol's names for programs."""
+"""Output of the commands: tables for people, JSON with the protocol's names for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from rich.console import Console
 from rich.table import Table
 
-# Wide enough for any table when no terminal says how wide it is: a pipe must not fold names.
+# Width of tables on a pipe, wide enough for any: a pipe must not fold names.
 _PIPE_WIDTH: Final = 1_000
 _PREVIEW_BYTES: Final = 80
 # The secret of a holder is never shown (sessions.proto).
@@ -42,7 +42,7 @@ def print_json_line(value: object) -> None:
 
 
 def print_line(body: bytes) -> None:
-    """A body on a line of stdout: as it is, except on a terminal, which it must not command."""
+    """A body on a line of stdout: raw, but on a terminal without control characters."""
     if sys.stdout.isatty():
         click.echo(_printable(body.decode(errors="backslashreplace")))
     else:
@@ -50,7 +50,7 @@ def print_line(body: bytes) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on stdout; integers to the right."""
+    """A table on stdout, integers right-aligned."""
     lines = list(rows)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for at, name in enumerate(columns):
@@ -77,7 +77,7 @@ def print_fields(fields: Mapping[str, object]) -> None:
 def plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """A message as JSON can hold it.
 
-    `body` is text, or base64 when it is not UTF-8; `body_encoding` says which.
+    `body` is text, or base64 when it is not UTF-8; `body_encoding` names the encoding.
     """
     plain = dict(row)
     body = plain.pop("body")
@@ -150,7 +150,7 @@ def _cell(value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    """What came from elsewhere must neither break a table nor command the terminal."""
+    """Text with control characters escaped, so that it breaks no table and no terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,6 +1,6 @@
 """`ackq publish`: publishes a message, a file or lines, with confirms or as one transaction.
 
-What it prints is what the broker has taken responsibility for (P3, P7, P13).
+It prints the number of messages that were confirmed or committed (P3, P7, P13).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ackq.errors import AckqError, UnroutableError
 
 
 class _Options(TypedDict):
-    """What either publisher is made with."""
+    """Arguments of both publishers."""
 
     exchange: str
     routing_key: str
@@ -34,7 +34,7 @@ class _Options(TypedDict):
 
 
 class _Fields(TypedDict):
-    """What every message has."""
+    """Fields that every message gets."""
 
     headers: dict[str, str]
     message_id: str | None
@@ -43,10 +43,7 @@ class _Fields(TypedDict):
 
 
 class Tally:
-    """Counts the answers; keeps the first failure, not the futures.
-
-    `problem` says in one line what went wrong; empty: nothing.
-    """
+    """Counts of confirmed and failed publishes; keeps the first failure, not the futures."""
 
     def __init__(self) -> None:
         self.confirmed = 0
@@ -55,7 +52,7 @@ class Tally:
         self._refused = ""
 
     def count(self, future: Future[Confirmation]) -> None:
-        """Takes an answered publish; runs on the publisher's thread alone."""
+        """Counts an answered publish; called on the publisher's thread only."""
         failure = future.exception() or future.result().returned
         if failure is None:
             self.confirmed += 1
@@ -64,12 +61,12 @@ class Tally:
             self.first_failure = self.first_failure or failure
 
     def refuse(self, number: int, error: AckqError) -> None:
-        """Takes a message that could not be published, which ended the publishing."""
+        """Notes the message that could not be published and ended the run."""
         self._refused = f"Message {number} and what follows it were not published: {error}"
 
     @property
     def problem(self) -> str:
-        """See above."""
+        """What went wrong, in one line; empty: nothing."""
         if self.first_failure is None:
             return self._refused
         what = "returned" if isinstance(self.first_failure, UnroutableError) else "not confirmed"
@@ -127,12 +124,12 @@ def publish(
         "routing_key": routing_key,
         "mandatory": True,
         "persistent": persistent,
-        "on_blocked": _say_blocked,
+        "on_blocked": _print_blocked,
         "label": "ackq publish",
         "security": target.security,
     }
     with target.admin() as admin:
-        admin.info()  # no broker is told at once, not after all of a publisher's patience
+        admin.info()  # fails at once without a broker, not after a publisher's retries
     if transaction:
         _publish_together(target, options, _bodies(body, file), fields)
     else:
@@ -142,7 +139,7 @@ def publish(
 def _publish_each(
     target: Target, options: _Options, bodies: Iterator[bytes], fields: _Fields
 ) -> None:
-    """Publishes with confirms; tells how many came."""
+    """Publishes with confirms; prints how many came."""
     tally = Tally()
     try:
         with Publisher(target.endpoint, **options) as out:
@@ -165,7 +162,7 @@ def _publish_each(
 def _publish_together(
     target: Target, options: _Options, bodies: Iterator[bytes], fields: _Fields
 ) -> None:
-    """Publishes in one transaction; an error says what became of it."""
+    """Publishes in one transaction; an error states its outcome."""
     with TransactionalPublisher(target.endpoint, **options) as out, out.transaction():
         for number, each in enumerate(bodies, start=1):
             try:
@@ -181,8 +178,8 @@ def _publish_together(
         click.echo(f"committed={count}")
 
 
-def _say_blocked(reason: str | None) -> None:
-    """P14: on stderr, so that a command that waits says why."""
+def _print_blocked(reason: str | None) -> None:
+    """Prints on stderr why the command waits: publishes are blocked, or go on (P14)."""
     click.echo(f"The broker takes no publishes: {reason}" if reason else "Going on.", err=True)
 
 

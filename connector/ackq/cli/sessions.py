@@ -1,4 +1,4 @@
-"""`ackq session`: shows the sessions of readers, and frees what they hold (S5, S8, S9)."""
+"""`ackq session`: shows sessions and their leases, settles and releases them (S5, S8, S9)."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def release(target: Target, *, name: str, tags: Tags | None, fence: bool) -> Non
 
 
 def _leased(admin: Admin, name: str, tags: Tags, limit: int) -> Iterator[dict[str, Any]]:
-    """The rows behind ranges of tags."""
+    """The leased messages of ranges of tags."""
     for first, last in tags:
         batches = admin.browse_lease(name, first_tag=first, last_tag=last, max_messages=limit)
         for batch in batches:
@@ -210,7 +210,7 @@ def _leased(admin: Admin, name: str, tags: Tags, limit: int) -> Iterator[dict[st
 
 
 def _state(each: pb.SessionInfo) -> str:
-    """Whether somebody reads it: what a timeout took back waits for its reader, or for nobody."""
+    """The state of its holder: live, absent, or detached by the session timeout (S5)."""
     if each.detached:
         return "detached"
     return "live" if each.live else "absent"

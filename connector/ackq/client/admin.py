@@ -1,9 +1,8 @@
-"""Administers a broker: exchanges, queues, bindings, browse, sessions. Rules Q1-Q6, Q8, S8."""
+"""Administration of a broker: exchanges, queues, bindings, browse, sessions. Q1-Q6, Q8, S8."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 import grpc
@@ -36,12 +35,12 @@ EXCHANGE_KINDS: Final = {
 
 
 class Admin:
-    """What operators and set-up code call. Every method may raise BrokerUnavailableError.
+    """Administration for operators and set-up code. Any method may raise BrokerUnavailableError.
 
     Args:
         endpoint: `host:port`.
         security: Transport security.
-        timeout_s: Per call.
+        timeout_s: Maximum wait of each call, in seconds.
 
     Raises:
         InvalidArgumentError: The endpoint is not host:port, or a certificate cannot be read.
@@ -57,17 +56,12 @@ class Admin:
         self._endpoint = endpoint
         self._security = security
         self._timeout_s = timeout_s
-        grpc_channel(endpoint, security)  # a bad address or certificate is told here
+        grpc_channel(endpoint, security)  # raises for a bad address or certificate
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Nothing to do: the channel is shared by the process."""
 
     # --- broker ---
@@ -77,10 +71,10 @@ class Admin:
         return self._call("AdminService/ServerInfo", pb.ServerInfoRequest(), pb.ServerInfoResponse)
 
     def accept_history(self) -> pb.AcceptHistoryResponse:
-        """Lets go on the publishers, sessions and writers of older histories (Q8); how many.
+        """Readmits publishers, sessions and writers of older histories (Q8); how many they are.
 
-        For an operator who knows that the journal, restored or repaired, lacks nothing of what was
-        answered for before, or that it does not matter.
+        For an operator who knows that the restored or repaired journal lacks nothing that was
+        confirmed, accepted or committed before, or that it does not matter.
         """
         return self._call(
             "AdminService/AcceptHistory", pb.AcceptHistoryRequest(), pb.AcceptHistoryResponse
@@ -105,23 +99,23 @@ class Admin:
         drop_on_limit: bool = False,
         passive: bool = False,
     ) -> pb.DeclareQueueResponse:
-        """Makes a queue, or confirms that one with these properties exists (Q1).
+        """Declares a queue: makes it, or checks that it exists with these properties (Q1).
 
         0 and "" mean none.
 
         Args:
             name: 1 to 255 bytes.
             durable: Survives a restart.
-            max_length: Bound on messages: all of them with reject-publish, staged ones too; those
-                that are ready with drop-head.
-            max_bytes: Bound on payload bytes, of the same messages.
+            max_length: Maximum of messages: with reject-publish all of them, staged ones too; with
+                drop-head the ready ones.
+            max_bytes: Maximum of payload bytes, of the same messages.
             overflow: At the bound: "reject-publish" or "drop-head" (Q3).
-            message_ttl_ms: Messages expire so long after publish.
-            expires_ms: The queue goes when unused so long.
+            message_ttl_ms: Messages expire this long after publish.
+            expires_ms: The queue is deleted after this time without use.
             delivery_limit: FAILED deliveries allowed (C13).
-            dead_letter_queue: Where rejected and over-limit messages go.
-            redelivery_delay_ms: First delay (C14).
-            redelivery_delay_max_ms: Largest delay.
+            dead_letter_queue: Takes rejected, expired and over-limit messages.
+            redelivery_delay_ms: First redelivery delay (C14).
+            redelivery_delay_max_ms: Largest one.
             drop_on_limit: Without a dead-letter queue: drop at the delivery limit.
             passive: Only check that it exists.
 
@@ -129,7 +123,7 @@ class Admin:
             PropertiesDifferError: It exists with other properties.
             QueueNotFoundError: `passive`, and it does not exist.
             InvalidArgumentError: A name or property is out of its range.
-            LimitError, UnsupportedError: The broker does not take it.
+            LimitError, UnsupportedError: The broker refuses it.
         """
         properties = pb.QueueProperties(
             durable=durable,
@@ -150,7 +144,7 @@ class Admin:
     def delete_queue(
         self, name: str, *, force: bool = False, if_empty: bool = False
     ) -> pb.DeleteQueueResponse:
-        """Removes a queue (Q4). Raises QueueNotFoundError; InUseError unless `force`."""
+        """Deletes a queue (Q4). Raises QueueNotFoundError; InUseError unless `force`."""
         request = pb.DeleteQueueRequest(queue=name, force=force, if_empty=if_empty)
         return self._call("AdminService/DeleteQueue", request, pb.DeleteQueueResponse)
 
@@ -168,10 +162,9 @@ class Admin:
         last_position: int = 0,
         max_messages: int = 0,
     ) -> pb.RedriveResponse:
-        """Moves dead letters back to the queues they came from (Q6).
+        """Moves dead letters back to their queues of origin (Q6).
 
-        Each goes in one record, as do some thousands together; what dies again while this goes on
-        stays.
+        Each move is atomic. Messages that are dead-lettered again meanwhile stay.
 
         Args:
             queue: The dead-letter queue.
@@ -180,8 +173,8 @@ class Admin:
             max_messages: Lowest positions first; 0: no limit.
 
         Returns:
-            How many were moved, and how many of the range are left: more than `max_messages`, their
-            queue is gone or full, or they never were dead-lettered.
+            How many were moved, and how many of the range are left: above `max_messages`, their
+            queue is deleted or full, or they were never dead-lettered.
 
         Raises:
             QueueNotFoundError: No such queue.
@@ -229,7 +222,7 @@ class Admin:
     def declare_exchange(
         self, name: str, kind: str = "topic", *, durable: bool = True
     ) -> pb.DeclareExchangeResponse:
-        """Makes an exchange, "direct", "fanout" or "topic" (Q2).
+        """Declares an exchange of kind "direct", "fanout" or "topic" (Q2).
 
         Raises PropertiesDifferError, InvalidArgumentError.
         """
@@ -239,7 +232,7 @@ class Admin:
         return self._call("AdminService/DeclareExchange", request, pb.DeclareExchangeResponse)
 
     def delete_exchange(self, name: str) -> int:
-        """Removes an exchange and its bindings; how many those were.
+        """Deletes an exchange and its bindings; how many those were.
 
         Raises ExchangeNotFoundError.
         """
@@ -256,7 +249,7 @@ class Admin:
         )
 
     def bind(self, exchange: str, queue: str, binding_key: str = "") -> bool:
-        """Binds a queue to an exchange; False: it was.
+        """Binds a queue to an exchange; False: it was bound.
 
         Raises ExchangeNotFoundError, QueueNotFoundError.
         """
@@ -298,10 +291,10 @@ class Admin:
     def release_session(
         self, name: str, *, fence: bool = False
     ) -> sessions_pb2.ReleaseSessionResponse:
-        """Puts a session's lease back into its queues and ends the incarnation (S5, S9).
+        """Requeues a session's lease and ends the incarnation (S5, S9).
 
-        The answer has the messages put back, and apart from them those dropped, because their queue
-        was deleted (Q4).
+        The answer counts the requeued messages, and those dropped because their queue was deleted
+        (Q4).
 
         Raises:
             SessionNotFoundError: No such session.
@@ -446,12 +439,12 @@ class Admin:
         except grpc.RpcError as rpc:
             raise errors.from_rpc(rpc, self._endpoint) from rpc
         finally:
-            call.cancel()  # also when the reader stops in the middle
+            call.cancel()  # also when the caller stops early
 
     def _call(
         self, method: str, request: Message, response: type[calls.Response]
     ) -> calls.Response:
-        # Asked for at each call: a fork, or a channel that was closed meanwhile, gets a new one.
+        # Looked up at each call: after a fork, or `close_channels`, it is a new one.
         to_broker = grpc_channel(self._endpoint, self._security)
         try:
             return calls.unary(to_broker, method, request, response, self._timeout_s)

@@ -1,6 +1,4 @@
-"""Bytes on the wire and on disk: frames (`frame`), columns and their Arrow types.
-
-(`columns`), blocks (`block`).
+"""Bytes on the wire and on disk: frames, blocks, columns and their Arrow types.
 
 Pure functions over bytes and Arrow buffers; no I/O, no gRPC.
 """

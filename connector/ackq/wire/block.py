@@ -3,8 +3,7 @@
 The unit of data on the wire and on disk.
 
 Invariant: a block that passed `decode(..., validate=True)` can be read by any Arrow implementation
-without touching memory outside it, and its header tells the truth about rows, columns and payload
-bytes.
+without touching memory outside it, and its header has the true rows, columns and payload bytes.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ class Block(NamedTuple):
 
 
 def payload_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of body, routing key, ids and headers over all rows.
-
-    What size limits and statistics count.
-    """
+    """Bytes of body, routing key, ids and headers over all rows; size limits count them."""
     total = 0
     for name in batch.schema.names:
         column = batch.column(name)
@@ -105,11 +101,11 @@ def decode(data: bytes | memoryview, *, validate: bool = False) -> Block:
 
     Args:
         data: As `encode` made it.
-        validate: Check everything a hostile sender could get wrong: row count, payload bytes, every
+        validate: Check everything of a sender that is not trusted: row count, payload bytes, every
             offset, UTF-8.
 
     Raises:
-        MalformedBlockError: The bytes are not a block, or `validate` found a lie.
+        MalformedBlockError: The bytes are not a block, or `validate` found it inconsistent.
     """
     header, arrow = split(data)
     schema = columns.stored_schema(header.columns)

@@ -32,7 +32,7 @@ STORED: Final[dict[str, tuple[int, pa.DataType]]] = {
     "ttl_ms": (pb.COLUMN_TTL_MS, pa.int64()),
 }
 
-# What a publisher may send; expires_at is set by the broker alone.
+# Columns a publisher may send; expires_at is set by the broker alone.
 PUBLISHABLE: Final = tuple(name for name in STORED if name != "expires_at")
 
 # Delivery columns: made from a frame's DeliveryRuns, never stored (bits 16 to 21).
@@ -50,7 +50,7 @@ BROWSE: Final[dict[str, tuple[int, pa.DataType]]] = {
     "leased": (pb.COLUMN_LEASED, pa.bool_()),
 }
 
-# What a consumer sees of the stored columns: ttl_ms became expires_at at the broker.
+# Stored columns of a delivery: the broker replaced ttl_ms by expires_at.
 _VISIBLE: Final = {name: spec for name, spec in STORED.items() if name != "ttl_ms"}
 
 DELIVERED: Final[dict[str, tuple[int, pa.DataType]]] = {**_VISIBLE, **DELIVERY}
@@ -61,7 +61,7 @@ STORED_MASK: Final = sum(1 << bit for bit, _ in STORED.values())
 
 
 def bits(names: list[str] | tuple[str, ...]) -> int:
-    """The bit set of column names; raises SchemaError for a name that is no column."""
+    """The bit set of column names; raises SchemaError for an unknown one."""
     mask = 0
     for name in names:
         if name not in _ALL:
@@ -76,7 +76,7 @@ def bits(names: list[str] | tuple[str, ...]) -> int:
 def stored_schema(mask: int) -> pa.Schema:
     """The Arrow schema of a block with these stored columns.
 
-    Raises MalformedBlockError for bits that are none.
+    Raises MalformedBlockError for unknown bits.
     """
     if mask & ~STORED_MASK or not mask:
         raise MalformedBlockError(

@@ -1,6 +1,4 @@
-"""Frames: a small header and one large byte string, valid protobuf.
-
-Written and read without copying the bulk.
+"""Frames: a small header and one large byte string, valid protobuf, read without a copy.
 
     +------+------------+-----------------+------+-----------+-----------------------+
     | 0x0A | varint len | header message  | 0x7A | varint len| block (may be absent) |
@@ -29,14 +27,14 @@ Bytes = bytes | memoryview
 
 
 class HeaderMessage(Protocol):
-    """What a frame needs of a generated protobuf class."""
+    """Part of a generated protobuf class that frames use."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802
         """The message as bytes."""
         ...
 
     def ParseFromString(self, serialized: bytes) -> int:  # noqa: N802
-        """Fill the message from bytes."""
+        """Fills the message from bytes."""
         ...
 
 
@@ -63,7 +61,7 @@ def varint(value: int) -> bytes:
 def read_varint(data: Bytes, at: int) -> tuple[int, int]:
     """The varint at `at` and the index after it.
 
-    Raises MalformedBlockError when cut or over 64 bits.
+    Raises MalformedBlockError when truncated or over 64 bits.
     """
     value = shift = 0
     while True:

@@ -1,6 +1,4 @@
-"""Record batches from data frames.
-
-Exactly the columns asked for, in that order, with exactly the wire's Arrow types.
+"""Record batches of data frames: the requested columns, in that order, with the wire's types.
 
 Constants that a block keeps in its header become columns; absent headers become empty maps, never
 null (an all-null map column makes Spark's default Arrow sink quadratic). Pure Arrow: the cost
@@ -47,7 +45,7 @@ def schema(names: tuple[str, ...], *, browse: bool = False) -> pa.Schema:
 def delivered(
     runs: pb.DeliveryRuns, data: bytes | memoryview, names: Sequence[str]
 ) -> pa.RecordBatch:
-    """The rows of a FetchResponse; zero-copy where the block holds a column.
+    """The rows of a delivery frame; zero-copy where the block holds a column.
 
     Args:
         runs: The frame's header; its rows add up to the block's.
@@ -115,7 +113,7 @@ def _stored(held: block.Block, field: pa.Field) -> pa.Array:
 
 
 def _default(name: str, header: pb.BlockHeader) -> pa.Scalar | None:
-    """What a missing value of a column means; None: it is null."""
+    """The value that stands for a missing one in a column; None: null."""
     if name == "routing_key":
         return pa.scalar(header.routing_key)
     if name == "headers":
@@ -146,7 +144,7 @@ def _spread(runs: pb.DeliveryRuns, values: pa.Array) -> pa.Array:
 def _tags(runs: pb.DeliveryRuns) -> pa.Array:
     """first_tag + i of each run.
 
-    The row's index in the frame plus what the run's first row lacks to its tag.
+    Computed as the row's index in the frame, plus the distance of its run from that index.
     """
     index = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), sum(runs.rows)))
     before = 1

@@ -1,6 +1,6 @@
-"""Makes blocks of what an application publishes; each passes the broker's validation.
+"""Blocks of published messages; each passes the broker's validation.
 
-Arrow batches are checked, conformed and cut; single messages are put together into columns.
+Arrow batches are checked, converted and sliced; single messages are collected into columns.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 
 def delivery_mode(*, persistent: bool) -> pb.DeliveryMode:
-    """The delivery mode of a block whose rows say nothing of their own (P12)."""
+    """The delivery mode of a block whose rows have none of their own (P12)."""
     return pb.DELIVERY_MODE_PERSISTENT if persistent else pb.DELIVERY_MODE_NON_PERSISTENT
 
 
@@ -97,7 +97,7 @@ def check_routing_key(routing_key: str) -> int:
 
 
 def check_exchange(exchange: str) -> None:
-    """Raises InvalidArgumentError for what cannot be an exchange's name."""
+    """Raises InvalidArgumentError for an invalid exchange name."""
     size = text_bytes("exchange", exchange)
     if size > limits.MAX_NAME_BYTES:
         raise InvalidArgumentError(
@@ -107,7 +107,7 @@ def check_exchange(exchange: str) -> None:
 
 
 def check_flag(name: str, value: object) -> None:
-    """Raises InvalidArgumentError for what is neither a bool nor None."""
+    """Raises InvalidArgumentError unless a value is a bool or None."""
     if value is not None and not isinstance(value, bool):
         raise InvalidArgumentError(
             f"'{name}' is a {type(value).__name__}; it must be True or False.", argument=name
@@ -115,7 +115,7 @@ def check_flag(name: str, value: object) -> None:
 
 
 def check_published_at(published_at: datetime) -> None:
-    """Raises InvalidArgumentError for what is no instant."""
+    """Raises InvalidArgumentError unless a value is a datetime with a time zone."""
     if not isinstance(published_at, datetime):
         raise InvalidArgumentError(
             f"'published_at' is a {type(published_at).__name__}; it must be a datetime.",
@@ -129,7 +129,7 @@ def check_published_at(published_at: datetime) -> None:
 
 
 def check_ttl(ttl_ms: int) -> None:
-    """Raises InvalidArgumentError for what is no time to live (Q3)."""
+    """Raises InvalidArgumentError for an invalid time to live (Q3)."""
     if isinstance(ttl_ms, bool) or not isinstance(ttl_ms, int):
         raise InvalidArgumentError(
             f"'ttl_ms' is a {type(ttl_ms).__name__}; it must be an int.", argument="ttl_ms"
@@ -143,7 +143,7 @@ def check_ttl(ttl_ms: int) -> None:
 
 
 def body_bytes(body: bytes | str) -> bytes:
-    """A body as bytes; raises InvalidArgumentError when it is none or cannot be encoded."""
+    """A body as bytes; raises InvalidArgumentError for another type or invalid text."""
     if isinstance(body, bytes):
         return body
     if not isinstance(body, str):
@@ -160,7 +160,7 @@ def body_bytes(body: bytes | str) -> bytes:
 
 
 def header_pairs(headers: Mapping[str, str]) -> tuple[list[tuple[str, str]], int]:
-    """Headers as Arrow wants them, with their size in bytes."""
+    """Headers as pairs for Arrow, with their size in bytes."""
     if not isinstance(headers, Mapping):
         raise InvalidArgumentError(
             f"'headers' is a {type(headers).__name__}; it must be a mapping of str to str.",
@@ -319,7 +319,7 @@ def _converts(name: str, found: pa.DataType) -> bool:
     if pa.types.is_dictionary(found):
         return found.value_type == columns.STORED[name][1] or _converts(name, found.value_type)
     if name == "published_at":
-        # A timestamp without zone says nothing about which instant is meant.
+        # A timestamp without a zone is no instant.
         return bool(pa.types.is_timestamp(found)) and found.tz is not None
     return any(is_layout(found) for is_layout in _LAYOUTS.get(name, _TEXT))
 

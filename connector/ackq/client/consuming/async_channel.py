@@ -11,7 +11,6 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import TracebackType
 from typing import Self, TypeVar
 
 import pyarrow as pa
@@ -150,12 +149,7 @@ class AsyncChannel(ConsumerChannel):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Closes; after an exception with a short timeout."""
         if kind is None:
             await self.close()
@@ -244,12 +238,7 @@ class AsyncConsumer(ConsumerBase):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _take(self, limit: int, timeout_s: float | None) -> RowSlice | None:

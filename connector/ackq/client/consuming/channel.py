@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Self, TypeVar
 
 import pyarrow as pa
@@ -239,12 +238,7 @@ class Channel(ConsumerChannel):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Closes; after an exception with a short timeout."""
         if kind is None:
             self.close()
@@ -356,12 +350,7 @@ class Consumer(ConsumerBase):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _take(self, limit: int, timeout_s: float | None) -> RowSlice | None:
