@@ -29,7 +29,7 @@ from ackq.client.consuming.receiver import (
     check_count,
 )
 from ackq.client.consuming.stream import Handover
-from ackq.client.outcomes import BEFORE_CALLBACK, AcknowledgeMode
+from ackq.client.outcomes import AcknowledgeMode
 from ackq.errors import (
     AckqError,
     ClosedError,
@@ -154,7 +154,7 @@ class AsyncChannel(ConsumerChannel):
         if kind is None:
             await self.close()
             return
-        with suppress(AckqError):  # the exception that is being raised says more
+        with suppress(AckqError):  # the exception that is being raised matters more
             await self.close(limits.HEARTBEAT_SEND_MS / 1000)
 
     async def _until(self, done: Callable[[], bool], timeout_s: float | None = None) -> None:
@@ -265,16 +265,9 @@ class AsyncConsumer(ConsumerBase):
 
     async def _run(self, callback: AsyncCallback) -> None:
         receiver = self._receiver
-        stream = receiver.settler.stream
-        before = BEFORE_CALLBACK[receiver.settler.mode]
-
-        def poll() -> Handover | None:
-            with stream.lock:
-                return stream.take(receiver.inbox, 1, before, visible=False)
-
         try:
             while True:
-                given = await self._waker.wait_for(poll)
+                given = await self._waker.wait_for(receiver.poll_for_callback)
                 if given.accepted is not None:
                     await given.accepted
                 message = receiver.message(given.taken)

@@ -13,13 +13,7 @@ from copy import copy
 
 from ackq.client.consuming.message import Message
 from ackq.client.consuming.receiver import Receiver
-from ackq.client.consuming.stream import ChannelStream, Handover
-from ackq.client.outcomes import (
-    AFTER_CALLBACK,
-    BEFORE_CALLBACK,
-    AcknowledgeMode,
-    When,
-)
+from ackq.client.outcomes import AFTER_CALLBACK, AcknowledgeMode, When
 from ackq.errors import AckqError
 from ackq.outcomes import RELEASE, Disposition, Outcome
 
@@ -77,7 +71,6 @@ class CallbackThread:
         self._receiver = receiver
         self._callback = callback
         self._arrived = arrived
-        self._stream: ChannelStream = receiver.settler.stream
         self._error: AckqError | None = None
         self._thread = threading.Thread(target=self._run, name="ackq-consumer", daemon=True)
         self._thread.start()
@@ -124,16 +117,12 @@ class CallbackThread:
 
     def _next(self) -> Message:
         """The next message, waited for; raises why none will come."""
-        before = BEFORE_CALLBACK[self._receiver.settler.mode]
         with self._arrived:
-            while (given := self._take(before)) is None:
+            while (given := self._receiver.poll_for_callback()) is None:
                 self._arrived.wait()
         if given.accepted is not None:
             given.accepted.result()
         return self._receiver.message(given.taken)
-
-    def _take(self, before: When) -> Handover | None:
-        return self._stream.take(self._receiver.inbox, 1, before, visible=False)
 
     def _handle(self, message: Message) -> None:
         try:

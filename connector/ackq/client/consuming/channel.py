@@ -243,7 +243,7 @@ class Channel(ConsumerChannel):
         if kind is None:
             self.close()
             return
-        with suppress(AckqError):  # the exception that is being raised says more
+        with suppress(AckqError):  # the exception that is being raised matters more
             self.close(limits.HEARTBEAT_SEND_MS / 1000)
 
     def _refuse_own_threads(self) -> None:
@@ -354,7 +354,7 @@ class Consumer(ConsumerBase):
         self.close()
 
     def _take(self, limit: int, timeout_s: float | None) -> RowSlice | None:
-        """Takes messages, and waits until they are accepted where the mode says so (C10)."""
+        """Waits for messages, and until they are accepted where the mode asks for it (C10)."""
         if self._callback_thread is not None:
             raise PreconditionFailedError("The consumer has a callback, which gets its messages.")
         self._receiver.settler.stream.refuse_own_thread()

@@ -158,7 +158,7 @@ class ConsumerChannel:
 
 
 def check_pull(queue: str, messages: int, no_ack: object) -> None:
-    """Raises InvalidArgumentError for what cannot be pulled."""
+    """Raises InvalidArgumentError for an invalid argument of a pull."""
     check_queue(queue)
     check_count("messages", messages)
     encoding.check_flag("no_ack", no_ack)

@@ -67,7 +67,7 @@ class ReceivedTags:
             return None
         return 0 if unacked >= self._ack_messages else self._since + self._ack_delay_s
 
-    def on_disconnected(self, now: float) -> None:
+    def on_disconnect(self, now: float) -> None:
         """The stream is disconnected: the acks that were sent on it may be lost."""
         self._acked = 0
         if self._highest:

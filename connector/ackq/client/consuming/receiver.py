@@ -20,6 +20,7 @@ from ackq.client.consuming.state import ChannelState, Pull, Subscription
 from ackq.client.consuming.stream import ChannelStream, Handover
 from ackq.client.outcomes import (
     AT_RECEIVE,
+    BEFORE_CALLBACK,
     AcknowledgeMode,
     declared,
     disposition,
@@ -163,6 +164,12 @@ class Receiver:
                 return Handover(self._take_undelivered(limit), None)
             return stream.take(self.inbox, limit, AT_RECEIVE[self.settler.mode])
 
+    def poll_for_callback(self) -> Handover | None:
+        """The next message for the callback; None: none has arrived. Raises why none will."""
+        stream = self.settler.stream
+        with stream.lock:
+            return stream.take(self.inbox, 1, BEFORE_CALLBACK[self.settler.mode], visible=False)
+
     def return_undelivered(self, taken: RowSlice) -> None:
         """Keeps messages for the next call; this one was interrupted before it delivered them."""
         with self.settler.stream.lock:
@@ -262,9 +269,9 @@ class ConsumerBase:
         chosen = disposition(outcome_of(outcome), reason, delay_ms)
         runs = tag_runs(batch)
         if not runs:
-            future = Settlement()
-            future.succeed(0)
-            return future
+            nothing = Settlement()
+            nothing.succeed(0)
+            return nothing
         return self._receiver.settler.settle(runs, chosen)
 
     def set_prefetch(self, messages: int) -> None:
@@ -290,7 +297,7 @@ class PendingPull:
             messages: list[Message] = []
             while self.inbox.rows:
                 got = self._state.take(self.inbox, 1)
-                assert got is not None, "rows that wait can be taken"
+                assert got is not None, "unread rows can be taken"
                 messages.append(Message(got.content, got.row, got.runs[0].first, self._settler))
             stream.nudge()
         return messages
@@ -303,7 +310,7 @@ class PendingPull:
 
 
 def check_queue(queue: str) -> None:
-    """Raises InvalidArgumentError for what cannot be a queue's name."""
+    """Raises InvalidArgumentError for an invalid queue name."""
     size = encoding.text_bytes("queue", queue)
     if not 0 < size <= limits.MAX_NAME_BYTES:
         raise InvalidArgumentError(
@@ -313,7 +320,7 @@ def check_queue(queue: str) -> None:
 
 
 def check_callback(callback: object) -> None:
-    """Raises InvalidArgumentError for what cannot be called."""
+    """Raises InvalidArgumentError for a callback that is not callable."""
     if callback is not None and not callable(callback):
         raise InvalidArgumentError(
             f"'callback' is a {type(callback).__name__}; it must take a message.",
@@ -322,7 +329,7 @@ def check_callback(callback: object) -> None:
 
 
 def check_count(name: str, value: int, *, least: int = 1) -> None:
-    """Raises InvalidArgumentError for what is no count of messages."""
+    """Raises InvalidArgumentError for an invalid number of messages."""
     most = 2**32 - 1
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidArgumentError(

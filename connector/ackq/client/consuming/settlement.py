@@ -103,12 +103,13 @@ class PendingSettlement:
 
 @dataclass(slots=True, eq=False)
 class SettleDraft:
-    """Tags to be sent, all alike.
+    """Tags with the same disposition that are not yet sent; becomes one `Settle` or several.
 
     Attributes:
+        disposition: Of all the tags.
         runs: The tags.
-        entries: Where they come from, and how many of each.
-        sweep: Everything outstanding up to the last is among them: one `multiple` says it (C3).
+        settlements: The settlements they belong to, and how many of each.
+        sweep: They are all outstanding tags up to the last: one `Settle` with `multiple` (C3).
     """
 
     disposition: Disposition

@@ -353,13 +353,13 @@ class ChannelState:
             subscription.ended = reason
         return subscription
 
-    def on_cut(self, now: float) -> None:
+    def on_disconnect(self, now: float) -> None:
         """The stream is disconnected; requests that may be lost are repeated on the next one."""
         if not self.opened:
             return
         self.opened = False
-        self._received_tags.on_disconnected(now)
-        self.unsettled.on_disconnected()
+        self._received_tags.on_disconnect(now)
+        self.unsettled.on_disconnect()
         self._requests = deque(self._requests_to_repeat())
 
     def _requests_to_repeat(self) -> Iterable[pb.ConsumeRequest]:

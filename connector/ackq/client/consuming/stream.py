@@ -259,7 +259,7 @@ class ChannelStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         with self.lock:
             if self._state.opened:
                 self._disconnected_at = now
-            self._state.on_cut(now)
+            self._state.on_disconnect(now)
             self.nudge()
 
     def _reconnect_wait_s(self) -> float | None:

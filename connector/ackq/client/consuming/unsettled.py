@@ -182,7 +182,7 @@ class Unsettled:
                 done.append(settlement)
         return done
 
-    def on_disconnected(self) -> None:
+    def on_disconnect(self) -> None:
         """Repeats every unanswered `Settle` on the next stream, under its number."""
         self._repeats = deque(self._sent)
 

@@ -214,7 +214,7 @@ def test_a_cut_channel_goes_on():
     known, unknown = subscribe(state), subscribe(state, "bills")
     requests(state)
     deliver(state, 1, 2)
-    state.on_cut(1.0)
+    state.on_disconnect(1.0)
     assert requests(state, 1.0)[1] == Wait(LOST_S)
     assert state.on_opened(pb.ChannelOpened(outcomes=fake.ALL, resumed=True), 1.5)
     sent, _ = requests(state, 1.5)
@@ -231,7 +231,7 @@ def test_after_a_cut_settlements_are_asked_again_before_anything_is_acked():
     state.take(consumer, 2)
     state.unsettled.settle([Range(1, 1)], ACCEPT, None)
     requests(state)
-    state.on_cut(1.0)
+    state.on_disconnect(1.0)
     state.on_opened(pb.ChannelOpened(outcomes=fake.ALL, resumed=True), 1.0)
     deliver(state, 7, 7, now=1.0)
     state.unsettled.settle([Range(2, 2)], ACCEPT, None)
@@ -243,14 +243,14 @@ def test_after_a_cut_settlements_are_asked_again_before_anything_is_acked():
 def test_a_forgotten_channel_does_not_go_on():
     """C11: its tags are gone."""
     state = channel()
-    state.on_cut(1.0)
+    state.on_disconnect(1.0)
     assert not state.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 9.0)
 
 
 def test_an_open_that_was_never_answered_is_repeated():
     """C11: nothing was delivered, so nothing is lost when the broker knows nothing of it."""
     state = channel(opened=False)
-    state.on_cut(1.0)
+    state.on_disconnect(1.0)
     assert state.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 9.0)
 
 
@@ -267,7 +267,7 @@ def test_after_a_cut_everything_that_stands_is_said_again():
     state.on_cancelled(ended.request.consumer, errors.QueueNotFoundError("gone"))
     state.pull("orders", 4, no_ack=False)
     requests(state)
-    state.on_cut(1.0)
+    state.on_disconnect(1.0)
     state.on_opened(pb.ChannelOpened(outcomes=fake.ALL, resumed=True), 1.0)
     sent, _ = requests(state, 1.0)
     assert [each.WhichOneof("kind") for each in sent] == [

@@ -19,91 +19,91 @@ REJECT = Disposition(Outcome.REJECTED, "no")
 
 def having(last, *, settle_runs=False, **fields):
     """Settlements of an application that has the messages 1..last."""
-    settling = Unsettled()
-    settling.settle_runs = settle_runs
-    settling.unread.add(1, last)
-    settling.hand_over([Range(1, last)])
+    unsettled = Unsettled()
+    unsettled.settle_runs = settle_runs
+    unsettled.unread.add(1, last)
+    unsettled.hand_over([Range(1, last)])
     for name, value in fields.items():
-        setattr(settling, name, value)
-    return settling
+        setattr(unsettled, name, value)
+    return unsettled
 
 
-def settle(settling, *tags, disposition=ACCEPT):
+def settle(unsettled, *tags, disposition=ACCEPT):
     future = Settlement()
-    settling.settle([Range(tag, tag) for tag in tags], disposition, future)
+    unsettled.settle([Range(tag, tag) for tag in tags], disposition, future)
     return future
 
 
-def sent(settling, now=0.0, missing=None):
+def sent(unsettled, now=0.0, missing=None):
     """Everything that leaves now."""
     requests = []
-    while (request := settling.next_repeat() or settling.next_request(now, missing)) is not None:
+    while (request := unsettled.next_repeat() or unsettled.next_request(now, missing)) is not None:
         requests.append(request)
     return requests
 
 
-def answer(settling, request, messages):
-    for entry in settling.on_settled(request.number, messages):
-        entry.future.succeed(entry.messages)
+def answer(unsettled, request, messages):
+    for settlement in unsettled.on_settled(request.number, messages):
+        settlement.future.succeed(settlement.messages)
 
 
 def test_settlements_in_order_leave_as_one():
     """C3: what the application settled one by one is one `multiple` on the wire."""
-    settling = having(100)
-    futures = [settle(settling, tag) for tag in range(1, 100)]
-    (request,) = sent(settling)
+    unsettled = having(100)
+    futures = [settle(unsettled, tag) for tag in range(1, 100)]
+    (request,) = sent(unsettled)
     assert (request.delivery_tag, request.multiple) == (99, True)
-    answer(settling, request, 99)
+    answer(unsettled, request, 99)
     assert [each.result(0) for each in futures] == [1] * 99
 
 
 def test_a_single_one_is_no_multiple():
     """C3: a `multiple` of one message would say more than was meant."""
-    settling = having(2)
-    settle(settling, 1)
-    (request,) = sent(settling)
+    unsettled = having(2)
+    settle(unsettled, 1)
+    (request,) = sent(unsettled)
     assert (request.delivery_tag, request.multiple) == (1, False)
 
 
 def test_a_message_that_is_kept_is_not_settled_with_others():
     """C3: nothing above the lowest unsettled tag is named by a `multiple`."""
-    settling = having(5)
+    unsettled = having(5)
     for tag in (1, 2, 4, 5):
-        settle(settling, tag)
-    requests = [(each.delivery_tag, each.multiple) for each in sent(settling)]
+        settle(unsettled, tag)
+    requests = [(each.delivery_tag, each.multiple) for each in sent(unsettled)]
     assert requests == [(2, True), (4, False), (5, False)]
 
 
 def test_what_the_application_has_not_seen_is_kept():
     """C3, C10: a message in the inbox of another consumer is not settled by a `multiple`."""
-    settling = having(3)
-    settling.unread.add(4, 4)
-    settling.unread.add(5, 5)
-    settling.hand_over([Range(5, 5)])
+    unsettled = having(3)
+    unsettled.unread.add(4, 4)
+    unsettled.unread.add(5, 5)
+    unsettled.hand_over([Range(5, 5)])
     for tag in (1, 2, 3, 5):
-        settle(settling, tag)
-    requests = [(each.delivery_tag, each.multiple) for each in sent(settling)]
+        settle(unsettled, tag)
+    requests = [(each.delivery_tag, each.multiple) for each in sent(unsettled)]
     assert requests == [(3, True), (5, False)]
 
 
 def test_what_did_not_arrive_is_kept():
     """C3: a tag below the highest that is still on its way is outstanding at the broker."""
-    settling = having(1)
-    settling.unread.add(3, 4)
-    settling.hand_over([Range(3, 4)])
-    settling.settle([Range(1, 1)], ACCEPT, None)
-    settling.settle([Range(3, 4)], ACCEPT, None)
-    requests = [(each.delivery_tag, each.multiple) for each in sent(settling, missing=2)]
+    unsettled = having(1)
+    unsettled.unread.add(3, 4)
+    unsettled.hand_over([Range(3, 4)])
+    unsettled.settle([Range(1, 1)], ACCEPT, None)
+    unsettled.settle([Range(3, 4)], ACCEPT, None)
+    requests = [(each.delivery_tag, each.multiple) for each in sent(unsettled, missing=2)]
     assert requests == [(1, False), (3, False), (4, False)]
 
 
 def test_outcomes_are_not_mixed():
     """C4: each stretch of one outcome leaves by itself, lower tags first."""
-    settling = having(9)
+    unsettled = having(9)
     for tag in range(1, 10):
-        settle(settling, tag, disposition=REJECT if tag == 4 else ACCEPT)
+        settle(unsettled, tag, disposition=REJECT if tag == 4 else ACCEPT)
     ledger = Ledger(9)
-    requests = sent(settling)
+    requests = sent(unsettled)
     assert sum(map(ledger.settle, requests)) == 9
     assert len(requests) == 3
     assert [
@@ -114,198 +114,198 @@ def test_outcomes_are_not_mixed():
 
 def test_runs_go_to_a_broker_that_takes_them():
     """C16: with a message kept, any number of others are one settlement all the same."""
-    settling = having(1000, settle_runs=True)
-    futures = [settle(settling, tag) for tag in range(3, 1001, 2)]
-    (request,) = sent(settling)
+    unsettled = having(1000, settle_runs=True)
+    futures = [settle(unsettled, tag) for tag in range(3, 1001, 2)]
+    (request,) = sent(unsettled)
     assert list(request.first_tag) == list(range(3, 1001, 2))
     assert set(request.rows) == {1}
-    answer(settling, request, len(futures))
+    answer(unsettled, request, len(futures))
     assert {each.result(0) for each in futures} == {1}
 
 
 def test_runs_are_bounded(monkeypatch):
     """I6: one settlement names no more runs than the protocol allows."""
     monkeypatch.setattr(limits, "MAX_SETTLE_RUNS", 10)
-    settling = having(100, settle_runs=True)
+    unsettled = having(100, settle_runs=True)
     for tag in range(2, 101, 2):
-        settle(settling, tag)
-    requests = sent(settling)
+        settle(unsettled, tag)
+    requests = sent(unsettled)
     assert [len(each.first_tag) for each in requests] == [10] * 5
 
 
 def test_neighbours_are_one_run():
     """C16: a stretch costs as much as a message, in whatever order it was settled."""
-    settling = having(10, settle_runs=True)
+    unsettled = having(10, settle_runs=True)
     for tag in (9, 5, 7, 6, 8):
-        settle(settling, tag)
-    (request,) = sent(settling)
+        settle(unsettled, tag)
+    (request,) = sent(unsettled)
     assert (list(request.first_tag), list(request.rows)) == ([5], [5])
 
 
 @pytest.mark.parametrize("tags", [(7,), (2, 3, 4), (1, 1)], ids=["unknown", "settled", "twice"])
 def test_an_unknown_tag_is_refused(tags):
     """C2: never had, settled before, or twice in one call."""
-    settling = having(6)
-    settle(settling, 3)
+    unsettled = having(6)
+    settle(unsettled, 3)
     with pytest.raises(errors.UnknownDeliveryTagError, match="unknown delivery tag"):
-        settle(settling, *tags)
+        settle(unsettled, *tags)
 
 
 def test_an_unknown_tag_in_a_run_is_named():
     """C2: the lowest one."""
-    settling = having(6)
-    settle(settling, 4)
+    unsettled = having(6)
+    settle(unsettled, 4)
     with pytest.raises(errors.UnknownDeliveryTagError) as caught:
-        settling.settle([Range(2, 6)], ACCEPT, None)
+        unsettled.settle([Range(2, 6)], ACCEPT, None)
     assert caught.value.fields == {"delivery_tag": "4"}
 
 
 def test_up_to_takes_what_is_unsettled():
     """C3: every message it has up to and including the tag, and no other."""
-    settling = having(10)
-    settle(settling, 2)
+    unsettled = having(10)
+    settle(unsettled, 2)
     future = Settlement()
-    settling.settle_up_to(6, ACCEPT, future)
-    (request,) = sent(settling)
+    unsettled.settle_up_to(6, ACCEPT, future)
+    (request,) = sent(unsettled)
     assert (request.delivery_tag, request.multiple) == (6, True)
-    answer(settling, request, 6)
+    answer(unsettled, request, 6)
     assert future.result(0) == 5
-    assert settling.unacked.lowest == 7
+    assert unsettled.unacked.lowest == 7
 
 
 def test_up_to_leaves_what_was_not_handed_over():
     """C10: the application knows nothing of it, so it cannot have meant it."""
-    settling = having(2)
-    settling.unread.add(3, 3)
-    settling.unread.add(4, 4)
-    settling.hand_over([Range(4, 4)])
-    settling.settle_up_to(4, ACCEPT, None)
+    unsettled = having(2)
+    unsettled.unread.add(3, 3)
+    unsettled.unread.add(4, 4)
+    unsettled.hand_over([Range(4, 4)])
+    unsettled.settle_up_to(4, ACCEPT, None)
     ledger = Ledger(4)
-    assert sum(map(ledger.settle, sent(settling))) == 3
+    assert sum(map(ledger.settle, sent(unsettled))) == 3
     assert ledger.open == {3}
 
 
 def test_up_to_nothing_is_refused():
     """C2, C3: as RabbitMQ does."""
-    settling = having(3)
-    settling.settle_up_to(2, ACCEPT, None)
+    unsettled = having(3)
+    unsettled.settle_up_to(2, ACCEPT, None)
     with pytest.raises(errors.UnknownDeliveryTagError, match="tag 2"):
-        settling.settle_up_to(2, ACCEPT, None)
+        unsettled.settle_up_to(2, ACCEPT, None)
 
 
 def test_lazily_accepted_messages_leave_late_and_together():
     """C10: DUPS_OK, after a while."""
-    settling = having(10)
-    settling.accept_lazily([Range(1, 1)], 5.0)
-    settling.accept_lazily([Range(2, 2)], 5.5)
-    assert settling.wake_at == 5.0 + LAZY_S
-    assert sent(settling, now=5.9) == []
-    (request,) = sent(settling, now=6.0)
+    unsettled = having(10)
+    unsettled.accept_lazily([Range(1, 1)], 5.0)
+    unsettled.accept_lazily([Range(2, 2)], 5.5)
+    assert unsettled.wake_at == 5.0 + LAZY_S
+    assert sent(unsettled, now=5.9) == []
+    (request,) = sent(unsettled, now=6.0)
     assert (request.delivery_tag, request.multiple) == (2, True)
 
 
 def test_enough_lazily_accepted_messages_leave_at_once():
     """C10: DUPS_OK, before they use up a prefetch."""
-    settling = having(10, lazy_limit=3)
+    unsettled = having(10, lazy_limit=3)
     for tag in (1, 2, 3):
-        assert settling.wake_at != 0
-        settling.accept_lazily([Range(tag, tag)], 5.0)
-    assert settling.wake_at == 0
+        assert unsettled.wake_at != 0
+        unsettled.accept_lazily([Range(tag, tag)], 5.0)
+    assert unsettled.wake_at == 0
 
 
 def test_what_is_settled_at_once_takes_the_lazy_along():
     """C10: lazily does not mean later than what came after."""
-    settling = having(3)
-    settling.accept_lazily([Range(1, 1)], 5.0)
-    settle(settling, 2)
-    (request,) = sent(settling, now=5.0)
+    unsettled = having(3)
+    unsettled.accept_lazily([Range(1, 1)], 5.0)
+    settle(unsettled, 2)
+    (request,) = sent(unsettled, now=5.0)
     assert request.delivery_tag == 2
 
 
 def test_a_hurry_ends_the_laziness():
     """C10: nothing waits when the channel is closed."""
-    settling = having(3)
-    settling.accept_lazily([Range(1, 1)], 5.0)
-    settling.flush_lazy()
-    assert len(sent(settling, now=5.0)) == 1
+    unsettled = having(3)
+    unsettled.accept_lazily([Range(1, 1)], 5.0)
+    unsettled.flush_lazy()
+    assert len(sent(unsettled, now=5.0)) == 1
 
 
 def test_the_unanswered_have_a_bound(monkeypatch):
     """C11: the broker remembers the answers of so many for a client that was cut."""
     monkeypatch.setattr(module, "_UNANSWERED", 2)
-    settling = having(6)
+    unsettled = having(6)
     for tag in (2, 4, 6):
-        settle(settling, tag)
-    first, second = sent(settling)
-    assert settling.wake_at is None
-    answer(settling, first, 1)
-    assert settling.wake_at == 0
-    (third,) = sent(settling)
+        settle(unsettled, tag)
+    first, second = sent(unsettled)
+    assert unsettled.wake_at is None
+    answer(unsettled, first, 1)
+    assert unsettled.wake_at == 0
+    (third,) = sent(unsettled)
     assert [each.delivery_tag for each in (first, second, third)] == [2, 4, 6]
 
 
 def test_after_a_cut_the_unanswered_are_asked_again():
     """C11, C15: under their numbers, in their order, before anything new."""
-    settling = having(9)
+    unsettled = having(9)
     for tag in (2, 4, 6):
-        settle(settling, tag)
-    first, second, third = sent(settling)
-    answer(settling, second, 1)
-    settling.on_disconnected()
-    settle(settling, 8)
-    again = sent(settling)
+        settle(unsettled, tag)
+    first, second, third = sent(unsettled)
+    answer(unsettled, second, 1)
+    unsettled.on_disconnect()
+    settle(unsettled, 8)
+    again = sent(unsettled)
     assert again[:2] == [first, third]
     assert [each.delivery_tag for each in again] == [2, 6, 8]
 
 
 def test_an_answer_that_comes_twice_counts_once():
     """C15: a client that was cut may hear an answer and ask again."""
-    settling = having(2)
-    settle(settling, 1)
-    (request,) = sent(settling)
-    assert len(settling.on_settled(request.number, 1)) == 1
-    assert settling.on_settled(request.number, 1) == []
+    unsettled = having(2)
+    settle(unsettled, 1)
+    (request,) = sent(unsettled)
+    assert len(unsettled.on_settled(request.number, 1)) == 1
+    assert unsettled.on_settled(request.number, 1) == []
 
 
 def test_an_answer_of_another_count_is_told():
     """C15: nobody knows which messages were settled."""
-    settling = having(2)
-    settle(settling, 1, 2)
-    (request,) = sent(settling)
-    (entry,) = settling.on_settled(request.number, 1)
-    assert entry.mismatched
+    unsettled = having(2)
+    settle(unsettled, 1, 2)
+    (request,) = sent(unsettled)
+    (settlement,) = unsettled.on_settled(request.number, 1)
+    assert settlement.mismatched
 
 
 def test_a_call_that_left_in_parts_is_told_once():
     """C15: its future waits for the last of its messages."""
-    settling = having(6)
-    future = settle(settling, 1, 3, 5)
-    requests = sent(settling)
+    unsettled = having(6)
+    future = settle(unsettled, 1, 3, 5)
+    requests = sent(unsettled)
     assert len(requests) == 3
     for request in requests:
         assert not future.done()
-        answer(settling, request, 1)
+        answer(unsettled, request, 1)
     assert future.result(0) == 3
 
 
 def test_giving_up_finds_everything_once():
     """C15: sent, cut or pending, each with whether the broker may have seen it."""
-    settling = having(20)
-    settle(settling, 2, 4)
-    assert settling.next_request(0.0, None).delivery_tag == 2
-    settle(settling, 6)
-    drained = [(entry.messages, entry.sent) for entry in settling.drain()]
+    unsettled = having(20)
+    settle(unsettled, 2, 4)
+    assert unsettled.next_request(0.0, None).delivery_tag == 2
+    settle(unsettled, 6)
+    drained = [(settlement.messages, settlement.sent) for settlement in unsettled.drain()]
     assert drained == [(2, True), (1, False)]
-    assert settling.idle
-    assert settling.drain() == []
+    assert unsettled.idle
+    assert unsettled.drain() == []
 
 
 def test_futureless_settlements_are_one_entry():
     """C16: what a mode accepts by itself costs no object per message."""
-    settling = having(100)
+    unsettled = having(100)
     for tag in range(1, 101):
-        settling.settle([Range(tag, tag)], ACCEPT, None)
-    assert len(settling._unsent) == 1
+        unsettled.settle([Range(tag, tag)], ACCEPT, None)
+    assert len(unsettled._unsent) == 1
 
 
 class Application:
@@ -378,14 +378,14 @@ class Application:
         if self.wire:
             request = self.wire.popleft()
             done = self.unsettled.on_settled(request.number, self.ledger.settle(request))
-            assert not any(entry.mismatched for entry in done)
+            assert not any(settlement.mismatched for settlement in done)
 
     def cut(self, handled):
         """The broker handles some of what is on its way; answers and all others are lost."""
         for _ in range(min(handled, len(self.wire))):
             self.ledger.settle(self.wire.popleft())
         self.wire.clear()
-        self.unsettled.on_disconnected()
+        self.unsettled.on_disconnect()
 
     def finish(self):
         self.send(0, now=9.0)
