@@ -2,13 +2,13 @@ import pytest
 
 from ackq.client import close_channels
 from tests.fakes.scripted_broker import FakeBroker
-from tests.unit.client.channels import SOON_S, channel_threads
+from tests.unit.client.threads import SOON_S, client_threads
 
 
 @pytest.fixture(autouse=True)
 def no_threads_of_others():
-    """What an earlier test forsook ends in its own time; no test finds it among its own threads."""
-    for thread in channel_threads():
+    """Waits for the threads of earlier tests, so that no test finds them among its own."""
+    for thread in client_threads():
         thread.join(SOON_S)
 
 

@@ -20,7 +20,7 @@ from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.service import server
 from ackq_broker.service.server import Options
 from tests.fakes.relay import Relay
-from tests.unit.client.channels import SOON_S, channel_threads
+from tests.unit.client.threads import SOON_S, client_threads
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def orders(admin, request):
 def channel(running):
     with Channel(running.endpoint) as opened:
         yield opened
-    assert channel_threads() == []
+    assert client_threads() == []
 
 
 def publish(endpoint, queue, messages):

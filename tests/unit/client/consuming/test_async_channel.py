@@ -10,7 +10,8 @@ from ackq import errors
 from ackq.client import AsyncChannel
 from tests.fakes import scripted_channel as fake
 from tests.fakes.scripted_broker import Cut
-from tests.unit.client.channels import SOON_S, channel_threads, logged, outcomes, serve
+from tests.unit.client.consuming.scripts import outcomes, serve
+from tests.unit.client.threads import SOON_S, client_threads, logged
 
 
 def run(coroutine):
@@ -21,7 +22,7 @@ def run(coroutine):
             return await coroutine
 
     result = asyncio.run(bounded())
-    assert channel_threads() == []
+    assert client_threads() == []
     return result
 
 
@@ -318,4 +319,4 @@ def test_a_loop_that_is_gone_hears_nothing(broker):
     it = asyncio.run(main())
     it._stream.abandon()
     it._stream._thread.join(SOON_S)
-    assert channel_threads() == []
+    assert client_threads() == []

@@ -7,16 +7,8 @@ import pytest
 
 from ackq import errors
 from tests.fakes import scripted_channel as fake
-from tests.unit.client.channels import (
-    SOON_S,
-    channel,
-    channel_threads,
-    logged,
-    outcomes,
-    refuse_threads,
-    serve,
-    settles,
-)
+from tests.unit.client.consuming.scripts import channel, outcomes, serve, settles
+from tests.unit.client.threads import SOON_S, client_threads, logged, refuse_threads
 
 
 class Calls:
@@ -198,7 +190,7 @@ def test_close_waits_for_the_callback_that_runs(broker):
     closing.join(SOON_S)
     assert len(outcomes(broker)) == len(calls.bodies)
     assert outcomes(broker)[0] == (1, "ACCEPTED")
-    assert channel_threads() == []
+    assert client_threads() == []
 
 
 def test_close_does_not_wait_for_ever(broker):

@@ -15,21 +15,14 @@ from ackq.client.consuming.state import ChannelState, Lost
 from ackq.v1 import consuming_pb2 as pb
 from tests.fakes import scripted_channel as fake
 from tests.fakes.scripted_broker import Cut
-from tests.unit.client.channels import (
-    SOON_S,
-    channel,
-    channel_threads,
-    logged,
-    refuse_threads,
-    serve,
-    settles,
-)
+from tests.unit.client.consuming.scripts import channel, serve, settles
+from tests.unit.client.threads import SOON_S, client_threads, logged, refuse_threads
 
 
 def test_a_channel_connects_when_it_is_used(broker):
     """An unused one costs nothing, and its close neither."""
     with channel(broker):
-        assert channel_threads() == []
+        assert client_threads() == []
     assert broker.consuming.streams == []
 
 
@@ -279,7 +272,7 @@ def test_a_failure_that_nobody_saw_is_raised_by_close(broker):
     with pytest.raises(errors.QueueNotFoundError):
         it.close()
     it.close()
-    assert channel_threads() == []
+    assert client_threads() == []
 
 
 def test_a_failure_that_comes_while_closing_is_raised(broker):
@@ -297,7 +290,7 @@ def test_a_failure_that_comes_while_closing_is_raised(broker):
     it.consume("orders")
     with pytest.raises(errors.QueueNotFoundError):
         it.close()
-    assert channel_threads() == []
+    assert client_threads() == []
 
 
 def test_a_consumer_the_broker_ends_gives_what_it_has_first(broker):
@@ -526,7 +519,7 @@ def test_close_with_a_bound_gives_up(broker):
     with pytest.raises(errors.BrokerUnavailableError, match=r"unanswered for 0\.1 s"):
         it.close(0.1)
     assert isinstance(settlement.exception(0), errors.OutcomeUnknownError)
-    assert channel_threads() == []
+    assert client_threads() == []
 
 
 def test_leaving_by_an_exception_keeps_the_exception(broker, monkeypatch):
@@ -541,7 +534,7 @@ def test_leaving_by_an_exception_keeps_the_exception(broker, monkeypatch):
 
     with pytest.raises(KeyError):
         leave()
-    assert channel_threads() == []
+    assert client_threads() == []
 
 
 def test_a_settlements_callback_must_not_wait_for_its_own_thread(broker):
@@ -603,7 +596,7 @@ def test_a_bug_in_the_thread_is_told(broker, monkeypatch):
         consumer = it.consume("orders")
         with pytest.raises(errors.InternalError, match="ZeroDivisionError"):
             consumer.receive(SOON_S)
-    assert channel_threads() == []
+    assert client_threads() == []
 
 
 def test_a_forsaken_channel_leaves_no_thread(broker):
@@ -613,9 +606,9 @@ def test_a_forsaken_channel_leaves_no_thread(broker):
     message = it.consume("orders", mode="client").receive(SOON_S)
     del it
     gc.collect()
-    for thread in channel_threads():
+    for thread in client_threads():
         thread.join(SOON_S)
-    assert channel_threads() == []
+    assert client_threads() == []
     with pytest.raises(errors.ClosedError):
         message.accept()
 

@@ -12,7 +12,7 @@ from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.unsettled import LAZY_S, Unsettled
 from ackq.client.ranges import Range
 from ackq.outcomes import ACCEPT, RELEASE, Disposition, Outcome
-from tests.unit.client.settlements import Ledger
+from tests.unit.client.consuming.settlement_model import SettlementModel
 
 REJECT = Disposition(Outcome.REJECTED, "no")
 
@@ -102,12 +102,12 @@ def test_outcomes_are_not_mixed():
     unsettled = having(9)
     for tag in range(1, 10):
         settle(unsettled, tag, disposition=REJECT if tag == 4 else ACCEPT)
-    ledger = Ledger(9)
+    model = SettlementModel(9)
     requests = sent(unsettled)
-    assert sum(map(ledger.settle, requests)) == 9
+    assert sum(map(model.settle, requests)) == 9
     assert len(requests) == 3
     assert [
-        tag for tag, disposition in ledger.outcomes.items() if disposition is Outcome.REJECTED
+        tag for tag, disposition in model.outcomes.items() if disposition is Outcome.REJECTED
     ] == [4]
     assert {each.reason for each in requests} == {"", "no"}
 
@@ -180,9 +180,9 @@ def test_up_to_leaves_what_was_not_handed_over():
     unsettled.unread.add(4, 4)
     unsettled.hand_over([Range(4, 4)])
     unsettled.settle_up_to(4, ACCEPT, None)
-    ledger = Ledger(4)
-    assert sum(map(ledger.settle, sent(unsettled))) == 3
-    assert ledger.open == {3}
+    model = SettlementModel(4)
+    assert sum(map(model.settle, sent(unsettled))) == 3
+    assert model.open == {3}
 
 
 def test_up_to_nothing_is_refused():
@@ -314,7 +314,7 @@ class Application:
     def __init__(self, *, settle_runs):
         self.unsettled = Unsettled()
         self.unsettled.settle_runs = settle_runs
-        self.ledger = Ledger()
+        self.model = SettlementModel()
         self.wanted = {}
         self.delivered = 0
         self.wire = deque()  # on its way to the broker
@@ -323,7 +323,7 @@ class Application:
 
     def deliver(self, more):
         first, self.delivered = self.delivered + 1, self.delivered + 1 + more
-        self.ledger.open |= set(range(first, self.delivered + 1))
+        self.model.open |= set(range(first, self.delivered + 1))
         self.unsettled.unread.add(first, self.delivered)
 
     def hand_over(self, pick):
@@ -377,13 +377,13 @@ class Application:
         """The broker handles what is on its way, and its answer comes."""
         if self.wire:
             request = self.wire.popleft()
-            done = self.unsettled.on_settled(request.number, self.ledger.settle(request))
+            done = self.unsettled.on_settled(request.number, self.model.settle(request))
             assert not any(settlement.mismatched for settlement in done)
 
     def cut(self, handled):
         """The broker handles some of what is on its way; answers and all others are lost."""
         for _ in range(min(handled, len(self.wire))):
-            self.ledger.settle(self.wire.popleft())
+            self.model.settle(self.wire.popleft())
         self.wire.clear()
         self.unsettled.on_disconnect()
 
@@ -418,4 +418,4 @@ def test_the_broker_settles_what_the_application_settled(settle_runs, steps):
     for step, argument in steps:
         getattr(application, step)(argument)
     application.finish()
-    assert application.ledger.outcomes == application.wanted
+    assert application.model.outcomes == application.wanted

@@ -10,7 +10,8 @@ from ackq.client import Confirmation, Publisher
 from ackq.v1 import publishing_pb2
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake
-from tests.unit.client.publishers import SOON_S, publisher, publisher_threads
+from tests.unit.client.publishing.scripts import SOON_S, publisher
+from tests.unit.client.threads import client_threads
 
 
 def test_every_publish_is_confirmed_with_its_number(broker):
@@ -18,7 +19,7 @@ def test_every_publish_is_confirmed_with_its_number(broker):
     with publisher(broker) as out:
         futures = [out.publish(f"m{i}") for i in range(100)]
     assert [each.result() for each in futures] == [Confirmation(i) for i in range(1, 101)]
-    assert publisher_threads() == []
+    assert client_threads() == []
 
 
 def test_nack_fails_its_messages_alone(broker):
@@ -232,7 +233,7 @@ def test_forgotten_publisher_fails_with_outcome_unknown(broker):
         out.publish(b"b")
     with pytest.raises(errors.OutcomeUnknownError):
         out.close()
-    assert publisher_threads() == []
+    assert client_threads() == []
 
 
 def cut_after_the_first(requests):

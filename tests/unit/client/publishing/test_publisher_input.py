@@ -11,7 +11,7 @@ from ackq.client import Confirmation, Publisher
 from ackq.v1 import messages_pb2, publishing_pb2
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake
-from tests.unit.client.publishers import SOON_S, publisher
+from tests.unit.client.publishing.scripts import SOON_S, publisher
 
 
 def test_single_publishes_share_frames(broker):

@@ -16,7 +16,8 @@ from ackq.client import Confirmation
 from ackq.v1 import publishing_pb2
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake
-from tests.unit.client.publishers import SOON_S, never_answer, publisher, publisher_threads
+from tests.unit.client.publishing.scripts import SOON_S, never_answer, publisher
+from tests.unit.client.threads import client_threads
 
 
 def test_callbacks_may_publish(broker):
@@ -58,7 +59,7 @@ def test_close_with_a_bound_gives_up(broker):
     with pytest.raises(errors.BrokerUnavailableError, match=r"1 publishes unanswered for 0\.2 s"):
         out.close(0.2)
     assert isinstance(future.exception(0), errors.OutcomeUnknownError)
-    assert publisher_threads() == []
+    assert client_threads() == []
 
 
 def test_close_in_an_outage_names_its_cause(broker):
@@ -72,7 +73,7 @@ def test_close_in_an_outage_names_its_cause(broker):
         out.close(0.2)
     assert "Connection refused" in late.value.fields["cause"]
     assert "Check the address and that the broker runs" in late.value.message
-    assert publisher_threads() == []
+    assert client_threads() == []
 
 
 def run_program(program):
@@ -197,7 +198,7 @@ def test_bug_in_the_receiving_thread_ends_the_stream(broker, monkeypatch):
     assert ended.wait(SOON_S)
     with pytest.raises(errors.AckqError, match="ZeroDivisionError"):
         out.close()
-    assert publisher_threads() == []
+    assert client_threads() == []
 
 
 def test_publish_that_finds_no_thread_is_not_taken(broker, monkeypatch):
@@ -250,7 +251,7 @@ def test_leaving_by_an_exception_does_not_wait(broker):
     with pytest.raises(KeyError):
         leave()
     assert isinstance(futures[0].exception(), errors.OutcomeUnknownError)
-    assert publisher_threads() == []
+    assert client_threads() == []
 
 
 def test_forsaken_publisher_leaves_no_thread(broker):
@@ -277,6 +278,6 @@ def test_forsaken_publisher_leaves_no_thread(broker):
     lost = [str(each.message) for each in caught if each.category is RuntimeWarning]
     assert ["1 unconfirmed" in each for each in lost] == [True]
     assert isinstance(future.exception(SOON_S), errors.OutcomeUnknownError)
-    for thread in publisher_threads():
+    for thread in client_threads():
         thread.join(SOON_S)
-    assert publisher_threads() == []
+    assert client_threads() == []

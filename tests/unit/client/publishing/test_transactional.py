@@ -12,7 +12,8 @@ from ackq.client import Committed, TransactionalPublisher
 from ackq.v1 import publishing_pb2
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake
-from tests.unit.client.publishers import SOON_S, publisher_threads
+from tests.unit.client.publishing.scripts import SOON_S
+from tests.unit.client.threads import client_threads
 
 
 def publisher(broker, **options):
@@ -64,7 +65,7 @@ def test_transactions_follow_each_other(broker):
     commits = [each.header.commit for each in requests if each.header.HasField("commit")]
     assert [each.messages for each in commits] == [2, 2]
     assert commits[0].transaction_id == first.transaction_id
-    assert publisher_threads() == []
+    assert client_threads() == []
 
 
 def leave(out):
@@ -269,7 +270,7 @@ def test_closing_rolls_back_and_warns(broker):
     for refused in (lambda: out.publish("b"), out.commit):
         with pytest.raises(errors.ClosedError, match="closed"):
             refused()
-    assert publisher_threads() == []
+    assert client_threads() == []
 
 
 def test_leaving_by_an_exception_rolls_back_quietly(broker):
@@ -282,7 +283,7 @@ def test_leaving_by_an_exception_rolls_back_quietly(broker):
 
     with pytest.raises(KeyError):
         abandon()
-    assert publisher_threads() == []
+    assert client_threads() == []
 
 
 def test_a_block_left_during_its_commit(broker):
@@ -308,9 +309,9 @@ def test_a_forsaken_publisher_leaves_no_thread(broker):
         gc.collect()
     lost = [str(each.message) for each in caught if each.category is RuntimeWarning]
     assert ["dropped with 1 uncommitted" in each for each in lost] == [True]
-    for thread in publisher_threads():
+    for thread in client_threads():
         thread.join(SOON_S)
-    assert publisher_threads() == []
+    assert client_threads() == []
 
 
 def test_a_commit_that_the_broker_never_answers(broker):
@@ -321,7 +322,7 @@ def test_a_commit_that_the_broker_never_answers(broker):
     with pytest.raises(errors.OutcomeUnknownError, match="did not answer the commit"):
         out.commit(0.05)
     out.close()
-    assert publisher_threads() == []
+    assert client_threads() == []
 
 
 def test_a_forgotten_publisher_does_not_know_the_outcome(broker):

@@ -1,6 +1,4 @@
-"""Publishers for tests, and what they leave behind."""
-
-import threading
+"""A publisher of a scripted broker, and a script that never answers it."""
 
 from ackq.client import Publisher
 from tests.fakes import scripted_broker as fake
@@ -10,10 +8,6 @@ SOON_S = 10
 
 def publisher(broker, **options):
     return Publisher(broker.endpoint, routing_key="orders", **options)
-
-
-def publisher_threads():
-    return [each for each in threading.enumerate() if each.name.startswith("ackq-")]
 
 
 def never_answer(requests):

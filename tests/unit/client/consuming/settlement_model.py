@@ -3,7 +3,7 @@
 from ackq.wire.outcomes import FROM_WIRE
 
 
-class Ledger:
+class SettlementModel:
     """The tags a channel's consumer holds, settled as the protocol says (C2, C3)."""
 
     def __init__(self, last=0):

@@ -1,0 +1,47 @@
+"""A channel of a scripted broker, scripts that serve it, and what it settled."""
+
+from ackq.client import Channel
+from tests.fakes import scripted_channel as fake
+from tests.unit.client.consuming.settlement_model import SettlementModel
+from tests.unit.client.threads import SOON_S
+
+
+def channel(broker, **options):
+    return Channel(broker.endpoint, **options)
+
+
+def serve(*frames, settle=True, resumed=False, settle_runs=False, asked=None):
+    """A script: opens, sends the frames once a consumer or pull asks, then answers settlements.
+
+    With an event `asked`, it answers them when that is set.
+    """
+
+    def script(requests):
+        waiting = list(frames)
+        model = SettlementModel()
+        for request in requests:
+            kind = request.WhichOneof("kind")
+            if kind == "open":
+                yield fake.opened(resumed=resumed, settle_runs=settle_runs)
+            if kind in {"subscribe", "get"} or (kind == "open" and resumed):
+                for frame in waiting:
+                    model.open |= fake.tags_of(frame)
+                    yield frame
+                waiting = []
+            elif kind == "settle" and settle:
+                assert asked is None or asked.wait(SOON_S)
+                yield fake.settled(request, model.settle(request.settle))
+
+    return script
+
+
+def settles(requests):
+    return [each.settle for each in requests if each.HasField("settle")]
+
+
+def outcomes(broker, last=10):
+    """What became of each of the tags 1..last that was settled on the first stream, by tag."""
+    model = SettlementModel(last)
+    for each in settles(broker.consuming.streams[0]):
+        model.settle(each)
+    return sorted((tag, outcome.name) for tag, outcome in model.outcomes.items())
