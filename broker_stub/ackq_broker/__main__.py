@@ -22,7 +22,7 @@ from ackq_broker.core import commands
 from ackq_broker.journal import kill_at
 from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.journal.tools.dump import dump as dump_journal
-from ackq_broker.journal.tools.new_history import declare_restored
+from ackq_broker.journal.tools.new_history import begin_new_history
 from ackq_broker.journal.tools.repair import repair as repair_journal
 from ackq_broker.journal.tools.verify import verify as verify_journal
 from ackq_broker.observe import logs
@@ -177,7 +177,7 @@ def new_history(directory: Path) -> None:
     writers from before are refused from then on, until the history is accepted.
     """
     try:
-        history_id = declare_restored(directory)
+        history_id = begin_new_history(directory)
     except (AckqError, OSError) as error:
         _refuse(error)
     click.echo(f"the next start serves history {history_id}")

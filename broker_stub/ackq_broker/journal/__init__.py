@@ -1,8 +1,10 @@
 """The append-only log under the broker: what was reported synced is there after a crash.
 
-`format` has the bytes, `scan` and `walk` read them, `log` writes them; `committer` decides what
-goes into a group, `recovery` opens, `snapshot` and `housekeeping` bound the log, `store` and
-`transient` give blocks back, `verify`, `repair`, `restored` and `dump` are for operators.
+From the top: `journal` is what the service uses, `tools` what operators use on a journal that is
+not open; `recovery` opens a data directory; `write` appends by group commit, stores transient
+blocks and compacts; `read` scans segments, reads blocks and snapshots; `files` has the bytes, the
+names and the disk, `failpoints` the points at which crash tests end the process. A room imports
+only the rooms after it.
 """
 
 from ackq_broker.journal.failpoints import POINTS, Failpoint, kill_at
@@ -11,7 +13,7 @@ from ackq_broker.journal.journal import Journal
 from ackq_broker.journal.read.scan import Flaw
 from ackq_broker.journal.recovery import Recovery
 from ackq_broker.journal.tools.dump import dump
-from ackq_broker.journal.tools.new_history import declare_restored
+from ackq_broker.journal.tools.new_history import begin_new_history
 from ackq_broker.journal.tools.repair import Repaired, repair
 from ackq_broker.journal.tools.verify import Report, verify
 
@@ -26,7 +28,7 @@ __all__ = [
     "Recovery",
     "Repaired",
     "Report",
-    "declare_restored",
+    "begin_new_history",
     "dump",
     "kill_at",
     "repair",

@@ -1,6 +1,6 @@
-"""The journal as the service uses it: append, learn what is on the disk, read blocks back.
+"""The journal as the service uses it: appends records, reports syncs, reads blocks back.
 
-Invariant: records are handed to the disk in the order in which they were appended, and
+Invariant: records are written in the order in which they were appended, and
 `on_synced(n)` is called only when records 1 to n are on the disk. The journal knows bytes, not
 messages.
 """
@@ -20,14 +20,14 @@ from ackq_broker.journal.files.block_table import as_ids
 from ackq_broker.journal.files.directory import DataDirectory
 from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.files.format import CORE, Bulk, Entry, entry_bytes
-from ackq_broker.journal.recovery import Opened, Recovery, recover
-from ackq_broker.journal.write.compaction import Housekeeping
-from ackq_broker.journal.write.group_commit import IDLE_CLOSE_S, Committer, FreedBlocks, Unit
-from ackq_broker.journal.write.transient import TransientStore
+from ackq_broker.journal.recovery import OpenedJournal, Recovery, recover
+from ackq_broker.journal.write.compaction import Compactor
+from ackq_broker.journal.write.group_commit import IDLE_CLOSE_S, FreedBlocks, GroupCommit, Unit
+from ackq_broker.journal.write.transient import TransientBlocks
 
 
 class Journal:
-    """An open journal; made by `open`. Life: `open`, fold the records, `start`, use, `close`.
+    """An open journal; made by `open`. Life: `open`, replay the records, `start`, use, `close`.
 
     `append`, `store_transient`, `free_blocks`, `write_snapshot` and `close` belong to one thread,
     the owner's; the other methods may be called from any.
@@ -37,7 +37,7 @@ class Journal:
         self,
         data: DataDirectory,
         disk: Disk,
-        opened: Opened,
+        opened: OpenedJournal,
         *,
         on_synced: Callable[[int], None],
         on_failure: Callable[[BaseException], None],
@@ -47,28 +47,28 @@ class Journal:
         self._data = data
         self._disk = disk
         self._recovery = opened.recovery
-        self._store = opened.store
-        self._committer = Committer(
+        self._blocks = opened.blocks
+        self._group_commit = GroupCommit(
             opened.log,
-            opened.store,
+            opened.blocks,
             on_synced=on_synced,
             on_failure=on_failure,
             idle_close_s=idle_close_s,
         )
-        self._transient = TransientStore(data.path, disk, on_failure)
-        self._housekeeping = Housekeeping(
+        self._transient = TransientBlocks(data.path, disk, on_failure)
+        self._compactor = Compactor(
             data,
             disk,
-            opened.store,
-            self._committer,
+            opened.blocks,
+            self._group_commit,
             failpoint=failpoint,
             on_failure=on_failure,
         )
         self._started = False
         self._sequence = opened.log.position.sequence
         self._last_block_id = -1
-        # Bytes written and freed when the last snapshot was started: what there was to replay
-        # counts as written.
+        # Bytes written and freed when the last snapshot was started; bytes that recovery replays
+        # count as written.
         self._written_before = -opened.replay_bytes
         self._freed_before = 0
 
@@ -98,12 +98,12 @@ class Journal:
             segment_bytes: Size of a segment file.
             idle_close_s: Seconds without an append after which the log is closed by an empty group.
             failpoint: Called with the name of each point of `failpoints.POINTS` when it is reached.
-            disk: Does every change to the disk; for tests.
+            disk: Makes every change to the disk; for tests.
 
         Raises:
             InUseError: Another process has the directory.
             UnsupportedError: The format is newer than this program.
-            DamagedError: What was synced once cannot be read; names file, byte and remedies.
+            DamagedError: Synced bytes cannot be read; names file, byte and remedies.
             DiskFullError: There is no room for one more segment, which opening needs.
         """
         disk = disk or Disk(sync=sync)
@@ -134,16 +134,16 @@ class Journal:
         return journal, opened.recovery
 
     def forget_lost(self) -> None:
-        """The messages of `Recovery.lost_blocks` were dropped, and a snapshot knows it; blocks."""
+        """Clears `Recovery.lost_blocks`, whose messages a snapshot has dropped; blocking."""
         self._data.lost_blocks = ()
         self._data.write_format()
 
     def start(self) -> None:
-        """Begins to write, once every record of the recovery was applied."""
+        """Starts writing, once every record of the recovery was applied."""
         assert next(self._recovery.records, None) is None, "start before all records were applied"
-        self._last_block_id = self._store.last_id
+        self._last_block_id = self._blocks.last_id
         self._started = True
-        self._committer.start()
+        self._group_commit.start()
 
     @property
     def sequence(self) -> int:
@@ -153,15 +153,15 @@ class Journal:
     @property
     def synced(self) -> int:
         """The sequence up to which all records are on the disk."""
-        return self._committer.synced
+        return self._group_commit.synced
 
     @property
     def unsynced_bytes(self) -> int:
-        """Bytes in memory that wait for the disk: what publishers are blocked on."""
-        return self._committer.unsynced_bytes + self._transient.unwritten_bytes
+        """Bytes in memory that are not on the disk yet: the measure of backpressure."""
+        return self._group_commit.unsynced_bytes + self._transient.unwritten_bytes
 
     def append(self, entries: Sequence[Entry]) -> int:
-        """Appends records that are kept together: after a crash all are there, or none.
+        """Appends records atomically: after a crash all are there, or none.
 
         Never waits for the disk. Block ids ascend over all calls, and go on from those recovered;
         the buffers of a bulk must not change any more.
@@ -179,14 +179,14 @@ class Journal:
             if entry.block_id is not None:
                 assert entry.block_id > self._last_block_id, "block ids ascend"
                 self._last_block_id = entry.block_id
-                self._store.hold(entry.block_id, entry.bulk)
+                self._blocks.add_pending(entry.block_id, entry.bulk)
         if entries:
-            self._committer.put(Unit(CORE, entries, size))
+            self._group_commit.put(Unit(CORE, entries, size))
             self._sequence += len(entries)
         return self._sequence
 
     def store_transient(self, block_id: int, bulk: Bulk) -> None:
-        """Keeps a block until it is freed or the process ends (P5); ids ascend."""
+        """Stores a block until it is freed or the process ends (P5); ids ascend."""
         self._transient.put(block_id, bulk)
 
     def read_block(self, block_id: int) -> bytes:
@@ -195,49 +195,48 @@ class Journal:
         May wait for the disk. In any thread.
 
         Raises:
-            BlockNotFoundError: It was freed, or never there.
+            BlockNotFoundError: It was freed, or never appended.
             DamagedError: The bytes on the disk are not those that were written.
         """
         try:
-            return self._store.read(block_id)
+            return self._blocks.read(block_id)
         except BlockNotFoundError:
             return self._transient.read(block_id)
 
     def free_blocks(self, block_ids: Iterable[int]) -> None:
-        """Says that no record from here on refers to these blocks.
+        """Frees blocks that no record from here on refers to.
 
-        Also while the recovery is folded. A durable block may be readable for a moment longer. Ids
-        that are not live are ignored: a fold repeats what happened to transient blocks of a process
-        that is gone.
+        Also during the replay of a recovery. A durable block may be readable for a moment longer.
+        Ids that are not live are ignored: a replay frees transient blocks of an earlier process.
         """
         ids = as_ids(block_ids)
         ids = ids[~self._transient.free(ids)]
         if not len(ids):
             return
         if self._started:
-            self._committer.put(FreedBlocks(ids))
+            self._group_commit.put(FreedBlocks(ids))
         else:
-            self._store.free(ids)
+            self._blocks.free(ids)
 
     @property
     def snapshot_due(self) -> bool:
         """Whether a snapshot would save a restart, or free, `limits.SNAPSHOT_EVERY_BYTES`."""
-        if self._housekeeping.busy:
+        if self._compactor.busy:
             return False
-        written = self._committer.written_bytes - self._written_before
-        freed = self._committer.freed_bytes - self._freed_before
+        written = self._group_commit.written_bytes - self._written_before
+        freed = self._group_commit.freed_bytes - self._freed_before
         return max(written, freed) >= limits.SNAPSHOT_EVERY_BYTES
 
     @property
     def has_garbage(self) -> bool:
-        """Whether anything was written or freed since the last snapshot, and none is under way."""
-        return not self._housekeeping.busy and (
-            self._committer.written_bytes > self._written_before
-            or self._committer.freed_bytes > self._freed_before
+        """Whether bytes were written or freed since the last snapshot, and none is under way."""
+        return not self._compactor.busy and (
+            self._group_commit.written_bytes > self._written_before
+            or self._group_commit.freed_bytes > self._freed_before
         )
 
     def write_snapshot(self, state: bytes, sequence: int) -> Future[None]:
-        """Writes a snapshot beside everything else; it counts once the log is synced up to it (I1).
+        """Writes a snapshot in the background; it counts once the log is synced up to it (I1).
 
         Args:
             state: The state after record `sequence`, opaque; blocks freed by then have been passed
@@ -245,25 +244,25 @@ class Journal:
             sequence: The last sequence appended: a snapshot is of now.
 
         Returns:
-            Resolved when the snapshot counts and the segments that it made superfluous are gone;
-            with an `OSError` when it could not be written, which leaves the one before in force.
+            Resolved when the snapshot counts and the segments that it supersedes are deleted; with
+            an `OSError` when it could not be written, which leaves the one before in force.
         """
         assert self._started
         assert sequence == self._sequence, "a snapshot is of the state at the last record appended"
-        self._written_before = self._committer.written_bytes
-        self._freed_before = self._committer.freed_bytes
-        return self._housekeeping.start(state)
+        self._written_before = self._group_commit.written_bytes
+        self._freed_before = self._group_commit.freed_bytes
+        return self._compactor.start(state)
 
     def disk_free_bytes(self) -> int:
-        """What can still be written on the disk of the data directory."""
+        """The free bytes of the disk of the data directory."""
         return self._disk.free_bytes(self._data.path)
 
     def close(self) -> None:
-        """Puts what was appended on the disk, closes the log, unlocks the directory.
+        """Syncs what was appended, closes the log, unlocks the directory.
 
-        To be called after a failure too, and when the recovery could not be folded.
+        Also to be called after a failure, and when the recovery could not be replayed.
         """
-        self._housekeeping.close()
-        self._committer.close()
+        self._compactor.close()
+        self._group_commit.close()
         self._transient.close()
         self._data.close()

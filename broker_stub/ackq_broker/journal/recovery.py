@@ -1,7 +1,7 @@
-"""Opening a data directory: the end of the log is found and secured, records are read to fold.
+"""Opens a data directory: finds and syncs the end of the log, reads the records to replay.
 
-Invariant: nothing is handed out before it is known to be on the disk, and no group that may have
-been answered for is given up: a bad one is damage, and the journal does not open.
+Invariant: no record is returned before it is known to be on the disk, and no group that may have
+been answered for is dropped: a bad one is damage, and the journal does not open.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ from ackq_broker.journal.files.directory import (
 from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.files.format import CORE, FormatError, Position, SegmentHeader
 from ackq_broker.journal.read import snapshot as snapshots
-from ackq_broker.journal.read.blocks import BlockStore
-from ackq_broker.journal.read.scan import BrokenLogError, Flaw, Group, SegmentFile, read_groups
-from ackq_broker.journal.read.walk import walk
+from ackq_broker.journal.read.blocks import Blocks
+from ackq_broker.journal.read.scan import (
+    BrokenLogError,
+    Flaw,
+    ScannedGroup,
+    SegmentFile,
+    read_groups,
+    read_log,
+)
 from ackq_broker.journal.write.log import Log, create_segment
 
 _COPY_BYTES: Final = 4 * 1024 * 1024
@@ -35,11 +41,11 @@ ORIGIN: Final = Position(segment=0, offset=0, group=0, chain=0, sequence=0)
 
 
 class Recovery(NamedTuple):
-    """What a service folds before it serves.
+    """The snapshot and records that a service replays before it serves.
 
     Attributes:
         snapshot: The state of the newest snapshot; None if there is none.
-        snapshot_sequence: The sequence it is of, 0 without one.
+        snapshot_sequence: The last record it includes, 0 without one.
         records: (sequence, record) of everything after it, in order, read as it is iterated: memory
             stays bounded by one group. Raises `DamagedError`. To be exhausted before
             `Journal.start`.
@@ -60,20 +66,22 @@ class Recovery(NamedTuple):
     lost_blocks: tuple[int, ...]
 
 
-class Opened(NamedTuple):
-    """A recovered journal; `store` is complete once `recovery.records` is exhausted.
+class OpenedJournal(NamedTuple):
+    """A recovered journal; `blocks` is complete once `recovery.records` is exhausted.
 
-    `replay_bytes` is the length of the log behind the snapshot: what the next snapshot will save a
-    restart.
+    `replay_bytes` is the length of the log behind the snapshot, which the next snapshot will spare
+    a restart.
     """
 
     recovery: Recovery
     log: Log
-    store: BlockStore
+    blocks: Blocks
     replay_bytes: int
 
 
-def recover(data: DataDirectory, disk: Disk, *, segment_bytes: int, failpoint: Failpoint) -> Opened:
+def recover(
+    data: DataDirectory, disk: Disk, *, segment_bytes: int, failpoint: Failpoint
+) -> OpenedJournal:
     """Opens the journal of a locked data directory.
 
     Raises:
@@ -92,7 +100,9 @@ def recover(data: DataDirectory, disk: Disk, *, segment_bytes: int, failpoint: F
             disk.unlink(path)
     numbers = data.segments()
     for number in missing_segments(snapshot, numbers):
-        raise refusal(data.path, Flaw(data.path / segment_name(number), 0, "the file is missing"))
+        raise damaged_error(
+            data.path, Flaw(data.path / segment_name(number), 0, "the file is missing")
+        )
     last = _recover_last(data.path, disk, begin, numbers[-1], segment_bytes)
     if not created:
         try:
@@ -100,14 +110,14 @@ def recover(data: DataDirectory, disk: Disk, *, segment_bytes: int, failpoint: F
         except BaseException:
             os.close(last.fd)
             raise
-    store = BlockStore(
+    blocks = Blocks(
         lambda number: data.path / segment_name(number), snapshot.table if snapshot else None
     )
     replayed = [number for number in numbers if number >= begin.segment]
     recovery = Recovery(
         snapshot=snapshot.state if snapshot else None,
         snapshot_sequence=begin.sequence,
-        records=_fold(data.path, begin, replayed, last.position, store),
+        records=_replay(data.path, begin, replayed, last.position, blocks),
         created=created,
         cut_bytes=last.cut_bytes,
         history_id=data.require_history().hex(),
@@ -125,16 +135,16 @@ def recover(data: DataDirectory, disk: Disk, *, segment_bytes: int, failpoint: F
         failpoint=failpoint,
     )
     sizes = [(data.path / segment_name(number)).stat().st_size for number in replayed[:-1]]
-    return Opened(recovery, log, store, sum(sizes) + last.position.offset - begin.offset)
+    return OpenedJournal(recovery, log, blocks, sum(sizes) + last.position.offset - begin.offset)
 
 
 def newest_snapshot(data: DataDirectory) -> snapshots.Snapshot | None:
-    """The snapshot that counts; an older one was left by a process that died while deleting it."""
+    """The newest snapshot; an older one was left by a process that died while deleting it."""
     sequences = data.snapshots()
     return snapshots.read(data.path / snapshot_name(sequences[-1])) if sequences else None
 
 
-def refusal(directory: Path, flaw: Flaw) -> DamagedError:
+def damaged_error(directory: Path, flaw: Flaw) -> DamagedError:
     """The error of a journal that does not open, with the place and the commands that help."""
     return DamagedError(
         f"the journal is damaged: {flaw.path} byte {flaw.offset}: {flaw.reason}. What is there may "
@@ -147,7 +157,7 @@ def refusal(directory: Path, flaw: Flaw) -> DamagedError:
 
 
 def missing_segments(snapshot: snapshots.Snapshot | None, numbers: Sequence[int]) -> list[int]:
-    """Segments that are not there and should be: all behind the snapshot, before it if live."""
+    """Segments that are missing: of those behind the snapshot, and of live ones before it."""
     first = max(1, snapshot.position.segment if snapshot else 1)
     needed = set(range(first, max([first, *numbers]) + 1))
     if snapshot is not None:
@@ -163,7 +173,7 @@ def _create(data: DataDirectory, disk: Disk, segment_bytes: int) -> None:
     """
     numbers = data.segments()
     if data.snapshots() or numbers not in ([], [1]) or (numbers and _has_records(data.path)):
-        raise refusal(data.path, Flaw(data.path / "FORMAT", 0, "the file is missing"))
+        raise damaged_error(data.path, Flaw(data.path / "FORMAT", 0, "the file is missing"))
     history_id = data.new_history("")
     _, fd = create_segment(data.path, disk, ORIGIN, history_id, segment_bytes)
     os.close(fd)
@@ -186,7 +196,7 @@ def _has_records(directory: Path) -> bool:
         return file.data_end(begin) > begin
 
 
-class _Last(NamedTuple):
+class _LastSegment(NamedTuple):
     header: SegmentHeader
     fd: int
     position: Position
@@ -196,12 +206,12 @@ class _Last(NamedTuple):
 
 def _recover_last(
     directory: Path, disk: Disk, begin: Position, number: int, segment_bytes: int
-) -> _Last:
-    """Finds the end of the log, and puts all before it on the disk once more.
+) -> _LastSegment:
+    """Finds the end of the log, and syncs everything before it once more.
 
     The process before may have died because a sync failed. Then the page cache holds bytes, marked
     clean, that the disk does not; they check well now, would be served, and be gone after a power
-    cut. So what was read is written to another file, synced under our eyes, and only that counts.
+    cut. So what was read is written to another file and synced, and only that file counts.
     """
     cut_bytes = 0
     # Before any group: the snapshot's position, or a segment that exists, prove what is before
@@ -211,7 +221,7 @@ def _recover_last(
         try:
             header = file.header()
         except FormatError as error:
-            raise refusal(directory, Flaw(file.path, 0, str(error))) from error
+            raise damaged_error(directory, Flaw(file.path, 0, str(error))) from error
         position = begin if number == begin.segment else header.position
         try:
             for group in read_groups(file, position, last=True):
@@ -219,10 +229,10 @@ def _recover_last(
                 position, closed = group.end, not group.header.records
         except BrokenLogError as broken:
             if not broken.torn_bytes:
-                raise refusal(directory, broken.flaw) from broken
+                raise damaged_error(directory, broken.flaw) from broken
             cut_bytes = broken.torn_bytes
         fd = _rewrite(directory, disk, file, position.offset, segment_bytes)
-    return _Last(header, fd, position, closed, cut_bytes)
+    return _LastSegment(header, fd, position, closed, cut_bytes)
 
 
 def _rewrite(directory: Path, disk: Disk, file: SegmentFile, end: int, segment_bytes: int) -> int:
@@ -245,22 +255,22 @@ def _rewrite(directory: Path, disk: Disk, file: SegmentFile, end: int, segment_b
     return fd
 
 
-def _fold(
-    directory: Path, begin: Position, numbers: Sequence[int], end: Position, store: BlockStore
+def _replay(
+    directory: Path, begin: Position, numbers: Sequence[int], end: Position, blocks: Blocks
 ) -> Iterator[tuple[int, bytes]]:
-    """The core records from `begin` to `end`; blocks go to the store as their records pass."""
+    """The core records from `begin` to `end`; adds the blocks that they bring to `blocks`."""
     position = begin
     try:
-        for _, group in walk(directory, begin, numbers):
+        for _, group in read_log(directory, begin, numbers):
             _require_sound(directory, group)
-            yield from _records(group, position.sequence, store)
+            yield from _records(group, position.sequence, blocks)
             position = group.end
     except BrokenLogError as broken:
-        raise refusal(directory, broken.flaw) from broken
+        raise damaged_error(directory, broken.flaw) from broken
     assert position[2:] == end[2:], "the last segment was rewritten up to its last group"
 
 
-def _records(group: Group, sequence: int, store: BlockStore) -> Iterator[tuple[int, bytes]]:
+def _records(group: ScannedGroup, sequence: int, blocks: Blocks) -> Iterator[tuple[int, bytes]]:
     for record in group.records:
         header = record.header
         core = header.kind == CORE
@@ -268,12 +278,12 @@ def _records(group: Group, sequence: int, store: BlockStore) -> Iterator[tuple[i
             location = Location(
                 group.end.segment, record.bulk_offset, header.bulk_length, header.bulk_crc
             )
-            (store.place if core else store.move)(record.block_id, location)
+            (blocks.place if core else blocks.move)(record.block_id, location)
         if core:
             sequence += 1
             yield sequence, record.payload
 
 
-def _require_sound(directory: Path, group: Group) -> None:
+def _require_sound(directory: Path, group: ScannedGroup) -> None:
     for flaw in group.flaws:
-        raise refusal(directory, flaw)
+        raise damaged_error(directory, flaw)

@@ -40,7 +40,7 @@ class Service:
             disk.note("synced", sequence)
             note(sequence)
 
-        self.journal._committer._on_synced = synced
+        self.journal._group_commit._on_synced = synced
 
     def apply(self, record):
         """`+3` brings block 3, `-3` frees it; returns what is freed."""

@@ -27,7 +27,7 @@ def crashed(directory, *groups):
     begins.
     """
     with opened(directory) as running:
-        log = running.journal._committer._log
+        log = running.journal._group_commit._log
         starts = []
         for group in groups:
             starts.append(log.position.offset)
@@ -241,7 +241,7 @@ def test_a_segment_cut_between_two_groups_is_refused(data):
     """
     with opened(data) as running:
         running.append(block(1))
-        start = running.journal._committer._log.position.offset
+        start = running.journal._group_commit._log.position.offset
         for number in range(2, 10):
             running.append(block(number))
     path = segment_files(data)[0]
@@ -280,7 +280,7 @@ def test_a_journal_inside_a_message_is_only_a_message(data):
     path, _ = crashed(data, [b"first"])
     copy = path.read_bytes()
     with opened(data) as running:
-        start = running.journal._committer._log.position.offset
+        start = running.journal._group_commit._log.position.offset
         running.append(Entry(b"copy", 1, (copy,)))
     content = path.read_bytes()
     # The header of the group that carries the copy did not reach the disk.
@@ -303,7 +303,7 @@ def test_unfinished_and_transient_files_are_removed(data):
 
 
 def test_start_needs_all_records_applied(data):
-    """A service cannot begin to write on a state that it has not folded."""
+    """A service cannot begin to write on a state that it has not replayed."""
     with opened(data) as running:
         running.append(b"one", b"two")
     expected = pytest.raises(AssertionError, match="before all records were applied")

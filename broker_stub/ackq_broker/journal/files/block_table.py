@@ -38,12 +38,12 @@ class Location(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """What `BlockTable.free` did.
+    """The result of `BlockTable.free`.
 
     Attributes:
         found: For each id, whether it was live.
-        segments: The segment of each block that was.
-        length: Their bytes together.
+        segments: The segment of each live one.
+        length: The bytes of all live ones.
     """
 
     found: npt.NDArray[np.bool_]

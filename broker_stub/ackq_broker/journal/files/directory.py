@@ -104,7 +104,7 @@ class DataDirectory:
             raise
 
     def close(self) -> None:
-        """Gives the directory free for the next process."""
+        """Unlocks the directory."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -115,7 +115,7 @@ class DataDirectory:
         return self.history_id
 
     def write_format(self) -> None:
-        """Writes FORMAT as things stand; it is on the disk when this returns."""
+        """Writes and syncs FORMAT with the present history and lost blocks."""
         path = self.path / "FORMAT"
         fd = self._disk.create(unfinished(path))
         try:
@@ -139,15 +139,15 @@ class DataDirectory:
         return self.history_id
 
     def segments(self) -> list[int]:
-        """The numbers of the segments that are there, ascending."""
+        """The numbers of the segments, ascending."""
         return sorted(numbers(self.path, "journal"))
 
     def snapshots(self) -> list[int]:
-        """The sequences of the snapshots that are there, ascending."""
+        """The sequences of the snapshots, ascending."""
         return sorted(numbers(self.path, "snapshot"))
 
     def remove_leftovers(self) -> None:
-        """Removes what a dead process left that does not count."""
+        """Removes unfinished and transient files of an earlier process."""
         for path in self.path.glob("*.new"):
             if path.stem == "FORMAT" or _NAME.fullmatch(path.stem):
                 self._disk.unlink(path)
@@ -155,7 +155,7 @@ class DataDirectory:
             self._disk.unlink(self.path / transient_name(number))
 
     def _read_format(self) -> None:
-        """Takes in what FORMAT says, but no history id where it shows that this is a copy (Q8).
+        """Reads FORMAT, but no history id where the identity shows that this is a copy (Q8).
 
         The copy of a data directory is another history, because the original may have gone on.
         """
@@ -185,7 +185,7 @@ class DataDirectory:
 
 
 def require_journal(path: Path) -> None:
-    """Raises NotFoundError unless there is a journal: a wrong path shall not be written to."""
+    """Raises NotFoundError unless there is a journal: a wrong path must not be written to."""
     if not path.is_dir():
         raise NotFoundError(f"there is no data directory {path}", directory=path)
     if not (path / "FORMAT").exists() and not any(_NAME.fullmatch(f.name) for f in path.iterdir()):
@@ -196,7 +196,7 @@ def require_journal(path: Path) -> None:
 
 
 def _make(path: Path, disk: Disk) -> None:
-    """Makes a directory and what is missing above it, each name on the disk."""
+    """Makes a directory and its missing parents, and syncs each name."""
     if path.is_dir():
         return
     _make(path.parent, disk)

@@ -1,8 +1,7 @@
 """Every change the journal makes to the disk, in one class that a test can replace.
 
-Invariant: what a caller must sync itself (file after write, directory after create, rename and
-unlink) is never synced behind its back, so that the order of syncs in the callers is the order on
-the disk.
+Invariant: nothing is synced but by the sync methods (a file after write, a directory after create,
+rename and unlink), so that the order of syncs in the callers is the order on the disk.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _IOV_MAX: Final = os.sysconf("SC_IOV_MAX")
 
 
 class Disk:
-    """The real disk. Methods raise `OSError`, none retries: what failed is not to be trusted.
+    """The real disk. Methods raise `OSError`; none retries: after a failed sync nothing is certain.
 
     Args:
         sync: False makes the sync calls do nothing, for tests and for data that may be lost.
@@ -26,7 +25,7 @@ class Disk:
         self._sync = sync
 
     def create(self, path: Path) -> int:
-        """A new, empty file, open for reading and writing; what had that name before is gone."""
+        """A new, empty file, open for reading and writing; replaces one of that name."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
 
     def allocate(self, fd: int, size: int) -> None:
@@ -79,6 +78,6 @@ class Disk:
         path.unlink()
 
     def free_bytes(self, directory: Path) -> int:
-        """What an ordinary process can still write on that file system."""
+        """The bytes that an ordinary process can still write on that file system."""
         status = os.statvfs(directory)
         return status.f_bavail * status.f_frsize

@@ -1,6 +1,6 @@
-"""Tells a file from its copies: by its inode number, and by when it was made.
+"""Identity of a file, which its copies do not have: inode number and time of birth.
 
-Invariant: what `identity` gives stays the same for as long as the file lives, through renames,
+Invariant: the `identity` of a file stays the same for as long as the file lives, through renames,
 restarts and other mount points, and no tool that copies files can give it to the copy.
 """
 
@@ -21,7 +21,7 @@ _BTIME_OFFSET: Final = 80
 
 
 class Identity(NamedTuple):
-    """A file.
+    """The identity of a file.
 
     Attributes:
         inode: Its number; a file system may give the number of a deleted file to a new one.

@@ -1,1 +1,1 @@
-"""Reading a journal: scans of segments, blocks, snapshots."""
+"""Reads a journal: groups of the log, blocks, snapshots."""

@@ -1,4 +1,4 @@
-"""Reading blocks: from memory until they are in a file, from there after.
+"""Blocks by id: read from memory until they are in a file, from the file after that.
 
 Thread-safe. Invariant: at every instant a live block is in memory, in the table, or both.
 """
@@ -24,8 +24,8 @@ from ackq_broker.journal.files.format import Bulk
 _MAX_OPEN_FILES: Final = 64
 
 
-class BlockStore:
-    """The blocks of one series of files.
+class Blocks:
+    """The live blocks of one series of files.
 
     Args:
         path_of: The file of a segment number.
@@ -43,24 +43,24 @@ class BlockStore:
         """The highest block id that was ever in a file, -1 for none."""
         return self._table.last_id
 
-    def hold(self, block_id: int, bulk: Bulk) -> None:
-        """Keeps a block in memory until `place` says where it went."""
+    def add_pending(self, block_id: int, bulk: Bulk) -> None:
+        """Adds a block in memory, until `place` has its location."""
         with self._lock:
             self._pending[block_id] = bulk
 
-    def held(self, block_id: int) -> Bulk | None:
+    def pending(self, block_id: int) -> Bulk | None:
         """The block in memory; None if it went to a file or was freed."""
         with self._lock:
             return self._pending.get(block_id)
 
     def place(self, block_id: int, location: Location) -> None:
-        """A new block is in a file."""
+        """Sets the location of a new block, which is in a file now."""
         with self._lock:
             self._table.add(block_id, location)
             self._pending.pop(block_id, None)
 
-    def place_held(self, block_id: int, location: Location) -> bool:
-        """As `place`, unless the block was freed meanwhile; says whether it was placed."""
+    def place_pending(self, block_id: int, location: Location) -> bool:
+        """As `place`, unless the block was freed meanwhile; returns whether it was placed."""
         with self._lock:
             if self._pending.pop(block_id, None) is None:
                 return False
@@ -68,7 +68,7 @@ class BlockStore:
             return True
 
     def move(self, block_id: int, location: Location) -> None:
-        """A block is read from another place from now on; unless it was freed meanwhile."""
+        """Changes the location of a block, unless it was freed meanwhile."""
         with self._lock:
             self._table.move(block_id, location)
 
@@ -92,14 +92,14 @@ class BlockStore:
             return self._table.copy()
 
     def keep_files(self, segments: Iterable[int]) -> None:
-        """Other files than these went: reads in progress end well, later ones do not find them."""
+        """Closes all files but these, which were deleted; reads in progress complete."""
         self._files.keep(set(segments))
 
     def read(self, block_id: int) -> bytes:
-        """The bytes of a block; blocks on the disk.
+        """The bytes of a block; may wait for the disk.
 
         Raises:
-            BlockNotFoundError: Freed, or never there.
+            BlockNotFoundError: It was freed, or never added.
             DamagedError: The bytes on the disk are not those that were written.
         """
         while True:
@@ -125,7 +125,7 @@ class BlockStore:
 
 
 class _Handle:
-    """An open file that closes with its last reader, whoever that is."""
+    """An open file that closes with its last reader, by reference count."""
 
     __slots__ = ("fd", "path")
 
@@ -140,7 +140,7 @@ class _Handle:
 
 
 class _Files:
-    """The segment files that were read last, kept open."""
+    """LRU cache of open segment files."""
 
     def __init__(self, path_of: Callable[[int], Path]) -> None:
         self._path_of = path_of
@@ -160,7 +160,7 @@ class _Files:
             if not more:
                 break
             data += more
-        # Also how a read meets a block that repair marked as lost.
+        # A block that repair marked as lost fails here, too.
         if len(data) < location.length or zlib.crc32(data) != location.crc:
             raise DamagedError(
                 f"block {block_id} is damaged on the disk: {handle.path} byte {location.offset}, "

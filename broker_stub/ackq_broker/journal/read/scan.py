@@ -1,9 +1,10 @@
-"""Reading a segment back group by group, and telling a torn tail from damage.
+"""Reads the log back group by group, and tells a torn tail from damage.
 
 Group k+1 is written only after group k is synced. So a bad group with anything behind it was
 complete once: that is damage. A bad group with nothing behind it may never have been synced, hence
 was never answered for: that is the torn tail of a crash. Invariant: a group is yielded whole and
-checked, or not at all.
+checked, or not at all, and follows the one before it by number, sequence and chain, also from
+segment to segment.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -42,8 +43,8 @@ class Flaw(NamedTuple):
         path: The file.
         offset: Its first byte that cannot be trusted.
         reason: Why.
-        block_id: Set when only the bytes of this block are concerned: records can be read on behind
-            them.
+        block_id: Set when only the bytes of this block are damaged: the records after it can be
+            read.
     """
 
     path: Path
@@ -69,7 +70,7 @@ class ScannedRecord(NamedTuple):
         return self.header.block_id if self.header.flags & HAS_BLOCK else None
 
 
-class Group(NamedTuple):
+class ScannedGroup(NamedTuple):
     """A group as found; `flaws` are of blocks only, `end` is where the next group begins."""
 
     offset: int
@@ -80,11 +81,11 @@ class Group(NamedTuple):
 
 
 class BrokenLogError(Exception):
-    """The log cannot be read on.
+    """The log cannot be read beyond a place.
 
     Attributes:
         flaw: Where and why.
-        torn_bytes: Length of the torn tail if it is one; 0 means damage.
+        torn_bytes: Length of the torn tail; 0 means damage.
         at: The end of the last good group.
     """
 
@@ -139,8 +140,7 @@ class SegmentFile:
     def data_from(self, offset: int) -> Iterator[tuple[int, memoryview]]:
         """Pieces of the file from `offset` on that may be other than zeros, with their offsets.
 
-        A segment is allocated whole; skipping what was never written spares reading 256 MiB of
-        zeros.
+        A segment is allocated whole; skipping its holes spares reading 256 MiB of zeros.
         """
         while offset < self.size:
             try:
@@ -164,7 +164,7 @@ class SegmentFile:
         return end
 
 
-def read_groups(file: SegmentFile, position: Position, *, last: bool) -> Iterator[Group]:
+def read_groups(file: SegmentFile, position: Position, *, last: bool) -> Iterator[ScannedGroup]:
     """The groups of a segment from a position in it to its clean end, each checked in full.
 
     Damage to a block only is left to the caller, in `Group.flaws`.
@@ -194,7 +194,57 @@ def read_groups(file: SegmentFile, position: Position, *, last: bool) -> Iterato
         position = group.end
 
 
-def _read_group(file: SegmentFile, at: Position, salt: int, *, last: bool) -> Group | None:
+def read_log(
+    directory: Path, begin: Position, numbers: Sequence[int]
+) -> Iterator[tuple[SegmentFile, ScannedGroup]]:
+    """The groups from `begin` to the clean end of the log, each with its file, open until the next.
+
+    Recovery, verify and repair all read the log with this.
+
+    Args:
+        directory: The data directory.
+        begin: `ORIGIN`, or the position of the snapshot.
+        numbers: The numbers of the segments, ascending.
+
+    Raises:
+        BrokenLogError: A bad group, or a segment that is missing or does not continue the one
+            before.
+    """
+    position = begin
+    first = max(1, begin.segment)
+    last = max([first, *numbers])
+    for number in range(first, last + 1):
+        path = directory / segment_name(number)
+        try:
+            file = SegmentFile(path)
+        except FileNotFoundError:
+            flaw = Flaw(path, 0, "the file is missing")
+            raise BrokenLogError(flaw, at=position) from None
+        with file:
+            if number != begin.segment:
+                position = _next_start(directory, file, position)
+            for group in read_groups(file, position, last=number == last):
+                yield file, group
+                position = group.end
+
+
+def _next_start(directory: Path, file: SegmentFile, end: Position) -> Position:
+    """The start of a segment, checked against the end of the one before."""
+    try:
+        start = file.header().position
+    except FormatError as error:
+        raise BrokenLogError(Flaw(file.path, 0, str(error)), at=end) from error
+    if (start.group, start.chain, start.sequence) != (end.group, end.chain, end.sequence):
+        path = directory / segment_name(end.segment) if end.segment else file.path
+        reason = (
+            f"group {end.group} is the last here, but {file.path.name} begins with group "
+            f"{start.group + 1}"
+        )
+        raise BrokenLogError(Flaw(path, end.offset, reason), at=end)
+    return start
+
+
+def _read_group(file: SegmentFile, at: Position, salt: int, *, last: bool) -> ScannedGroup | None:
     try:
         header = GroupHeader.unpack(file.read(at.offset, GROUP_HEADER_BYTES), salt)
         _check_order(header, at)
@@ -215,7 +265,7 @@ def _read_group(file: SegmentFile, at: Position, salt: int, *, last: bool) -> Gr
         raise _broken(file, flaw, at, torn=torn) from error
     core = sum(record.header.kind == CORE for record in records)
     after = Position(at.segment, end, header.number, header.crc, at.sequence + core)
-    return Group(at.offset, header, records, flaws, after)
+    return ScannedGroup(at.offset, header, records, flaws, after)
 
 
 def _broken(file: SegmentFile, flaw: Flaw, at: Position, *, torn: bool) -> BrokenLogError:
@@ -278,15 +328,15 @@ def _parse_records(
 
 
 def _followed(file: SegmentFile, end: int) -> bool:
-    """Whether anything was written behind a group: then it was synced before."""
+    """Whether anything was written behind a group, which proves that it was synced."""
     return file.data_end(end) > end
 
 
 def _later_group(file: SegmentFile, at: Position, salt: int) -> bool:
-    """Whether a later group is behind a place where none can be read, of unknown length.
+    """Whether a later group follows a place where no group can be read.
 
-    A message body cannot pass for one: the salt is that of this segment alone, and what a body can
-    hold of this very segment are groups that were there before it, which have lower numbers.
+    A message body cannot pass for one: the salt is that of this segment alone, and the only groups
+    of this segment that a body can contain are earlier ones, which have lower numbers.
     """
     carry, carry_at = b"", at.offset
     for start, piece in file.data_from(at.offset):

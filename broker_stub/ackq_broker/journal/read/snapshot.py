@@ -12,7 +12,7 @@
     followed by the block table (`BlockTable.to_bytes`, 28 bytes a block) and the state.
 
 Segment to chain are the `Position` at which reading goes on. Invariant: a snapshot has its final
-name only when it is on the disk whole, and all it says was on the disk in the log before.
+name only when it is on the disk whole, and the log was on the disk up to its position before.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Snapshot(NamedTuple):
 
 
 def write(directory: Path, snapshot: Snapshot, disk: Disk) -> None:
-    """Puts a snapshot on the disk under its unfinished name.
+    """Writes and syncs a snapshot under its unfinished name.
 
     Raises:
-        OSError: Nothing of it counts; the snapshot before it does.
+        OSError: It does not count; the snapshot before it does.
     """
     path = unfinished(directory / snapshot_name(snapshot.position.sequence))
     fd = disk.create(path)
@@ -77,12 +77,12 @@ def publish(directory: Path, snapshot: Snapshot, disk: Disk) -> None:
     """
     path = directory / snapshot_name(snapshot.position.sequence)
     disk.rename(unfinished(path), path)
-    # What it replaces is deleted next: that must not reach the disk before the name does.
+    # The files it supersedes are deleted next: that must not reach the disk before the name does.
     disk.sync_directory(directory)
 
 
 def superseded(data: DataDirectory, position: Position, table: BlockTable) -> list[Path]:
-    """What a snapshot makes superfluous: older ones, and covered segments without live blocks."""
+    """Files that a snapshot supersedes: older snapshots, covered segments without live blocks."""
     live = table.live_bytes()
     paths = [
         data.path / snapshot_name(sequence)
@@ -101,7 +101,7 @@ def read(path: Path) -> Snapshot:
     """Reads a snapshot back.
 
     Raises:
-        DamagedError: Any byte of it is not what was written.
+        DamagedError: A checksum or a length is wrong.
     """
     data = memoryview(path.read_bytes())
     try:

@@ -1,4 +1,4 @@
-"""Dumping a journal as text: a line for every file, group and record; no lock, no change."""
+"""Dumps a journal as text: a line for every file, group and record; no lock, no change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ackq_broker.journal.files.directory import (
 )
 from ackq_broker.journal.files.format import CORE, LOST, FormatError
 from ackq_broker.journal.read import snapshot as snapshots
-from ackq_broker.journal.read.scan import BrokenLogError, Group, SegmentFile, read_groups
+from ackq_broker.journal.read.scan import BrokenLogError, ScannedGroup, SegmentFile, read_groups
 
 
 def dump(directory: Path) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _segment_lines(path: Path, *, last: bool) -> Iterator[str]:
             yield f"  {broken.flaw.offset:>10} {kind}: {broken.flaw.reason}"
 
 
-def _group_lines(group: Group) -> Iterator[str]:
+def _group_lines(group: ScannedGroup) -> Iterator[str]:
     header = group.header
     yield (
         f"  {group.offset:>10} group {header.number}: {header.records} records, "

@@ -1,4 +1,4 @@
-"""Declaring by hand that a data directory was restored, where that cannot be told (Q8)."""
+"""Begins a new history by hand, after a restore that a start cannot detect (Q8)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from ackq_broker.journal.files.directory import DECLARED, DataDirectory
 from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.read.scan import Flaw
-from ackq_broker.journal.recovery import refusal
+from ackq_broker.journal.recovery import damaged_error
 
 
-def declare_restored(directory: Path) -> str:
-    """Begins a new history, which the next start serves; gives its id, 32 hex digits.
+def begin_new_history(directory: Path) -> str:
+    """Begins a new history, which the next start serves; returns its id, 32 hex digits.
 
     Args:
         directory: A data directory that no process has open.
@@ -25,7 +25,7 @@ def declare_restored(directory: Path) -> str:
     data = DataDirectory(directory, Disk(), create=False)
     try:
         if not data.formatted:
-            raise refusal(directory, Flaw(directory / "FORMAT", 0, "the file is missing"))
+            raise damaged_error(directory, Flaw(directory / "FORMAT", 0, "the file is missing"))
         history_id = data.new_history(DECLARED)
         data.write_format()
     finally:

@@ -1,9 +1,9 @@
-"""Repairing a damaged journal: it becomes a prefix of what it was, less some blocks.
+"""Repairs a damaged journal: it becomes a prefix of what it was, less some blocks.
 
-Invariant: records are only ever dropped from the end, because the state is a fold over them; a
-damaged block is marked in place, so that no byte of the log moves and everything that points into
-it stays right. A repaired journal is another history (Q8): that is written first, so that an
-interrupted repair cannot pass for the old one.
+Invariant: records are only ever dropped from the end, because the state is a replay of them; a
+damaged block is marked in place, so that no byte of the log moves and all locations stay valid. A
+repaired journal is another history (Q8): that is written first, so that an interrupted repair
+cannot pass for the old one.
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ from ackq_broker.journal.files.format import (
     Position,
     SegmentHeader,
 )
-from ackq_broker.journal.read.scan import BrokenLogError, Flaw, Group
-from ackq_broker.journal.read.walk import walk
+from ackq_broker.journal.read.scan import BrokenLogError, Flaw, ScannedGroup, read_log
 from ackq_broker.journal.recovery import ORIGIN, missing_segments, newest_snapshot
 from ackq_broker.journal.tools.verify import inspect
 from ackq_broker.journal.write.log import create_segment
 
 
 class Repaired(NamedTuple):
-    """What a repair did.
+    """The result of a repair.
 
     Attributes:
-        changed: False when the journal was sound: then nothing was done.
+        changed: False when the journal was sound.
         history_id: The new history, 32 hex digits; "" when nothing was changed.
-        end: The end of the log now: records after `end.sequence` were given up.
+        end: The end of the log now: records after `end.sequence` were dropped.
         cut: Why the log was cut there; None if it was not.
         lost_blocks: Blocks that cannot be read: the next start drops their messages.
-        kept_in: Where the files are as they were before; None if none was changed or kept.
+        kept_in: The folder of the files as they were before; None if none was changed or kept.
     """
 
     changed: bool
@@ -119,7 +118,7 @@ class _Repair:
         cut: Flaw | None = None
         end = begin
         try:
-            for _, group in walk(data.path, begin, data.segments()):
+            for _, group in read_log(data.path, begin, data.segments()):
                 marks[group.end.segment].update(_marks(group))
                 end = group.end
         except BrokenLogError as broken:
@@ -140,7 +139,7 @@ class _Repair:
         )
 
     def _replace_missing(self, begin: Position) -> None:
-        """Puts an empty segment where live blocks were: they are lost, the journal opens."""
+        """Replaces missing segments by empty ones: their blocks are lost, the journal opens."""
         for number in missing_segments(self._snapshot, self._data.segments()):
             if number < begin.segment:
                 self._rebuild(number, SEGMENT_HEADER_BYTES, {})
@@ -148,7 +147,7 @@ class _Repair:
                 self._rebuild(number, begin.offset, {})
 
     def _cut(self, end: Position) -> None:
-        """Gives up all behind `end`, the last segment first: no gap arises on the way."""
+        """Drops all behind `end`, the last segment first, so that there is never a gap."""
         for number in reversed(self._data.segments()):
             if number > end.segment:
                 path = self._data.path / segment_name(number)
@@ -200,7 +199,7 @@ class _Repair:
         ).pack()
 
     def _keep(self, path: Path) -> None:
-        """Keeps a file as it was before the repair; what the repair itself made is not kept."""
+        """Keeps a file as it was before the repair; a file that the repair made is not kept."""
         if not self._keep_damaged or not path.exists():
             return
         if self._kept_in is None:
@@ -219,7 +218,7 @@ class _Repair:
         return folder
 
 
-def _marks(group: Group) -> dict[int, bytes]:
+def _marks(group: ScannedGroup) -> dict[int, bytes]:
     """The record headers of a group, by offset in the file, with its damaged blocks as lost."""
     lost = {flaw.block_id for flaw in group.flaws}
     if not lost:

@@ -1,6 +1,6 @@
-"""Verifying a data directory: all that a start reads and every live block, changing nothing.
+"""Verifies a data directory: reads all that a start reads and every live block; changes nothing.
 
-Invariant: a journal of which the report says `opens` does open.
+Invariant: a journal whose report has `opens` does open.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from ackq.errors import DamagedError
 from ackq_broker.journal.files.directory import DataDirectory, segment_name, snapshot_name
 from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.files.format import LOST, Position
-from ackq_broker.journal.read.blocks import BlockStore
-from ackq_broker.journal.read.scan import BrokenLogError, Flaw
+from ackq_broker.journal.read.blocks import Blocks
+from ackq_broker.journal.read.scan import BrokenLogError, Flaw, read_log
 from ackq_broker.journal.read.snapshot import Snapshot
-from ackq_broker.journal.read.walk import walk
 from ackq_broker.journal.recovery import ORIGIN, missing_segments, newest_snapshot
 
 
 class Report(NamedTuple):
-    """What `verify` found.
+    """The result of `verify`.
 
     Attributes:
         groups: Groups behind the snapshot that are whole.
@@ -80,7 +79,7 @@ def inspect(data: DataDirectory) -> Report:
     groups = torn_bytes = 0
     end = begin
     try:
-        for _, group in walk(data.path, begin, numbers):
+        for _, group in read_log(data.path, begin, numbers):
             flaws += group.flaws
             groups += 1
             end = group.end
@@ -102,12 +101,12 @@ def _unreadable(data: DataDirectory, snapshot: Snapshot | None) -> list[int]:
     """Blocks of the snapshot that cannot be read back."""
     if snapshot is None:
         return []
-    store = BlockStore(lambda number: data.path / segment_name(number), snapshot.table)
+    blocks = Blocks(lambda number: data.path / segment_name(number), snapshot.table)
     lost: list[int] = []
     for segment in snapshot.table.live_bytes():
         for block_id in snapshot.table.of_segment(segment).tolist():
             try:
-                store.read(block_id)
+                blocks.read(block_id)
             except DamagedError:
                 lost.append(block_id)
     return lost

@@ -1,4 +1,4 @@
-"""What follows a snapshot: segments that nothing needs go, mostly dead ones are compacted.
+"""Snapshots in the background, deletion of superseded segments, compaction of mostly dead ones.
 
 Invariant: a segment is deleted only when a snapshot that is on the disk covers all its records and
 has no block in it.
@@ -20,45 +20,45 @@ from ackq_broker.journal.files.directory import DataDirectory, segment_name
 from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.files.format import RELOCATION, Entry, entry_bytes
 from ackq_broker.journal.read import snapshot as snapshots
-from ackq_broker.journal.read.blocks import BlockStore
-from ackq_broker.journal.write.group_commit import Capture, Committer, Mark, Unit
+from ackq_broker.journal.read.blocks import Blocks
+from ackq_broker.journal.write.group_commit import Capture, GroupCommit, Mark, Unit
 
 # A segment is worth copying when that frees at least three times what it writes.
 _COMPACT_BELOW: Final = 0.25
-# What one snapshot may lead to, so that the copying never competes with publishers for long.
+# The most bytes copied after one snapshot, so that copying does not compete with publishers.
 _COMPACT_BYTES: Final = limits.SEGMENT_BYTES // 4
 _COMPACT_UNIT_BYTES: Final = 8 * limits.MIB
 
-_LOG: Final = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
 
-class Housekeeping:
-    """Snapshots, and what they make superfluous, in a thread of their own; one at a time.
+class Compactor:
+    """Writes snapshots and compacts behind them, in a thread of its own; one at a time.
 
     Args:
         data: The data directory.
-        disk: Does every change.
-        store: The blocks.
-        committer: Where marks and relocations go.
+        disk: Makes every change.
+        blocks: The blocks.
+        group_commit: Takes marks and relocations.
         failpoint: Called at its named points.
-        on_failure: Told when the snapshot's name may or may not be on the disk: then nothing may be
-            served any more.
+        on_failure: Called when it is unknown whether the snapshot's name is on the disk: then
+            nothing may be served any more.
     """
 
     def __init__(
         self,
         data: DataDirectory,
         disk: Disk,
-        store: BlockStore,
-        committer: Committer,
+        blocks: Blocks,
+        group_commit: GroupCommit,
         *,
         failpoint: Failpoint,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._data = data
         self._disk = disk
-        self._store = store
-        self._committer = committer
+        self._blocks = blocks
+        self._group_commit = group_commit
         self._failpoint = failpoint
         self._on_failure = on_failure
         self._thread: threading.Thread | None = None
@@ -67,20 +67,18 @@ class Housekeeping:
 
     @property
     def busy(self) -> bool:
-        """Whether a snapshot, or what follows it, is under way."""
+        """Whether a snapshot, or the compaction after it, is under way."""
         return self._done is not None and not self._done.done()
 
     def start(self, state: bytes) -> Future[None]:
-        """Writes a snapshot of everything handed to the committer so far, beside it.
+        """Starts a snapshot of everything put so far; one under way is finished first.
 
-        One under way is finished first.
-
-        The future is resolved when the snapshot is on the disk, the dead segments are gone and the
-        copies out of mostly dead ones are synced. It has an `OSError` when the snapshot could not
-        be written: the one before still counts.
+        The future is resolved when the snapshot is on the disk, the dead segments are deleted and
+        the copies out of mostly dead ones are synced. It has an `OSError` when the snapshot could
+        not be written: the one before still counts.
         """
         captured: Future[Capture] = Future()
-        self._committer.put(Mark(captured))
+        self._group_commit.put(Mark(captured))
         before, done = self._thread, Future[None]()
         self._done = done
         self._thread = threading.Thread(
@@ -93,7 +91,7 @@ class Housekeeping:
         return done
 
     def close(self) -> None:
-        """Ends compaction early, waits for a snapshot under way; the committer has to run."""
+        """Ends compaction early, waits for a snapshot under way; group commit has to run."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join()
@@ -124,7 +122,7 @@ class Housekeeping:
             self._compact(capture)
         except ClosedError as error:
             done.set_exception(error)
-        except BaseException as error:  # noqa: BLE001 - whatever it was, the process is told
+        except BaseException as error:  # noqa: BLE001 - every error ends the process
             done.set_exception(error)
             self._on_failure(error)
         else:
@@ -134,7 +132,7 @@ class Housekeeping:
         for path in snapshots.superseded(self._data, capture.position, capture.table):
             self._failpoint("before_segment_delete")
             self._disk.unlink(path)
-        self._store.keep_files(self._data.segments())
+        self._blocks.keep_files(self._data.segments())
 
     def _compact(self, capture: Capture) -> None:
         """Copies live blocks forward; their old segments go after the next snapshot."""
@@ -143,13 +141,13 @@ class Housekeeping:
             for unit in self._relocations(capture.table, number):
                 if self._closing.is_set() or copied >= _COMPACT_BYTES:
                     return
-                self._committer.put(unit)
+                self._group_commit.put(unit)
                 assert unit.done is not None
                 unit.done.result()
                 copied += unit.size
 
     def _mostly_dead(self, capture: Capture) -> list[int]:
-        """Segments worth compacting, the deadest first."""
+        """Segments worth compacting, lowest share of live bytes first."""
         shares = []
         for number, live in capture.table.live_bytes().items():
             if number < capture.position.segment:
@@ -161,17 +159,17 @@ class Housekeeping:
         entries: list[Entry] = []
         size = 0
         for block_id in table.of_segment(segment).tolist():
-            location = self._store.locate(block_id)
+            location = self._blocks.locate(block_id)
             if location is None or location.segment != segment:
                 # Freed or copied since the table was captured.
                 continue
             try:
-                entry = Entry(b"", block_id, (self._store.read(block_id),))
+                entry = Entry(b"", block_id, (self._blocks.read(block_id),))
             except BlockNotFoundError:
                 continue
             except DamagedError as error:
-                # Its segment stays, and the reader who asks for the block is told as well.
-                _LOG.warning("compaction leaves segment %d alone: %s", segment, error)
+                # Its segment stays, and a read of the block raises the same error.
+                _log.warning("compaction leaves segment %d alone: %s", segment, error)
                 continue
             entries.append(entry)
             size += entry_bytes(entry)

@@ -1,12 +1,10 @@
-"""Group commit: one thread writes whatever has arrived as one group and syncs it, again and again.
+"""Group commit: one thread writes all units that have arrived as one group and syncs it.
 
-Invariant: units take effect in the order in which they were handed in, each whole in one group, and
-`on_synced` names a sequence only after the sync that covers it returned. After a failure nothing is
-ever reported again.
+Invariant: units take effect in the order of `put`, each whole in one group, and `on_synced` names a
+sequence only after the sync that covers it returned. After a failure nothing is ever reported.
 
-What is handed in need not be bytes for the disk: freed blocks and snapshot marks wait in the same
-queue, so that the block table, which only this thread changes, always is the one of a definite
-point in the log.
+Not all items are bytes for the disk: freed blocks and snapshot marks wait in the same queue, so
+that the block table, which only this thread changes, is always that of a definite point in the log.
 """
 
 from __future__ import annotations
@@ -21,16 +19,15 @@ from ackq import limits
 from ackq.errors import ClosedError
 from ackq_broker.journal.files.block_table import BlockIds, BlockTable
 from ackq_broker.journal.files.format import CORE, Entry, Position
-from ackq_broker.journal.read.blocks import BlockStore
+from ackq_broker.journal.read.blocks import Blocks
 from ackq_broker.journal.write.log import Log
 
-# A group that nothing follows for this long is closed by an empty one: from then on its end is
-# provably the end.
+# An idle log is closed by an empty group after this: from then on its end is provably the end.
 IDLE_CLOSE_S: Final = 0.25
 
 
 class Unit(NamedTuple):
-    """Entries that belong together, and their `entry_bytes`; `done` is resolved after the sync."""
+    """Entries that are written atomically, their `entry_bytes`; `done` is resolved by the sync."""
 
     kind: int
     entries: Sequence[Entry]
@@ -39,13 +36,13 @@ class Unit(NamedTuple):
 
 
 class FreedBlocks(NamedTuple):
-    """Blocks that nothing refers to once the units before have taken effect."""
+    """Blocks that no record refers to once the units before have taken effect."""
 
     block_ids: BlockIds
 
 
 class Mark(NamedTuple):
-    """A point between two units; `captured` is resolved when everything before it is synced."""
+    """A point between two units; `captured` is resolved when all units before it are synced."""
 
     captured: Future[Capture]
 
@@ -60,29 +57,29 @@ class Capture(NamedTuple):
 Item = Unit | FreedBlocks | Mark
 
 
-class Committer:
-    """The queue and the thread behind it.
+class GroupCommit:
+    """The queue of items and the thread that writes them.
 
     Args:
-        log: Where groups go; owned by the thread from `start` on.
-        store: Told where blocks went.
+        log: Groups are written there; owned by the thread from `start` on.
+        blocks: Gets the locations of blocks.
         on_synced: Called in the thread with the last sequence on the disk.
-        on_failure: Called in the thread once, with what ended it. The process must not answer
-            anybody any more.
+        on_failure: Called in the thread once, with the error that ended it. No answer may leave
+            the process any more.
         idle_close_s: Seconds without a unit after which the log is closed by an empty group.
     """
 
     def __init__(
         self,
         log: Log,
-        store: BlockStore,
+        blocks: Blocks,
         *,
         on_synced: Callable[[int], None],
         on_failure: Callable[[BaseException], None],
         idle_close_s: float,
     ) -> None:
         self._log = log
-        self._store = store
+        self._blocks = blocks
         self._on_synced = on_synced
         self._on_failure = on_failure
         self._idle_close_s = idle_close_s
@@ -102,10 +99,10 @@ class Committer:
         self._thread.start()
 
     def put(self, item: Item) -> None:
-        """Hands in an item; never waits for the disk.
+        """Puts an item in the queue; never waits for the disk.
 
         Raises:
-            ClosedError: The committer was closed, or failed.
+            ClosedError: It was closed, or failed.
         """
         with self._changed:
             if self.failure is not None or self._closing:
@@ -116,11 +113,11 @@ class Committer:
             if isinstance(item, Unit):
                 self.unsynced_bytes += item.size
             if not isinstance(item, FreedBlocks):
-                # Freed blocks are in no hurry: they wait for the next unit.
+                # Freed blocks can wait for the next unit.
                 self._changed.notify()
 
     def close(self) -> None:
-        """Writes what was handed in, closes the log by an empty group, and ends the thread."""
+        """Writes the items left, closes the log by an empty group, and ends the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -134,7 +131,7 @@ class Committer:
             while self._take():
                 self._commit(self._batch)
             self._log.close()
-        except BaseException as error:  # noqa: BLE001 - whatever it was, the process is told
+        except BaseException as error:  # noqa: BLE001 - every error ends the process
             self._fail(error)
 
     def _take(self) -> bool:
@@ -163,7 +160,7 @@ class Committer:
                     break
             batch.append(self._items.popleft())
             if isinstance(item, Mark):
-                # What a mark captures must not reach beyond it.
+                # A mark captures the log up to it, and nothing after it.
                 break
         return batch
 
@@ -179,12 +176,12 @@ class Committer:
             if isinstance(item, Unit):
                 for _ in range(sum(entry.block_id is not None for entry in item.entries)):
                     block, location = next(placed)
-                    put = self._store.place if item.kind == CORE else self._store.move
+                    put = self._blocks.place if item.kind == CORE else self._blocks.move
                     put(block.block_id, location)
             elif isinstance(item, FreedBlocks):
-                self.freed_bytes += self._store.free(item.block_ids).length
+                self.freed_bytes += self._blocks.free(item.block_ids).length
             else:
-                item.captured.set_result(Capture(self._log.position, self._store.copy_table()))
+                item.captured.set_result(Capture(self._log.position, self._blocks.copy_table()))
         self._report(units)
 
     def _report(self, units: list[Unit]) -> None:

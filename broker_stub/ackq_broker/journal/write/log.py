@@ -1,8 +1,8 @@
 """The end of the log: writes groups into the last segment and starts new segments.
 
 Invariant: a group is written only after the group before it was synced; a segment has its name only
-after it is on the disk. After any error the log is not used again: what a failed write or sync left
-behind is not known, and the next open finds out from the disk.
+after it is on the disk. After any error the log is not used again: the effect of a failed write or
+sync is not known, and the next open finds out from the disk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Log:
 
     Args:
         directory: The data directory.
-        disk: Does every change.
+        disk: Makes every change.
         header: Of the last segment.
         fd: Its file; the log closes it.
         position: The end of its last group.
@@ -103,13 +103,13 @@ class Log:
         self._failpoint("after_sync")
 
     def close(self) -> None:
-        """Cuts the room that was not used and closes the file."""
+        """Truncates the unused room and closes the file."""
         assert self._unsynced is None
         self._disk.truncate(self._fd, self.position.offset)
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the file as it is: after an error nothing more is known about it."""
+        """Closes the file as it is, after an error of unknown effect."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,7 +1,6 @@
 """Transient blocks: in files that are never synced, so that memory does not bound a queue.
 
-Invariant: a block is readable from `put` until it is freed; writing it out happens beside the
-caller.
+Invariant: a block is readable from `put` until it is freed; a thread writes it to its file.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from ackq_broker.journal.files.block_table import BlockIds, Location
 from ackq_broker.journal.files.directory import transient_name
 from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.files.format import Bulk, bulk_bytes
-from ackq_broker.journal.read.blocks import BlockStore
+from ackq_broker.journal.read.blocks import Blocks
 
 _FILE_BYTES: Final = 64 * limits.MIB
 
 
-class TransientStore:
+class TransientBlocks:
     """The transient blocks of this process.
 
     Args:
         directory: The data directory.
-        disk: Does every change; its sync methods are not used.
-        on_failure: Told when a block could not be written.
+        disk: Makes every change; its sync methods are not used.
+        on_failure: Called when a block could not be written.
     """
 
     def __init__(
@@ -43,8 +42,8 @@ class TransientStore:
         self._directory = directory
         self._disk = disk
         self._on_failure = on_failure
-        self._store = BlockStore(self._path)
-        self._spill = ThreadPoolExecutor(1, "journal-transient")
+        self._blocks = Blocks(self._path)
+        self._writer = ThreadPoolExecutor(1, "journal-transient")
         self._lock = threading.Lock()
         self._live: Counter[int] = Counter()
         self._number = 0
@@ -54,29 +53,29 @@ class TransientStore:
         self.unwritten_bytes = 0
 
     def put(self, block_id: int, bulk: Bulk) -> None:
-        """Takes a block; its id is above those of all blocks before. Never waits for the disk."""
+        """Adds a block, with an id above all before. Never waits for the disk."""
         assert block_id > self._last_id, "block ids ascend"
         self._last_id = block_id
         with self._lock:
             self.unwritten_bytes += bulk_bytes(bulk)
-        self._store.hold(block_id, bulk)
-        self._spill.submit(self._write, block_id, bulk)
+        self._blocks.add_pending(block_id, bulk)
+        self._writer.submit(self._write, block_id, bulk)
 
     def free(self, block_ids: BlockIds) -> npt.NDArray[np.bool_]:
-        """Drops blocks, and the files left empty; says which of the ids were transient blocks."""
-        freed = self._store.free(block_ids)
+        """Drops blocks, and files left empty; returns which of the ids were transient blocks."""
+        freed = self._blocks.free(block_ids)
         with self._lock:
             self._live.subtract(freed.segments.tolist())
             self._drop_files()
         return freed.found
 
     def read(self, block_id: int) -> bytes:
-        """As `BlockStore.read`."""
-        return self._store.read(block_id)
+        """As `Blocks.read`."""
+        return self._blocks.read(block_id)
 
     def close(self) -> None:
         """Removes everything."""
-        self._spill.shutdown(cancel_futures=True)
+        self._writer.shutdown(cancel_futures=True)
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -97,7 +96,7 @@ class TransientStore:
                 self.unwritten_bytes -= bulk_bytes(bulk)
 
     def _place(self, block_id: int, bulk: Bulk) -> None:
-        if self._store.held(block_id) is None:
+        if self._blocks.pending(block_id) is None:
             return
         if self._fd < 0 or self._size >= _FILE_BYTES:
             self._next_file()
@@ -108,7 +107,7 @@ class TransientStore:
         location = Location(self._number, self._size, bulk_bytes(bulk), crc)
         self._size += location.length
         with self._lock:
-            if self._store.place_held(block_id, location):
+            if self._blocks.place_pending(block_id, location):
                 self._live[self._number] += 1
 
     def _next_file(self) -> None:
@@ -128,4 +127,4 @@ class TransientStore:
             self._disk.unlink(self._path(number))
             del self._live[number]
         if empty:
-            self._store.keep_files(self._live)
+            self._blocks.keep_files(self._live)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ackq.errors import DamagedError, InUseError, NotFoundError, UnsupportedError
-from ackq_broker.journal import declare_restored, dump, repair, verify
+from ackq_broker.journal import begin_new_history, dump, repair, verify
 from ackq_broker.journal.files.directory import segment_name
 from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.files.identity import Identity
@@ -206,15 +206,15 @@ def test_a_file_is_its_inode_unless_its_birth_is_known():
 def test_an_operator_says_that_a_directory_was_restored(data, tmp_path):
     """Q8: for copies below the file system, of which no file shows anything."""
     before, _ = history(data)
-    declared = declare_restored(data)
+    declared = begin_new_history(data)
 
     assert declared != before
     assert history(data) == history(data) == (declared, "declared")
     with pytest.raises(NotFoundError, match="there is no data directory"):
-        declare_restored(tmp_path / "none")
+        begin_new_history(tmp_path / "none")
     (data / "FORMAT").unlink()
     with pytest.raises(DamagedError, match="FORMAT byte 0: the file is missing"):
-        declare_restored(data)
+        begin_new_history(data)
 
 
 def test_a_moved_directory_is_the_same_history(data, tmp_path):

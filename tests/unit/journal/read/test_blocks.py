@@ -114,7 +114,7 @@ def test_a_flipped_bit_in_a_block_is_met_by_its_reader(data):
     """A block that rots on the disk is an error that names the place, not other messages."""
     with opened(data) as running:
         running.append(block(1))
-        path = running.journal._store._files._path_of(1)
+        path = running.journal._blocks._files._path_of(1)
         place = path.read_bytes().index(block_bytes(1))
         with path.open("r+b") as file:
             file.seek(place + 100)
@@ -129,7 +129,7 @@ def test_a_deleted_segment_is_met_by_its_reader(data):
     """A segment that somebody removed under the broker is an error that names it."""
     with opened(data) as running:
         running.append(block(1))
-        path = running.journal._store._files._path_of(1)
+        path = running.journal._blocks._files._path_of(1)
         path.rename(path.with_suffix(".gone"))
         with pytest.raises(DamagedError, match=f"block 1 is lost: {path} is gone"):
             running.journal.read_block(1)
@@ -144,7 +144,7 @@ def test_many_segments_need_few_files(data, monkeypatch):
             running.append(block(number))
         for number in [*range(1, 60), *range(59, 0, -1)]:
             assert running.journal.read_block(number) == block_bytes(number)
-        assert len(running.journal._store._files._open) == 3
+        assert len(running.journal._blocks._files._open) == 3
 
 
 def test_reads_beside_compaction(data):
@@ -186,7 +186,7 @@ def test_transient_blocks(data, monkeypatch):
     with opened(data) as running:
         for number in range(1, 11):
             running.journal.store_transient(number, block_parts(number))
-        spilled = running.journal._transient._spill
+        spilled = running.journal._transient._writer
         spilled.submit(lambda: None).result()
         assert running.journal.unsynced_bytes == 0
         files = sorted(data.glob("transient-*"))
@@ -207,7 +207,7 @@ def test_a_transient_block_freed_before_it_is_written(data):
     """What is gone before its turn comes is never written."""
     go_on = threading.Event()
     with opened(data) as running:
-        running.journal._transient._spill.submit(go_on.wait)
+        running.journal._transient._writer.submit(go_on.wait)
         running.journal.store_transient(1, block_parts(1))
         running.journal.store_transient(2, block_parts(2))
         assert running.journal.unsynced_bytes == 1200
@@ -216,7 +216,7 @@ def test_a_transient_block_freed_before_it_is_written(data):
         with pytest.raises(BlockNotFoundError):
             running.journal.read_block(1)
         go_on.set()
-        running.journal._transient._spill.submit(lambda: None).result()
+        running.journal._transient._writer.submit(lambda: None).result()
         (path,) = data.glob("transient-*")
         assert path.read_bytes() == block_bytes(2)
 

@@ -304,7 +304,7 @@ def test_a_block_freed_during_its_copy_stays_free(data):
         for number in range(1, 12):
             running.append(block(number))
         running.journal.free_blocks(set(range(1, 12)) - {3})
-        put = running.journal._committer.put
+        put = running.journal._group_commit.put
 
         def free_first(item):
             if getattr(item, "done", None) is not None:
@@ -312,7 +312,7 @@ def test_a_block_freed_during_its_copy_stays_free(data):
                 running.journal.free_blocks([3])
             put(item)
 
-        running.journal._committer.put = free_first
+        running.journal._group_commit.put = free_first
         running.snapshot()
         assert any("relocation" in line for line in dump(data))
         with pytest.raises(BlockNotFoundError):
@@ -356,11 +356,11 @@ def test_readers_outlive_their_segment(data):
         for number in range(1, 20):
             running.append(block(number))
         running.journal.read_block(1)
-        handle = running.journal._store._files._handle(1)
+        handle = running.journal._blocks._files._handle(1)
         running.journal.free_blocks(range(1, 20))
         running.snapshot()
         assert not handle.path.exists()
-        assert handle.path not in [h.path for h in running.journal._store._files._open.values()]
+        assert handle.path not in [h.path for h in running.journal._blocks._files._open.values()]
         assert (
             block_bytes(1) in handle.path.parent.joinpath(f"/proc/self/fd/{handle.fd}").read_bytes()
         )

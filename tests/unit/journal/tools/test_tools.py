@@ -119,7 +119,7 @@ def history(directory):
 
 
 def test_a_damaged_record_cuts_the_log(filled):
-    """The state is a fold: what comes after a record that cannot be read is given up, and kept
+    """The state is a replay: what comes after a record that cannot be read is given up, and kept
     aside.
     """
     path, place = place_of(filled, 7)

@@ -108,14 +108,14 @@ def test_an_idle_log_is_closed_once(data):
         disk.trace.clear()
         running.append(b"first")
         closed = threading.Event()
-        original = running.journal._committer._changed.wait
+        original = running.journal._group_commit._changed.wait
 
         def wait(timeout=None):
             if timeout is None:
                 closed.set()
             return original(timeout)
 
-        running.journal._committer._changed.wait = wait
+        running.journal._group_commit._changed.wait = wait
         running.append(b"second")
         assert closed.wait(TIMEOUT_S)
         writes = [step[1] for step in disk.trace if step[0] == "write"]
@@ -262,7 +262,7 @@ def test_a_failing_callback_ends_the_journal(data):
         def fail(_sequence):
             raise broken
 
-        running.journal._committer._on_synced = fail
+        running.journal._group_commit._on_synced = fail
         running.journal.append([Entry(b"one")])
         assert running.wait_failed() is broken
 
