@@ -8,7 +8,7 @@ import pytest
 from ackq.errors import DamagedError
 from ackq_broker.journal import Entry
 from ackq_broker.journal.files.format import GROUP_HEADER_BYTES, SEGMENT_HEADER_BYTES
-from tests.unit.journal.support import (
+from tests.unit.journal.running_journal import (
     block,
     block_bytes,
     opened,

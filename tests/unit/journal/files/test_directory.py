@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -13,7 +11,7 @@ from ackq_broker.journal import begin_new_history, dump, repair, verify
 from ackq_broker.journal.files.directory import segment_name
 from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.files.identity import Identity
-from tests.unit.journal.support import opened, recovered, segment_files
+from tests.unit.journal.running_journal import opened, recovered, segment_files
 
 
 @pytest.fixture
@@ -33,31 +31,6 @@ def test_a_directory_in_use_is_refused(data):
     assert f"{data} is in use by process {os.getpid()}" in caught.value.message
 
     assert recovered(data).records == [(1, b"one")]
-
-
-def test_the_lock_dies_with_its_process(data):
-    """A lock is of a process, not a file that a crash leaves behind."""
-    program = (
-        "import sys, pathlib\n"
-        "from ackq_broker.journal import Journal\n"
-        "journal = Journal.open(pathlib.Path(sys.argv[1]), on_synced=print, on_failure=print)\n"
-        "print('open', flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(data)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-    ) as process:
-        assert process.stdout.readline() == b"open\n"
-        with pytest.raises(InUseError, match=f"process {process.pid}"):
-            recovered(data)
-        process.kill()
-        process.wait()
-
-    assert recovered(data).created is False
 
 
 def test_a_newer_format_is_refused(data):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ackq.errors import BlockNotFoundError, DamagedError
 from ackq_broker.journal.files.block_table import ROW_BYTES, BlockTable, Location, as_ids
 from ackq_broker.journal.write import transient
-from tests.unit.journal.support import FailingDisk, block, block_bytes, block_parts, opened
+from tests.unit.journal.running_journal import FailingDisk, block, block_bytes, block_parts, opened
 
 
 @pytest.fixture

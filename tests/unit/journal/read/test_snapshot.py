@@ -10,7 +10,7 @@ from ackq.errors import BlockNotFoundError, DamagedError
 from ackq_broker.journal import Entry, dump
 from ackq_broker.journal.files.directory import snapshot_name
 from ackq_broker.journal.read.snapshot import read
-from tests.unit.journal.support import (
+from tests.unit.journal.running_journal import (
     TIMEOUT_S,
     FailingDisk,
     HeldDisk,

@@ -8,7 +8,7 @@ from ackq.errors import DamagedError, UnsupportedError
 from ackq_broker.journal import dump, repair, verify
 from ackq_broker.journal.files.directory import segment_name, snapshot_name
 from ackq_broker.journal.files.format import GROUP_HEADER_BYTES, RECORD_HEADER_BYTES
-from tests.unit.journal.support import (
+from tests.unit.journal.running_journal import (
     block,
     block_bytes,
     opened,

@@ -9,7 +9,7 @@ from ackq import limits
 from ackq.errors import ClosedError, DiskFullError
 from ackq_broker.journal import Entry
 from ackq_broker.journal.files.format import GROUP_HEADER_BYTES, RECORD_HEADER_BYTES
-from tests.unit.journal.support import (
+from tests.unit.journal.running_journal import (
     TIMEOUT_S,
     FailingDisk,
     HeldDisk,

@@ -9,7 +9,7 @@ from ackq.errors import ClosedError, QueueNotFoundError, UnknownDeliveryTagError
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
 from tests.fakes.clock import run
-from tests.unit.service.channels import Broker, settle
+from tests.unit.service.channel_streams import Broker, run_until_idle
 
 RETRANSMIT_S = limits.RETRANSMIT_MS / 1000
 HEARTBEAT_S = limits.HEARTBEAT_MS / 1000
@@ -31,18 +31,18 @@ def test_deliveries_and_answers_wait_for_the_disk():
         broker.publish(b"a")
         stream = broker.open()
         stream.subscribe()
-        await settle()
+        await run_until_idle()
         assert stream.kinds() == ["opened"]
         broker.engine.sync()
-        await settle()
+        await run_until_idle()
         assert stream.tags() == [1]
         stream.accept(1, number=7)
-        await settle()
+        await run_until_idle()
         assert stream.kinds() == []
         broker.engine.sync()
-        await settle()
+        await run_until_idle()
         assert stream.kinds() == ["settled"]
-        await stream.cut()
+        await stream.disconnect()
 
     run(main())
 
@@ -56,17 +56,17 @@ def test_a_refused_settlement_leaves_after_what_came_before_it():
         stream = broker.open()
         stream.subscribe()
         broker.engine.sync()
-        await settle()
+        await run_until_idle()
         broker.engine.sync()
-        await settle()
+        await run_until_idle()
         stream.kinds()
         stream.accept(1, number=1)
         stream.accept(1, number=2)
-        await settle()
+        await run_until_idle()
         assert (broker.queue().ready, broker.queue().unacked) == (1, 0)
         assert (stream.kinds(), stream.task.done()) == ([], False)
         broker.engine.sync()
-        await settle()
+        await run_until_idle()
         assert stream.kinds() == ["settled"]
         assert isinstance(stream.task.exception(), UnknownDeliveryTagError)
 
@@ -81,16 +81,16 @@ def test_settlements_that_come_together_are_few_decisions():
         broker.publish(*[b"m"] * 1000)
         stream = broker.open()
         stream.subscribe(outcomes=[pb.OUTCOME_REJECTED])
-        await settle()
+        await run_until_idle()
         before = broker.engine.core.sequence
         for tag in range(1, 1001):
             settlement = pb.Settle(delivery_tag=tag, outcome=1 + 2 * (tag % 2), number=tag)
             stream.send(settle=settlement)
             stream.transport_ack(tag)
-        await settle()
+        await run_until_idle()
         assert broker.engine.core.sequence == before + 2
         assert stream.kinds().count("settled") == 1000
-        await stream.cut()
+        await stream.disconnect()
 
     run(main())
 
@@ -104,7 +104,7 @@ def test_overdue_frames_come_again_oldest_first_with_back_off():
         stream.subscribe()
         for body in (b"a", b"b"):
             broker.publish(body)
-            await settle()
+            await run_until_idle()
         assert stream.tags() == [1, 2]
         came = []
         started = asyncio.get_running_loop().time()
@@ -120,7 +120,7 @@ def test_overdue_frames_come_again_oldest_first_with_back_off():
         stream.transport_ack(2)
         await alive(stream, 20)
         assert stream.tags() == []
-        await stream.cut()
+        await stream.disconnect()
 
     run(main())
 
@@ -131,19 +131,19 @@ def test_a_client_that_does_not_read_is_sent_nothing_twice():
     async def main():
         broker = Broker()
         stream = broker.open(window_messages=1_000_000)
-        await settle()
+        await run_until_idle()
         stream.reading.clear()
         stream.subscribe()
         for _ in range(20):
             broker.publish(*[b"m" * 100] * limits.FRAME_TARGET_ROWS)
-            await settle()
+            await run_until_idle()
         await alive(stream, 30)
         assert broker.queue().unacked <= 5 * limits.FRAME_TARGET_ROWS
         stream.reading.set()
         for _ in range(20):
-            await settle()
+            await run_until_idle()
         assert stream.tags() == list(range(1, 20 * limits.FRAME_TARGET_ROWS + 1))
-        await stream.cut()
+        await stream.disconnect()
 
     run(main())
 
@@ -156,11 +156,11 @@ def test_a_silent_client_loses_its_channel():
         broker.publish(b"a")
         stream = broker.open()
         stream.subscribe()
-        await settle()
+        await run_until_idle()
         await asyncio.sleep(HEARTBEAT_S - 1)
         assert broker.queue().unacked == 1
         await asyncio.sleep(1)
-        await settle()
+        await run_until_idle()
         assert (broker.queue().ready, broker.queue().unacked) == (1, 0)
         assert isinstance(stream.task.exception(), ClosedError)
 
@@ -178,7 +178,7 @@ def test_signs_of_life_go_both_ways():
             3 * limits.HEARTBEAT_MS / limits.HEARTBEAT_SEND_MS, abs=1
         )
         assert not stream.task.done()
-        await stream.cut()
+        await stream.disconnect()
 
     run(main())
 
@@ -191,8 +191,8 @@ def test_a_cut_channel_waits_for_its_client_and_no_longer():
         broker.publish(b"a")
         stream = broker.open()
         stream.subscribe()
-        await settle()
-        await stream.cut()
+        await run_until_idle()
+        await stream.disconnect()
         broker.publish(b"b")
         await asyncio.sleep(RESUME_S - 0.1)
         assert (broker.queue().ready, broker.queue().unacked) == (1, 1)
@@ -211,25 +211,25 @@ def test_a_channel_can_be_cut_and_resumed_again_and_again():
         broker = Broker()
         stream = broker.open()
         stream.subscribe()
-        await settle()
+        await run_until_idle()
         for number in range(1, 6):
             broker.publish(b"m")
-            await settle()
+            await run_until_idle()
             assert stream.tags() == list(range(1, number + 1))
-            await stream.cut()
+            await stream.disconnect()
             stream = broker.open()
-            await settle()
+            await run_until_idle()
             assert stream.frames[0].header.opened.resumed
             assert stream.tags() == list(range(1, number + 1))
-            await stream.cut()
+            await stream.disconnect()
             stream = broker.open()
         stream.transport_ack(4)
-        await settle()
-        await stream.cut()
+        await run_until_idle()
+        await stream.disconnect()
         stream = broker.open()
-        await settle()
+        await run_until_idle()
         assert stream.tags() == [5]
-        await stream.cut()
+        await stream.disconnect()
 
     run(main())
 
@@ -241,19 +241,19 @@ def test_a_queue_that_goes_during_a_cut_ends_its_consumers_alone():
         broker = Broker()
         stream = broker.open()
         stream.subscribe("seen")
-        await settle()
-        await stream.cut()
+        await run_until_idle()
+        await stream.disconnect()
         broker.engine.decide(commands.DeleteQueue("q", force=True))
         for consumer in broker.dispatcher.consumers("q"):
             consumer.cancel(QueueNotFoundError("The queue 'q' was deleted."))
         stream = broker.open()
         stream.subscribe("seen")
         stream.subscribe("lost")
-        await settle()
+        await run_until_idle()
         said = [frame.header.cancelled.consumer for frame in stream.frames]
         assert said == ["", "seen", "seen", "lost"]
         assert not stream.task.done()
-        await stream.cut()
+        await stream.disconnect()
 
     run(main())
 
@@ -266,18 +266,18 @@ def test_without_acks_frames_can_be_sent_again():
         broker.publish(b"a")
         stream = broker.open()
         stream.subscribe(no_ack=True)
-        await settle()
+        await run_until_idle()
         assert (stream.tags(), broker.queue().accepted) == ([1], 1)
-        await stream.cut()
+        await stream.disconnect()
         stream = broker.open()
-        await settle()
+        await run_until_idle()
         assert stream.tags() == [1]
         assert broker.engine.journal.freed == []
         stream.transport_ack(1)
-        await settle()
+        await run_until_idle()
         broker.publish(b"b")
         assert len(broker.engine.journal.freed) == 1
-        await stream.cut()
+        await stream.disconnect()
 
     run(main())
 
@@ -291,15 +291,15 @@ def test_a_retransmission_leaves_out_what_was_settled():
         broker.publish(b"b")
         stream = broker.open()
         stream.subscribe()
-        await settle()
+        await run_until_idle()
         stream.accept(1)
-        await settle()
+        await run_until_idle()
         assert len(broker.engine.journal.freed) == 1
-        await stream.cut()
+        await stream.disconnect()
         stream = broker.open()
-        await settle()
+        await run_until_idle()
         assert stream.tags() == [2]
-        await stream.cut()
+        await stream.disconnect()
 
     run(main())
 
@@ -311,11 +311,11 @@ def test_a_half_closed_channel_ends_even_while_messages_flow():
         broker = Broker()
         stream = broker.open()
         stream.subscribe()
-        await settle()
+        await run_until_idle()
         stream.half_close()
         for _ in range(10):
             broker.publish(b"m")
-            await settle()
+            await run_until_idle()
         assert stream.task.done()
         assert (broker.queue().ready, broker.queue().unacked) == (10, 0)
 
@@ -330,11 +330,11 @@ def test_a_stopping_broker_ends_channels():
         streams = [broker.open(bytes([number]) * 16) for number in range(3)]
         for stream in streams:
             stream.subscribe()
-        await settle()
+        await run_until_idle()
         broker.publish(*[b"m"] * 30)
-        await settle()
+        await run_until_idle()
         broker.engine.stop()
-        await settle()
+        await run_until_idle()
         assert [stream.task.exception().code for stream in streams] == ["unavailable"] * 3
         assert (broker.queue().ready, broker.engine.counters["delivered"]) == (30, 30)
 
@@ -349,11 +349,11 @@ def test_a_deleted_queue_leaves_its_pulls_empty():
         broker.publish(b"a", b"b")
         stream = broker.open(window_messages=1)
         stream.send(get=pb.Get(queue="q", messages=2, number=1))
-        await settle()
+        await run_until_idle()
         broker.engine.decide(commands.DeleteQueue("q", force=True))
         stream.transport_ack(1)
-        await settle()
+        await run_until_idle()
         assert stream.kinds() == ["opened", "delivery", "get_empty"]
-        await stream.cut()
+        await stream.disconnect()
 
     run(main())

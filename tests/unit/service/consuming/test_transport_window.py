@@ -1,11 +1,9 @@
-"""The transport window and the reply cache of a channel, over times and tags."""
+"""The transport window of a channel, over times and tags."""
 
 import pytest
 
 from ackq import limits
 from ackq.errors import InvalidArgumentError
-from ackq_broker.service.consuming import reply_cache
-from ackq_broker.service.consuming.reply_cache import ReplyCache
 from ackq_broker.service.consuming.transport_window import PendingDelivery, TransportWindow
 
 RETRANSMIT_S = limits.RETRANSMIT_MS / 1000
@@ -16,7 +14,7 @@ def delivery(first_tag, messages=1):
 
 
 def window(*deliveries, messages=10):
-    """A window with parcels that were sent at time 0."""
+    """A window with deliveries that were sent at time 0."""
     found = TransportWindow(messages)
     for each in deliveries:
         found.add(each)
@@ -25,7 +23,7 @@ def window(*deliveries, messages=10):
 
 
 def test_room_is_what_has_its_ack():
-    """C11: deliveries take room, a cumulative ack gives it back, in the middle of a parcel too."""
+    """C11: deliveries take room, a cumulative ack frees it, in the middle of a delivery too."""
     found = window(delivery(1, 4), delivery(5, 4))
     assert found.room == 2
     assert found.ack(3, 1.0) == []
@@ -76,50 +74,3 @@ def test_nothing_is_due_that_was_not_sent():
     assert found.due_s == 5.0 + RETRANSMIT_S
     found.disconnect()
     assert found.due_s is None
-
-
-def test_answers_are_remembered_until_they_arrived():
-    """C15: known to have arrived with the ack of a later frame of the same stream."""
-    known = ReplyCache()
-    known.add_settled(1, 5)
-    known.add_pulled(1, found_fewer=True)
-    known.add_pulled(2, found_fewer=False)
-    known.add_settled(2, 7)
-    assert [known.find_settled(number) for number in (1, 2, 3)] == [5, 7, 0]
-    assert [known.find_pulled(number) for number in (1, 2, 3)] == [True, False, None]
-    known.acknowledged(2)
-    assert [known.find_settled(number) for number in (1, 2)] == [0, 7]
-    assert [known.find_pulled(number) for number in (1, 2)] == [None, False]
-    known.acknowledged(known.answers)
-    assert (known.find_settled(2), known.find_pulled(2)) == (0, None)
-
-
-def test_a_frame_says_nothing_of_answers_on_an_older_stream():
-    """C15: they may be lost; asked for again, they are given on the newer one."""
-    known = ReplyCache()
-    for number in (1, 2, 3):
-        known.add_settled(number, 5)
-    known.add_pulled(1, found_fewer=True)
-    known.disconnect()
-    known.add_settled(2, 5)
-    known.add_settled(4, 7)
-    known.acknowledged(known.answers)
-    assert [known.find_settled(number) for number in (1, 2, 3, 4)] == [5, 0, 5, 0]
-    assert known.find_pulled(1) is True
-    known.disconnect()
-    assert [known.find_settled(number) for number in (1, 2, 3, 4)] == [5, 0, 5, 0]
-
-
-@pytest.mark.parametrize("cut", [False, True])
-def test_the_reply_cache_is_bounded(cut):
-    """I6: also for a client that never acknowledges anything, and one that is cut all the time."""
-    known = ReplyCache()
-    for number in range(1, reply_cache._ANSWERS + 3):
-        known.add_settled(number, 1)
-        known.add_pulled(number, found_fewer=True)
-        known.add_cancelled(str(number), None)
-        if cut:
-            known.disconnect()
-    assert (known.find_settled(2), known.find_settled(3)) == (0, 1)
-    assert len(known._pulled) == reply_cache._ANSWERS
-    assert len(known.cancelled) == limits.MAX_CONSUMERS_PER_CHANNEL

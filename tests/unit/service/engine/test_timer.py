@@ -7,7 +7,7 @@ from ackq_broker.service.engine import timer
 from ackq_broker.service.engine.clock import BrokerClock
 from ackq_broker.service.engine.timer import TickTimer
 from tests.fakes.clock import run
-from tests.unit.service.channels import Broker, settle
+from tests.unit.service.channel_streams import Broker, run_until_idle
 
 START_NS = 1_700_000_000_000_000_000
 
@@ -103,7 +103,7 @@ def test_a_delayed_message_reaches_its_consumer():
         broker.publish(b"a")
         stream = broker.open()
         stream.subscribe(outcomes=[4])
-        await settle()
+        await run_until_idle()
         assert stream.tags() == [1]
         stream.transport_ack(1)
         stream.settle(1, 4, delay_ms=3000)
@@ -111,7 +111,7 @@ def test_a_delayed_message_reaches_its_consumer():
         assert (stream.kinds(), broker.queue().delayed) == (["settled"], 1)
         await asyncio.sleep(0.2)
         assert stream.tags() == [2]
-        await stream.cut()
+        await stream.disconnect()
 
     run(main())
 
@@ -125,7 +125,7 @@ def test_an_unused_queue_goes(caplog):
         broker.engine.decide(commands.DeclareQueue("e", commands.QueueProperties(expires_ms=5000)))
         stream = broker.open()
         stream.subscribe(queue="e")
-        await settle()
+        await run_until_idle()
         for _ in range(10):
             stream.beat()
             await asyncio.sleep(1)
@@ -145,7 +145,7 @@ def test_a_stopped_ticker_decides_nothing():
     async def main():
         broker = Ticking()
         broker.publish(b"a", queue="t")
-        await settle()
+        await run_until_idle()
         broker.ticker.stop()
         before = broker.engine.core.sequence
         await asyncio.sleep(20)

@@ -21,7 +21,7 @@ from ackq_broker.service.publishing import stream as publisher_stream
 from ackq_broker.service.publishing.service import PublishingService
 from tests.fakes.blocks import encoded
 from tests.fakes.journal import HeldEngine
-from tests.unit.service.publish_streams import TRANSACTION, Stream, opened, settle
+from tests.unit.service.publisher_streams import TRANSACTION, Stream, opened, run_until_idle
 
 
 def test_the_opening_is_answered_from_disk():
@@ -31,10 +31,10 @@ def test_the_opening_is_answered_from_disk():
         engine = HeldEngine()
         stream = Stream(PublishingService(engine))
         stream.open()
-        await settle()
+        await run_until_idle()
         assert stream.kinds() == []
         engine.sync()
-        await settle()
+        await run_until_idle()
         assert stream.kinds() == ["opened"]
         stream.half_close()
         await stream.task
@@ -49,13 +49,13 @@ def test_no_confirm_before_the_sync_and_one_for_all_it_covers():
         async with opened() as (engine, stream, _):
             for number in range(1, 6):
                 stream.publish(number)
-                await settle()
+                await run_until_idle()
             assert stream.confirms() == []
             engine.sync(engine.core.sequence - 2)
-            await settle()
+            await run_until_idle()
             assert stream.confirms() == [(3, True)]
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert stream.confirms() == [(3, True), (5, True)]
 
     asyncio.run(run())
@@ -69,10 +69,10 @@ def test_frames_that_arrive_together_are_one_record():
             before = engine.core.sequence
             for number in range(1, 101):
                 stream.publish(number)
-            await settle()
+            await run_until_idle()
             assert engine.core.sequence == before + 1
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert stream.confirms() == [(100, True)]
 
     asyncio.run(run())
@@ -84,12 +84,12 @@ def test_transient_overtakes_persistent():
     async def run():
         async with opened() as (engine, stream, _):
             stream.publish(1)
-            await settle()
+            await run_until_idle()
             stream.publish(2, delivery_mode=2)
-            await settle()
+            await run_until_idle()
             assert stream.confirms() == [(2, False)]
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert stream.confirms() == [(2, False), (1, True)]
 
     asyncio.run(run())
@@ -103,12 +103,12 @@ def test_nacks_wait_for_the_sync():
             small = commands.QueueProperties(durable=True, max_length=1)
             engine.decide(commands.DeclareQueue("small", small))
             stream.publish(1, routing_key="small")
-            await settle()
+            await run_until_idle()
             stream.publish(2, routing_key="small")
-            await settle()
+            await run_until_idle()
             assert stream.kinds() == ["opened"]
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert sorted(stream.kinds()) == ["confirm", "nack", "opened"]
 
     asyncio.run(run())
@@ -121,7 +121,7 @@ def test_half_close_answers_everything_first():
         async with opened() as (engine, stream, _):
             stream.publish(1)
             stream.half_close()
-            await settle()
+            await run_until_idle()
             assert not stream.task.done()
             engine.sync()
             await stream.task
@@ -137,18 +137,18 @@ def test_a_fenced_stream_publishes_nothing_more():
         async with opened() as (engine, stream, service):
             newer = Stream(service)
             newer.open(resume=True)
-            await settle()
+            await run_until_idle()
             stream.publish(1)
-            await settle()
+            await run_until_idle()
             with pytest.raises(FencedError):
                 await stream.task
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert engine.core.queues("q")[0].ready == 0
             newer.publish(1)
-            await settle()
+            await run_until_idle()
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert newer.confirms() == [(1, True)]
             newer.half_close()
             await newer.task
@@ -162,9 +162,9 @@ def test_a_stopping_broker_answers_what_it_has_and_ends_the_stream():
     async def run():
         async with opened() as (engine, stream, _):
             stream.publish(1)
-            await settle()
+            await run_until_idle()
             engine.stop()
-            await settle()
+            await run_until_idle()
             engine.sync()
             with pytest.raises(BrokerUnavailableError):
                 await stream.task
@@ -180,17 +180,17 @@ def test_a_full_disk_blocks_and_nacks():
         async with opened() as (engine, stream, _):
             engine.free_bytes = 0
             engine.poll_disk()
-            await settle()
+            await run_until_idle()
             assert "bytes left" in stream.answers[-1].blocked.reason
             stream.publish(1)
-            await settle()
+            await run_until_idle()
             assert stream.answers[-1].nack.reason.code == "disk_full"
             engine.free_bytes = limits.DISK_RESERVE_BYTES
             engine.poll_disk()
             stream.publish(2)
-            await settle()
+            await run_until_idle()
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert stream.kinds() == ["opened", "blocked", "nack", "unblocked", "confirm"]
 
     asyncio.run(run())
@@ -206,17 +206,17 @@ def test_a_full_disk_confirms_what_it_has(numbers):
     async def run():
         async with opened() as (engine, stream, service):
             stream.publish(1)
-            await settle()
+            await run_until_idle()
             engine.free_bytes = 0
             engine.poll_disk()
             newer = Stream(service)
             newer.open(resume=True)
-            await settle()
+            await run_until_idle()
             engine.sync()
-            await settle()
+            await run_until_idle()
             for number in numbers:
                 newer.publish(number)
-            await settle()
+            await run_until_idle()
             assert newer.confirms() == [(1, True)]
             nacked = [a.nack.first_number for a in newer.answers if a.HasField("nack")]
             assert nacked == numbers[1:]
@@ -236,7 +236,7 @@ def test_returns_that_nobody_reads_are_bounded(monkeypatch):
             for number in range(1, 51):
                 data = pb.PublishData(first_number=number, rows=1, mandatory=True)
                 stream.send(encoded(body=[b"x" * 10_000], routing_key="nobody"), data=data)
-                await settle()
+                await run_until_idle()
             assert engine.counters["published"] == 10
             stream.reads.set()
             stream.half_close()
@@ -256,7 +256,7 @@ def test_a_probe_has_bounds(first, last):
     async def run():
         async with opened() as (_, stream, _service):
             stream.send(probe=pb.PublishProbe(first_number=first, last_number=last))
-            await settle()
+            await run_until_idle()
             with pytest.raises(InvalidArgumentError):
                 await stream.task
 
@@ -270,7 +270,7 @@ def test_publish_numbers_have_bounds(number):
     async def run():
         async with opened() as (_, stream, _service):
             stream.publish(number)
-            await settle()
+            await run_until_idle()
             with pytest.raises(InvalidArgumentError, match="Publish numbers start at 1"):
                 await stream.task
 
@@ -287,14 +287,14 @@ def test_numbers_far_apart_take_no_memory(free_bytes):
             data = pb.PublishData(first_number=far, rows=1)
             header = pb.PublishHeader(lowest_unanswered=far, data=data)
             stream._requests.put_nowait(frame.Frame(header, encoded(body=[b"x"], routing_key="q")))
-            await settle()
+            await run_until_idle()
             engine.free_bytes = free_bytes
             engine.poll_disk()
             for number in (1, far, far + 1):
                 stream.publish(number)
-            await settle()
+            await run_until_idle()
             engine.sync()
-            await settle()
+            await run_until_idle()
             unread = [answer for answer in stream.answers if answer.HasField("nack")]
             assert [answer.nack.first_number for answer in unread] == [far + 1] * (not free_bytes)
             assert engine.core.queues("q")[0].ready == 1 + bool(free_bytes)
@@ -308,7 +308,7 @@ def test_a_frame_of_too_many_rows_is_nacked_unread():
     async def run():
         async with opened() as (_, stream, _service):
             stream.send(b"no block", data=pb.PublishData(first_number=1, rows=(1 << 32) - 1))
-            await settle()
+            await run_until_idle()
             nack = stream.answers[-1].nack
             assert (nack.first_number, nack.last_number) == (1, (1 << 32) - 1)
             assert nack.reason.code == "limit"
@@ -322,15 +322,15 @@ def test_too_much_waiting_for_the_disk_blocks():
     async def run():
         async with opened() as (engine, stream, _):
             stream.publish(1)
-            await settle()
+            await run_until_idle()
             engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
             before = engine.core.sequence
             stream.publish(2)
-            await settle()
+            await run_until_idle()
             assert (stream.kinds()[-1], engine.core.sequence) == ("blocked", before)
             engine.journal.unsynced_bytes = 0
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert (stream.kinds()[-1], engine.core.sequence) == ("unblocked", before + 1)
 
     asyncio.run(run())
@@ -368,24 +368,24 @@ def test_a_message_that_is_gone_before_its_confirm_was_handled(end, delivery_mod
         async with opened() as (engine, stream, service):
             stream.publish(1, ttl_ms=[30_000], delivery_mode=delivery_mode)
             stream.publish(2, routing_key="nobody")
-            await settle()
+            await run_until_idle()
             end(engine)
             stream.publish(3, routing_key="nobody")
-            await settle()
+            await run_until_idle()
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert stream.confirmed() == {1, 2, 3}
             assert set(stream.kinds()) == {"opened", "confirm"}
             # It comes again with its confirm lost: it is not placed a second time.
             again = Stream(service)
             again.open(resume=True)
-            await settle()
+            await run_until_idle()
             engine.sync()
-            await settle()
+            await run_until_idle()
             again.publish(1)
-            await settle()
+            await run_until_idle()
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert again.confirms() == [(1, True)]
             assert sum(queue.ready for queue in engine.core.queues()) == 0
             again.task.cancel()
@@ -401,9 +401,9 @@ def test_what_is_handled_is_confirmed_whatever_the_window(window):
     async def run():
         async with opened(window_messages=window) as (engine, stream, _):
             stream.publish(1)
-            await settle()
+            await run_until_idle()
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert stream.confirms() == [(1, True)]
 
     asyncio.run(run())
@@ -423,10 +423,10 @@ def test_confirms_in_many_pieces_are_folded():
     async def run():
         async with opened() as (engine, stream, _):
             mixed(stream, 1, 1000)
-            await settle()
+            await run_until_idle()
             assert stream.confirms() == [(1, True)]
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert stream.confirms() == [(1, True), (1000, True)]
 
     asyncio.run(run())
@@ -438,17 +438,17 @@ def test_a_slow_disk_delays_confirms_by_a_second_at_most(monkeypatch):
     async def run():
         async with opened() as (engine, stream, _):
             mixed(stream, 1, 200, ack_immediately=True)
-            await settle()
+            await run_until_idle()
             assert stream.confirms() == [(1, True), *((n, False) for n in range(3, 201, 2))]
             mixed(stream, 201, 200)
-            await settle()
+            await run_until_idle()
             assert len(stream.confirms()) == 100
             monkeypatch.setattr(pending_confirms, "_DELAY_S", 0.0)
             mixed(stream, 401, 2)
-            await settle()
+            await run_until_idle()
             assert len(stream.confirms()) == 201
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert stream.confirms()[-1] == (402, True)
 
     asyncio.run(run())
@@ -470,12 +470,12 @@ def test_a_number_in_progress_is_not_missing():
             engine.decide(commands.DeclareQueue("other", commands.QueueProperties()))
             stream.publish(1)
             stream.publish(2, routing_key="late", data={"mandatory": True})
-            await settle()
+            await run_until_idle()
             assert stream.kinds() == ["opened"]
             stream.send(probe=pb.PublishProbe(first_number=1, last_number=4))
-            await settle()
+            await run_until_idle()
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert probed(stream) == [(3, 4)]
             assert stream.confirms() == [(2, True)]
 
@@ -492,14 +492,14 @@ def test_a_number_in_progress_that_comes_again_is_answered_once():
             stream.publish(1, routing_key="full")
             stream.publish(2, routing_key="late", data={"mandatory": True})
             stream.publish(3, routing_key="full")
-            await settle()
+            await run_until_idle()
             engine.decide(commands.DeclareQueue("late", durable))
             engine.decide(commands.PurgeQueue("full"))
             stream.publish(2, routing_key="late", data={"mandatory": True})
             stream.publish(3, routing_key="full")
-            await settle()
+            await run_until_idle()
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert sorted(stream.kinds()) == ["confirm", "nack", "opened", "returned"]
             assert stream.confirms() == [(2, True)]
             assert engine.core.queues("late")[0].ready == 0
@@ -516,9 +516,9 @@ def test_a_refusal_that_is_on_its_way_is_told_once():
             engine.decide(commands.DeclareQueue("other", commands.QueueProperties()))
             for _ in range(2):
                 stream.publish(1, ttl_ms=[-1])
-                await settle()
+                await run_until_idle()
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert stream.kinds() == ["opened", "nack"]
 
     asyncio.run(run())
@@ -531,13 +531,13 @@ def test_an_opening_in_the_wrong_mode_harms_nobody():
         async with opened() as (engine, stream, service):
             wrong = Stream(service)
             wrong.open(mode=TRANSACTION, resume=True)
-            await settle()
+            await run_until_idle()
             with pytest.raises(WrongModeError):
                 await wrong.task
             stream.publish(1)
-            await settle()
+            await run_until_idle()
             engine.sync()
-            await settle()
+            await run_until_idle()
             assert stream.confirms() == [(1, True)]
 
     asyncio.run(run())
@@ -553,7 +553,7 @@ def test_transactions_are_not_for_confirm_mode(kind):
                 stream.publish(1, data={"transaction_id": bytes(16)})
             else:
                 stream.send(**{kind: pb.PublishTransaction(transaction_id=bytes(16))})
-            await settle()
+            await run_until_idle()
             with pytest.raises(WrongModeError, match="transaction mode"):
                 await stream.task
 

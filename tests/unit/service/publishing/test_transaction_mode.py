@@ -11,7 +11,7 @@ from ackq.v1 import publishing_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.service.publishing import transaction_mode
 from tests.unit.service import publish_streams
-from tests.unit.service.publish_streams import CONFIRM, TRANSACTION, Stream, settle
+from tests.unit.service.publisher_streams import CONFIRM, TRANSACTION, Stream, run_until_idle
 
 ONE, TWO = b"1" * 16, b"2" * 16
 
@@ -50,9 +50,9 @@ def last(stream):
 
 async def disk(engine):
     """Everything that can run runs, the disk catches up, and the answers go."""
-    await settle()
+    await run_until_idle()
     engine.sync()
-    await settle()
+    await run_until_idle()
 
 
 async def answered(engine, stream):
@@ -68,13 +68,13 @@ def test_a_commit_is_answered_from_disk():
         async with opened() as (engine, stream, _):
             publish(stream, 1)
             publish(stream, 2)
-            await settle()
+            await run_until_idle()
             assert ready(engine) == 0
             commit(stream, 2)
-            await settle()
+            await run_until_idle()
             assert ready(engine) == 2
             engine.sync(engine.core.sequence - 1)
-            await settle()
+            await run_until_idle()
             assert stream.kinds() == ["opened"]
             await disk(engine)
             assert stream.kinds() == ["opened", "transaction"]
@@ -92,10 +92,10 @@ def test_a_small_transaction_reaches_the_journal_with_its_commit():
             before = len(engine.journal.entries)
             for number in (1, 2, 3):
                 publish(stream, number)
-                await settle()
+                await run_until_idle()
             assert len(engine.journal.entries) == before
             commit(stream, 3)
-            await settle()
+            await run_until_idle()
             assert len(engine.journal.entries) == before + 2
             publish(stream, 4, TWO)
             roll_back(stream, TWO)
@@ -115,7 +115,7 @@ def test_a_large_transaction_is_staged_as_it_comes(monkeypatch):
         async with opened() as (engine, stream, _):
             for number in range(1, 6):
                 publish(stream, number, body=bytes(500))
-                await settle()
+                await run_until_idle()
             assert (staged(engine), ready(engine)) == (4, 0)
             roll_back(stream)
             await disk(engine)
@@ -163,7 +163,7 @@ def test_a_refused_row_refuses_the_commit(monkeypatch, message, code, early):
             small = commands.QueueProperties(max_length=1)
             engine.decide(commands.DeclareQueue("small", small))
             publish(stream, 1, routing_key="small")
-            await settle()
+            await run_until_idle()
             publish(stream, 2, **message)
             publish(stream, 3)
             commit(stream, 3)
@@ -185,7 +185,7 @@ def test_a_refusal_is_forgotten_with_its_transaction():
     async def run():
         async with opened() as (engine, stream, _):
             publish(stream, 1, exchange="gone")
-            await settle()
+            await run_until_idle()
             roll_back(stream)
             publish(stream, 2)
             commit(stream, 1)
@@ -203,7 +203,7 @@ def test_a_full_disk_refuses_the_transaction(monkeypatch):
     async def run():
         async with opened() as (engine, stream, _):
             publish(stream, 1)
-            await settle()
+            await run_until_idle()
             engine.free_bytes = 0
             engine.poll_disk()
             commit(stream, 1)
@@ -226,7 +226,7 @@ def test_a_stream_that_goes_rolls_back(monkeypatch, how):
     async def run():
         async with opened() as (engine, stream, service):
             publish(stream, 1)
-            await settle()
+            await run_until_idle()
             assert staged(engine) == 1
             if how == "half-closed":
                 stream.half_close()
@@ -258,7 +258,7 @@ def test_a_commit_repeated_on_a_new_stream_is_answered_from_the_record():
         async with opened() as (engine, stream, service):
             publish(stream, 1)
             commit(stream, 1)
-            await settle()
+            await run_until_idle()
             newer = Stream(service)
             newer.open(mode=TRANSACTION, resume=True)
             await disk(engine)
@@ -313,7 +313,7 @@ def test_a_fenced_stream_does_nothing_more(monkeypatch, then):
             else:
                 data = pb.PublishData(first_number=2, rows=(1 << 32) - 1, transaction_id=ONE)
                 stream.send(b"no block", data=data)
-            await settle()
+            await run_until_idle()
             newer = Stream(service)
             newer.open(mode=TRANSACTION, resume=True)
             publish(newer, 2, TWO)
@@ -351,7 +351,7 @@ def test_a_stream_fenced_in_its_commit(monkeypatch, refused):
                 data = pb.PublishData(first_number=2, rows=(1 << 32) - 1, transaction_id=ONE)
                 stream.send(b"no block", data=data)
             commit(stream, 1)
-            await settle()
+            await run_until_idle()
             monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
             newer = Stream(service)
             newer.open(mode=TRANSACTION, resume=True)
@@ -378,7 +378,7 @@ def test_confirms_are_not_for_transaction_mode(kind):
                 stream.publish(1)
             else:
                 stream.send(probe=pb.PublishProbe(first_number=1, last_number=1))
-            await settle()
+            await run_until_idle()
             with pytest.raises(WrongModeError, match="pen another publisher"):
                 await stream.task
 
@@ -392,7 +392,7 @@ def test_an_opening_in_confirm_mode_is_refused():
         async with opened() as (engine, stream, service):
             wrong = Stream(service)
             wrong.open(mode=CONFIRM, resume=True)
-            await settle()
+            await run_until_idle()
             with pytest.raises(WrongModeError, match="opened in transaction mode"):
                 await wrong.task
             publish(stream, 1)
@@ -454,7 +454,7 @@ def test_a_stopping_broker_answers_what_was_committed():
             publish(stream, 1)
             commit(stream, 1)
             publish(stream, 2, TWO)
-            await settle()
+            await run_until_idle()
             engine.stop()
             await disk(engine)
             assert last(stream).messages == 1

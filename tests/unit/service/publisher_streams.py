@@ -1,4 +1,4 @@
-"""A publish stream in memory, over a journal that syncs when the test says so."""
+"""A publisher's stream in memory, over a journal that syncs when the test says so."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -67,8 +67,8 @@ class Stream:
         ]
 
 
-async def settle():
-    """Lets everything that can run now run."""
+async def run_until_idle():
+    """Runs everything that can run now."""
     for _ in range(30):
         await asyncio.sleep(0)
 
@@ -82,9 +82,9 @@ async def opened(**opening):
     engine.sync()
     stream = Stream(service)
     stream.open(**opening)
-    await settle()
+    await run_until_idle()
     engine.sync()
-    await settle()
+    await run_until_idle()
     assert stream.kinds() == ["opened"]
     yield engine, stream, service
     stream.task.cancel()

@@ -1,7 +1,7 @@
 """Power cuts at every point of a journal's life, on a disk that keeps nothing but what was synced.
 
-`crash_disk` states the fault model. After each cut the journal has to open, and to have everything
-it promised before.
+`tests.fakes.disk` states the fault model. After each cut the journal has to open, and to have
+everything it promised before.
 """
 
 import json
@@ -12,7 +12,7 @@ import pytest
 from ackq.errors import DamagedError
 from ackq_broker.journal import Entry, dump
 from tests.fakes.disk import Image, RecordingDisk
-from tests.unit.journal.support import Running, block, block_bytes, recovered
+from tests.unit.journal.running_journal import Running, block, block_bytes, recovered
 
 IMAGES_PER_POINT = 2
 OPTIONS = {"segment_bytes": 4096}

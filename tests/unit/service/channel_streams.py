@@ -1,4 +1,4 @@
-"""Channels without a network: a stream's two ends in the hands of a test, on a held journal."""
+"""Channel streams in memory, over a journal that syncs when the test says so."""
 
 import asyncio
 from collections import deque
@@ -69,11 +69,11 @@ class Broker:
 
 
 class Stream:
-    """One stream of a channel; `frames` is what it was sent, apart from signs of life.
+    """One stream of a channel; `frames` is what it was sent, apart from heartbeats.
 
     Attributes:
         reading: While it is cleared, writes wait, as when the client does not read.
-        beats: Signs of life it was sent.
+        beats: The heartbeats it was sent.
     """
 
     def __init__(self, service, channel_id, **opening):
@@ -107,7 +107,7 @@ class Stream:
     def half_close(self):
         self._requests.put_nowait(None)
 
-    async def cut(self):
+    async def disconnect(self):
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
@@ -137,7 +137,7 @@ class Stream:
             self.frames.append(frame)
 
 
-async def settle():
-    """Lets everything that can run now run, without time going on."""
+async def run_until_idle():
+    """Runs everything that can run now, without time going on."""
     for _ in range(50):
         await asyncio.sleep(0)

@@ -1,6 +1,4 @@
-"""What the journal tests share: an open journal with what it reported, and disks that can be held
-or fail.
-"""
+"""A running journal with what it reported, its blocks, and disks that can be held or fail."""
 
 import threading
 from contextlib import contextmanager
