@@ -6,10 +6,12 @@ Commands that change a directory need it to themselves; a broker that has it ope
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Final, NoReturn
@@ -25,7 +27,6 @@ from ackq_broker.journal.tools.dump import dump as dump_journal
 from ackq_broker.journal.tools.new_history import begin_new_history
 from ackq_broker.journal.tools.repair import repair as repair_journal
 from ackq_broker.journal.tools.verify import verify as verify_journal
-from ackq_broker.observe import logs
 from ackq_broker.service import server
 from ackq_broker.service.engine import recovery
 
@@ -73,7 +74,7 @@ def serve(
     *, data: Path, listen: str, no_sync: bool, port_file: Path | None, stop_at_eof: bool
 ) -> None:
     """Serve a data directory until SIGTERM or SIGINT."""
-    logs.configure()
+    _configure_log()
     try:
         host, port = _address(listen)
         failpoint = os.environ.get("ACKQ_FAILPOINT")
@@ -220,9 +221,24 @@ async def _accept(directory: Path) -> None:
     )
 
 
+class _UtcFormatter(logging.Formatter):
+    """Times in UTC with milliseconds, as in `2013-01-01T00:00:00.000Z`."""
+
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+
+def _configure_log() -> None:
+    """Sends the log to stderr: one line per event, tracebacks after their line."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_UtcFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
 def _run(work: Coroutine[None, None, None]) -> None:
     """Runs work on an event loop; an error ends the program with one line."""
-    logs.configure()
+    _configure_log()
     try:
         asyncio.run(work)
     except (AckqError, OSError) as error:

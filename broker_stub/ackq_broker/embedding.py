@@ -91,7 +91,7 @@ class EmbeddedBroker:
         return self._child is not None and self._child.poll() is None
 
     def wait_dead(self, timeout_s: float) -> bool:
-        """Wait until the child has ended; False when it still runs after `timeout_s`."""
+        """Waits until the child has ended; False when it still runs after `timeout_s`."""
         assert self._child is not None, "the broker was not started"
         try:
             self._child.wait(timeout_s)
@@ -106,7 +106,7 @@ class EmbeddedBroker:
         self._reap()
 
     def restart(self, env: Mapping[str, str] | None = None) -> None:
-        """Start it again on the same port and data; shut it down cleanly first if it runs.
+        """Starts it again on the same port and data; shuts it down cleanly first if it runs.
 
         Args:
             env: Instead of the environment it was started with so far; None keeps that.
@@ -120,7 +120,7 @@ class EmbeddedBroker:
         self._start()
 
     def stop(self) -> None:
-        """Shut it down cleanly; a temporary data directory goes."""
+        """Shuts it down cleanly, and removes a temporary data directory."""
         self._shut_down()
         if self._temporary:
             shutil.rmtree(self.data_dir.parent, ignore_errors=True)
@@ -129,7 +129,7 @@ class EmbeddedBroker:
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
         options = ["--data", str(self.data_dir), "--listen", self._listen, "--stop-at-eof"]
         options += [] if self._sync else ["--no-sync"]
-        # The child finds what this process finds, also where nothing is installed.
+        # The child imports from this process's path, also where nothing is installed.
         path = os.pathsep.join(entry for entry in sys.path if entry)
         with self.log_file.open("ab") as log:
             self._child = subprocess.Popen(  # noqa: S603 - this interpreter, this package
@@ -155,7 +155,7 @@ class EmbeddedBroker:
         self._listen = ready[1].decode()
 
     def _first_line(self) -> bytes:
-        """What the child prints when it serves; empty when it ended or took too long."""
+        """The line that the child prints when it serves; empty when it ended or took too long."""
         assert self._child is not None
         assert self._child.stdout is not None
         deadline = time.monotonic() + _START_S

@@ -31,12 +31,12 @@ _KIND_OUT: Final = {name: value for value, name in _KIND.items()}
 
 
 class AdminService:
-    """What operators and set-up code call.
+    """The RPCs of operators and set-up code.
 
     Args:
         engine: Decides and reads.
         dispatcher: Knows the consumers of a queue.
-        sync_mode: How the journal syncs, as `ServerInfo` tells it.
+        sync_mode: How the journal syncs, for `ServerInfo`.
     """
 
     def __init__(self, engine: Engine, dispatcher: ConsumerDispatcher, sync_mode: str) -> None:
@@ -45,7 +45,7 @@ class AdminService:
         self._sync_mode = sync_mode
 
     async def server_info(self, _: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
-        """The broker itself."""
+        """The version, history and sync state of the broker."""
         return pb.ServerInfoResponse(
             version=__version__,
             history_id=self._engine.history_id,
@@ -57,14 +57,14 @@ class AdminService:
         )
 
     async def accept_history(self, _: pb.AcceptHistoryRequest) -> pb.AcceptHistoryResponse:
-        """Lets go on what began in older histories (Q8)."""
+        """Accepts publishers, sessions and writers of older histories (Q8)."""
         accepted: commands.RefusedByHistory = await self._engine.call(commands.AcceptHistory())
         return pb.AcceptHistoryResponse(history_id=self._engine.history_id, **accepted._asdict())
 
     # --- queues ---
 
     async def declare_queue(self, request: pb.DeclareQueueRequest) -> pb.DeclareQueueResponse:
-        """Makes a queue, or confirms that it exists (Q1)."""
+        """Creates a queue, or confirms that it exists; idempotent (Q1)."""
         reply: commands.DeclaredQueue = await self._engine.call(
             commands.DeclareQueue(request.queue, _properties(request.properties), request.passive)
         )
@@ -88,7 +88,7 @@ class AdminService:
         return pb.PurgeQueueResponse(purged=purged)
 
     async def redrive(self, request: pb.RedriveRequest) -> pb.RedriveResponse:
-        """Moves dead letters back to the queues they came from, as many as one record may (Q6)."""
+        """Moves dead letters back to the queues they came from, as many as fit a record (Q6)."""
         reply: commands.Redriven = await self._engine.call(
             commands.Redrive(
                 request.queue, request.first_position, request.last_position, request.max_messages
@@ -109,7 +109,7 @@ class AdminService:
     async def declare_exchange(
         self, request: pb.DeclareExchangeRequest
     ) -> pb.DeclareExchangeResponse:
-        """Makes an exchange, or confirms that it exists (Q2)."""
+        """Creates an exchange, or confirms that it exists; idempotent (Q2)."""
         if request.type not in _KIND:
             raise InvalidArgumentError(
                 f"Exchange '{request.exchange}' needs a type: direct, fanout or topic.",
@@ -147,7 +147,7 @@ class AdminService:
     # --- browse ---
 
     async def plan_browse(self, request: pb.PlanBrowseRequest) -> pb.PlanBrowseResponse:
-        """Where a queue can be cut for a parallel browse."""
+        """The chunks of a queue for a parallel browse."""
         chunks = await self._engine.query(lambda: self._engine.core.plan_browse(request.queue))
         return pb.PlanBrowseResponse(chunks=[pb.BrowseChunk(**chunk._asdict()) for chunk in chunks])
 
@@ -162,7 +162,7 @@ class AdminService:
 
 
 def _properties(properties: pb.QueueProperties) -> commands.QueueProperties:
-    """Queue properties as the core has them."""
+    """The core's form of queue properties."""
     if properties.overflow not in _OVERFLOW:
         raise InvalidArgumentError(
             f"Overflow {properties.overflow} is not known; choose reject-publish or drop-head."

@@ -20,7 +20,7 @@ from grpc import aio
 
 from ackq.errors import AckqError, InternalError, MalformedBlockError, status_of
 from ackq.wire import frame
-from ackq_broker.service.transport.errors import detail
+from ackq_broker.service.transport.fields import error_detail
 
 ERROR_KEY: Final = "ackq-error-bin"
 
@@ -124,7 +124,7 @@ class _Bridge:
                 f"The broker failed in {self._name} ({type(error).__name__}); its log says why."
             )
         await self._wait_synced()
-        sent = detail(failure)
+        sent = error_detail(failure)
         await context.abort(
             grpc.StatusCode[status_of(failure)],
             sent.message,

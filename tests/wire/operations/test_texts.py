@@ -6,8 +6,7 @@ import pytest
 from ackq import limits
 from ackq.errors import AckqError, AlreadyHeldError, InvalidArgumentError, QueueNotFoundError
 from ackq.v1 import sessions_pb2
-from ackq_broker.service.transport.errors import detail
-from ackq_broker.service.transport.texts import shorten
+from ackq_broker.service.transport.fields import error_detail, shorten
 from tests.fakes.raw_client import error_of, holder
 
 
@@ -20,7 +19,7 @@ def test_texts_are_cut_between_characters():
 
 def test_an_error_fits_its_metadata():
     """I6: gRPC drops a call with more than 8 KiB of metadata, the error with it."""
-    told = detail(AckqError("\u00fc" * 100_000, **{f"f{n}": "v" * 100_000 for n in range(8)}))
+    told = error_detail(AckqError("\u00fc" * 100_000, **{f"f{n}": "v" * 100_000 for n in range(8)}))
     assert told.ByteSize() + 3 * len(told.message.encode()) < 8 * limits.KIB
 
 

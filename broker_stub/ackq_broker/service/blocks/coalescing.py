@@ -1,6 +1,6 @@
-"""Frames that arrive together are handled together: neighbours that fit become one block.
+"""Coalesces adjacent compatible frames into one block.
 
-Invariant: the folded block holds the rows of its frames in order: row i has the i-th number of
+Invariant: the block holds the rows of its frames in order: row i has the i-th number of
 `numbers_of`.
 """
 
@@ -23,15 +23,15 @@ from ackq_broker.service.blocks.merge import merge
 
 Request = frame.Frame[pb.PublishHeader]
 
-# A larger block is stored as it came: merging would copy what is large enough already.
+# A larger block is stored as it came: merging it would only copy it.
 _SMALL_BYTES: Final = 64 * limits.KIB
-# Neighbours may leave out numbers that were answered before. Not 2^60 of them: there are steps with
-# the numbers of a group that cost what lies between its first and last.
+# The most numbers, answered before, between adjacent frames. Bounded because some work on a group
+# is linear in the range of its numbers.
 _GAP_NUMBERS: Final = limits.FRAME_TARGET_ROWS
 
 
 def groups(requests: Sequence[Request]) -> Iterator[list[Request]]:
-    """The requests in order, neighbours that can be folded together in one list."""
+    """The requests in order, each list with adjacent ones that can be coalesced."""
     group: list[Request] = []
     size = rows = 0
     for request in requests:
@@ -94,7 +94,7 @@ def _check_rows(request: Request) -> None:
 
 
 def _alike(before: Request, request: Request) -> bool:
-    """Whether two neighbours may share a block."""
+    """Whether two adjacent requests may share a block."""
     if not (before.header.HasField("data") and request.header.HasField("data")):
         return False
     one, two = before.header.data, request.header.data

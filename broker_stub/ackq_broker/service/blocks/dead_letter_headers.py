@@ -1,6 +1,6 @@
-"""Where a dead letter came from, as headers of the delivered message (C13).
+"""Headers of a delivered dead letter with its origin and cause (C13).
 
-Invariant: the headers are the broker's: what a publisher wrote under these names does not show.
+Invariant: the headers are the broker's: those of a publisher under these names are dropped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Int64s = npt.NDArray[np.int64]
 
 
 def with_dead_letter_headers(part: block.Block, origin: Origin) -> block.Block:
-    """The rows with the headers of their origin, and without an expiry, which death has cleared.
+    """The rows with the headers of their origin, without an expiry, which dead-lettering clears.
 
     Args:
         part: Rows of a stored block; row i has the i-th position and delivery count of `origin`.

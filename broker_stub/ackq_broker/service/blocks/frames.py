@@ -1,9 +1,9 @@
-"""Frames of a fetch, a browse or a channel, built from the pieces the core names.
+"""Builds the frames of a fetch, a browse or a channel from pieces of the core.
 
 Invariant: a frame's `DeliveryRuns` describe exactly the rows of its block, in order. A block that
 is wanted whole leaves as the bytes that are on disk, never decoded (K7); parts and small blocks are
-cut and merged to about `FRAME_TARGET_BYTES` or `FRAME_TARGET_ROWS`. Dead letters say where they
-came from, to every reader alike (C13).
+sliced and merged to about `FRAME_TARGET_BYTES` or `FRAME_TARGET_ROWS`. Dead letters have headers
+with their origin (C13).
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class FrameBuilder:
         pieces: In tag (or position) order.
         read_block: A block's stored bytes by its id.
         wanted: Bit set of `Column` values; 0 means all.
-        browse: Say of each run whether it is leased (Q5).
-        settled_ok: Leave out messages whose block is gone, because they were settled meanwhile;
+        browse: Mark leased runs (Q5).
+        settled_ok: Leave out messages whose block was freed, because they were settled meanwhile;
             otherwise that is an error.
     """
 
@@ -109,7 +109,7 @@ class FrameBuilder:
             whole = isinstance(piece.rows, tuple) and piece.rows == (0, header.rows)
             if whole and piece.origin is None:
                 return _Loaded(piece, header.columns, data, header.rows, header.payload_bytes)
-            part = _cut(data, piece)
+            part = _slice(data, piece)
             if piece.origin is not None:
                 part = with_dead_letter_headers(part, piece.origin)
             rows, size = part.batch.num_rows, block.payload_bytes(part.batch)
@@ -117,7 +117,7 @@ class FrameBuilder:
         return None
 
     def _read(self, block_id: int) -> bytes:
-        """A block; one that several pieces in a row are of is read once."""
+        """A block by its id; read once for adjacent pieces of it."""
         if self._last_read[0] != block_id:
             self._last_read = (block_id, self._read_block(block_id))
         return self._last_read[1]
@@ -136,7 +136,7 @@ class FrameBuilder:
 
 
 def delivery_runs(pieces: Sequence[Piece], *, browse: bool = False) -> pb.DeliveryRuns:
-    """The frame header of pieces; runs that continue one another become one."""
+    """The frame header of pieces; adjacent runs are merged."""
     queues: dict[str, int] = {}
     joined: list[tuple[int, Run]] = []
     for piece in pieces:
@@ -161,7 +161,7 @@ def delivery_runs(pieces: Sequence[Piece], *, browse: bool = False) -> pb.Delive
     )
 
 
-def _cut(data: bytes, piece: Piece) -> block.Block:
+def _slice(data: bytes, piece: Piece) -> block.Block:
     """The rows a piece wants of its block.
 
     Few bytes of a large block are copied: a frame may be made of a row each of thousands of blocks,

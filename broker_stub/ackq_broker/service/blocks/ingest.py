@@ -1,4 +1,4 @@
-"""From a publisher's or writer's frame to what the core and the journal take.
+"""Prepares a publisher's or writer's frame for the core and the journal.
 
 Invariant: every row of a frame is in exactly one part or one refusal; a part's block can be stored
 as it is, and its routes cover each of its rows exactly once.
@@ -36,10 +36,10 @@ _MODES: Final = {
 
 
 class PreparedPart(NamedTuple):
-    """Rows that are published by one command.
+    """The rows of a frame that are published by one command.
 
     `rows` are row indices of the frame, None means all of them; `block` is buffers to be joined.
-    `persistent` says whether any row is; `transient` are the rows that are not, when others are.
+    `persistent` is whether any row is; `transient` are the rows that are not, when others are.
     """
 
     rows: Rows | None
@@ -53,7 +53,7 @@ class PreparedPart(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A frame, taken apart: what is published of it, in one part at most, and what is refused."""
+    """A validated frame: the rows to publish, in one part at most, and those that are refused."""
 
     parts: tuple[PreparedPart, ...]
     refusals: tuple[Refusal, ...]
@@ -140,7 +140,7 @@ def expiries_of(decoded: block.Block, now_us: int) -> tuple[Expiry, ...]:
 
 
 def take(data: Bulk, rows: Rows) -> bytes:
-    """A block of some rows of a stored block: what a return carries (P7)."""
+    """A block of some rows of a stored block, for a return (P7)."""
     decoded = block.decode(b"".join(data))
     return _encode(decoded.header, decoded.batch.take(pa.array(rows)))
 
@@ -160,7 +160,7 @@ def _stamp(data: Bytes, now_us: int) -> tuple[Bulk, block.Block]:
 
 
 def _expiring(decoded: block.Block, now_us: int) -> tuple[Bulk, block.Block]:
-    """The block with the times its rows expire at, if any does, in place of how long they live."""
+    """The block with a column of expiry times, if any row expires, in place of times to live."""
     ttls = decoded.batch.column("ttl_ms").fill_null(0).to_numpy()
     arrays = dict(zip(decoded.batch.schema.names, decoded.batch.columns, strict=True))
     del arrays["ttl_ms"]

@@ -1,4 +1,4 @@
-"""Merging blocks: many small ones become one with the same rows, of a good size for wire and disk.
+"""Merges small blocks into one with the same rows, of a good size for wire and disk.
 
 Invariant: every row reads the same before and after, whether a value stood in a column or in the
 block's header.

@@ -1,4 +1,4 @@
-"""Sending pieces to a reader: frames are built in a worker thread, one ahead of the wire.
+"""Sends pieces to a reader: frames are built in a worker thread, one ahead of the wire.
 
 Invariant: no frame leaves before everything that the pieces depend on is on disk (I1).
 """
@@ -6,7 +6,8 @@ Invariant: no frame leaves before everything that the pieces depend on is on dis
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 from ackq_broker.core.commands import Piece
 from ackq_broker.service.blocks.frames import DeliveryFrame, FrameBuilder
@@ -22,27 +23,34 @@ async def send_pieces(
     *,
     browse: bool = False,
 ) -> None:
-    """Send the rows of the pieces.
+    """Sends the rows of pieces.
 
     Args:
         engine: Reads blocks.
-        pieces: As the core named them just now.
+        pieces: Of the core's present state.
         wanted: Bit set of columns; 0 means all.
         write: Sends a frame.
-        browse: Mark leased rows, and leave out messages that go meanwhile (Q5).
+        browse: Mark leased rows, and leave out messages that are removed meanwhile (Q5).
 
     Raises:
-        BlockNotFoundError: Messages went meanwhile, and it is no browse.
+        BlockNotFoundError: Messages were removed meanwhile, and it is no browse.
     """
     builder = FrameBuilder(
         pieces, engine.journal.read_block, wanted, browse=browse, settled_ok=browse
     )
     await engine.sync_gate.wait(engine.core.sequence)
+    async with aclosing(build_ahead(engine, builder)) as frames:
+        async for frame in frames:
+            await write(frame)
+
+
+async def build_ahead(engine: Engine, builder: FrameBuilder) -> AsyncGenerator[DeliveryFrame, None]:
+    """The frames of a builder, each built in a worker thread while the one before is written."""
     ahead = asyncio.ensure_future(engine.run(builder.next_frame))
     try:
         while (frame := await ahead) is not None:
             ahead = asyncio.ensure_future(engine.run(builder.next_frame))
-            await write(frame)
+            yield frame
     finally:
         ahead.cancel()
         await asyncio.gather(ahead, return_exceptions=True)

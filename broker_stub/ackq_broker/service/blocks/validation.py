@@ -1,4 +1,4 @@
-"""Which rows of a frame the broker does not take, and why: the limits of messages (P8, I6).
+"""Validates frames: refuses rows over the limits of messages (P8, I6).
 
 Invariant: no frame is decoded that could take much more memory than its bytes.
 """
@@ -41,7 +41,7 @@ class Refusal(NamedTuple):
 
 
 def too_many_rows(rows: int) -> LimitError | None:
-    """Why a frame of so many rows is refused, known before it is decoded."""
+    """The refusal of a frame with too many rows, before it is decoded; None if accepted."""
     if rows <= limits.MAX_FRAME_ROWS:
         return None
     return LimitError(
@@ -52,7 +52,7 @@ def too_many_rows(rows: int) -> LimitError | None:
 
 
 def decode(data: Bytes) -> block.Block:
-    """A client's block, validated; one that would grow without bound is refused unread.
+    """A client's block, validated; one that would expand in memory is refused undecoded.
 
     A null boolean takes a bit, and 33 KB of zstd can hold a body of 1 GiB.
 
@@ -79,7 +79,7 @@ def decode(data: Bytes) -> block.Block:
 def _is_compressed(arrow: memoryview) -> bool:
     """Whether a batch's buffers are compressed, read from its flatbuffer metadata.
 
-    Arrow has verified the metadata when it hands it out; it has no call that tells.
+    Arrow has verified this metadata; it has no call for the compression.
     """
     metadata = memoryview(pa.ipc.read_message(pa.py_buffer(arrow)).metadata)
     (message,) = struct.unpack_from("<I", metadata)
@@ -102,7 +102,7 @@ def _field(metadata: memoryview, table: int, index: int) -> int:
 
 
 def refusals_of(decoded: block.Block) -> tuple[Refusal, ...]:
-    """Every row over a limit, or with a value that is none; each at most once."""
+    """The refusals of rows over a limit or with an invalid value; each row at most once."""
     whole_frame = _frame_refusal(decoded)
     if whole_frame is not None:
         return (Refusal(np.arange(decoded.header.rows), whole_frame),)
@@ -166,7 +166,7 @@ def _long_routing_keys(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqErr
 
 
 def _odd_ttls(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqError]]:
-    """Rows whose time to live is none."""
+    """Rows with an invalid time to live."""
     if decoded.header.columns >> pb.COLUMN_TTL_MS & 1:
         ttls = pc.fill_null(decoded.batch.column("ttl_ms"), 0)
         odd = pc.or_(pc.less(ttls, 0), pc.greater(ttls, limits.MAX_TTL_MS))

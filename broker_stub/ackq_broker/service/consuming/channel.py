@@ -25,7 +25,7 @@ from ackq_broker.service.consuming.settlement import SettlementBatch, has_runs, 
 from ackq_broker.service.consuming.transport_window import PendingDelivery, TransportWindow
 from ackq_broker.service.consuming.unacked import UnackedOwner, UnackedTags
 from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.transport.errors import detail
+from ackq_broker.service.transport.fields import error_detail
 
 # The most pulls that may wait for the transport window.
 _PULLS: Final = 10_000
@@ -312,7 +312,7 @@ class BrokerChannel:
 
     def _notify_cancelled(self, name: str, reason: AckqError) -> None:
         """Notifies the client that it has no such consumer, now and after each reconnect."""
-        cancelled = pb.ConsumerCancelled(consumer=name, reason=detail(reason))
+        cancelled = pb.ConsumerCancelled(consumer=name, reason=error_detail(reason))
         header = pb.ConsumeHeader(cancelled=cancelled)
         self.reply_cache.add_cancelled(name, header)
         self._answer(header)

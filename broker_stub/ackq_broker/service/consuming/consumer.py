@@ -62,7 +62,7 @@ def decode_config(request: pb.Subscribe) -> ConsumerConfig:
     )
 
 
-class ConsumerChannel(Protocol):
+class DeliveringChannel(Protocol):
     """The channel of a consumer, as far as the consumer needs it."""
 
     def room(self, *, no_ack: bool) -> int: ...  # noqa: D102
@@ -82,7 +82,7 @@ class BrokerConsumer:
         owner: Its unacked tags.
     """
 
-    def __init__(self, channel: ConsumerChannel, config: ConsumerConfig) -> None:
+    def __init__(self, channel: DeliveringChannel, config: ConsumerConfig) -> None:
         self.config = config
         self.prefetch = config.prefetch
         self.owner = UnackedOwner(config.name, config.outcomes)

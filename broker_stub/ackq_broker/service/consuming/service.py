@@ -19,7 +19,7 @@ from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.stream import ChannelStream, Response
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.rpc import Read, Write
-from ackq_broker.service.transport.texts import shorten
+from ackq_broker.service.transport.fields import shorten
 
 _ID_BYTES: Final = 16
 

@@ -21,7 +21,7 @@ from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.service.consuming.unacked import UnackedTags
-from ackq_broker.service.transport.disposition import decode_disposition
+from ackq_broker.service.transport.fields import decode_disposition
 
 Uint64s = npt.NDArray[np.uint64]
 

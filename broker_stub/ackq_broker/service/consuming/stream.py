@@ -1,6 +1,6 @@
 """One stream of a channel: requests in, frames and answers out, heartbeats both ways (C11, C12).
 
-Invariant: everything leaves in the order in which it was decided, and only from behind the synced
+Invariant: everything leaves in the order in which it was decided, and only from behind the sync
 gate (I1): a delivery's record is on disk before its frame is built.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
@@ -26,6 +26,7 @@ from ackq.v1 import consuming_pb2 as pb
 from ackq.wire import frame
 from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.service.blocks.frames import DeliveryFrame, FrameBuilder
+from ackq_broker.service.blocks.sending import build_ahead
 from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.transport_window import PendingDelivery
 from ackq_broker.service.engine.engine import Engine
@@ -218,15 +219,12 @@ class ChannelStream:
         """Sends the frames of parcels, each built in a thread while the one before is written."""
         pieces = [piece for delivery in deliveries for piece in delivery.pieces]
         builder = FrameBuilder(pieces, self._engine.block_cache, settled_ok=True)
-        ahead = asyncio.ensure_future(self._engine.run(builder.next_frame))
-        try:
-            while (built := await ahead) is not None and not self._channel.closed:
-                ahead = asyncio.ensure_future(self._engine.run(builder.next_frame))
+        async with aclosing(build_ahead(self._engine, builder)) as frames:
+            async for built in frames:
+                if self._channel.closed:
+                    break
                 if _last_tag(built) > self._channel.window.acked_tag:
                     await self._write(_delivered(deliveries[0], built))
-        finally:
-            ahead.cancel()
-            await asyncio.gather(ahead, return_exceptions=True)
         self._deliveries_ahead -= len(deliveries)
         self._bytes_ahead -= sum(delivery.payload_bytes for delivery in deliveries)
         if self._channel.stream is self:

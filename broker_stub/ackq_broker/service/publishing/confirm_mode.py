@@ -35,14 +35,14 @@ from ackq_broker.service.publishing.stream import (
     numbers_of,
     too_many_rows,
 )
-from ackq_broker.service.transport.errors import detail
+from ackq_broker.service.transport.fields import error_detail
 
-# What one probe may ask about: far over any window, and a bitmap of it still takes 100 KB.
+# The most numbers of a probe: far over any window, and a bitmap of them still takes 100 KB.
 _PROBE_NUMBERS: Final = 1 << 28
 
 
 class _Answer(NamedTuple):
-    """What goes out once its sequence is synced: nacks, frames, then confirms, folded together."""
+    """Answers to be sent once their sequence is synced: nacks, frames, then merged confirms."""
 
     nacks: tuple[commands.Nack, ...] = ()
     frames: tuple[Response, ...] = ()
@@ -50,7 +50,7 @@ class _Answer(NamedTuple):
 
 
 class ConfirmModeStream(PublisherStream[_Answer]):
-    """See the module."""
+    """A publisher's stream whose publishes are confirmed or nacked one by one."""
 
     TRANSACTIONAL: ClassVar[bool] = False
 
@@ -104,7 +104,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
             self._refuse(_bitmap(numbers[refusal.rows]), refusal.reason)
 
     def _received(self, request: Request, last: int) -> BitMap64:
-        """Notes what arrived; the part of it that came before and has its answer on the way."""
+        """Adds the numbers of a request to those pending; returns the repeated ones."""
         header = request.header
         return self._pending.received(
             header.data.first_number,
@@ -120,7 +120,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
         part: ingest.PreparedPart,
         in_progress: BitMap64,
     ) -> None:
-        """Publishes one part and puts its answer behind the gate."""
+        """Publishes one part; its answer waits for the sync."""
         if part.rows is not None:
             numbers = numbers[part.rows]
         of_rows = _bitmap(numbers)
@@ -163,7 +163,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
         self._responses.put(_Answer((commands.Nack(numbers, reason),)), self._engine.core.sequence)
 
     def _refuse_new(self, numbers: BitMap64, reason: AckqError) -> None:
-        """Nacks what was not accepted before: a nacked message is in no queue (P8, P10)."""
+        """Nacks numbers not published before: a nacked message is in no queue (P8, P10)."""
         new = BitMap64()
         for first, last in ranges(numbers):
             for missing in self._engine.core.missing(self._publisher_id, first, last):
@@ -172,10 +172,10 @@ class ConfirmModeStream(PublisherStream[_Answer]):
         self._responses.put(_Answer(confirmed=numbers - new), self._engine.core.sequence)
 
     def _probe(self, probe: pb.PublishProbe) -> None:
-        """Says which numbers never came; those that are known are answered again (P10).
+        """Answers with the numbers that never arrived; confirms those that are known again (P10).
 
-        A number in progress is neither: it came, and its answer is on its way. Told that it is
-        missing the client would send it again, and what was unroutable might be routed by then.
+        A number in progress is neither: it arrived, and its answer is due. If it were reported
+        missing, the client would send it again, and an unroutable message might be routed by then.
         """
         first, last = probe.first_number, probe.last_number
         check_numbers(first, last)
@@ -223,7 +223,9 @@ class ConfirmModeStream(PublisherStream[_Answer]):
             due = self._pending.nacked(numbers)
             self._engine.counters["nacked"] += len(due)
             for first, last in ranges(due):
-                nack = pb.PublishNack(first_number=first, last_number=last, reason=detail(reason))
+                nack = pb.PublishNack(
+                    first_number=first, last_number=last, reason=error_detail(reason)
+                )
                 yield frame.Frame(pb.PublishAnswer(nack=nack))
 
 

@@ -1,4 +1,4 @@
-"""Which publishes of a stream have no answer yet, and how few confirms answer them (P2-P3, P9-P11).
+"""The publishes of a stream without an answer, confirmed by few messages (P2-P3, P9-P11).
 
 Invariant: a cumulative confirm never covers a number that this stream has not received: numbers
 below the client's lowest unanswered one count as received.
@@ -14,18 +14,18 @@ from pyroaring import BitMap64
 from ackq import limits
 from ackq.v1 import publishing_pb2 as pb
 
-# Confirms that would go in more pieces wait for the numbers between them. A frame whose rows are
-# persistent and transient in turn has 5,000 of them; after the sync that is due they are one.
-_PIECES: Final = 64
+# Confirms of more ranges than this wait for the numbers between them. A frame of alternating
+# persistent and transient rows has 5,000 ranges; after the sync that is due they are one.
+_MOST_RANGES: Final = 64
 _WINDOW_PART: Final = 3
 _DELAY_S: Final = limits.CONFIRM_DELAY_MS / 1000
 
 
 class PendingConfirms:
-    """The numbers of one publish stream between their arrival and their answer.
+    """The numbers of one publisher's stream between their arrival and their answer.
 
     Args:
-        window_messages: The publisher's; 0: not known.
+        window_messages: Of the publisher; 0: unknown.
     """
 
     def __init__(self, window_messages: int = 0) -> None:
@@ -33,10 +33,10 @@ class PendingConfirms:
         self._most_delayed = max(1, window // _WINDOW_PART)
         self._numbers = BitMap64()
         self._urgent = BitMap64()
-        # Handled, but confirmed a little later (P11); since when the oldest is.
+        # Handled, with a delayed confirm (P11), and since when the oldest of them is.
         self._delayed = BitMap64()
         self._delayed_since_s = 0.0
-        # Everything up to here arrived on this stream or was answered on an earlier one.
+        # All numbers up to here arrived on this stream or were answered on an earlier one.
         self._received_up_to = 0
         self._highest = 0
 
@@ -46,10 +46,10 @@ class PendingConfirms:
     def received(
         self, first: int, last: int, lowest_unanswered: int, *, urgent: bool = False
     ) -> BitMap64:
-        """The numbers first..last arrived with a frame that carried `lowest_unanswered` (P10).
+        """Adds first..last, from a frame with `lowest_unanswered`; returns the repeated ones (P10).
 
-        Those of them that came before and have no answer yet. `urgent`: confirm them as soon as
-        they are handled.
+        Repeated: arrived before and without an answer yet. `urgent`: their confirms are not
+        delayed.
         """
         again = self.in_progress(first, last)
         self._numbers.add_range(first, last + 1)
@@ -68,17 +68,17 @@ class PendingConfirms:
         return self._numbers & BitMap64(range(first, min(last, self._highest) + 1))
 
     def nacked(self, numbers: BitMap64) -> BitMap64:
-        """The numbers are answered by nacks, but for those that have their answer already."""
+        """The numbers to nack: those that have no answer yet; they have one after this call."""
         due = numbers & self._numbers
         self._answered(due)
         return due
 
     def confirms(self, handled: BitMap64, now_s: float) -> list[pb.PublishConfirm]:
-        """The confirms that are due when these numbers are handled, at most one answer each (P3).
+        """The confirms that are due when these numbers are handled; a number has at most one (P3).
 
-        What is in order goes at once, in one confirm. What is not goes at once as well, unless it
-        is in many pieces: then it waits for what is in progress between them, but no longer than
-        P11 says: a third of the window, or a second.
+        Numbers in order are confirmed at once, by one cumulative confirm. Others are confirmed at
+        once as well, unless they are many ranges: then they wait for the numbers in progress
+        between them, up to the bounds of P11, a third of the window or a second.
 
         Args:
             handled: May be empty, and may have numbers that were answered before.
@@ -110,16 +110,16 @@ class PendingConfirms:
         return confirms
 
     def wait_s(self, now_s: float) -> float | None:
-        """In how many seconds `confirms` must be asked again at the latest; None: need not."""
+        """Seconds until `confirms` must be called again at the latest; None: it need not."""
         return max(0.0, self._delayed_since_s + _DELAY_S - now_s) if self._delayed else None
 
     def _may_wait(self, due: BitMap64, in_progress: BitMap64, now_s: float) -> bool:
-        """P11: whether numbers out of order may be confirmed later."""
-        if not in_progress or len(due) <= _PIECES or len(due) >= self._most_delayed:
+        """Whether numbers out of order may be confirmed later (P11)."""
+        if not in_progress or len(due) <= _MOST_RANGES or len(due) >= self._most_delayed:
             return False
         if self._delayed:
             return now_s < self._delayed_since_s + _DELAY_S
-        return len(ranges(due)) > _PIECES
+        return len(ranges(due)) > _MOST_RANGES
 
     def _delay(self, numbers: BitMap64, now_s: float) -> None:
         if not self._delayed:

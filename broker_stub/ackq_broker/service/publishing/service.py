@@ -15,7 +15,7 @@ from ackq_broker.service.publishing.stage import StageStream
 from ackq_broker.service.publishing.stream import PublisherStream, read_opening
 from ackq_broker.service.publishing.transaction_mode import TransactionModeStream
 from ackq_broker.service.rpc import Read, Write
-from ackq_broker.service.transport.texts import check_identifier
+from ackq_broker.service.transport.fields import check_identifier
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _STREAMS: Final[dict[int, type[PublisherStream[Any]]]] = {
 
 
 class PublishingService:
-    """Rules P1-P14, K3, K12."""
+    """The RPCs of publishing: publishers, stages, batches (P1-P14, K3, K12)."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -37,7 +37,7 @@ class PublishingService:
         read: Read[frame.Frame[pb.PublishHeader]],
         write: Write[frame.Frame[pb.PublishAnswer]],
     ) -> None:
-        """A publisher's stream, in one mode (P1)."""
+        """Serves a publisher's stream in its mode (P1)."""
         opening = await read_opening(read)
         stream = _STREAMS.get(opening.mode)
         if stream is None:
@@ -50,11 +50,11 @@ class PublishingService:
     async def stage(
         self, read: Read[frame.Frame[pb.StageHeader]], write: Write[pb.StageResponse]
     ) -> None:
-        """An upload of one task's rows."""
+        """Serves the stage of one task's rows."""
         await StageStream(self._engine, read, write).run()
 
     async def commit_batch(self, request: pb.CommitBatchRequest) -> pb.CommitBatchResponse:
-        """Makes the named stages visible together (K3)."""
+        """Makes the named stages visible atomically (K3)."""
         check_identifier("writer", request.writer)
         check_identifier("run id", request.run_id)
         check_identifier("execution id", request.execution_id)
@@ -85,7 +85,7 @@ class PublishingService:
         return pb.CommitBatchResponse(rows=reply.rows, repeated=reply.repeated)
 
     async def abort_batch(self, request: pb.AbortBatchRequest) -> pb.AbortBatchResponse:
-        """Drops the named stages; never un-commits (K3)."""
+        """Drops the named stages; does not undo a commit (K3)."""
         dropped: int = await self._engine.call(
             commands.AbortBatch(request.writer, request.batch_id, tuple(request.stage_ids))
         )

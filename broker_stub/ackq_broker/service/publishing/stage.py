@@ -1,4 +1,4 @@
-"""One task's upload of a writer batch: frames in, progress out; nothing counts unsealed (K3).
+"""One task's stage of a writer batch: frames in, progress out; only a sealed stage counts (K3).
 
 Invariant: a stage whose stream ends without an answered seal is dropped.
 """
@@ -15,8 +15,8 @@ from ackq_broker.core import commands
 from ackq_broker.service.blocks import ingest
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.rpc import Read, Write
+from ackq_broker.service.transport.fields import check_identifier, shorten
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
-from ackq_broker.service.transport.texts import check_identifier, shorten
 
 Request = frame.Frame[pb.StageHeader]
 
@@ -25,7 +25,7 @@ _INBOX_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
 
 
 class StageStream:
-    """A stage from its open to its seal.
+    """The stream of a stage from its open to its seal.
 
     Args:
         engine: Decides and journals.
@@ -40,11 +40,11 @@ class StageStream:
         self._stage_id = b""
         self._rows = 0
         self._requests = RequestBuffer[Request](_INBOX_BYTES)
-        # Rows on disk after each frame; the newest says it all.
+        # Rows on disk after each frame; only the newest is reported.
         self._stored = ResponseBuffer[int](engine.sync_gate)
 
     async def run(self) -> None:
-        """Serve the upload until it is sealed.
+        """Serves the stage until it is sealed.
 
         Raises:
             AckqError: The stream ends with this status; the stage is dropped.
@@ -65,7 +65,7 @@ class StageStream:
             with self._engine.listening(alarm=lambda _: None, stop=self._stop):
                 await alongside(self._store_all(), self._receive(), self._report())
         finally:
-            # A sealed stage is left alone.
+            # Without effect on a sealed stage.
             self._engine.decide(commands.DropStage(self._stage_id))
 
     async def _opening(self) -> pb.StageOpen:
@@ -89,7 +89,7 @@ class StageStream:
         self._requests.close()
 
     async def _store_all(self) -> None:
-        """Stores frames in their order until the seal, and answers that."""
+        """Stores frames in their order until the seal, and answers the seal."""
         while requests := await self._requests.take():
             for request in requests:
                 kind = request.header.WhichOneof("kind")
@@ -132,7 +132,7 @@ class StageStream:
         await self._write(pb.StageResponse(sealed=sealed))
 
     async def _report(self) -> None:
-        """Tells the writer how many rows are on disk: once per sync."""
+        """Reports the rows on disk to the writer, once per sync."""
         while True:
             rows = await self._stored.take()
             await self._write(pb.StageResponse(stored=pb.StageStored(rows=rows[-1])))
@@ -145,7 +145,7 @@ class StageStream:
 
 
 def _prepare(request: Request, now_us: int) -> ingest.Prepared:
-    """A stage is on disk before it is sealed, so its rows' delivery modes make no parts."""
+    """The one part of a frame; a stage is always persistent, whatever its rows' delivery modes."""
     header, _ = block.split(request.block)
     if header.rows != request.header.data.rows:
         raise MalformedBlockError(

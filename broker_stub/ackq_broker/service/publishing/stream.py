@@ -1,4 +1,4 @@
-"""What a publisher's stream is in either mode: opened, fenced, fed, told of alarms, ended.
+"""A publisher's stream in either mode: open, fencing, requests, answers, backpressure, end.
 
 Invariant: an id has one live stream, and nothing that a fenced one still receives is handled (P10).
 """
@@ -28,14 +28,13 @@ from ackq_broker.core import commands
 from ackq_broker.service.blocks import coalescing, ingest, validation
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.rpc import Read, Write
-from ackq_broker.service.transport.errors import detail
+from ackq_broker.service.transport.fields import error_detail, shorten
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
-from ackq_broker.service.transport.texts import shorten
 
 Request = frame.Frame[pb.PublishHeader]
 Response = frame.Frame[pb.PublishAnswer]
 Numbers = npt.NDArray[np.uint64]
-# What waits behind the gate, by mode.
+# The answers that wait for the sync, by mode.
 A = TypeVar("A")
 
 _ID_BYTES: Final = 16
@@ -84,12 +83,12 @@ class PublisherStream(ABC, Generic[A]):
         self._fenced = False
 
     async def run(self) -> None:
-        """Serve the stream until the client half-closes; everything is answered then.
+        """Serves the stream until the client half-closes; everything is answered then.
 
         Raises:
             AckqError: The stream ends with this status.
         """
-        # A stream that is refused, in the wrong mode for instance, does no harm to the older one.
+        # Decided first: a stream that is refused, for its mode for instance, fences no other.
         _, opened = self._engine.decide(
             commands.OpenPublisher(
                 self._publisher_id,
@@ -117,7 +116,7 @@ class PublisherStream(ABC, Generic[A]):
             )
 
     def fence(self) -> None:
-        """A newer stream of this publisher came: this one handles nothing more (P10)."""
+        """Fences this stream: a newer one of its publisher was opened (P10)."""
         self._fenced = True
         self._requests.fail(
             FencedError(
@@ -135,11 +134,11 @@ class PublisherStream(ABC, Generic[A]):
 
     @abstractmethod
     async def _answer(self, answers: list[A]) -> None:
-        """Writes what the gate released."""
+        """Writes answers whose sequence is synced."""
 
     @abstractmethod
     def _notify(self, answer: Response) -> None:
-        """Puts a notice that depends on no record in the outbox."""
+        """Puts an answer that depends on no record."""
 
     # --- requests ---
 
@@ -150,7 +149,7 @@ class PublisherStream(ABC, Generic[A]):
         self._requests.close()
 
     async def _handle_all(self) -> None:
-        """Handles requests in their order until there are no more, and everything is answered."""
+        """Handles requests in their order until the half-close, and until all are answered."""
         while requests := await self._requests.take():
             for group in coalescing.groups(requests):
                 if self._fenced:
@@ -159,9 +158,9 @@ class PublisherStream(ABC, Generic[A]):
         await self._responses.drained()
 
     async def _prepare(self, group: list[Request]) -> ingest.Prepared | None:
-        """The rows of frames that came together, taken apart; None: fenced meanwhile.
+        """The parts and refusals of frames that came together; None: fenced meanwhile.
 
-        Then the next take raises, and the newer stream decides what becomes of them.
+        Then the next take raises, and the publisher sends the rows again on the newer stream.
         """
         await self._read_answers()
         await self._backpressure()
@@ -173,7 +172,7 @@ class PublisherStream(ABC, Generic[A]):
     def _return(
         self, numbers: Numbers, rows: validation.Rows, part: ingest.PreparedPart, exchange: str
     ) -> Response:
-        """The return of rows of a part that no queue wanted, with the messages (P7)."""
+        """The return of the unroutable rows of a part, with their messages (P7)."""
         block = ingest.take(part.block, rows)
         self._returned_bytes += len(block)
         reason = UnroutableError(
@@ -181,13 +180,13 @@ class PublisherStream(ABC, Generic[A]):
             f" {len(rows)} messages; declare the queue or the binding first.",
             exchange=exchange,
         )
-        answer = pb.PublishReturn(numbers=numbers.tolist(), reason=detail(reason))
+        answer = pb.PublishReturn(numbers=numbers.tolist(), reason=error_detail(reason))
         return frame.Frame(pb.PublishAnswer(returned=answer), block)
 
     # --- answers ---
 
     async def _send(self) -> None:
-        """Writes what the gate released: one turn per sync, however many publishes it covered."""
+        """Writes answers whose sequence is synced: one turn per sync for all its publishes."""
         while True:
             answers: list[A] = []
             with suppress(TimeoutError):
@@ -197,19 +196,19 @@ class PublisherStream(ABC, Generic[A]):
             self._responses.written(len(answers))
 
     def _wait_s(self) -> float | None:
-        """In how many seconds `_answer` must be called, whatever is released; None: need not."""
+        """Seconds until `_answer` must be called again at the latest; None: it need not."""
         return None
 
     # --- flow control (P14) ---
 
     async def _read_answers(self) -> None:
-        """Takes no more publishes from a client that does not read what it is answered (I6)."""
+        """Backpressure: waits while the client leaves too many answers unread (I6)."""
         if self._returned_bytes > _RETURNED_BYTES or len(self._responses) > _UNREAD_ANSWERS:
             await self._responses.drained()
             self._returned_bytes = 0
 
     async def _backpressure(self) -> None:
-        """Takes no more publishes while too many bytes wait for the disk."""
+        """Backpressure: waits while too many bytes are not on the disk (P14)."""
         journal = self._engine.journal
         if journal.unsynced_bytes <= limits.MAX_UNSYNCED_BYTES:
             return
@@ -221,7 +220,7 @@ class PublisherStream(ABC, Generic[A]):
         self._alarm(self._engine.disk_alarm.reason)
 
     def _alarm(self, reason: str) -> None:
-        """Tells the publisher why the broker is blocked; an empty reason: not any more."""
+        """Notifies the publisher that the broker is blocked, and why; empty: unblocked."""
         if bool(reason) == self._blocked:
             return
         self._blocked = bool(reason)
@@ -253,7 +252,7 @@ def numbers_of(group: list[Request]) -> Numbers:
 
 
 def check_numbers(first: int, last: int) -> None:
-    """Refuses numbers that no count of publishes reaches: InvalidArgumentError."""
+    """Checks the range of publish numbers; raises InvalidArgumentError."""
     if not 1 <= first <= _LARGEST_NUMBER or last > _LARGEST_NUMBER:
         raise InvalidArgumentError(
             f"Publish numbers start at 1 and end at 2^62; this request names {first} to {last}."
@@ -261,7 +260,7 @@ def check_numbers(first: int, last: int) -> None:
 
 
 def too_many_rows(group: list[Request]) -> AckqError | None:
-    """Why frames are refused before they are decoded, if they are."""
+    """The refusal of frames with too many rows, before they are decoded; None if accepted."""
     return validation.too_many_rows(sum(map(coalescing.rows_of, group)))
 
 

@@ -1,6 +1,6 @@
 """A publisher's stream in transaction mode: frames, commits, rollbacks in, answers out (P7, P13).
 
-Invariant: every commit is answered from behind the synced gate (I1), after the returns of its
+Invariant: every commit is answered from behind the sync gate (I1), after the returns of its
 transaction; a row that is refused refuses the commit, and nothing of the transaction is visible.
 """
 
@@ -32,11 +32,11 @@ from ackq_broker.service.publishing.stream import (
     numbers_of,
     too_many_rows,
 )
-from ackq_broker.service.transport.errors import detail
+from ackq_broker.service.transport.fields import error_detail
 
 _ID_BYTES: Final = 16
-# Rows of a transaction that wait for its end in memory. With them a small transaction is handed to
-# the journal at once and costs one sync; staged when they arrive, it costs two. Rolled back, none.
+# Rows of a transaction that are buffered for its end. With them a small transaction is appended at
+# once and costs one sync; staged on arrival, it costs two. Rolled back, none.
 _BUFFER_BYTES: Final = 64 * limits.KIB
 
 
@@ -48,7 +48,7 @@ class _Refused(NamedTuple):
 
 
 class TransactionModeStream(PublisherStream[Response]):
-    """See the module."""
+    """A publisher's stream whose publishes become visible with the commit of their transaction."""
 
     TRANSACTIONAL: ClassVar[bool] = True
 
@@ -101,7 +101,7 @@ class TransactionModeStream(PublisherStream[Response]):
             await self._stage_buffered()
 
     async def _stage_buffered(self) -> None:
-        """Stages the rows that are held, in their order, but for those of a refused transaction."""
+        """Stages the buffered rows in order, but for those of a refused transaction."""
         buffered, self._buffered, self._buffered_bytes = self._buffered, [], 0
         for group in coalescing.groups(buffered):
             if self._fenced:
@@ -131,7 +131,7 @@ class TransactionModeStream(PublisherStream[Response]):
     def _stage_part(
         self, data: pb.PublishData, numbers: Numbers, part: ingest.PreparedPart
     ) -> None:
-        """Stages one part and puts the return of what no queue wants behind the gate."""
+        """Stages one part; the return of its unroutable rows waits for the sync."""
         command = commands.TransactionBlock(
             self._publisher_id,
             data.transaction_id,
@@ -151,7 +151,7 @@ class TransactionModeStream(PublisherStream[Response]):
             self._responses.put(self._return(named[rows], rows, part, data.exchange), sequence)
 
     def _refuse(self, transaction_id: bytes, reason: AckqError) -> None:
-        """Gives the room back at once; the commit will be told why."""
+        """Rolls back at once, which frees its rows; the commit is answered with the reason."""
         self._refused = _Refused(transaction_id, reason)
         self._engine.decide(commands.RollbackTransaction(self._publisher_id))
 
@@ -163,9 +163,9 @@ class TransactionModeStream(PublisherStream[Response]):
         try:
             committed = self._committed(commit)
         except (NackError, NotFoundError, InvalidArgumentError, TransactionRolledBackError) as no:
-            # Whatever is there of a transaction that cannot be committed goes.
+            # Rows of a transaction that cannot be committed are dropped.
             self._engine.decide(commands.RollbackTransaction(self._publisher_id))
-            answer.reason.CopyFrom(detail(no))
+            answer.reason.CopyFrom(error_detail(no))
         else:
             answer.messages, answer.repeated = committed
         self._end(answer)
@@ -190,7 +190,7 @@ class TransactionModeStream(PublisherStream[Response]):
         self._end(pb.PublishTransaction(transaction_id=rollback.transaction_id))
 
     def _end(self, answer: pb.PublishTransaction) -> None:
-        """The transaction is over; its answer waits for everything decided so far."""
+        """Answers the end of the transaction, once everything decided so far is synced."""
         self._refused = None
         self._responses.put(
             frame.Frame(pb.PublishAnswer(transaction=answer)), self._engine.core.sequence

@@ -1,4 +1,4 @@
-"""A session as operators are shown it; the token of its holder is left out (S3)."""
+"""Sessions as operators see them, without holder tokens (S3), and the warnings of an open (S9)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ackq_broker.core import commands
 from ackq_broker.core.checks import plural
 from ackq_broker.service.engine.clock import age_ms
 
-# Sessions that an opening is told of by name.
+# The most sessions that the warnings of an open name.
 _MOST_NAMED: Final = 100
 
 
 def orphaned_lease_warnings(
     absent: Sequence[commands.LeasedElsewhere], now_us: int
 ) -> Iterator[str]:
-    """S9: the warnings for an opening whose queues' messages are held by nobody who is there.
+    """Warnings for an open on queues whose messages are leased by sessions without a live holder.
 
-    They may be those of its own query, whose checkpoint is gone: nothing else would tell.
+    They may be leased by an earlier session of the same query, whose checkpoint is lost (S9).
     """
     for held in absent[:_MOST_NAMED]:
         age = timedelta(seconds=age_ms(held.leased_us, now_us) // 1000)

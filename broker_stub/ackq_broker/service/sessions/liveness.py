@@ -1,8 +1,8 @@
 """Which session holders count as live (S3), and how long the others have been away (S5).
 
-Pure bookkeeping over an injected monotonic clock. A holder is live while its liveness stream is
-open and was heard within `HEARTBEAT_MS`, for `HOLDER_CUT_GRACE_MS` after that stream was cut, and
-for `HEARTBEAT_MS` after it attached (or this broker started) as long as no stream came.
+Does no I/O; the monotonic clock is injected. A holder is live while its liveness stream is open and
+had a heartbeat within `HEARTBEAT_MS`, for `HOLDER_CUT_GRACE_MS` after that stream disconnected, and
+for `HEARTBEAT_MS` after it attached (or this broker started) as long as no stream was opened.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Final
 
 from ackq import limits
 
-# More than this between two looks at the clock is time in which the process did not run.
+# More than this between two reads of the clock is time in which the process did not run.
 _STALL_S: Final = 5.0
 
 
 class Uptime:
     """Monotonic seconds without those in which this process did not run (S5).
 
-    A broker that was stopped or starved for a minute has not heard its clients for a minute, which
-    is not theirs. It must be looked at every second or so.
+    A broker that was stopped or starved for a minute missed a minute of heartbeats, which does not
+    count against its clients. It must be called every second or so.
 
     Args:
         clock: Monotonic seconds.
@@ -34,7 +34,7 @@ class Uptime:
         self._lost_s = 0.0
 
     def __call__(self) -> float:
-        """The seconds."""
+        """The seconds so far."""
         now_s = self._clock()
         self._lost_s += max(0.0, now_s - self._seen_s - _STALL_S)
         self._seen_s = now_s
@@ -43,7 +43,7 @@ class Uptime:
 
 @dataclass(eq=False, slots=True)
 class _Holder:
-    """What is known of a session's holder; `streams` are its open liveness streams."""
+    """The liveness of a session's holder; `streams` counts its open liveness streams."""
 
     token: bytes
     heard_s: float
@@ -70,7 +70,7 @@ class Liveness:
         self._holders: dict[str, _Holder] = {}
 
     def attached(self, incarnation: str, token: bytes) -> None:
-        """The holder `token` attached, or was found in the journal at start: a sign of life."""
+        """Counts an attach of holder `token`, or its record at start, as a heartbeat."""
         holder = self._holders.get(incarnation)
         if holder is None or holder.token != token:
             self._holders[incarnation] = _Holder(token, self._clock())
@@ -79,18 +79,18 @@ class Liveness:
         holder.disconnected_s = None
 
     def opened(self, incarnation: str, token: bytes) -> HolderConnection:
-        """The holder's liveness stream came; when it reconnects it may have two for a moment."""
+        """Adds a liveness stream of the holder, which may have two while it reconnects."""
         self.attached(incarnation, token)
         holder = self._holders[incarnation]
         holder.streams += 1
         return HolderConnection(holder)
 
     def heard(self, stream: HolderConnection) -> None:
-        """A heartbeat came on the stream."""
+        """Counts a heartbeat on the stream."""
         stream.holder.heard_s = self._clock()
 
     def disconnected(self, stream: HolderConnection) -> None:
-        """The stream ended, in whatever way. Each stream is cut once."""
+        """Removes the stream, which ended; once for each stream."""
         stream.holder.streams -= 1
         assert stream.holder.streams >= 0
         if not stream.holder.streams:
@@ -101,13 +101,13 @@ class Liveness:
         return incarnation in self._holders and self.away_s(incarnation) < 0
 
     def connected(self, incarnation: str) -> bool:
-        """Whether the session's holder is live, and more than the benefit of the doubt says so."""
+        """Whether the session's holder is live and has a liveness stream open."""
         return self.live(incarnation) and self._holders[incarnation].streams > 0
 
     def away_s(self, incarnation: str) -> float:
-        """For how long the session's holder has not counted as live; negative while it does.
+        """Seconds for which the session's holder has not counted as live; negative while it does.
 
-        The incarnation must be known: attached to since the broker started, and not forgotten.
+        The incarnation must be known: attached since the broker started, and not forgotten.
         """
         holder = self._holders[incarnation]
         if holder.disconnected_s is not None:
@@ -115,17 +115,17 @@ class Liveness:
         return self._clock() - holder.heard_s - limits.HEARTBEAT_MS / 1000
 
     def fenced(self, incarnation: str) -> None:
-        """The incarnation goes on without a holder, who is away from now on (S8)."""
+        """Fences the holder of an incarnation: it counts as away from now on (S8)."""
         now_s = self._clock()
         self._holders[incarnation] = _Holder(
             b"", now_s, disconnected_s=now_s - limits.HOLDER_CUT_GRACE_MS / 1000
         )
 
     def forget(self, incarnation: str) -> None:
-        """The incarnation ended."""
+        """Forgets an incarnation that ended."""
         self._holders.pop(incarnation, None)
 
     def keep(self, incarnations: Container[str]) -> None:
-        """Forget all but these."""
+        """Forgets all incarnations but these."""
         for incarnation in [each for each in self._holders if each not in incarnations]:
             del self._holders[incarnation]

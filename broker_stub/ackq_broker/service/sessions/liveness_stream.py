@@ -1,7 +1,7 @@
-"""The liveness streams of session holders: signs of life in, an end for who was replaced (S3).
+"""The liveness streams of session holders: heartbeats in, an error for a replaced holder (S3).
 
 Invariant: the stream of a replaced holder ends with the error that names the new one, once that is
-on disk (I1); the absence of an owner is counted from a moment at which this broker ran (S5).
+on disk (I1); the absence of a holder is counted from a moment at which this broker ran (S5).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INBOX_BYTES: Final = 64 * limits.KIB
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Stream:
-    """One open liveness stream: who it says holds the session, and where its requests wait."""
+    """One open liveness stream: the holder that it names, and its buffered requests."""
 
     holder: pb.HoldRequest
     requests: RequestBuffer[pb.HoldRequest]
@@ -32,18 +32,18 @@ class LivenessStreams:
     """All open liveness streams, by incarnation.
 
     Args:
-        engine: Knows who holds which session.
-        liveness: Which holders count as live. Every holder of the journal is taken as heard now:
-            the time the broker was down is not theirs.
+        engine: Knows the holder of each session.
+        liveness: Which holders count as live. Every holder in the journal counts as heard now: the
+            time that the broker was down is not counted.
     """
 
     def __init__(self, engine: Engine, liveness: Liveness) -> None:
         self._engine = engine
         self._liveness = liveness
         self._streams: dict[str, set[_Stream]] = {}
-        # The sessions whose owner may not be away for ever, with milliseconds, by incarnation.
+        # Sessions with a session timeout, and its milliseconds, by incarnation.
         self._timeouts: dict[str, tuple[str, int]] = {}
-        # Those of them that were told to be overdue, and have not come back.
+        # Incarnations that `overdue` has returned, and whose holder has not attached again.
         self._reported: set[str] = set()
         for session in engine.core.sessions():
             if session.holder is not None and session.holder.token:
@@ -53,7 +53,7 @@ class LivenessStreams:
             self.watch(session.session, session.incarnation, session.session_timeout_ms)
 
     def incumbent(self, session: str, incarnation: str) -> str:
-        """The incarnation whose holder a caller with these names meets; empty for none."""
+        """The incarnation whose holder a call with these names would replace; empty for none."""
         found = self._engine.core.incumbent(session, incarnation)
         return found[0] if found is not None else ""
 
@@ -66,9 +66,9 @@ class LivenessStreams:
         return self._liveness.connected(incarnation)
 
     def changed(self, before: str, after: str = "", token: bytes = b"") -> None:
-        """A command met the incarnation `before` and left `after`, held by `token`; empty for none.
+        """Applies a command that replaced incarnation `before` by `after`, held by `token`.
 
-        The streams of holders that were replaced end.
+        Either may be empty, for none. Ends the streams of holders that were replaced.
         """
         if before != after:
             self._forget(before)
@@ -78,21 +78,21 @@ class LivenessStreams:
         self._end_replaced(before)
 
     def fenced(self, incarnation: str) -> None:
-        """A command ended the holder of an incarnation that goes on without one (S5, S8)."""
+        """Fences the holder of an incarnation that a command left without one (S5, S8)."""
         self._liveness.fenced(incarnation)
         self._end_replaced(incarnation)
 
     def watch(self, session: str, incarnation: str, timeout_ms: int) -> None:
-        """From now on the owner of a session may be away for so long; 0: for ever (S5)."""
+        """Sets the session timeout of a session; 0: none (S5)."""
         if timeout_ms:
             self._timeouts[incarnation] = session, timeout_ms
         else:
             self._timeouts.pop(incarnation, None)
 
     def overdue(self) -> list[tuple[str, str]]:
-        """Sessions, with incarnations, whose owner is away for longer than it may.
+        """The sessions, with incarnations, whose holder is away beyond the session timeout (S5).
 
-        Each is told once, until its owner attaches again.
+        Each is returned once, until its holder attaches again.
         """
         found = [
             (session, incarnation)
@@ -104,14 +104,14 @@ class LivenessStreams:
         return found
 
     def housekeep(self) -> None:
-        """Forget the holders of sessions that ended by themselves."""
+        """Forgets the holders of sessions that have ended."""
         present = {session.incarnation for session in self._engine.core.sessions()}
         self._liveness.keep(present)
         for incarnation in [each for each in self._timeouts if each not in present]:
             self._forget(incarnation)
 
     async def hold(self, read: Read[pb.HoldRequest], write: Write[pb.HoldResponse]) -> None:
-        """Serve one holder's stream until it half-closes.
+        """Serves one holder's stream until it half-closes.
 
         Raises:
             FencedError: Another holder took the session over.
@@ -158,7 +158,7 @@ class LivenessStreams:
         self._reported.discard(incarnation)
 
     def _end_replaced(self, incarnation: str) -> None:
-        """Ends the streams of an incarnation whose holders do not hold it any more."""
+        """Ends the streams of an incarnation whose holders were replaced."""
         for stream in self._streams.get(incarnation, ()):
             try:
                 self._check(stream.holder)
@@ -166,7 +166,7 @@ class LivenessStreams:
                 stream.requests.fail(error)
 
     def _check(self, holder: pb.HoldRequest) -> None:
-        """Refuses who does not hold the session (any more)."""
+        """Raises the core's refusal of a holder that does not hold the session any more."""
         self._engine.core.check_holder(
             holder.session, holder.incarnation, holder.epoch, holder.token
         )

@@ -22,8 +22,7 @@ from ackq_broker.core import commands
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.rpc import Read
-from ackq_broker.service.transport.disposition import decode_disposition
-from ackq_broker.service.transport.texts import check_identifier, shorten
+from ackq_broker.service.transport.fields import check_identifier, decode_disposition, shorten
 
 _ID_BYTES: Final = 16
 _TAG_BYTES: Final = 8

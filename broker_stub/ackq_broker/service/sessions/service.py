@@ -1,4 +1,4 @@
-"""`SessionsService`: what a replaying reader asks for, and what operators do (S1-S10)."""
+"""`SessionsService`: the RPCs of replaying readers and of operators (S1-S10)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ackq_broker.service.sessions.info import orphaned_lease_warnings, session_i
 from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.sessions.liveness_stream import LivenessStreams
 from ackq_broker.service.sessions.outcomes import owner_of, read_stage, settlement_of
-from ackq_broker.service.transport.texts import shorten
+from ackq_broker.service.transport.fields import shorten
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _TOKEN_BYTES: Final = 16
 
 
 class SessionsService:
-    """What a replaying reader needs.
+    """The RPCs of sessions.
 
     Args:
         engine: Decides and reads.
@@ -50,11 +50,11 @@ class SessionsService:
     # --- advance and attach ---
 
     async def advance(self, request: pb.AdvanceRequest) -> pb.AdvanceResponse:
-        """Accepts up to the start, then leases anew or gives the lease again (S4, S9)."""
+        """Accepts up to the start, then leases anew or returns the lease again (S4, S9)."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.wait_ms, limits.MAX_ADVANCE_WAIT_MS) / 1000
         reply, sequence = self._advance(request)
-        while _may_wait(request, reply) and await self._until_worth(request, reply, deadline):
+        while _may_wait(request, reply) and await self._until_leasable(request, reply, deadline):
             reply, sequence = self._advance(request)
         await self._engine.sync_gate.wait(sequence)
         return self._advanced(reply)
@@ -103,12 +103,12 @@ class SessionsService:
             )
 
         found = pieces()
-        # After the check: a reader that was replaced is not taken for the one that holds the lease.
+        # After the check: a reader that was replaced must not be noted as that of the lease.
         self._note(request)
         try:
             await send_pieces(self._engine, found, request.columns, write)
         except BlockNotFoundError:
-            # The lease went while it was read; asking again says why.
+            # The lease ended while it was read; the core raises why.
             pieces()
             raise
 
@@ -126,7 +126,7 @@ class SessionsService:
         )
 
     async def release_session(self, request: pb.ReleaseSessionRequest) -> pb.ReleaseSessionResponse:
-        """Puts a session's lease back and ends its incarnation (S5, S9)."""
+        """Requeues a session's lease and ends its incarnation (S5, S9)."""
         incumbent = self._liveness.incumbent(request.session, "")
         reply, sequence = self._engine.decide(
             commands.ReleaseSession(
@@ -169,7 +169,7 @@ class SessionsService:
     # --- outcomes ---
 
     async def stage_outcomes(self, read: Read[pb.StageOutcomesRequest]) -> pb.StageOutcomesResponse:
-        """Stages what a task decided for messages of the outstanding lease (S6)."""
+        """Stages a task's outcomes for messages of the outstanding lease (S6)."""
         command = await read_stage(self._engine, read)
         await self._engine.wait_writable()
         return pb.StageOutcomesResponse(tags=await self._engine.call(command))
@@ -185,43 +185,43 @@ class SessionsService:
         return pb.CommitOutcomesResponse(tags=reply.tags, accepted_before=reply.accepted_before)
 
     async def abort_outcomes(self, request: pb.AbortOutcomesRequest) -> pb.AbortOutcomesResponse:
-        """Drops stages of outcomes that no commit will name."""
+        """Drops stages of outcomes that will not be committed."""
         dropped: int = await self._engine.call(commands.AbortOutcomes(tuple(request.stage_ids)))
         return pb.AbortOutcomesResponse(dropped=dropped)
 
     # --- time ---
 
     def detach_absent(self) -> None:
-        """Gives back the leases of owners who are away for longer than they said (S5)."""
+        """Requeues the leases of holders that are away beyond the session timeout (S5)."""
         for name, incarnation in self._liveness.overdue():
             if incarnation != self._liveness.incumbent(name, ""):
-                continue  # it ended by itself
+                continue  # the incarnation has ended
             (session,) = self._engine.core.sessions(name)
             if session.detached or not session.leased:
-                continue  # and nothing will be, until its owner is back
+                continue  # nothing is leased until the holder attaches again
             command = commands.DetachSession(name, incarnation, session.epoch)
-            back: commands.Released = self._engine.decide(command).reply
+            requeued: commands.Released = self._engine.decide(command).reply
             self._liveness.fenced(incarnation)
             _log.info(
                 "session '%s': its owner was away for more than %d ms; %d messages of its lease"
                 " are ready again%s",
                 name,
                 session.session_timeout_ms,
-                back.released,
-                f", {back.dropped} went with their queue" if back.dropped else "",
+                requeued.released,
+                f", {requeued.dropped} went with their queue" if requeued.dropped else "",
             )
 
     def housekeep(self) -> None:
-        """Forgets what it knows of holders whose sessions ended by themselves."""
+        """Forgets the holders of sessions that have ended."""
         self._liveness.housekeep()
 
     # --- parts ---
 
     def _note(self, request: pb.FetchRequest) -> None:
-        """Notes who reads, for a settle call to come (S6), and that somebody does (S9).
+        """Notes the reader of a lease for later settle calls (S6), which proves the session (S9).
 
-        The rows wait for the disk with it, once a batch: a reader that the broker forgot could not
-        be told from one that was replaced.
+        The rows wait for the sync of this note, once a batch: a reader whose note was lost would
+        look like one that was replaced.
         """
         self._engine.decide(
             commands.NoteFetch(
@@ -237,7 +237,7 @@ class SessionsService:
         )
 
     def _advance(self, request: pb.AdvanceRequest) -> Ticket:
-        """One decision; the holder it makes is taken note of at once."""
+        """Decides one advance, and updates the liveness of the holder that it makes."""
         incumbent = self._liveness.incumbent(request.session, request.incarnation)
         ticket = self._engine.decide(
             commands.Advance(
@@ -264,12 +264,12 @@ class SessionsService:
         self._liveness.watch(reply.session, reply.incarnation, request.session_timeout_ms)
         return ticket
 
-    async def _until_worth(
+    async def _until_leasable(
         self, request: pb.AdvanceRequest, reply: commands.Advanced, deadline: float
     ) -> bool:
-        """Waits until asking again may lease something (True), or time is over (False)."""
+        """Waits until another advance may lease messages (True), or until the deadline (False)."""
         loop = asyncio.get_running_loop()
-        # K6: fewer than the minimum are leased once the oldest has waited so long.
+        # K6: fewer than the minimum are leased once the oldest has waited for `max_delay_ms`.
         waited_ms = age_ms(reply.backlog.oldest_us, self._engine.clock.now_us())
         due = loop.time() + (request.max_delay_ms - waited_ms) / 1000
         delayed = reply.backlog.ready and request.max_delay_ms > waited_ms
@@ -312,9 +312,9 @@ class SessionsService:
 
 
 def _may_wait(request: pb.AdvanceRequest, reply: commands.Advanced) -> bool:
-    """Whether to wait for more.
+    """Whether an advance that leased nothing may wait for messages.
 
-    An opening would prove its incarnation by asking again (S9); a bounded run has its end (K5).
+    Not an open, whose second advance would prove its incarnation (S9), nor a bounded run (K5).
     """
     return bool(request.incarnation) and not request.horizon and reply.end_tag == request.start_tag
 

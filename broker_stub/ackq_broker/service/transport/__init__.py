@@ -1,1 +1,1 @@
-"""What all streams and calls share: stream buffers, error details, bounded texts, dispositions."""
+"""Shared by all streams and calls: buffers of a stream, message fields on the wire."""

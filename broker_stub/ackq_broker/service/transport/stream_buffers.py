@@ -1,4 +1,4 @@
-"""The two ends of a stream: requests that arrived together, and answers that wait for the disk.
+"""The buffers of a stream: requests that arrived together, and answers that wait for the disk.
 
 Invariant: an answer is taken only after the journal has synced the sequence it was put with (I1).
 """
@@ -27,31 +27,31 @@ class ResponseBuffer(Generic[T]):
         self._idle.set()
 
     def __len__(self) -> int:
-        """Answers that were put and not written yet."""
+        """The number of answers that were put and not written yet."""
         return self._unwritten
 
     def put(self, answer: T, sequence: int = 0) -> None:
-        """An answer that may leave once `sequence` is synced."""
+        """Adds an answer that may leave once `sequence` is synced."""
         self._unwritten += 1
         self._idle.clear()
         self._sync_gate.when_synced(sequence, partial(self._release, answer))
 
     async def take(self) -> list[T]:
-        """Everything that may leave now; waits until there is something. `written` must follow."""
+        """All answers that may leave now; waits for the first. `written` must follow."""
         await self._wake.wait()
         self._wake.clear()
         taken, self._released = self._released, []
         return taken
 
     def written(self, count: int) -> None:
-        """So many of the answers taken have been sent."""
+        """Records that `count` of the answers taken have been sent."""
         self._unwritten -= count
         assert self._unwritten >= 0
         if not self._unwritten:
             self._idle.set()
 
     async def drained(self) -> None:
-        """Return when every answer that was put has been written."""
+        """Returns when every answer that was put has been written."""
         await self._idle.wait()
 
     def _release(self, answer: T) -> None:
@@ -60,7 +60,7 @@ class ResponseBuffer(Generic[T]):
 
 
 class RequestBuffer(Generic[T]):
-    """Requests of one stream, taken together; bounded in bytes, then the reader waits."""
+    """Requests of one stream, taken together; bounded in bytes: above them the reader waits."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -73,7 +73,7 @@ class RequestBuffer(Generic[T]):
         self._room.set()
 
     async def put(self, request: T, size_bytes: int) -> None:
-        """A request arrived; returns when there is room for the next."""
+        """Adds a request; returns when there is room for the next."""
         self._requests.append(request)
         self._bytes += size_bytes
         self._wake.set()
@@ -82,7 +82,7 @@ class RequestBuffer(Generic[T]):
             await self._room.wait()
 
     async def take(self) -> list[T]:
-        """All requests that wait; empty only when it is closed. Raises what it was failed with."""
+        """All requests that wait; empty only when closed. Raises the error passed to `fail`."""
         await self._wake.wait()
         if self._failure is not None:
             raise self._failure
@@ -94,18 +94,18 @@ class RequestBuffer(Generic[T]):
         return taken
 
     def close(self) -> None:
-        """No request follows."""
+        """Closes the buffer: no request follows."""
         self._closed = True
         self._wake.set()
 
     def fail(self, error: BaseException) -> None:
-        """The next `take` raises the error, whatever waits."""
+        """Makes the next `take` raise the error, before any request that waits."""
         self._failure = error
         self._wake.set()
 
 
 async def alongside(main: Coroutine[Any, Any, None], *others: Coroutine[Any, Any, None]) -> None:
-    """Run `main` to its end with the others beside it, which end then; a failure ends all."""
+    """Runs coroutines until `main` ends, which cancels the others; a failure ends all."""
     tasks = [asyncio.create_task(each) for each in (main, *others)]
     try:
         while not tasks[0].done():

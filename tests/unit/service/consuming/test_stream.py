@@ -1,4 +1,4 @@
-"""Streams of channels in virtual time: the gate, retransmission, signs of life, cuts."""
+"""Streams of channels in virtual time: the sync gate, retransmission, heartbeats, reconnects."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ RESUME_S = limits.CHANNEL_RESUME_MS / 1000
 
 
 async def alive(stream, seconds):
-    """Time goes on while the client sends signs of life."""
+    """Time goes on while the client sends heartbeats."""
     for _ in range(round(seconds)):
         stream.beat()
         await asyncio.sleep(1)
@@ -149,7 +149,7 @@ def test_a_client_that_does_not_read_is_sent_nothing_twice():
 
 
 def test_a_silent_client_loses_its_channel():
-    """C12: without a sign of life the channel ends and everything is requeued."""
+    """C12: without a heartbeat the channel ends and everything is requeued."""
 
     async def main():
         broker = Broker()
@@ -168,7 +168,7 @@ def test_a_silent_client_loses_its_channel():
 
 
 def test_signs_of_life_go_both_ways():
-    """C12: a quiet broker sends signs of life, and any request is one of the client's."""
+    """C12: a quiet broker sends heartbeats, and any request is one of the client's."""
 
     async def main():
         broker = Broker()

@@ -10,7 +10,7 @@ from ackq.errors import FencedError, InvalidArgumentError, WrongModeError
 from ackq.v1 import publishing_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.service.publishing import transaction_mode
-from tests.unit.service import publish_streams
+from tests.unit.service import publisher_streams
 from tests.unit.service.publisher_streams import CONFIRM, TRANSACTION, Stream, run_until_idle
 
 ONE, TWO = b"1" * 16, b"2" * 16
@@ -19,7 +19,7 @@ ONE, TWO = b"1" * 16, b"2" * 16
 @asynccontextmanager
 async def opened():
     """An engine with a durable queue on disk, an open stream, and the service for others."""
-    async with publish_streams.opened(mode=TRANSACTION) as found:
+    async with publisher_streams.opened(mode=TRANSACTION) as found:
         yield found
 
 

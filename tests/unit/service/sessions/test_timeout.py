@@ -102,7 +102,7 @@ def test_the_lease_of_an_absent_owner_goes_back(broker):
 
 
 def test_a_silent_owner_is_absent_after_a_heartbeat(broker):
-    """S5: an open stream without a sign of life does not keep a lease."""
+    """S5: an open stream without a heartbeat does not keep a lease."""
     lease = broker.lease()
     stream = broker.liveness.opened(lease.incarnation, READER.token)
     broker.passed(TIMEOUT_MS / 1000)
