@@ -62,7 +62,7 @@ def unary(
 def publish(
     channel: grpc.Channel, requests: Iterator[bytes]
 ) -> AnswerStream[frame.Frame[publishing_pb2.PublishAnswer]]:
-    """PublishingService.Publish."""
+    """Opens the stream of a publisher (PublishingService.Publish)."""
     call: Any = channel.stream_stream(
         "/ackq.v1.PublishingService/Publish",
         request_serializer=None,
@@ -74,7 +74,7 @@ def publish(
 def stage(
     channel: grpc.Channel, requests: Iterator[bytes]
 ) -> AnswerStream[publishing_pb2.StageResponse]:
-    """PublishingService.Stage."""
+    """Opens the upload of a stage (PublishingService.Stage)."""
     call: Any = channel.stream_stream(
         "/ackq.v1.PublishingService/Stage",
         request_serializer=None,
@@ -86,7 +86,7 @@ def stage(
 def consume(
     channel: grpc.Channel, requests: Iterator[consuming_pb2.ConsumeRequest]
 ) -> AnswerStream[frame.Frame[consuming_pb2.ConsumeHeader]]:
-    """ConsumingService.Consume."""
+    """Opens the stream of a channel (ConsumingService.Consume)."""
     call: Any = channel.stream_stream(
         "/ackq.v1.ConsumingService/Consume",
         request_serializer=consuming_pb2.ConsumeRequest.SerializeToString,
@@ -98,7 +98,7 @@ def consume(
 def hold(
     channel: grpc.Channel, requests: Iterator[sessions_pb2.HoldRequest]
 ) -> AnswerStream[sessions_pb2.HoldResponse]:
-    """SessionsService.Hold."""
+    """Opens the liveness stream of a holder (SessionsService.Hold)."""
     call: Any = channel.stream_stream(
         "/ackq.v1.SessionsService/Hold",
         request_serializer=sessions_pb2.HoldRequest.SerializeToString,
@@ -122,19 +122,19 @@ def stage_outcomes(
 
 
 def fetch(channel: grpc.Channel, request: sessions_pb2.FetchRequest) -> AnswerStream[Deliveries]:
-    """SessionsService.Fetch."""
+    """Streams the messages of a lease (SessionsService.Fetch)."""
     return _deliveries(channel, "SessionsService/Fetch", request)
 
 
 def browse_lease(
     channel: grpc.Channel, request: sessions_pb2.BrowseLeaseRequest
 ) -> AnswerStream[Deliveries]:
-    """SessionsService.BrowseLease."""
+    """Streams the messages of a session's lease to an operator (SessionsService.BrowseLease)."""
     return _deliveries(channel, "SessionsService/BrowseLease", request)
 
 
 def browse(channel: grpc.Channel, request: admin_pb2.BrowseRequest) -> AnswerStream[Deliveries]:
-    """AdminService.Browse."""
+    """Streams messages of a queue without leasing them (AdminService.Browse)."""
     return _deliveries(channel, "AdminService/Browse", request)
 
 

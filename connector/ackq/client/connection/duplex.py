@@ -28,7 +28,7 @@ A = TypeVar("A")
 
 
 class Send(NamedTuple, Generic[Q]):
-    """Send a request."""
+    """Send this request."""
 
     request: Q
 
@@ -70,7 +70,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         endpoint: Where the broker is.
         security: Transport security.
         state: What to send; touched under `lock` only.
-        retry_total_ms: Give up after so long without a broker; None: never.
+        retry_total_ms: Give up after this time without a broker; None: never.
 
     Attributes:
         lock: Around the state and everything here that changes.
@@ -262,7 +262,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
     # --- gRPC's sending thread ---
 
     def _requests(self, call_number: int, *opening: Q) -> Iterator[Q]:
-        """The requests of a call."""
+        """The requests of a call, until the state finishes or the call has ended."""
         yield from opening
         while not isinstance(action := self._next_action(call_number), Finish):
             request = self._encode(action)

@@ -21,7 +21,12 @@ _SERVING: Final = b"\x08\x01"
 
 
 def wait_ready(endpoint: str, timeout_s: float, *, security: Security | None = None) -> None:
-    """Returns once the broker says that it serves.
+    """Returns once the broker reports that it serves.
+
+    Args:
+        endpoint: `host:port`.
+        timeout_s: Maximum wait in seconds.
+        security: Transport security.
 
     Raises:
         BrokerUnavailableError: It did not within `timeout_s`; names the endpoint and the cause.
@@ -40,7 +45,7 @@ def wait_ready(endpoint: str, timeout_s: float, *, security: Security | None = N
             error: AckqError = errors.unavailable(endpoint, "it is up but does not serve yet")
         except grpc.RpcError as rpc:
             error = errors.from_rpc(rpc, endpoint)
-        # One that accepts and says nothing takes all of the time for its first failure.
+        # A server that accepts and does not answer uses all of the time in one call.
         if errors.is_transient(error) and time.monotonic() > deadline - shortest_s:
             raise exhausted(endpoint, error, bound_ms)
         patience.wait_or_raise(error)

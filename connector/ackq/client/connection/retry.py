@@ -16,7 +16,7 @@ from ackq.errors import AckqError, AlreadyHeldError, BrokerUnavailableError
 T = TypeVar("T")
 
 Clock = Callable[[], float]
-# Told before each wait: the error, and for how many seconds.
+# Called before each wait with the error and the seconds.
 OnWait = Callable[[AckqError, float], None]
 
 
@@ -26,7 +26,7 @@ class Backoff:
     Doubling, each shortened by up to half at random, until `total_ms` has passed.
 
     Args:
-        total_ms: Give up so long after the first failure; 0: never try again; None: never give up.
+        total_ms: Give up this long after the first failure; 0: at once; None: never.
         clock: Monotonic seconds.
         jitter: Gives values in [0, 1).
     """
@@ -73,7 +73,7 @@ class Patience:
     Args:
         endpoint: Named in the last error.
         total_ms: Bound for transient errors.
-        on_wait: Told before each wait.
+        on_wait: Called before each wait.
         sleep: Seconds to sleep.
     """
 

@@ -1,4 +1,4 @@
-"""The stream of a channel: hands deliveries over, carries settlements, resumes after a disconnect.
+"""The stream of a channel: deliveries, settlements, and its resumption after a disconnect.
 
 Invariant: after `end` no thread is left, and every settlement has its result.
 """
@@ -35,7 +35,7 @@ from ackq.v1 import consuming_pb2 as pb
 
 # A disconnected channel is tried again this often: its broker does not wait long (C11).
 _RESUME_EVERY_S: Final = limits.RETRY_INITIAL_MS / 1000
-# The broker may notice a disconnect as late as the heartbeat says, and waits from then on.
+# The broker may notice a disconnect only after the heartbeat, and waits from then on.
 _RESUMABLE_S: Final = (limits.HEARTBEAT_MS + limits.CHANNEL_RESUME_MS) / 1000
 
 
@@ -54,7 +54,7 @@ class ChannelStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         security: Transport security.
         state: The channel's state; touched under `lock` only.
         label: Shown to operators.
-        retry_total_ms: Fail after so long without a broker that answers the first open.
+        retry_total_ms: Fail after this time without a broker that answers the first open.
 
     Attributes:
         wakers: Called, under the lock, when the channel opened, failed, or answered everything.
@@ -120,7 +120,7 @@ class ChannelStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
     def take(
         self, inbox: Inbox, limit: int, when: When, *, visible: bool = True
     ) -> Handover | None:
-        """Hands over up to `limit` messages, accepted as `when` says; None: none is there.
+        """Up to `limit` received messages, accepted as `when` asks; None: there are none.
 
         Args:
             inbox: Of a consumer or a pull.
@@ -166,7 +166,7 @@ class ChannelStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         return future
 
     def accept(self, runs: list[Range], when: When) -> None:
-        """Accepts messages whose callback returned, as `when` says."""
+        """Accepts messages whose callback returned, now or lazily as `when` asks."""
         self._settle(lambda: self._state.accept(runs, when, time.monotonic()), visible=False)
 
     def fail(self, error: AckqError) -> None:

@@ -22,7 +22,7 @@ class PublisherBase(ABC, Generic[S]):
 
     Args:
         stream: Sends the messages; it connects at the first.
-        defaults: For messages that do not say otherwise.
+        defaults: For messages without values of their own.
         window: Messages and bytes that `publish` takes before it waits (P14).
     """
 

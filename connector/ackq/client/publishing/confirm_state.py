@@ -33,7 +33,7 @@ class PublishSettings:
         window_messages: Most messages without an answer (P14).
         window_bytes: Most payload bytes without an answer (P14).
         linger_s: How long a single message waits for others to share its frame.
-        ack_timeout_s: Unanswered for so long on a live stream: ask (P10).
+        ack_timeout_s: Probe a publish that is unanswered for longer on a live stream (P10).
     """
 
     persistent: bool
@@ -65,40 +65,40 @@ class Window:
         self.bytes = 0
 
     def admits(self, messages: int, size: int) -> bool:
-        """Whether so much more fits.
+        """Whether messages of this size fit.
 
-        Into an empty window everything does, or a large message could never go.
+        Into an empty window any do, or a large message could never be sent.
         """
         return not self.messages or (
             self.messages + messages <= self._max_messages and self.bytes + size <= self._max_bytes
         )
 
     def take(self, messages: int, size: int) -> None:
-        """Uses a part of the window."""
+        """Takes room for messages."""
         self.messages += messages
         self.bytes += size
 
     def give_back(self, messages: int, size: int) -> None:
-        """Frees a part of the window."""
+        """Frees the room of messages."""
         self.messages -= messages
         self.bytes -= size
         assert self.messages >= 0 <= self.bytes, "a message leaves the window once"
 
 
 class ConfirmedDraft(Draft):
-    """A draft with a future for each message."""
+    """A draft of confirm mode: each message has a future."""
 
     def __init__(self, destination: Destination, started_at: float) -> None:
         super().__init__(destination, started_at)
         self._futures: list[Future[Confirmation]] = []
 
     def expect(self, row: encoding.Row, payload_bytes: int, future: Future[Confirmation]) -> None:
-        """Puts a message last, whose answer the future gets."""
+        """Adds a message; the future is resolved by its answer."""
         self.add(row, payload_bytes)
         self._futures.append(future)
 
     def frame(self, *, persistent: bool) -> Frame:
-        """The frame."""
+        """The draft as a frame, with one future per row."""
         return Frame(
             self.destination,
             self.content(persistent=persistent),
@@ -109,7 +109,7 @@ class ConfirmedDraft(Draft):
 
 
 class ConfirmState:
-    """The state of one publisher: window, draft, unanswered frames, what the stream has said."""
+    """The state of one publisher: window, draft, unconfirmed frames, returns, and its stream."""
 
     def __init__(self, settings: PublishSettings) -> None:
         self.settings = settings
@@ -132,7 +132,7 @@ class ConfirmState:
         future: Future[Confirmation],
         now: float,
     ) -> bool:
-        """Adds a message. True when the sender has something new to see, about twice per frame."""
+        """Adds a message. True when the sender must be woken, about twice per frame."""
         self.window.take(1, payload_bytes)
         draft = self._draft
         if draft is not None and not draft.takes(destination, payload_bytes):
@@ -148,13 +148,13 @@ class ConfirmState:
         return new
 
     def append_frame(self, frame: Frame) -> None:
-        """Adds a ready frame, behind the messages that came before."""
+        """Adds a ready frame behind the earlier messages."""
         self.close_draft()
         self.window.take(frame.rows, frame.payload_bytes)
         self.unconfirmed.add(frame)
 
     def close_draft(self) -> None:
-        """Makes the draft, if any, a frame in the line to be sent."""
+        """Queues the draft, if any, as a frame to be sent."""
         if self._draft is not None:
             self.unconfirmed.add(self._draft.frame(persistent=self.settings.persistent))
             self._draft = None
@@ -172,7 +172,7 @@ class ConfirmState:
     # --- what the sender does ---
 
     def next_action(self, now: float) -> Action:
-        """What to put on the stream now."""
+        """The next frame or probe, or how long to wait for one."""
         if self.done:
             return Finish()
         if not self.opened or self.blocked is not None:
@@ -193,9 +193,9 @@ class ConfirmState:
         return draft.started_at + lingers * self.settings.linger_s
 
     def _probe(self, now: float) -> Probe | None:
-        """P10: a probe for what has waited too long.
+        """A probe for publishes that are unanswered for too long (P10).
 
-        The timer is the publisher's, not the frame's, so the cost is per timeout.
+        One timer per publisher, not one per frame, so the cost is per timeout.
         """
         if not self.unconfirmed.in_flight:
             self._probe_at = None
@@ -218,24 +218,24 @@ class ConfirmState:
             times.append(self._draft_due_at(self._draft))
         return min(times, default=None)
 
-    # --- what the broker says ---
+    # --- answers and disconnects ---
 
     def on_opened(self) -> None:
-        """The stream is open."""
+        """Lets frames be sent: the stream is open."""
         self.opened = True
 
     def on_confirm(self, first: int, last: int, *, multiple: bool) -> list[Answered]:
-        """P2: with `multiple`, everything up to `last` that has no answer."""
+        """Confirms `first` to `last`; with `multiple`, every unanswered number to `last` (P2)."""
         return self._release(self.unconfirmed.answer(1 if multiple else first, last))
 
     def on_nack(self, first: int, last: int) -> list[Answered]:
-        """P8."""
+        """Ends the publishes `first` to `last` with a nack (P8)."""
         return self._release(self.unconfirmed.answer(first, last))
 
     def on_return(self, numbers: Iterable[int], reason: UnroutableError) -> list[int]:
-        """P7: keeps the reason until the confirm; answers the numbers that are news.
+        """Keeps the reason of a return until the confirm (P7); the numbers not returned before.
 
-        A cut between return and confirm brings the return again.
+        A disconnect between return and confirm makes the broker repeat the return.
         """
         news = [
             number
@@ -246,32 +246,32 @@ class ConfirmState:
         return news
 
     def on_blocked(self, reason: str) -> None:
-        """P14."""
+        """Holds frames back: the broker takes no publishes (P14)."""
         self.blocked = reason
 
     def on_unblocked(self) -> None:
-        """P14. What waited meanwhile is not late."""
+        """Lets frames be sent again (P14); the time in between does not count as late."""
         self.blocked = None
         self._probe_at = None
 
     def on_probed(self, missing: Iterable[Range]) -> None:
-        """P10: sends again what the broker never saw."""
+        """Sends again what the broker never received (P10)."""
         self.unconfirmed.resend(missing)
 
     def on_disconnect(self) -> None:
-        """The stream is gone."""
+        """Sends the unconfirmed frames again on the next stream."""
         self.opened = False
         self.blocked = None
         self._probe_at = None
-        self.unconfirmed.cut()
+        self.unconfirmed.on_disconnect()
 
     def drain(self) -> list[Answered]:
-        """Gives up: everything unanswered."""
+        """Everything that is unanswered; nothing is left to send."""
         self.close_draft()
         return self._release(self.unconfirmed.drain())
 
     def take_returns(self, numbers: Range) -> dict[int, UnroutableError]:
-        """The returns among numbers that were just confirmed."""
+        """Removes and returns the kept returns of numbers that were just confirmed, by number."""
         first, last = numbers
         if len(self.returns) < last - first:
             inside = [each for each in self.returns if first <= each <= last]

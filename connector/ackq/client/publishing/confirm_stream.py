@@ -1,6 +1,6 @@
-"""Moves the publishes of a publisher in confirm mode, and the application's waiting for answers.
+"""The stream of a publisher in confirm mode: backpressure, confirms, `flush` and `close`.
 
-Invariant: after `close` every publish has been told (P3).
+Invariant: after `close` every publish has its result (P3).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ackq.v1 import publishing_pb2 as pb
 
 
 class ConfirmStream(PublishStream[ConfirmState]):
-    """Carries a `ConfirmState`.
+    """The stream of a `ConfirmState`.
 
     Args:
         endpoint: As in PublishStream, like the arguments that are not named here.
         on_return: Called with unroutable messages, before they are confirmed (P7).
-        on_blocked: Called when the broker stops and goes on taking publishes (P14).
+        on_blocked: Called when the broker stops taking publishes, and when it resumes (P14).
     """
 
     mode = pb.PUBLISH_MODE_CONFIRM
@@ -57,7 +57,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
 
     @property
     def pending(self) -> int:
-        """Messages without an answer."""
+        """Messages that are unconfirmed."""
         return self._state.window.messages
 
     def publish(
@@ -83,7 +83,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
             self._changed.notify_all()
 
     def flush(self, timeout_s: float | None) -> None:
-        """Waits until the application knows the fate of everything added so far.
+        """Waits until the application has the result of every publish added so far.
 
         Raises the first failure.
         """
@@ -148,7 +148,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
             cause=self._state.blocked or "no confirm",
         )
 
-    # --- what the stream asks ---
+    # --- called by the stream ---
 
     def _lowest_unanswered(self) -> int:
         return self._state.unconfirmed.lowest_unanswered
@@ -157,7 +157,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
         return self._state.settings.window_messages
 
     def _on_disconnect(self) -> None:
-        self._notifier.cut()
+        self._notifier.disconnected()
 
     def _on_failure(self, error: AckqError) -> None:
         self._notifier.failed(error)

@@ -1,4 +1,4 @@
-"""What a publisher gives messages that say nothing of their own, and what it refuses unsent."""
+"""Defaults of a publisher for its messages, and the checks of a message before it is sent."""
 
 from __future__ import annotations
 

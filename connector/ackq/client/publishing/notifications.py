@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -18,13 +18,12 @@ from ackq.client.blocks import decoding
 from ackq.client.connection import errors
 from ackq.client.publishing.confirm_state import ConfirmState
 from ackq.client.publishing.receipts import Returned
+from ackq.client.publishing.stream import Answer, PublishState
 from ackq.errors import AckqError, OutcomeUnknownError, UnroutableError
-from ackq.v1 import publishing_pb2 as pb
-from ackq.wire import columns, frame
+from ackq.wire import columns
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-Answer = frame.Frame[pb.PublishAnswer]
 
 OnReturn = Callable[[Returned], None]
 # The reason, or None when the broker takes publishes again.
@@ -35,34 +34,16 @@ _RETURNED_COLUMNS: Final = tuple(
 )
 
 
-class BlockableState(Protocol):
-    """What `BlockedNotifier` needs of a publisher's state."""
-
-    blocked: str | None
-
-    def on_blocked(self, reason: str) -> None:
-        """P14."""
-        ...
-
-    def on_unblocked(self) -> None:
-        """P14."""
-        ...
-
-    def on_disconnect(self) -> None:
-        """The stream is gone."""
-        ...
-
-
-S = TypeVar("S", bound=BlockableState)
+S = TypeVar("S", bound=PublishState)
 
 
 class BlockedNotifier(Generic[S]):
-    """What is told in either mode: that the broker takes no publishes, and that it does again.
+    """Notifies the application, in either mode, when the broker stops and resumes (P14).
 
     Args:
         changed: The publisher's lock, notified when something changed.
         state: The publisher's state, touched under the lock only.
-        on_blocked: Called when the broker stops and goes on taking publishes (P14).
+        on_blocked: Called when the broker stops taking publishes, and when it resumes.
     """
 
     def __init__(
@@ -73,36 +54,36 @@ class BlockedNotifier(Generic[S]):
         self._on_blocked = on_blocked
 
     def blocked(self, answer: Answer) -> None:
-        """P14."""
+        """Holds publishes back: the broker takes none for now (P14)."""
         reason = answer.header.blocked.reason
         with self._changed:
             self._state.on_blocked(reason)
         _log.warning("The broker takes no publishes for now: %s", reason)
-        self._tell_blocked(reason)
+        self._notify_blocked(reason)
 
     def unblocked(self, _: Answer) -> None:
-        """P14."""
+        """Resumes: the broker takes publishes again (P14)."""
         with self._changed:
             self._state.on_unblocked()
             self._changed.notify_all()
-        self._tell_blocked(None)
+        self._notify_blocked(None)
 
-    def cut(self) -> None:
-        """The stream is gone, and with it what it said about being blocked."""
+    def disconnected(self) -> None:
+        """Resets the state for the next stream; a block ends with the stream that announced it."""
         with self._changed:
             was_blocked = self._state.blocked is not None
             self._state.on_disconnect()
             self._changed.notify_all()
         if was_blocked:
-            self._tell_blocked(None)
+            self._notify_blocked(None)
 
-    def _tell_blocked(self, reason: str | None) -> None:
+    def _notify_blocked(self, reason: str | None) -> None:
         if self._on_blocked is not None:
             guarded(self._on_blocked, reason)
 
 
 class PublishNotifier(BlockedNotifier[ConfirmState]):
-    """Applies answers to the flow and tells their meaning.
+    """Applies answers to the state and notifies the application of the results.
 
     Args:
         changed: As in BlockedNotifier, like `state` and `on_blocked`.
@@ -119,7 +100,7 @@ class PublishNotifier(BlockedNotifier[ConfirmState]):
         super().__init__(changed, state, on_blocked)
         self._on_return = on_return
         self._first_error: AckqError | None = None
-        self.answered_below = 1  # the application knows the fate of every number below
+        self.answered_below = 1  # the application has the result of every number below
 
     def take_first_error(self) -> AckqError | None:
         """The first failure since the last call; under the lock."""
@@ -127,7 +108,7 @@ class PublishNotifier(BlockedNotifier[ConfirmState]):
         return error
 
     def confirmed(self, answer: Answer) -> None:
-        """P2, P3."""
+        """Resolves the receipts of confirmed rows (P2, P3)."""
         confirm = answer.header.confirm
         with self._changed:
             answered = self._state.on_confirm(
@@ -140,7 +121,7 @@ class PublishNotifier(BlockedNotifier[ConfirmState]):
         self._advance(answered_below)
 
     def nacked(self, answer: Answer) -> None:
-        """P8."""
+        """Fails the receipts of nacked rows (P8)."""
         nack = answer.header.nack
         error = errors.from_detail(nack.reason)
         with self._changed:
@@ -153,13 +134,13 @@ class PublishNotifier(BlockedNotifier[ConfirmState]):
         self._advance(answered_below)
 
     def returned(self, answer: Answer) -> None:
-        """P7: before the confirm of the same numbers."""
+        """Reports returned messages; they come before their confirm (P7)."""
         numbers = list(answer.header.returned.numbers)
         reason = unroutable(answer)
         with self._changed:
             news = self._state.on_return(numbers, reason)
             if news and self._on_return is None:
-                # Nobody else will hear of it: it counts as a failure of the next flush.
+                # It is reported nowhere else, so it is a failure of the next flush.
                 self._first_error = self._first_error or reason
         if not news or self._on_return is None:
             return
@@ -170,9 +151,9 @@ class PublishNotifier(BlockedNotifier[ConfirmState]):
         guarded(self._on_return, Returned(tuple(news), reason, messages))
 
     def failed(self, error: AckqError) -> None:
-        """The publisher is dead: what was never sent has not happened; of the rest nobody knows.
+        """Fails everything unanswered: what was never sent with the error, the rest as unknown.
 
-        P10: it is never sent under a new id, so only the application can decide.
+        It is never sent under a new publisher id (P10), so only the application can decide.
         """
         unknown = OutcomeUnknownError(
             f"Whether this publish took effect is unknown: {error.message} "
@@ -186,12 +167,12 @@ class PublishNotifier(BlockedNotifier[ConfirmState]):
                 sent = any(each.frame.ever_sent for each in answered)
                 self._first_error = self._first_error or (unknown if sent else error)
         for each in answered:
-            fate = unknown if each.frame.ever_sent else error
-            each.frame.receipt.fail(each.frame.first, each.numbers, fate)
+            result = unknown if each.frame.ever_sent else error
+            each.frame.receipt.fail(each.frame.first, each.numbers, result)
         self._advance(answered_below)
 
     def _window_opened(self) -> int:
-        """Under the lock: wakes who waits for room. What will be told below, once it is told."""
+        """Wakes publishes that wait for room; the next `answered_below`. Under the lock."""
         self._changed.notify_all()
         return self._state.unconfirmed.lowest_unanswered
 

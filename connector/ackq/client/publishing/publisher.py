@@ -1,4 +1,4 @@
-"""Publishes messages with confirms: checks what it is given and hands it to the stream.
+"""Publishes messages with confirms: checks each message and hands it to the stream.
 
 Every publish that was taken is answered exactly once (P3); see also P2, P9, P10, P12, P14.
 """
@@ -29,7 +29,7 @@ class Publisher(PublisherBase[ConfirmStream]):
     """Publishes to one broker, from any number of threads. Connects at the first publish.
 
     Every publish is answered exactly once (P3): its future gets a result when the broker has taken
-    responsibility, or an error. After a cut connection the unanswered ones are sent again under the
+    responsibility, or an error. After a reconnect the unanswered ones are sent again under the
     same numbers, which the broker de-duplicates (P10). Futures' callbacks, `on_return` and
     `on_blocked` run on the publisher's thread: they may publish, and must not block or call `flush`
     or `close`. A fork cannot use it: make a publisher in each process (P10).
@@ -55,13 +55,13 @@ class Publisher(PublisherBase[ConfirmStream]):
         routing_key: For messages that have none.
         mandatory: Return messages that no queue wants (P7); without it they are confirmed and
             dropped, so a wrong name goes unnoticed.
-        persistent: Survive a broker restart, unless a message says otherwise (P12).
-        window_messages: `publish` waits while so many messages are unanswered (P14).
-        window_bytes: ... or so many bytes.
+        persistent: Default of a message: survives a broker restart (P12).
+        window_messages: Most unconfirmed messages; then `publish` waits (P14).
+        window_bytes: Most unconfirmed payload bytes; then `publish` waits (P14).
         linger_ms: How long a single message waits for others to share its frame.
-        publish_ack_timeout_ms: Ask the broker about a publish that is unanswered so long on a live
-            stream (P10).
-        retry_total_ms: Fail after so long without a broker while something is unanswered.
+        publish_ack_timeout_ms: Probe a publish that is unanswered for this time on a live stream
+            (P10).
+        retry_total_ms: Fail after this time without a broker while something is unconfirmed.
         on_return: Called with a `Returned` before those messages are confirmed. Without it `flush`
             and the future of a batch raise for them.
         on_blocked: Called with the reason when the broker takes no publishes, with None when it
@@ -115,7 +115,7 @@ class Publisher(PublisherBase[ConfirmStream]):
 
     @property
     def unconfirmed(self) -> int:
-        """Messages without an answer."""
+        """Messages that are published and not answered."""
         return self._stream.pending
 
     def publish(
@@ -149,7 +149,7 @@ class Publisher(PublisherBase[ConfirmStream]):
             published_at: With a time zone; None: the broker's clock at receipt.
             persistent: Instead of the publisher's (P12).
             mandatory: Instead of the publisher's (P7).
-            ttl_ms: The message expires so many milliseconds after the broker got it (Q3).
+            ttl_ms: Milliseconds from the broker's receipt until the message expires (Q3).
             ack_immediately: Ask for the answer as soon as the message is handled (P11); it does
                 not wait for others to share its frame either.
 
@@ -224,7 +224,10 @@ class Publisher(PublisherBase[ConfirmStream]):
         return future
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Waits until everything published so far is answered and told.
+        """Waits until every publish so far is answered and its future resolved.
+
+        Args:
+            timeout_s: Maximum wait in seconds; 0 returns at once, None waits without limit.
 
         Raises:
             AckqError: The first failure since the last flush: a nack, an unknown outcome, or,

@@ -1,6 +1,4 @@
-"""How the fate of a frame's rows reaches the application: futures per message or per batch.
-
-Each row is told once.
+"""Receipts resolve the application's futures, per message or per batch; each row once.
 
 A receipt is called by one thread at a time and never under the publisher's lock, so callbacks may
 publish.
@@ -37,7 +35,7 @@ class Confirmation(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """Messages that no queue wanted (P7); told before they are confirmed.
+    """Messages that no queue wanted (P7); reported before they are confirmed.
 
     Attributes:
         numbers: The publish numbers, ascending.
@@ -65,12 +63,12 @@ class Receipt(Protocol):
 
 
 # A future logs an `Exception` of its callbacks itself. What is none, for instance `sys.exit()`,
-# would end the publisher's thread and leave every other publish untold.
+# would end the publisher's thread and leave every other future unresolved.
 _RAISED = "A callback of a publish's future raised"
 
 
 class MessageReceipt:
-    """One future per row; lets go of them all once each is told."""
+    """One future per row; releases them all once each is resolved."""
 
     __slots__ = ("_futures", "_open")
 
@@ -79,14 +77,14 @@ class MessageReceipt:
         self._open = len(futures)
 
     def confirm(self, first_number: int, answered: Range, returns: Returns) -> None:
-        """See Receipt."""
+        """Resolves the futures of the rows."""
         futures = self._futures
         for number in range(answered.first, answered.last + 1):
             _set(futures[number - first_number], Confirmation(number, returns.get(number)))
         self._answered(answered)
 
     def fail(self, first_number: int, answered: Range, error: AckqError) -> None:
-        """See Receipt."""
+        """Fails the futures of the rows, each with an error of its own."""
         for number in range(answered.first, answered.last + 1):
             # An error of its own for each: raising one again and again grows its traceback.
             _set_error(self._futures[number - first_number], copy(error))
@@ -106,7 +104,7 @@ class BatchReceipt:
     Args:
         future: The future.
         rows: Rows in all frames.
-        returns_fail: Whether a returned row (P7) is a failure: nobody else is told of it.
+        returns_fail: Whether a returned row (P7) is a failure, as it is without `on_return`.
     """
 
     __slots__ = ("_error", "_future", "_open", "_returns_fail", "_rows")
@@ -119,13 +117,13 @@ class BatchReceipt:
         self._error: AckqError | None = None
 
     def confirm(self, first_number: int, answered: Range, returns: Returns) -> None:  # noqa: ARG002
-        """See Receipt."""
+        """Counts the rows; a returned one may be a failure."""
         if returns and self._returns_fail:
             self._error = self._error or copy(next(iter(returns.values())))
         self._answered(answered)
 
     def fail(self, first_number: int, answered: Range, error: AckqError) -> None:  # noqa: ARG002
-        """See Receipt."""
+        """Counts the rows and keeps the first failure."""
         self._error = self._error or copy(error)
         self._answered(answered)
 

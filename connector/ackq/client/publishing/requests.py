@@ -1,4 +1,4 @@
-"""What a publisher may put on its stream, and how it is serialised.
+"""The actions of a publisher, and the frames they are serialised to.
 
 Every frame carries the lowest unanswered number: the broker forgets accepted numbers below it
 (P10).
@@ -24,7 +24,7 @@ class SendRows(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """Ask about these numbers (confirm mode)."""
+    """Ask whether the broker has received these numbers (confirm mode, P10)."""
 
     numbers: Range
     lowest_unanswered: int
@@ -65,7 +65,7 @@ def opening(
     window_messages: int,
     label: str,
 ) -> bytes:
-    """The first frame of a stream."""
+    """The first frame of a stream: who opens it, and in which mode (P1, P10)."""
     header = pb.PublishHeader(
         lowest_unanswered=lowest_unanswered,
         open=pb.PublishOpen(
@@ -80,7 +80,7 @@ def opening(
 
 
 def encoded(action: Action) -> bytes:
-    """What goes on the stream for an action; empty: nothing."""
+    """The frame of an action; empty: there is none."""
     content = b""
     if isinstance(action, SendRows):
         content = action.part.frame.block(action.part.numbers)

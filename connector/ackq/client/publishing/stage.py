@@ -43,7 +43,7 @@ class Stage(NamedTuple):
 class StageWriter:
     """Uploads rows in frames of about 1 MiB. Used by one thread.
 
-    The stream is never resumed: a stage that was cut is dropped by the broker, and the task runs
+    The stream is never resumed: after a disconnect the broker drops the stage, and the task runs
     again under a new one.
 
     Args:
@@ -108,7 +108,7 @@ class StageWriter:
             InvalidArgumentError: A name is of a wrong type or over its limit.
             UnroutableError, QueueFullError, DiskFullError, ExchangeNotFoundError: The broker
                 refuses earlier rows.
-            BrokerUnavailableError: The stream was cut; the stage is gone.
+            BrokerUnavailableError: The stream was disconnected; the stage is gone.
             ClosedError: The writer was sealed or aborted.
         """
         self._check_open()
@@ -262,7 +262,7 @@ def commit_batch(
         stages: In the order their rows shall stand in the queue; none: an empty batch.
         single: The writer commits this once and nobody can repeat it later: the broker forgets the
             writer after 7 days.
-        retry_total_ms: Give up after so long without an answer.
+        retry_total_ms: Give up after this time without an answer.
         security: Transport security.
 
     Raises:

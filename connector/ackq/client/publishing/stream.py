@@ -31,11 +31,7 @@ class PublishState(Protocol):
     """What both modes' state machines have."""
 
     finishing: bool
-
-    @property
-    def blocked(self) -> str | None:
-        """Why the broker takes no publishes (P14)."""
-        ...
+    blocked: str | None  # why the broker takes no publishes (P14)
 
     @property
     def idle(self) -> bool:
@@ -48,11 +44,23 @@ class PublishState(Protocol):
         ...
 
     def next_action(self, now: float, /) -> requests.Action:
-        """What to put on the stream now."""
+        """What the sending thread does now."""
         ...
 
     def on_opened(self) -> None:
-        """The stream is open."""
+        """Lets the state send: the stream is open."""
+        ...
+
+    def on_blocked(self, reason: str) -> None:
+        """Holds publishes back: the broker takes none (P14)."""
+        ...
+
+    def on_unblocked(self) -> None:
+        """Lets publishes be sent again (P14)."""
+        ...
+
+    def on_disconnect(self) -> None:
+        """Prepares for the next stream, without the answers that are missing."""
         ...
 
 
@@ -91,8 +99,8 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
         self._label = label or f"{socket.gethostname()}:{os.getpid()}"
         self._publisher_id = secrets.token_bytes(16)  # P10: never chosen by a user
         self._known = False  # to the broker: a stream was opened
-        self.max_message_bytes = limits.MAX_MESSAGE_BYTES  # until the broker says less
-        self._failure: AckqError | None = None  # the publisher is dead
+        self.max_message_bytes = limits.MAX_MESSAGE_BYTES  # until the broker announces less
+        self._failure: AckqError | None = None  # why the publisher has ended
         self._handlers: dict[str, Callable[[Answer], None]] = {"opened": self._on_opened}
 
     # --- what the modes do ---
@@ -112,7 +120,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
 
     @abstractmethod
     def _on_failure(self, error: AckqError) -> None:
-        """The publisher is dead: what is unanswered will have no answer."""
+        """Fails what is unanswered: the publisher has ended."""
 
     # --- called by the application's threads ---
 
@@ -194,7 +202,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
 
     def _on_answer(self, answer: Answer) -> None:
         kind = answer.header.WhichOneof("kind")
-        # A broker of a later version may say more; what it says then is not needed by this one.
+        # A later version of the broker may send other kinds, which this client does not need.
         handler = self._handlers.get(kind or "")
         if handler is not None:
             if kind != "opened":
@@ -202,8 +210,8 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
             handler(answer)
 
     def _on_opened(self, answer: Answer) -> None:
-        # Whether a publisher of an older history may go on is the broker's to say, in answer to the
-        # open (Q8): an operator may have accepted the new one.
+        # Whether a publisher of an older history may go on is decided by the broker, in its answer
+        # to the open (Q8): an operator may have accepted the new one.
         opened = answer.header.opened
         with self.lock:
             self._outage = None

@@ -1,8 +1,9 @@
 """State machine of a publisher in transaction mode; no I/O, no clock, no lock.
 
 Invariant: rows, commit and rollback of a transaction go on one stream, in their order; only the
-commit may go again on a later one. What a stream was cut from before the commit was on it can only
-be rolled back (P13). Nothing but commits and rollbacks goes while the broker is blocked (P14).
+commit may be repeated on a later one. A transaction whose stream was disconnected before its commit
+was sent can only be rolled back (P13). While the broker is blocked, only commits and rollbacks are
+sent (P14).
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ class Transaction:
     Attributes:
         first_number: The number of its first message.
         messages: How many messages.
-        returned: How many of them came back (P7); `unroutable`: why the first did.
-        added: Some of it went on a stream.
+        returned: How many of them were returned (P7); `unroutable`: why the first was.
+        added: Some of it was sent.
         committing: The application asked for the commit.
-        asked: The commit went on the present stream; `ever_asked`: on some stream.
-        lost: Why nothing but a rollback is left.
+        asked: The commit was sent on the present stream; `ever_asked`: on some stream.
+        lost: Why it can only be rolled back.
         outcome: How the commit ended; None: it has not.
     """
 
@@ -73,14 +74,14 @@ class Transaction:
         return self.committing and self.outcome is None
 
     def lose(self, error: AckqError) -> None:
-        """Nothing of it will become visible."""
+        """Fails it: nothing of it becomes visible."""
         self.lost = self.lost or error
         if self.pending:
             self.outcome = self.lost
 
 
 class TransactionState:
-    """The state of one publisher: its transaction, what has yet to go, what the stream has said.
+    """The state of one publisher: its transaction, the rows to send, and its stream.
 
     Args:
         persistent: Delivery mode of messages that have none of their own (P12).
@@ -103,9 +104,9 @@ class TransactionState:
     # --- what the application does ---
 
     def append(self, destination: Destination, row: encoding.Row, payload_bytes: int) -> int:
-        """Adds a message; its number. It waits for others until its frame is full, or the commit.
+        """Adds a message; returns its number. Its frame is sent when full, or with the commit.
 
-        So a transaction of one message goes together with its commit.
+        So a transaction of one message is sent together with its commit.
         """
         if self._draft is not None and not self._draft.takes(destination, payload_bytes):
             self.close_draft()
@@ -120,21 +121,21 @@ class TransactionState:
         return number
 
     def append_frame(self, destination: Destination, content: bytes, rows: int) -> int:
-        """Adds a ready frame, behind the messages that came before; its first number."""
+        """Adds a ready frame behind the earlier messages; returns its first number."""
         self.close_draft()
         self.window.take(rows, len(content))
         self.transaction.messages += rows
         return self._add(destination, rows, lambda: content, len(content))
 
     def close_draft(self) -> None:
-        """Puts the draft, if any, in the line to be sent."""
+        """Queues the draft, if any, to be sent."""
         draft, self._draft = self._draft, None
         if draft is not None:
             content = draft.content(persistent=self._persistent)
             self._add(draft.destination, len(draft), content, draft.payload_bytes)
 
     def commit(self) -> Transaction:
-        """Asks for the commit, once; the transaction, whose outcome will tell."""
+        """Requests the commit, once; returns the transaction, which gets the outcome."""
         transaction = self.transaction
         if not transaction.committing:
             transaction.committing = True
@@ -146,7 +147,7 @@ class TransactionState:
         return transaction
 
     def roll_back(self) -> None:
-        """Drops the transaction: what has yet to go never does, the rest goes at the broker."""
+        """Drops the transaction: unsent rows here, the others at the broker."""
         transaction = self.transaction
         assert not transaction.pending, "a commit under way cannot be taken back"
         self._drop()
@@ -155,7 +156,7 @@ class TransactionState:
         self.begin()
 
     def begin(self) -> None:
-        """The next transaction."""
+        """Begins the next transaction."""
         self.transaction = Transaction(self._next_number)
 
     @property
@@ -171,7 +172,7 @@ class TransactionState:
     # --- what the sender does ---
 
     def next_action(self, _now: float) -> Action:
-        """What to put on the stream now."""
+        """The next rows, commit or rollback, or that there is nothing to send."""
         if self.done:
             return Finish()
         if not self.opened:
@@ -195,16 +196,16 @@ class TransactionState:
         self.transaction.added = True
         return rows
 
-    # --- what the broker says ---
+    # --- answers and disconnects ---
 
     def on_opened(self) -> None:
-        """The stream is open."""
+        """Lets rows be sent: the stream is open."""
         self.opened = True
 
     def on_return(self, numbers: Sequence[int], reason: UnroutableError) -> bool:
-        """P7: these messages came back; whether they are of the present transaction.
+        """Counts returned messages (P7); False: they are of a transaction that was rolled back.
 
-        The broker may return others before it hears of their rollback.
+        The broker may return those before the rollback reaches it.
         """
         transaction = self.transaction
         if not numbers or numbers[0] < transaction.first_number:
@@ -216,7 +217,7 @@ class TransactionState:
     def on_transaction(
         self, transaction_id: bytes, messages: int, refusal: AckqError | None
     ) -> None:
-        """P13: the answer to a commit; the answer to a rollback says nothing new.
+        """Applies the answer to a commit (P13); the answer to a rollback needs nothing.
 
         Raises:
             InternalError: The commit was never asked for.
@@ -232,15 +233,15 @@ class TransactionState:
         transaction.outcome = refusal or Committed(messages, transaction.returned)
 
     def on_blocked(self, reason: str) -> None:
-        """P14."""
+        """Holds rows back: the broker takes no publishes (P14)."""
         self.blocked = reason
 
     def on_unblocked(self) -> None:
-        """P14."""
+        """Lets rows be sent again (P14)."""
         self.blocked = None
 
     def on_disconnect(self) -> None:
-        """The stream is gone, with what was on it without its commit."""
+        """Loses what was sent without its commit, and repeats a commit that was sent."""
         self.opened = False
         self.blocked = None
         self._rollback = None
@@ -258,7 +259,7 @@ class TransactionState:
             )
 
     def on_failure(self, error: AckqError) -> None:
-        """The publisher is dead: without its commit nothing happened, with it nobody knows."""
+        """Fails the transaction: rolled back, or unknown once its commit was sent."""
         self._drop()
         transaction = self.transaction
         if transaction.ever_asked:
@@ -275,7 +276,7 @@ class TransactionState:
     def _add(
         self, destination: Destination, rows: int, content: Callable[[], bytes], payload_bytes: int
     ) -> int:
-        """Numbers rows and puts them last in the line; the first number."""
+        """Numbers rows and queues them to be sent; returns the first number."""
         first = self._next_number
         self._next_number += rows
         added = AddRows(self.transaction.transaction_id, destination, first, rows, content)
@@ -283,7 +284,7 @@ class TransactionState:
         return first
 
     def _drop(self) -> None:
-        """Forgets what has yet to go."""
+        """Forgets the rows that were not sent."""
         self.close_draft()
         for rows, payload_bytes in self._to_send:
             self.window.give_back(rows.rows, payload_bytes)

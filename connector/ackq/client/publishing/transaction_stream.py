@@ -1,6 +1,6 @@
-"""Moves the transactions of a publisher, and the application's waiting for commits (P13).
+"""The stream of a publisher in transaction mode: backpressure, commits and rollbacks (P13).
 
-Invariant: a commit is told once, and after `close` none is left untold.
+Invariant: a commit returns its outcome once, and after `close` none is waiting.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from ackq.v1 import publishing_pb2 as pb
 
 
 class TransactionStream(PublishStream[TransactionState]):
-    """Carries a `TransactionState`.
+    """The stream of a `TransactionState`.
 
     Args:
         endpoint: As in PublishStream, like the arguments that are not named here.
-        on_return: Called with unroutable messages, before their commit is told (P7).
-        on_blocked: Called when the broker stops and goes on taking publishes (P14).
+        on_return: Called with unroutable messages, before their commit returns (P7).
+        on_blocked: Called when the broker stops taking publishes, and when it resumes (P14).
     """
 
     mode = pb.PUBLISH_MODE_TRANSACTION
@@ -70,7 +70,7 @@ class TransactionStream(PublishStream[TransactionState]):
 
     @property
     def pending(self) -> int:
-        """Messages of the transaction."""
+        """Messages of the open transaction."""
         return self._state.transaction.messages
 
     @property
@@ -79,7 +79,7 @@ class TransactionStream(PublishStream[TransactionState]):
         return self._state.transaction.pending
 
     def publish(self, destination: Destination, row: encoding.Row, payload_bytes: int) -> int:
-        """Adds a message; its number. Waits while too much has yet to go (P14)."""
+        """Adds a message; returns its number. Waits while the window is full (P14)."""
         self.refuse_fork()
         with self.lock:
             self._admit(1, payload_bytes)
@@ -89,7 +89,7 @@ class TransactionStream(PublishStream[TransactionState]):
             return number
 
     def publish_frame(self, destination: Destination, content: bytes, rows: int) -> int:
-        """Adds a frame; its first number. Waits while too much has yet to go (P14)."""
+        """Adds a frame; returns its first number. Waits while the window is full (P14)."""
         self.refuse_fork()
         with self.lock:
             self._admit(rows, len(content))
@@ -117,7 +117,7 @@ class TransactionStream(PublishStream[TransactionState]):
         return self._result(transaction)
 
     def roll_back(self) -> None:
-        """Drops the transaction, at once; nothing is a success as well."""
+        """Drops the transaction without waiting; an empty one is a success."""
         self.refuse_fork()
         with self.lock:
             self._refuse_pending()
@@ -125,7 +125,7 @@ class TransactionStream(PublishStream[TransactionState]):
             self._changed.notify_all()
 
     def close(self) -> int:
-        """Takes no more, drops what is not committed, and ends the threads; messages dropped.
+        """Drops what is not committed and ends the threads; returns the messages dropped.
 
         Repeating it does nothing, nor does it in a fork. A commit under way is not waited for.
         """
@@ -167,7 +167,7 @@ class TransactionStream(PublishStream[TransactionState]):
             )
 
     def _result(self, transaction: Transaction) -> Committed:
-        """What the commit came to; raises when that is no plain success."""
+        """The outcome of a commit; raises it when it is an error."""
         outcome = transaction.outcome
         if not isinstance(outcome, Committed):
             assert outcome is not None
@@ -191,7 +191,7 @@ class TransactionStream(PublishStream[TransactionState]):
             transaction=self._state.transaction.transaction_id.hex(),
         )
 
-    # --- what the stream asks ---
+    # --- called by the stream ---
 
     def _encode(self, action: Any) -> bytes | None:
         if isinstance(action, AddRows):
@@ -206,7 +206,7 @@ class TransactionStream(PublishStream[TransactionState]):
         return 0
 
     def _on_disconnect(self) -> None:
-        self._notifier.cut()
+        self._notifier.disconnected()
 
     def _on_failure(self, error: AckqError) -> None:
         with self.lock:
@@ -216,7 +216,7 @@ class TransactionStream(PublishStream[TransactionState]):
     # --- answers ---
 
     def _on_transaction(self, answer: Answer) -> None:
-        """P13."""
+        """Ends the transaction that the broker committed or refused (P13)."""
         ended = answer.header.transaction
         refusal = errors.from_detail(ended.reason) if ended.HasField("reason") else None
         with self.lock:
@@ -224,7 +224,7 @@ class TransactionStream(PublishStream[TransactionState]):
             self._changed.notify_all()
 
     def _on_returned(self, answer: Answer) -> None:
-        """P7: before the commit's answer."""
+        """Reports returned messages; they come before the commit's answer (P7)."""
         numbers = tuple(answer.header.returned.numbers)
         reason = unroutable(answer)
         with self.lock:

@@ -52,16 +52,16 @@ class TransactionalPublisher(PublisherBase[TransactionStream]):
         ...     print(out.commit().messages)
         1
 
-    A connection that is cut before the commit was sent rolls back: `publish` and `commit` raise
-    TransactionRolledBackError, and the transaction can be run again. Cut after it, the commit is
+    A disconnect before the commit was sent rolls back: `publish` and `commit` raise
+    TransactionRolledBackError, and the transaction can be run again. After it, the commit is
     repeated and the broker answers it from its record.
 
     Args:
         endpoint: `host:port`.
         exchange: As in Publisher, like the arguments that are not named here.
         mandatory: Return messages that no queue wants (P7), before their commit returns.
-        window_messages: `publish` waits while so many messages have yet to be sent (P14).
-        window_bytes: ... or so many bytes.
+        window_messages: Most messages that are not sent yet; then `publish` waits (P14).
+        window_bytes: Most payload bytes that are not sent yet; then `publish` waits (P14).
         on_return: Called with a `Returned` before the commit returns. Without it a commit with
             returned messages raises UnroutableError, though it is done.
 
@@ -126,7 +126,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream]):
         mandatory: bool | None = None,
         ttl_ms: int | None = None,
     ) -> int:
-        """Adds a message to the transaction; waits while too much has yet to be sent.
+        """Adds a message to the transaction; waits while the window is full.
 
         The arguments are those of `Publisher.publish`. What is wrong with the message at the broker
         (a full queue, an exchange that is not there) refuses the commit.
@@ -138,7 +138,8 @@ class TransactionalPublisher(PublisherBase[TransactionStream]):
             InvalidArgumentError: An argument of a wrong type, or over its limit; the message is not
                 part of the transaction, which goes on.
             MessageTooLargeError: Likewise, the message is over the size limit.
-            TransactionRolledBackError: The connection was cut; roll back and publish it all again.
+            TransactionRolledBackError: The stream was disconnected; roll back and publish it all
+                again.
             PreconditionFailedError: The outcome of a commit is not known yet.
             ClosedError: The publisher is closed, or ended because of an error.
         """
@@ -162,7 +163,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream]):
         exchange: str | None = None,
         routing_key: str | None = None,
     ) -> int:
-        """Adds the rows of an Arrow batch, in order; waits while too much has yet to be sent.
+        """Adds the rows of an Arrow batch, in order; waits while the window is full.
 
         The arguments are those of `Publisher.publish_batch`.
 
@@ -181,6 +182,9 @@ class TransactionalPublisher(PublisherBase[TransactionStream]):
 
     def commit(self, timeout_s: float | None = None) -> Committed:
         """Makes the transaction visible; returns when it is on disk. An empty one is a success.
+
+        Args:
+            timeout_s: Maximum wait in seconds; 0 returns at once, None waits without limit.
 
         Returns:
             How many messages.

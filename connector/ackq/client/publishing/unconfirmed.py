@@ -1,6 +1,4 @@
-"""What a publisher has no answer for yet.
-
-Frames by publish number, and which of their rows must go on the wire.
+"""The unconfirmed publishes: frames by publish number, and which of their rows are to be sent.
 
 Invariant: every number leaves the set exactly once (P3), and only numbers in the set are ever sent
 again (P10): a number below the lowest unanswered one is forgotten by the broker and would be
@@ -25,13 +23,13 @@ from ackq.client.ranges import Range, Ranges
 from ackq.errors import InternalError
 from ackq.wire import block
 
-# Answered frames at the head are cut off the list in blocks of at least so many, which makes the
-# cut O(1) amortised.
+# Answered frames at the head are deleted in blocks of at least this many, which makes it O(1)
+# amortised.
 _TRIM = 64
 
 
 class Destination(NamedTuple):
-    """What all rows of a frame share."""
+    """Exchange and flags that all rows of a frame share."""
 
     exchange: str
     mandatory: bool
@@ -40,16 +38,16 @@ class Destination(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """Rows that travel together.
+    """Rows that are sent in one block.
 
     Attributes:
         content: The serialised block, or what makes it on first use.
         rows: Rows in the block.
-        payload_bytes: What the frame takes of the window.
-        receipt: Told the fate of each row.
+        payload_bytes: Its share of the window (P14).
+        receipt: Takes the result of each row.
         first: Publish number of the first row (P2), given by `Unconfirmed.add`.
         unanswered: Rows without an answer.
-        sent_at: When it went on the present stream; None: it has yet to go.
+        sent_at: When it was sent on the present stream; None: it was not.
         ever_sent: Whether a broker may have seen any of it.
     """
 
@@ -87,7 +85,7 @@ class Frame:
         return [inside] if self.unanswered and inside.first <= inside.last else []
 
     def answer(self, first: int, last: int) -> list[Range]:
-        """The numbers of the frame in first..last have their answer; those that had none."""
+        """Marks first..last as answered; returns those that were not, as ranges."""
         answered = self.open_among(first, last)
         self.unanswered -= sum(numbers.last - numbers.first + 1 for numbers in answered)
         assert self.unanswered >= 0, "a number is answered once (P3)"
@@ -123,7 +121,7 @@ class Frame:
 
 
 class Draft:
-    """Messages in order; `payload_bytes` is what they take of the window."""
+    """Single messages with one destination that become a frame; `payload_bytes` of the window."""
 
     def __init__(self, destination: Destination, started_at: float = 0.0) -> None:
         self.destination = destination
@@ -135,7 +133,7 @@ class Draft:
         return len(self._rows)
 
     def add(self, row: encoding.Row, payload_bytes: int) -> None:
-        """Puts a message last."""
+        """Appends a message."""
         self._rows.append(row)
         self.payload_bytes += payload_bytes
 
@@ -155,7 +153,7 @@ class Draft:
         )
 
     def content(self, *, persistent: bool) -> Callable[[], bytes]:
-        """What makes the block, in the thread that sends it."""
+        """Encodes the block; called by the thread that sends it."""
         return partial(encoding.encode_rows, self._rows, persistent=persistent)
 
 
@@ -167,7 +165,7 @@ class Part(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """Rows of a frame that have their answer; `frame_done` with the frame's last ones."""
+    """Rows of a frame that were answered; `frame_done` with the last ones of the frame."""
 
     frame: Frame
     numbers: Range
@@ -175,7 +173,7 @@ class Answered(NamedTuple):
 
 
 class _Flight(NamedTuple):
-    """A frame that went on the present stream; `highest` is the highest number sent by then."""
+    """A frame sent on the present stream; `highest` is the highest number sent by then."""
 
     sent_at: float
     highest: int
@@ -183,7 +181,7 @@ class _Flight(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether it has waited for its answer since then: neither answered nor sent again."""
+        """Whether it is unanswered, and was not sent again since."""
         return self.frame.unanswered > 0 and self.frame.sent_at == self.sent_at
 
 
@@ -195,12 +193,12 @@ class _Flights:
         self._head = 0  # none before it waits
 
     def add(self, sent_at: float, frame: Frame) -> None:
-        """A frame goes."""
+        """Notes a frame that is sent."""
         highest = max(frame.last, self._flights[-1].highest if self._flights else 0)
         self._flights.append(_Flight(sent_at, highest, frame))
 
     def oldest(self) -> _Flight | None:
-        """The one that waits longest."""
+        """The unanswered frame that was sent first."""
         while self._head < len(self._flights) and not self._flights[self._head].waits:
             self._head += 1
         if self._head >= _TRIM and self._head * 2 >= len(self._flights):
@@ -241,7 +239,7 @@ class Unconfirmed:
         return bool(self._to_send)
 
     def add(self, frame: Frame) -> None:
-        """Numbers the frame's rows and puts it last in the line to be sent."""
+        """Numbers the frame's rows and queues it to be sent."""
         frame.first = self.next_number
         self.next_number += frame.rows
         self._frames.append(frame)
@@ -249,7 +247,7 @@ class Unconfirmed:
         self._to_send.append(Part(frame, Range(frame.first, frame.last)))
 
     def next_part(self, now: float) -> Part | None:
-        """Takes the next rows to send; rows answered since they were put in line are left out."""
+        """Takes the next rows to send, without those that were answered while they were queued."""
         while self._to_send:
             frame, numbers = self._to_send.popleft()
             still = frame.open_among(*numbers)
@@ -266,7 +264,7 @@ class Unconfirmed:
         return None
 
     def answer(self, first: int, last: int) -> list[Answered]:
-        """An answer for first..last has come; those of them that had none until now, by frame (P3).
+        """Marks first..last as answered; returns those that were not, by frame (P3).
 
         Raises:
             InternalError: A number that was never sent.
@@ -290,22 +288,19 @@ class Unconfirmed:
         return [number for number in numbers if any(self._open_parts(number, number))]
 
     def overdue(self, sent_before: float) -> Range | None:
-        """The span of the numbers that went on this stream before a time, if one has no answer."""
+        """The range of numbers sent on this stream before a time, if one of them is unanswered."""
         oldest = self._flights.oldest()
         if oldest is None or oldest.sent_at > sent_before:
             return None
         return Range(self.lowest_unanswered, self._flights.highest_sent(sent_before))
 
     def oldest_sent_at(self) -> float | None:
-        """When the frame that waits longest on the present stream was sent."""
+        """When the oldest unanswered frame of the present stream was sent."""
         oldest = self._flights.oldest()
         return oldest.sent_at if oldest is not None else None
 
     def resend(self, missing: Iterable[Range]) -> None:
-        """The broker never saw these numbers.
-
-        Those without an answer go to the head of the line (P10).
-        """
+        """Queues the unanswered of these numbers first: the broker never received them (P10)."""
         parts = [
             part
             for each in missing
@@ -317,8 +312,8 @@ class Unconfirmed:
             self.in_flight -= part.frame.sent_at is not None
             part.frame.sent_at = None
 
-    def cut(self) -> None:
-        """The stream is gone: what is unanswered goes again, in order, with its numbers (P10)."""
+    def on_disconnect(self) -> None:
+        """Queues every unanswered row again, in order and with its number (P10)."""
         for frame in self._frames[self._head :]:
             frame.sent_at = None
         self.in_flight = 0

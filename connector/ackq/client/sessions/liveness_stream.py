@@ -1,6 +1,6 @@
 """Keeps a session's liveness stream open (S3): sends heartbeats and reconnects by itself.
 
-Invariant: once another holder has taken over, `fenced` says so for good and nothing more is sent.
+Invariant: once another holder has taken over, `fenced` stays set and nothing more is sent.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Heartbeats:
         return self._send
 
     def on_disconnect(self) -> None:
-        """The stream is gone."""
+        """Makes a heartbeat due at once on the next stream."""
         self._sent_at = None
 
 

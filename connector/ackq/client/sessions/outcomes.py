@@ -1,4 +1,4 @@
-"""What a task says of the messages of a lease, as the requests of one stage (S6).
+"""The outcomes a task decided for messages of a lease, as the requests of one stage (S6).
 
 Invariant: the requests of a stage are complete before the first is sent, so that all of them can be
 sent again under the same stage id, and only the last has the seal.
@@ -40,7 +40,7 @@ class OutcomeStage(NamedTuple):
 def outcome_group(
     outcome: Outcome | str, tags: pa.Array, reason: str = "", delay_ms: int = 0
 ) -> pb.OutcomeGroup:
-    """Tags that share their fate; their bytes are copied, never made into Python integers.
+    """Tags with the same outcome; their bytes are copied, never made into Python integers.
 
     Args:
         outcome: Or its name.

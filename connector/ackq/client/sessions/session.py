@@ -34,9 +34,9 @@ class Session:
     Args:
         endpoint: `host:port`.
         security: Transport security.
-        retry_total_ms: Give up after so long without a broker, with BrokerUnavailableError naming
+        retry_total_ms: Give up after this time without a broker, with BrokerUnavailableError naming
             endpoint and cause.
-        on_wait: Told before each wait: the error, and for how many seconds.
+        on_wait: Called before each wait with the error and the seconds.
     """
 
     def __init__(
@@ -81,7 +81,8 @@ class Session:
     def fetch(self, request: pb.FetchRequest, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Reads the tags (after_tag, last_tag] of the outstanding lease (S2), one batch per frame.
 
-        A cut stream is resumed after the last tag received; the bound counts from the last batch.
+        After a disconnect it resumes after the last tag received; the bound counts from the last
+        batch.
 
         Args:
             request: Its `columns` is set from the argument.

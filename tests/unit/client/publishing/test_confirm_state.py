@@ -375,13 +375,13 @@ def test_every_number_is_answered_once_and_sent_until_then(steps):  # noqa: C901
         elif step == "missing":
             unconfirmed.resend([Range(value, value + 2)])
         elif step == "cut":
-            unconfirmed.cut()
+            unconfirmed.on_disconnect()
         elif value <= seen:
             answer(1 if step == "multiple" else value, value)
     while (part := unconfirmed.next_part(0.0)) is not None:
         answer(*part.numbers)
     # What was sent before and is neither answered nor in line would wait for its probe.
-    unconfirmed.cut()
+    unconfirmed.on_disconnect()
     while (part := unconfirmed.next_part(0.0)) is not None:
         answer(*part.numbers)
     assert answered == set(range(1, added + 1))
