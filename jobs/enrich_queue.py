@@ -22,11 +22,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-import ackq_broker
 from ackq.client import Admin
 from ackq.spark import settle
-from kit import flights, jobkit, jsonkit
-from kit.jobkit import JobError, Workspace, say
+from kit import JobError, arguments, flights, json_bodies, queries, reconciliation, say, workspace
+from kit.session import spark_session
 
 TARGET: Final = "enriched"
 DEAD: Final = "flights.dead"
@@ -40,7 +39,7 @@ REASON_HEADER: Final = "ackq-dead-reason"
 
 @dataclass(frozen=True)
 class Plan:
-    """What becomes of a queue's messages.
+    """What to read, how to judge and extend it, and where to write it.
 
     Attributes:
         endpoint: The broker's.
@@ -62,8 +61,8 @@ class Plan:
 
 
 @dataclass
-class Sorted:
-    """How many rows the batches of this run had."""
+class SortCounts:
+    """Counts of the rows in the batches of this run."""
 
     good: int = 0
     bad: int = 0
@@ -76,24 +75,22 @@ FLIGHTS: Final = {
 }
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit status."""
-    args = parse(arguments)
+def main() -> int:
+    """Runs the job; returns the exit status."""
+    args = parse()
     job = demonstrate if args.endpoint is None else drain
-    return jobkit.run("enrich-queue", lambda work: job(args, work), verbose=args.verbose)
+    return workspace.run("enrich-queue", lambda work: job(args, work), verbose=args.verbose)
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
+def parse(line: list[str] | None = None) -> argparse.Namespace:
     """The command line, checked for options that do not go together."""
-    parser = argparse.ArgumentParser(
-        description="Parse and validate the JSON messages of a queue, add fields, and send them to "
+    parser = arguments.parser(
+        "Parse and validate the JSON messages of a queue, add fields, and send them to "
         "a second queue, each once; reject those that do not fit to the queue's dead-letter queue, "
         "with the reason. Without --endpoint: start a broker, publish the 336,776 flights of 2013, "
-        f"one in {SPOIL_EVERY} of them broken, and check that each is where it belongs.",
-        epilog=jobkit.EXIT_STATUS,
+        f"one in {SPOIL_EVERY} of them broken, and check that each is where it belongs."
     )
     add = parser.add_argument
-    add("--endpoint", metavar="HOST:PORT", help="a running broker; without it the job starts one")
     add("--queue", help="the queue to read; it needs a dead-letter queue")
     add("--target", metavar="QUEUE", help="the queue for the good rows")
     add(
@@ -113,21 +110,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         default=[],
         help="a message without this field is bad; repeatable",
     )
-    add(
-        "--add",
-        **jobkit.pair_argument("NAME=SQL", "a field to add, over the others; repeatable"),
-    )
-    add("--trigger", type=jobkit.trigger, default="availableNow", help=jobkit.TRIGGER_HELP)
-    add("--option", **jobkit.option_argument("the ackq source"))
-    add("--limit", type=jobkit.positive, help="without --endpoint: only so many flights")
-    add("--verbose", action="store_true", help="leave Spark's log on the screen")
-    args = parser.parse_args(arguments)
+    add("--add", **arguments.pair("NAME=SQL", "a field to add, over the others; repeatable"))
+    arguments.add_query(parser, "the ackq source")
+    args = parser.parse_args(line)
     if args.endpoint is None:
-        given = {name for name, value in vars(args).items() if value != parser.get_default(name)}
-        if given - {"trigger", "option", "limit", "verbose"} or args.trigger != jobkit.trigger(
-            "availableNow"
-        ):
-            parser.error("without --endpoint only --limit, --option and --verbose have a meaning")
+        arguments.check_demonstration(parser, args, "limit", "option", "verbose")
         if args.limit and args.limit < SPOIL_EVERY:
             parser.error(f"--limit is at least {SPOIL_EVERY}: one flight in so many is broken")
     elif not (args.queue and args.target and args.checkpoint and args.json_schema):
@@ -140,30 +127,26 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 # --- the two ways to run ---
 
 
-def demonstrate(args: argparse.Namespace, work: Workspace) -> int:
-    """Publish flights, some of them broken, sort them, and look where each one is."""
+def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
+    """Publishes flights, some of them broken, sorts them, and counts them in each queue."""
     data = flights.load(args.limit)
     with (
-        jobkit.spark_session(
-            "enrich_queue", work.log, flights.MAX_MESSAGE_BYTES, delta=False
-        ) as spark,
-        ackq_broker.embedded(data=work.folder / "broker") as broker,
-        Admin(broker.endpoint) as admin,
+        spark_session("enrich_queue", work.log, flights.MAX_MESSAGE_BYTES, delta=False) as spark,
+        workspace.own_broker(work) as (endpoint, admin),
     ):
-        say(f"A broker is up at {broker.endpoint}.")
-        sent = publish(broker.endpoint, admin, data)
-        plan = flights_plan(broker.endpoint, args.option)
+        sent = publish(endpoint, admin, data)
+        plan = flights_plan(endpoint, args.option)
         run(spark, plan, str(work.folder / "checkpoint"), args.trigger)
-        show_reasons(spark, broker.endpoint)
-        found, duplicates = jobkit.count_rows(browse(spark, broker.endpoint, TARGET))
-        dead = browse(spark, broker.endpoint, DEAD)
+        show_reasons(spark, endpoint)
+        found, duplicates = reconciliation.count_rows(queries.browse(spark, endpoint, TARGET))
+        dead = queries.browse(spark, endpoint, DEAD)
         unexplained = dead.filter(F.coalesce(dead.headers[REASON_HEADER], F.lit("")) == "").count()
-        queue, grave = admin.queue(flights.QUEUE), admin.queue(DEAD)
+        queue, dead_queue = admin.queue(flights.QUEUE), admin.queue(DEAD)
     broken = len(data) // SPOIL_EVERY
     agree = (
         sent.published == sent.confirmed == queue.accepted + queue.dead_lettered
         and found == queue.accepted == len(data) - broken
-        and grave.ready == queue.dead_lettered == broken
+        and dead_queue.ready == queue.dead_lettered == broken
         and not (queue.ready or queue.unacked or queue.delayed or duplicates or unexplained)
     )
     counts = {
@@ -172,17 +155,16 @@ def demonstrate(args: argparse.Namespace, work: Workspace) -> int:
         "accepted": queue.accepted,
         "rejected": queue.dead_lettered,
         "enriched": found,
-        "dead": grave.ready,
+        "dead": dead_queue.ready,
         "unacked": queue.unacked,
         "duplicates": duplicates,
         "unexplained": unexplained,
     }
-    say(jobkit.line(counts, agree=agree))
-    return 0 if agree else 1
+    return reconciliation.conclude(reconciliation.verdict(counts, agree=agree))
 
 
-def drain(args: argparse.Namespace, work: Workspace) -> int:
-    """Sort the queue of a running broker; a row that is not confirmed fails the query and the job.
+def drain(args: argparse.Namespace, work: workspace.Workspace) -> int:
+    """Sorts the queue of a running broker; an unconfirmed row fails the query, and so the job.
 
     Raises:
         JobError: The queue has no dead-letter queue.
@@ -197,7 +179,7 @@ def drain(args: argparse.Namespace, work: Workspace) -> int:
         options=dict(args.option),
     )
     with (
-        jobkit.spark_session("enrich_queue", work.log, delta=False) as spark,
+        spark_session("enrich_queue", work.log, delta=False) as spark,
         Admin(args.endpoint) as admin,
     ):
         before, target = admin.queue(args.queue), admin.queue(args.target)
@@ -208,8 +190,7 @@ def drain(args: argparse.Namespace, work: Workspace) -> int:
             )
         done, sort = run(spark, plan, args.checkpoint, args.trigger)
         after, filled = admin.queue(args.queue), admin.queue(args.target)
-    if "once" in args.trigger and after.unacked:
-        say(f"{after.unacked:,} messages wait for the next start, which accepts a single batch.")
+    queries.say_unaccepted(after.unacked, args.trigger)
     # Others may use the queues meanwhile, so the broker's counts are only shown.
     agree = done.rows == sort.good + sort.bad
     counts = {
@@ -222,15 +203,14 @@ def drain(args: argparse.Namespace, work: Workspace) -> int:
         "ready": after.ready,
         "unacked": after.unacked,
     }
-    say(jobkit.line(counts, agree=agree))
-    return 0 if agree else 1
+    return reconciliation.conclude(reconciliation.verdict(counts, agree=agree))
 
 
 # --- the steps ---
 
 
-def publish(endpoint: str, admin: Admin, data: pd.DataFrame) -> flights.Published:
-    """Declare the queues and publish the flights, one in `SPOIL_EVERY` of them broken."""
+def publish(endpoint: str, admin: Admin, data: pd.DataFrame) -> flights.PublishCounts:
+    """Declares the queues and publishes the flights, one in `SPOIL_EVERY` of them broken."""
     admin.declare_queue(DEAD)
     admin.declare_queue(TARGET)
     flights.declare(admin, data, dead_letter_queue=DEAD)
@@ -239,25 +219,25 @@ def publish(endpoint: str, admin: Admin, data: pd.DataFrame) -> flights.Publishe
 
 
 def flights_plan(endpoint: str, options: list[tuple[str, str]]) -> Plan:
-    """What becomes of the flights."""
+    """The plan for the flights."""
     given = {"maxMessagesPerTrigger": str(BATCH_MESSAGES), **dict(options)}
     return Plan(endpoint=endpoint, queue=flights.QUEUE, target=TARGET, options=given, **FLIGHTS)
 
 
 def run(
     spark: SparkSession, plan: Plan, checkpoint: str, trigger: dict[str, Any]
-) -> tuple[jobkit.Streamed, Sorted]:
-    """Sort what the queue holds and gets, until the trigger ends."""
-    reader = spark.readStream.format("ackq").options(endpoint=plan.endpoint, queue=plan.queue)
-    messages = reader.options(**plan.options).schema(MESSAGE_COLUMNS).load()
-    done = Sorted()
+) -> tuple[queries.Streamed, SortCounts]:
+    """Sorts the messages of the queue, until the trigger ends."""
+    messages = queries.read_queue(
+        spark, plan.endpoint, plan.queue, plan.options, columns=MESSAGE_COLUMNS
+    )
+    done = SortCounts()
     writer = judged(messages, plan).writeStream.foreachBatch(sorter(plan, done))
-    query = writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
-    return jobkit.follow(query), done
+    return queries.run(writer, checkpoint, trigger), done
 
 
-def sorter(plan: Plan, done: Sorted) -> Callable[[DataFrame, int], None]:
-    """What is done with each batch of judged messages."""
+def sorter(plan: Plan, done: SortCounts) -> Callable[[DataFrame, int], None]:
+    """The function of each batch: rejects bad messages, writes good ones, counts both."""
 
     def sort(rows: DataFrame, batch_id: int) -> None:
         rows.persist()
@@ -265,7 +245,7 @@ def sorter(plan: Plan, done: Sorted) -> Callable[[DataFrame, int], None]:
             good, bad = rows.filter("problem IS NULL"), rows.filter("problem IS NOT NULL")
             explained = bad.selectExpr("delivery_tag", "problem AS reason")
             settle(explained, "rejected", endpoint=plan.endpoint)
-            once = jobkit.once("enrich", rows, batch_id)
+            once = queries.once("enrich", rows, batch_id)
             enriched(good, plan).write.format("ackq").mode("append").options(
                 endpoint=plan.endpoint, queue=plan.target, **once
             ).save()
@@ -284,8 +264,8 @@ def judged(messages: DataFrame, plan: Plan) -> DataFrame:
     body = F.col("body")
     rows = messages.select(
         "*",
-        jsonkit.flaw(body).alias("flaw"),
-        jsonkit.parsed(body, plan.schema).alias("json"),
+        json_bodies.flaw(body).alias("flaw"),
+        json_bodies.parsed(body, plan.schema).alias("json"),
         F.from_json(body.cast("string"), "MAP<STRING, STRING>").alias("raw"),
     )
     unfit = [
@@ -301,7 +281,7 @@ def judged(messages: DataFrame, plan: Plan) -> DataFrame:
     ]
     wrong = F.concat_ws("; ", *unfit, *lacking)
     # Spark's parser has limits of its own, such as 1,000 digits.
-    beyond = F.col("raw").isNull() | F.col("json")[jsonkit.UNFIT].isNotNull()
+    beyond = F.col("raw").isNull() | F.col("json")[json_bodies.UNFIT].isNotNull()
     problem = (
         F.when(F.col("flaw").isNotNull(), F.col("flaw"))
         .when(F.col("raw").isNotNull() & (wrong != ""), wrong)
@@ -311,7 +291,7 @@ def judged(messages: DataFrame, plan: Plan) -> DataFrame:
 
 
 def enriched(good: DataFrame, plan: Plan) -> DataFrame:
-    """Good rows as messages: the fields of their body, and those that are added."""
+    """Good rows as messages: the fields of their body, and the added ones."""
     names = [f"json.`{name}`" for name in fields(plan.schema)]
     rows = good.select("message_id", *names)
     for name, expression in plan.added.items():
@@ -325,16 +305,11 @@ def fields(ddl: str) -> dict[str, str]:
     return {each.name: each.dataType.simpleString() for each in StructType.fromDDL(ddl)}
 
 
-def browse(spark: SparkSession, endpoint: str, queue: str) -> DataFrame:
-    """The messages of a queue, without consuming them."""
-    return spark.read.format("ackq").options(endpoint=endpoint, queue=queue).load()
-
-
 def show_reasons(spark: SparkSession, endpoint: str) -> None:
-    """Print why messages were rejected, the most frequent reasons first."""
+    """Prints the reasons of the rejected messages, the most frequent first."""
     reason: Column = F.regexp_replace(F.col("headers")[REASON_HEADER], r"[0-9]+", "N")
     found = (
-        browse(spark, endpoint, DEAD)
+        queries.browse(spark, endpoint, DEAD)
         .groupBy(reason.alias("reason"))
         .agg(F.count("*").alias("messages"))
         .orderBy(F.desc("messages"), "reason")

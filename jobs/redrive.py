@@ -22,50 +22,50 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-import ackq_broker
 import enrich_queue
 from ackq.client import Admin
 from ackq.spark import settle
-from kit import flights, jobkit
-from kit.jobkit import Workspace, say
+from kit import arguments, flights, queries, reconciliation, say, workspace
+from kit.session import spark_session
 
 QUEUE_HEADER: Final = "ackq-dead-queue"
-HEADERS_OF_DEATH: Final = "ackq-dead-"
+DEAD_LETTER_HEADERS: Final = "ackq-dead-"
 # What a repaired message keeps of the dead letter.
 KEPT: Final = ("message_id", "correlation_id", "reply_to", "content_type")
 
 
+REPAIR_ONLY: Final = {"to", "checkpoint", "trigger", "option"}
+
+
 @dataclass
-class Moved:
-    """How many dead letters the batches of this run brought back, and left where they were."""
+class RepairCounts:
+    """Counts of the dead letters in the batches of this run: repaired, and left in their queue."""
 
     repaired: int = 0
     left: int = 0
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit status."""
-    args = parse(arguments)
+def main() -> int:
+    """Runs the job; returns the exit status."""
+    args = parse()
     job = demonstrate
     if args.endpoint is not None:
         job = repair if args.repair else move
-    return jobkit.run(
+    return workspace.run(
         "redrive", lambda work: job(args, work), verbose=args.verbose, with_spark=job is not move
     )
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
+def parse(line: list[str] | None = None) -> argparse.Namespace:
     """The command line, checked for options that do not go together."""
-    parser = argparse.ArgumentParser(
-        description="Bring dead letters back to the queues they came from. Without --endpoint: "
+    parser = arguments.parser(
+        "Bring dead letters back to the queues they came from. Without --endpoint: "
         "start a broker, run the enrichment of flights of which some are broken, repair those that "
-        "it rejected, run it again, and check that every flight has come through.",
-        epilog=jobkit.EXIT_STATUS,
+        "it rejected, run it again, and check that every flight has come through."
     )
     add = parser.add_argument
-    add("--endpoint", metavar="HOST:PORT", help="a running broker; without it the job starts one")
     add("--queue", help="the dead-letter queue")
-    add("--max-messages", type=jobkit.positive, help="at most so many; not with --repair")
+    add("--max-messages", type=arguments.positive, help="at most so many; not with --repair")
     add(
         "--repair",
         metavar="SQL",
@@ -75,23 +75,22 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     add("--to", metavar="QUEUE", help="with --repair: there instead of where they came from")
     add("--checkpoint", metavar="PATH", help="with --repair: the checkpoint folder")
-    add("--trigger", type=jobkit.trigger, default="availableNow", help=jobkit.TRIGGER_HELP)
-    add("--option", **jobkit.option_argument("the ackq source, with --repair"))
-    add("--limit", type=jobkit.positive, help="without --endpoint: only so many flights")
-    add("--verbose", action="store_true", help="leave Spark's log on the screen")
-    args = parser.parse_args(arguments)
-    given = {name for name, value in vars(args).items() if value != parser.get_default(name)}
-    given -= {"trigger"} if args.trigger == jobkit.trigger("availableNow") else set()
+    arguments.add_query(parser, "the ackq source, with --repair")
+    args = parser.parse_args(line)
     if args.endpoint is None:
-        if given - {"limit", "verbose"}:
-            parser.error("without --endpoint only --limit and --verbose have a meaning")
+        arguments.check_demonstration(parser, args, "limit", "verbose")
         if args.limit and args.limit < enrich_queue.SPOIL_EVERY:
             parser.error(f"--limit is at least {enrich_queue.SPOIL_EVERY}")
     elif not args.queue or args.limit:
         parser.error("--endpoint needs --queue, and has no use for --limit")
     elif args.repair and (not args.checkpoint or args.max_messages):
         parser.error("--repair needs --checkpoint, and has no use for --max-messages")
-    elif not args.repair and given & {"to", "checkpoint", "trigger", "option"}:
+    elif not args.repair and arguments.given(parser, args) & {
+        "to",
+        "checkpoint",
+        "trigger",
+        "option",
+    }:
         parser.error("--to, --checkpoint, --trigger and --option need --repair")
     return args
 
@@ -99,38 +98,35 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 # --- the three ways to run ---
 
 
-def demonstrate(args: argparse.Namespace, work: Workspace) -> int:
-    """Enrich flights, bring back repaired what was rejected, and enrich those too."""
+def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
+    """Enriches flights, redrives the rejected ones repaired, and enriches those too."""
     data = flights.load(args.limit)
-    now = jobkit.trigger("availableNow")
     with (
-        jobkit.spark_session("redrive", work.log, flights.MAX_MESSAGE_BYTES, delta=False) as spark,
-        ackq_broker.embedded(data=work.folder / "broker") as broker,
-        Admin(broker.endpoint) as admin,
+        spark_session("redrive", work.log, flights.MAX_MESSAGE_BYTES, delta=False) as spark,
+        workspace.own_broker(work) as (args.endpoint, admin),
     ):
-        say(f"A broker is up at {broker.endpoint}.")
-        sent = enrich_queue.publish(broker.endpoint, admin, data)
-        plan = enrich_queue.flights_plan(broker.endpoint, [])
+        sent = enrich_queue.publish(args.endpoint, admin, data)
+        plan = enrich_queue.flights_plan(args.endpoint, [])
         checkpoint = str(work.folder / "enrich")
-        enrich_queue.run(spark, plan, checkpoint, now)
-        enrich_queue.show_reasons(spark, broker.endpoint)
+        enrich_queue.run(spark, plan, checkpoint, args.trigger)
+        enrich_queue.show_reasons(spark, args.endpoint)
         say("Bringing them back, repaired ...")
-        args.endpoint, args.queue = broker.endpoint, enrich_queue.DEAD
+        args.queue = enrich_queue.DEAD
         args.repair, args.checkpoint = flights.REPAIR, str(work.folder / "redrive")
         moved = run(spark, args)[1]
         say("Enriching those ...")
-        enrich_queue.run(spark, plan, checkpoint, now)
-        enriched = enrich_queue.browse(spark, broker.endpoint, enrich_queue.TARGET)
-        found, duplicates = jobkit.count_rows(enriched)
-        queue, grave = admin.queue(flights.QUEUE), admin.queue(enrich_queue.DEAD)
-    line, agree = jobkit.reconcile(
+        enrich_queue.run(spark, plan, checkpoint, args.trigger)
+        enriched = queries.browse(spark, args.endpoint, enrich_queue.TARGET)
+        found, duplicates = reconciliation.count_rows(enriched)
+        queue, dead = admin.queue(flights.QUEUE), admin.queue(enrich_queue.DEAD)
+    line, agree = reconciliation.reconcile(
         equal={
             "published": sent.published,
             "accepted": queue.accepted,
             "enriched": found,
         },
         zero={
-            "dead": grave.ready + grave.unacked + grave.delayed,
+            "dead": dead.ready + dead.unacked + dead.delayed,
             "ready": queue.ready,
             "unacked": queue.unacked,
             "duplicates": duplicates,
@@ -138,12 +134,12 @@ def demonstrate(args: argparse.Namespace, work: Workspace) -> int:
     )
     agree &= moved.repaired == queue.dead_lettered == len(data) // enrich_queue.SPOIL_EVERY
     rejected = f"rejected={queue.dead_lettered} repaired={moved.repaired}"
-    say(f"{rejected} {line if agree else line.replace(' OK', ' MISMATCH')}")
-    return 0 if agree else 1
+    shown = f"{rejected} {line if agree else line.replace(' OK', ' MISMATCH')}"
+    return reconciliation.conclude((shown, agree))
 
 
-def move(args: argparse.Namespace, _work: Workspace) -> int:
-    """Let the broker move dead letters as they are, in one record."""
+def move(args: argparse.Namespace, _work: workspace.Workspace) -> int:
+    """Has the broker move dead letters as they are, in one record."""
     with Admin(args.endpoint) as admin:
         before = admin.queue(args.queue).ready
         answer = admin.redrive(args.queue, max_messages=args.max_messages or 0)
@@ -155,14 +151,13 @@ def move(args: argparse.Namespace, _work: Workspace) -> int:
         )
     # Others may use the queue meanwhile, so its counts are only shown.
     counts = {"before": before, "redriven": answer.messages, "left": answer.left, "after": after}
-    say(jobkit.line(counts, agree=True))
-    return 0
+    return reconciliation.conclude(reconciliation.verdict(counts, agree=True))
 
 
-def repair(args: argparse.Namespace, work: Workspace) -> int:
-    """Write dead letters anew, repaired, and reconcile what this run can know."""
+def repair(args: argparse.Namespace, work: workspace.Workspace) -> int:
+    """Writes dead letters anew, repaired; reconciles what this run can know."""
     with (
-        jobkit.spark_session("redrive", work.log, delta=False) as spark,
+        spark_session("redrive", work.log, delta=False) as spark,
         Admin(args.endpoint) as admin,
     ):
         if args.to:
@@ -178,32 +173,29 @@ def repair(args: argparse.Namespace, work: Workspace) -> int:
         "ready": after.ready + after.delayed,
         "unacked": after.unacked,
     }
-    say(jobkit.line(counts, agree=agree))
-    return 0 if agree else 1
+    return reconciliation.conclude(reconciliation.verdict(counts, agree=agree))
 
 
 # --- the steps ---
 
 
-def run(spark: SparkSession, args: argparse.Namespace) -> tuple[jobkit.Streamed, Moved]:
-    """Repair what the dead-letter queue holds and gets, until the trigger ends."""
-    reader = spark.readStream.format("ackq").options(endpoint=args.endpoint, queue=args.queue)
-    letters = reader.options(**dict(args.option)).load()
-    done = Moved()
+def run(spark: SparkSession, args: argparse.Namespace) -> tuple[queries.Streamed, RepairCounts]:
+    """Repairs the messages of the dead-letter queue, until the trigger ends."""
+    letters = queries.read_queue(spark, args.endpoint, args.queue, dict(args.option))
+    done = RepairCounts()
     writer = repaired(letters, args).writeStream.foreachBatch(mover(args.endpoint, done))
-    query = writer.option("checkpointLocation", args.checkpoint).trigger(**args.trigger).start()
-    return jobkit.follow(query), done
+    return queries.run(writer, args.checkpoint, args.trigger), done
 
 
-def mover(endpoint: str, done: Moved) -> Callable[[DataFrame, int], None]:
-    """What is done with each batch of repaired dead letters."""
+def mover(endpoint: str, done: RepairCounts) -> Callable[[DataFrame, int], None]:
+    """The function of each batch: releases what is left, writes what is repaired, counts both."""
 
     def bring_back(rows: DataFrame, batch_id: int) -> None:
         rows.persist()
         try:
             left = rows.filter("body IS NULL OR queue IS NULL")
             settle(left, "released", endpoint=endpoint)
-            once = jobkit.once("redrive", rows, batch_id)
+            once = queries.once("redrive", rows, batch_id)
             whole = rows.filter("body IS NOT NULL AND queue IS NOT NULL").drop("delivery_tag")
             whole.write.format("ackq").mode("append").options(endpoint=endpoint, **once).save()
             count = rows.agg(F.count("*"), F.count(F.when(F.expr("body || queue IS NOT NULL"), 1)))
@@ -217,9 +209,9 @@ def mover(endpoint: str, done: Moved) -> Callable[[DataFrame, int], None]:
 
 
 def repaired(letters: DataFrame, args: argparse.Namespace) -> DataFrame:
-    """Dead letters as the messages they become; `body` is null for one that is left."""
+    """Dead letters as the messages they become; `body` is null if one is left."""
     headers = F.col("headers")
-    own: Column = F.map_filter(headers, lambda name, _: ~name.startswith(HEADERS_OF_DEATH))
+    own: Column = F.map_filter(headers, lambda name, _: ~name.startswith(DEAD_LETTER_HEADERS))
     rows = letters.select(
         "delivery_tag",
         *KEPT,

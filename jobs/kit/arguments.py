@@ -1,0 +1,89 @@
+"""The command line of a job: the arguments that jobs share, and the types of their values."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any, Final
+
+EXIT_STATUS: Final = (
+    "Exit status: 0 all counts agree; 1 they do not, or the job failed; 2 wrong usage; "
+    "130 interrupted."
+)
+AVAILABLE_NOW: Final = {"availableNow": True}
+TRIGGER_HELP: Final = (
+    "availableNow (default): what is there, then end; once: the same in one micro-batch; an "
+    "interval such as 5s: run until Ctrl-C"
+)
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """The parser of a job, with the argument that all jobs have."""
+    made = argparse.ArgumentParser(description=description, epilog=EXIT_STATUS)
+    made.add_argument(
+        "--endpoint", metavar="HOST:PORT", help="a running broker; without it the job starts one"
+    )
+    return made
+
+
+def add_query(made: argparse.ArgumentParser, owner: str) -> None:
+    """Adds the arguments of a job that runs a query, whose `--option`s `owner` takes."""
+    add = made.add_argument
+    add("--trigger", type=trigger, default=AVAILABLE_NOW, help=TRIGGER_HELP)
+    add("--option", **pair("NAME=VALUE", f"an option of {owner}, repeatable"))
+    add("--limit", type=positive, help="without --endpoint: only so many flights")
+    add("--verbose", action="store_true", help="leave Spark's log on the screen")
+
+
+def given(made: argparse.ArgumentParser, args: argparse.Namespace) -> set[str]:
+    """Names of the arguments that are not at their defaults."""
+    return {name for name, value in vars(args).items() if value != made.get_default(name)}
+
+
+def check_demonstration(
+    made: argparse.ArgumentParser, args: argparse.Namespace, *allowed: str
+) -> None:
+    """Refuses, for a run without --endpoint, all arguments but `allowed`."""
+    if given(made, args) - {*allowed}:
+        *first, last = (f"--{name}" for name in allowed)
+        made.error(f"without --endpoint only {', '.join(first)} and {last} have a meaning")
+
+
+def trigger(text: str) -> dict[str, Any]:
+    """Arguments of `DataStreamWriter.trigger`, from `availableNow`, `once` or a time like `5s`."""
+    if text == "availableNow":
+        return AVAILABLE_NOW
+    if text == "once":
+        return {"once": True}
+    found = re.fullmatch(r"(\d+)\s*(ms|s|m)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: use availableNow, once, or an interval such as 500ms, 5s or 1m"
+        )
+    unit = {"ms": "milliseconds", "s": "seconds", "m": "minutes"}[found[2]]
+    return {"processingTime": f"{found[1]} {unit}"}
+
+
+def pair(metavar: str, described: str) -> dict[str, Any]:
+    """Arguments of `add_argument` for a repeatable option with values like NAME=TEXT."""
+
+    def parse(text: str) -> tuple[str, str]:
+        name, separator, value = text.partition("=")
+        if not name or not separator:
+            raise argparse.ArgumentTypeError(f"{text!r}: use {metavar}")
+        return name, value
+
+    return {
+        "metavar": metavar,
+        "type": parse,
+        "action": "append",
+        "default": [],
+        "help": described,
+    }
+
+
+def positive(text: str) -> int:
+    """Whole number, 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: use a whole number from 1")
+    return int(text)

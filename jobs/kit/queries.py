@@ -1,0 +1,112 @@
+"""The queries of a job: reading a queue, running to the end with progress lines, guarded writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from kit import interrupts, say
+
+POLL_S: Final = 0.2
+
+
+@dataclass
+class Streamed:
+    """Counts of a query in this run; `replayed` rows are of a batch that an earlier run began."""
+
+    rows: int = 0
+    batches: int = 0
+    replayed: int = 0
+    last_batch: int = -1
+
+    def add(self, progress: Mapping[str, Any]) -> bool:
+        """Count a progress report of Spark; False if it is empty or was counted before."""
+        rows = progress["numInputRows"]
+        if not rows or progress["batchId"] <= self.last_batch:
+            return False
+        self.last_batch = progress["batchId"]
+        self.rows += rows
+        self.batches += 1
+        # Spark asks no source for its latest offset before it runs a planned batch again.
+        if progress["sources"][0]["latestOffset"] is None:
+            self.replayed += rows
+        return True
+
+
+def read_queue(
+    spark: SparkSession,
+    endpoint: str,
+    queue: str,
+    options: Mapping[str, str],
+    columns: str | None = None,
+) -> DataFrame:
+    """A queue as a stream; with `columns`, a schema in DDL, the broker sends only those."""
+    reader = spark.readStream.format("ackq").options(endpoint=endpoint, queue=queue)
+    reader = reader.options(**options)
+    return (reader.schema(columns) if columns else reader).load()
+
+
+def browse(spark: SparkSession, endpoint: str, queue: str) -> DataFrame:
+    """The messages of a queue, without consuming them."""
+    return spark.read.format("ackq").options(endpoint=endpoint, queue=queue).load()
+
+
+def run(writer: DataStreamWriter, checkpoint: str, trigger: dict[str, Any]) -> Streamed:
+    """Runs a query to its end, with a line per micro-batch; an interrupt stops the query first.
+
+    Raises:
+        StreamingQueryException: The query failed.
+    """
+    query = writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
+    say("The query is started; its first micro-batch starts Spark's Python workers ...")
+    done = Streamed()
+    started = time.monotonic()
+    interrupts.defer()
+    while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
+        _report(query, done, started)
+        if interrupts.requested():
+            query.stop()
+            raise KeyboardInterrupt
+    _report(query, done, started)
+    interrupts.raise_at_once()
+    return done
+
+
+def say_unaccepted(unacked: int, trigger: Mapping[str, Any]) -> None:
+    """Explains messages that are unacked after a run of a single batch."""
+    if "once" in trigger and unacked:
+        say(f"{unacked:,} messages wait for the next start, which accepts a single batch.")
+
+
+def once(job: str, rows: DataFrame, batch_id: int) -> dict[str, str]:
+    """Options that make a batch write in `foreachBatch` idempotent (K12): a replay is skipped.
+
+    They contain the query's id, which its checkpoint keeps: under a constant name the batches of
+    two queries would have equal ids, and the second would be taken for a repetition.
+
+    Args:
+        job: Distinguishes this write from others of the query to the same target.
+        rows: The batch.
+        batch_id: Its number.
+    """
+    query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    assert query_id, "there is no query in this thread"
+    return {"txnAppId": f"{job}/{query_id}", "txnVersion": str(batch_id)}
+
+
+def _report(query: StreamingQuery, done: Streamed, started: float) -> None:
+    for progress in query.recentProgress:
+        if done.add(progress):
+            took = progress["durationMs"]["triggerExecution"] / 1000
+            rows = progress["numInputRows"]
+            say(
+                f"  micro-batch {progress['batchId']:>4}: {rows:>11,} messages in {took:6.2f} s"
+                f" ({rows / max(took, 0.001):>9,.0f}/s), {done.rows:>12,} in all"
+                f" after {time.monotonic() - started:6.1f} s"
+            )

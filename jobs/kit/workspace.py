@@ -1,0 +1,93 @@
+"""A run of a job: its temporary folder, a broker of its own, and its exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.errors import PySparkException
+
+import ackq_broker
+from ackq.client import Admin
+from ackq.errors import AckqError
+from kit import JobError, interrupts, java, say
+
+
+class Workspace(NamedTuple):
+    """A temporary folder of one run, and the file that Spark logs to (None: the screen)."""
+
+    folder: Path
+    log: Path | None
+
+
+def run(
+    name: str, job: Callable[[Workspace], int], *, verbose: bool, with_spark: bool = True
+) -> int:
+    """Runs a job in a temporary folder; its end becomes the exit status.
+
+    The folder is removed when the job succeeds or is interrupted; after a failure it is kept, with
+    Spark's log, and printed.
+
+    Args:
+        name: The job's name, for the folder.
+        job: Returns the exit status; 0 is success.
+        verbose: Leave Spark's log on the screen.
+        with_spark: Whether the job starts Spark, which needs Java.
+
+    Returns:
+        The job's status; 1 after an error; 130 after Ctrl-C or SIGTERM.
+    """
+    interrupts.raise_at_once()
+    folder = Path(tempfile.mkdtemp(prefix=f"ackq-{name}-"))
+    work = Workspace(folder, None if verbose else folder / "spark.log")
+    status = 1
+    try:
+        if with_spark:
+            java.require_java()
+        status = job(work)
+    except KeyboardInterrupt:
+        status = interrupts.EXIT_STATUS
+    except (JobError, AckqError) as error:
+        print(f"error: {error}", file=sys.stderr)
+    except PySparkException as error:
+        print(f"error: {cause(str(error))}", file=sys.stderr)
+    except Exception:
+        # Spark's JVM may have got the same signal and ended, or a call to it was interrupted.
+        if not interrupts.requested():
+            raise
+        status = interrupts.EXIT_STATUS
+    keep = status not in (0, interrupts.EXIT_STATUS) and any(folder.iterdir())
+    if not keep:
+        shutil.rmtree(folder, ignore_errors=True)
+    # spark-submit, through which the output goes, ends at Ctrl-C.
+    with contextlib.suppress(BrokenPipeError):
+        if status == interrupts.EXIT_STATUS:
+            say("Interrupted. A run with the same checkpoint goes on from here.")
+        if keep:
+            print(f"The run's files, with Spark's log: {folder}", file=sys.stderr)
+    return status
+
+
+@contextlib.contextmanager
+def own_broker(work: Workspace) -> Iterator[tuple[str, Admin]]:
+    """Endpoint and admin client of a broker in this process, with its data in the folder."""
+    with (
+        ackq_broker.embedded(data=work.folder / "broker") as broker,
+        Admin(broker.endpoint) as admin,
+    ):
+        say(f"A broker is up at {broker.endpoint}.")
+        yield broker.endpoint, admin
+
+
+def cause(message: str) -> str:
+    """The cause in a message of Spark: its last ackq error, else its first lines."""
+    found: list[str] = re.findall(r"^(?:\S*\s)?ackq\.errors\.\w+: .*$", message, re.MULTILINE)
+    if found:
+        return found[-1].split(": ", 1)[1]
+    return "\n".join(message.strip().splitlines()[:5])
