@@ -9,8 +9,9 @@ from concurrent.futures import wait
 
 import pytest
 
+from tests.spark.ledger import N
+
 TIMEOUT_S = 90
-N = [b"%d" % i for i in range(10)]
 
 
 def pytest_collection_modifyitems(items):
@@ -166,6 +167,20 @@ def settled(kit):
     kit.declare("in", dead_letter_queue="dead")
     kit.publish("in", *N)
     return kit
+
+
+@pytest.fixture
+def fails(kit):
+    """Runs a query that must fail; returns the text of its error."""
+
+    from pyspark.errors import StreamingQueryException
+
+    def run(writer):
+        with pytest.raises(StreamingQueryException) as caught:
+            kit.run(writer)
+        return str(caught.value)
+
+    return run
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from ackq.client import Admin, Publisher
 # What a query carries from queue to queue.
 CARRIED = "body binary, message_id string"
 TIMED = f"{CARRIED}, published_at timestamp"
+# Ten bodies, for tests in which the messages are not named.
+N = [b"%d" % number for number in range(10)]
 
 
 def ids(first: int, last: int, prefix: str = "m") -> list[str]:

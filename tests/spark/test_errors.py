@@ -8,20 +8,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
 
 from ackq.limits import MAX_MESSAGE_BYTES
-
-N = [b"%d" % i for i in range(10)]
-
-
-@pytest.fixture
-def fails(kit):
-    """Runs a query that must fail; the text a user sees."""
-
-    def run(writer):
-        with pytest.raises(StreamingQueryException) as caught:
-            kit.run(writer)
-        return str(caught.value)
-
-    return run
+from tests.spark.ledger import N
 
 
 def test_unknown_option_at_load(kit):

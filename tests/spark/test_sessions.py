@@ -10,9 +10,9 @@ from pyspark.errors import StreamingQueryException
 from ackq.client import Channel, Session, holder
 from ackq.spark import BatchLogger, settle
 from ackq.v1.sessions_pb2 import AdvanceRequest
+from tests.spark.ledger import N
 
 TIMEOUT_S = 90
-N = [b"%d" % i for i in range(10)]
 
 
 # --- admission ---

@@ -1,30 +1,20 @@
 """Settling from a query with a real Spark and a real broker: which message ends where, and when."""
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pyspark import inheritable_thread_target
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
+from pyspark.sql import SparkSession
 
 from ackq.spark import settle
-
-N = [b"%d" % i for i in range(10)]
+from tests.spark.ledger import N
 
 ODD = "cast(cast(body as string) as int) % 2 = 1"
 # mapInArrow looks at pandas, which it does not use.
 WITHOUT_PANDAS = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
-
-
-@pytest.fixture
-def fails(kit):
-    """Runs a query that must fail; the text a user sees."""
-
-    def run(writer):
-        with pytest.raises(StreamingQueryException) as caught:
-            kit.run(writer)
-        return str(caught.value)
-
-    return run
 
 
 def settling(kit, *given, where=ODD, **options):
@@ -402,3 +392,30 @@ def test_two_sessions_in_one_query(settled, fails):
     assert (settled.depth("in"), settled.depth("other")) == ((0, 0, 0), (0, 0, 0))
     assert settled.admin.queue("other").dead_lettered == 5
     assert settled.bodies("dead") == N[1::2]
+
+
+# --- threads of a foreachBatch, in which Spark knows neither session nor query ---
+
+
+@pytest.mark.parametrize("inherits", [True, False], ids=["inheriting", "plain"])
+def test_settle_in_a_thread(settled, inherits):
+    """K9, S6: in a thread the format is found; its query is too where it inherits, or is named."""
+    left = []
+
+    def act(rows, _batch_id):
+        def work():
+            named = {} if inherits else {"session": "job"}
+            endpoint = settled.broker.endpoint
+            settle(rows.filter(ODD), "rejected", reason="odd", endpoint=endpoint, **named)
+            left.append(SparkSession.getActiveSession())
+
+        target = inheritable_thread_target(rows.sparkSession)(work) if inherits else work
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(target).result()
+
+    # Which session a batch is of is known once it has rows.
+    rows = settled.source("in", session="job")
+    settled.run(settled.each(rows, "cp", lambda r, batch_id: batch_id and act(r, batch_id)))
+    assert settled.dead_letters() == [(b"%d" % i, "odd") for i in range(1, 10, 2)]
+    assert settled.depth("in") == (0, 0, 0)
+    assert left == [None]

@@ -5,7 +5,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
 
-N = [b"%d" % i for i in range(10)]
+from tests.spark.ledger import N
+
 # mapInArrow looks at pandas, which it does not use.
 WITHOUT_PANDAS = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from pyspark.errors import StreamingQueryException
 
-N = [b"%d" % i for i in range(10)]
+from tests.spark.ledger import N
 
 
 def test_round_trip_of_every_column(kit):
@@ -71,14 +71,6 @@ def test_broker_knows_who_reads(kit, kept):
     shown = kit.admin.session("job")
     assert (shown.query_id, shown.batch_id) == (query.id, 1)
     assert shown.proven
-
-
-def test_workers_import_the_installed_pyspark(spark):
-    """`configure` spares local workers the zip that each of them would compile anew."""
-    import pyspark
-
-    found = spark.sparkContext.parallelize([0], 1).map(lambda _: pyspark.__file__).collect()
-    assert found == [pyspark.__file__]
 
 
 def test_tail_is_acknowledged_after_available_now(kit, kept):

@@ -1,7 +1,6 @@
 """The session helper: bounded Arrow batches, and an interpreter for the workers."""
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -131,18 +130,3 @@ def test_no_wrapper_for_another_spark(monkeypatch, tmp_path):
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     configure(Builder(spark_master="local[2]"))
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
-
-
-def test_wrapper_drops_only_sparks_zips():
-    """The wrapper runs the interpreter without Spark's zips on its path, and with all arguments."""
-    kept = ["/a b", "/x/*.zip", "/job.zip"]
-    path = ":".join(["/s/python/lib/pyspark.zip", *kept, "/s/python/lib/py4j-0.10.9.9-src.zip"])
-    program = "import os, sys; print(os.environ['PYTHONPATH'], sys.argv[1:], sep='|')"
-    done = subprocess.run(
-        [str(_WORKER), "-c", program, "one two", "*"],
-        env={"PYTHONPATH": path, "ACKQ_WORKER_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == f"{':'.join(kept)}|['one two', '*']"

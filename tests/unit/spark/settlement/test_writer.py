@@ -12,7 +12,6 @@ from ackq.errors import (
     InvalidArgumentError,
     UnknownDeliveryTagError,
 )
-from ackq.spark import task
 from ackq.spark.options import options
 from ackq.spark.settlement.writer import AckqSettlementWriter, TaskSettled
 from ackq.spark.task import Task
@@ -67,11 +66,6 @@ def writer(client):
         return AckqSettlementWriter(parsed, SCHEMA, client)
 
     return make
-
-
-@pytest.fixture
-def runs_as(monkeypatch):
-    return lambda now: monkeypatch.setattr(task, "current", lambda: now)
 
 
 def rows(*batches):

@@ -83,11 +83,6 @@ def client(monkeypatch):
     return fake
 
 
-@pytest.fixture
-def runs_as(monkeypatch):
-    return lambda now: monkeypatch.setattr(task, "current", lambda: now)
-
-
 def rows(*counts):
     return iter([pa.record_batch({"body": pa.array([b"x"] * n, pa.binary())}) for n in counts])
 

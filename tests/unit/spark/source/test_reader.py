@@ -17,11 +17,9 @@ from ackq.errors import (
     UnsupportedError,
 )
 from ackq.spark.options import options
-from ackq.spark.source.fetch import LeaseRange, fetch
+from ackq.spark.source.fetch import LeaseRange
 from ackq.spark.source.reader import AckqStreamReader
-from ackq.spark.task import Task
 from ackq.v1 import sessions_pb2 as pb
-from ackq.wire import columns
 
 SCHEMA = StructType([StructField("delivery_tag", LongType()), StructField("body", BinaryType())])
 START = {"v": 1}
@@ -432,28 +430,3 @@ def test_reader_pickles_before_use(make):
     copy = pickle.loads(pickle.dumps(reader))  # noqa: S301
     assert copy._options == reader._options
     assert copy._names == ["delivery_tag", "body"]
-
-
-def test_fetch_names_its_reader(session):
-    """S2, K7: a task fetches its range, its columns only, and says for which query and batch."""
-    task = Task("query", "run", 4, "", "partition 0 attempt 0 task 9")
-    session.batches = [object()]
-    part = LeaseRange("s", "i1", 2, 10, 14)
-    assert list(fetch(session, part, ["body", "delivery_tag"], task)) == session.batches
-    assert session.asked == [
-        (
-            pb.FetchRequest(
-                session="s",
-                incarnation="i1",
-                epoch=2,
-                after_tag=10,
-                last_tag=14,
-                columns=columns.bits(["body", "delivery_tag"]),
-                query_id="query",
-                batch_id=4,
-                label="partition 0 attempt 0 task 9",
-                run_id="run",
-            ),
-            ["body", "delivery_tag"],
-        )
-    ]

@@ -1,32 +1,12 @@
-"""What Spark imports when it looks data sources up, in every application of the user."""
+"""The data source: its registration, and what it checks before a query runs."""
 
 import pickle
-import subprocess
-import sys
 
 import pytest
 
 import pyspark_ackq
 from ackq.errors import InvalidArgumentError, UnknownOptionError, UnsupportedError
 from ackq.spark.datasource import AckqDataSource
-
-LOOKUP = """
-import sys
-import pyspark.sql.datasource
-before = set(sys.modules)
-import pyspark_ackq
-pyspark_ackq.DefaultSource.name()
-heavy = {"grpc", "pyarrow", "google", "numpy", "pandas"}
-print(sorted({name.partition(".")[0] for name in set(sys.modules) - before} & heavy))
-"""
-
-
-def test_lookup_is_light():
-    """K9: the look-up imports neither gRPC nor Arrow, which may be absent or slow."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOOKUP], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
 
 
 def test_default_source():

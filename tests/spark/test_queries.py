@@ -1,7 +1,7 @@
-"""Shapes of use with a real Spark and broker: of every message published, each arrives once.
+"""Queries of all shapes with a real Spark and broker: every message published arrives once.
 
-A batch that is run again, retried tasks, complete mode and `txnVersion` used twice are in
-test_source, test_sink and test_errors; Delta is in test_shapes_delta, speculation in test_clusters.
+Replayed batches, retried tasks, complete mode and `txnVersion` used twice are in test_source,
+test_sink and test_errors; Delta is in test_delta, speculation in test_clusters.
 """
 
 from collections import Counter

@@ -1,0 +1,31 @@
+"""The fetch of a task."""
+
+from ackq.spark.source.fetch import LeaseRange, fetch
+from ackq.spark.task import Task
+from ackq.v1 import sessions_pb2 as pb
+from ackq.wire import columns
+
+
+def test_fetch_names_its_reader(session):
+    """S2, K7: a task fetches its range, its columns only, and says for which query and batch."""
+    task = Task("query", "run", 4, "", "partition 0 attempt 0 task 9")
+    session.batches = [object()]
+    part = LeaseRange("s", "i1", 2, 10, 14)
+    assert list(fetch(session, part, ["body", "delivery_tag"], task)) == session.batches
+    assert session.asked == [
+        (
+            pb.FetchRequest(
+                session="s",
+                incarnation="i1",
+                epoch=2,
+                after_tag=10,
+                last_tag=14,
+                columns=columns.bits(["body", "delivery_tag"]),
+                query_id="query",
+                batch_id=4,
+                label="partition 0 attempt 0 task 9",
+                run_id="run",
+            ),
+            ["body", "delivery_tag"],
+        )
+    ]
