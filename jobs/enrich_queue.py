@@ -2,8 +2,8 @@
 
 Invariant: every message that was read is in exactly one of the two, once, however often the job is
 stopped and started again with the same checkpoint: the bad rows of a batch are settled first, then
-its good rows are written under the batch's id (K12), so a batch that comes again does both again
-and changes nothing (S6, K8).
+its good rows are written under the batch's id (K12), so a replay repeats both and changes nothing
+(S6, K8).
 
     python jobs/enrich_queue.py
     python jobs/enrich_queue.py --endpoint HOST:PORT --queue Q --target T --checkpoint PATH ...
@@ -29,10 +29,10 @@ from kit.session import spark_session
 
 TARGET: Final = "enriched"
 DEAD: Final = "flights.dead"
-# Of the flights that are published without --endpoint, one in so many is broken on purpose.
+# Every flight of this number is broken on purpose, in a demonstration.
 SPOIL_EVERY: Final = 100
 BATCH_MESSAGES: Final = 100_000
-# What the job needs of a message; the broker sends nothing else.
+# The columns that the job needs; the broker sends no others.
 MESSAGE_COLUMNS: Final = "body BINARY, message_id STRING, delivery_tag BIGINT"
 REASON_HEADER: Final = "ackq-dead-reason"
 

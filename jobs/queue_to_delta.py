@@ -25,7 +25,7 @@ from kit import arguments, flights, json_bodies, queries, reconciliation, say, w
 from kit.session import has_table, spark_session
 
 BATCH_MESSAGES: Final = 100_000
-# What a parsed table keeps of a message beside its body; the broker sends nothing else.
+# The columns that a parsed table needs; the broker sends no others.
 MESSAGE_COLUMNS: Final = (
     "body BINARY, message_id STRING, routing_key STRING, published_at TIMESTAMP"
 )

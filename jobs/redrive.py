@@ -1,9 +1,9 @@
-r"""Brings dead letters back to the queues they came from, as they are or after a repair.
+r"""Redrives dead letters to the queues that they came from, unchanged or repaired.
 
-Invariant: a dead letter is in the dead-letter queue or in its old one, never in both and never in
-neither: as it is, the broker moves it in one record (Q6); repaired, it is a new message, written
-once under its batch's id (K12), and the dead letter goes with the checkpoint. What the repair
-leaves out is released first and stays dead (S6).
+Invariant: a dead letter is in the dead-letter queue or in its old one, never in both or neither:
+unchanged, the broker moves it in one record (Q6); repaired, it is a new message, written once under
+its batch's id (K12), and the dead letter is accepted with the checkpoint. Messages that the repair
+leaves out are released first and stay in the dead-letter queue (S6).
 
     python jobs/redrive.py
     python jobs/redrive.py --endpoint HOST:PORT --queue DEAD
@@ -30,7 +30,7 @@ from kit.session import spark_session
 
 QUEUE_HEADER: Final = "ackq-dead-queue"
 DEAD_LETTER_HEADERS: Final = "ackq-dead-"
-# What a repaired message keeps of the dead letter.
+# Columns that a repaired message keeps.
 KEPT: Final = ("message_id", "correlation_id", "reply_to", "content_type")
 
 

@@ -60,7 +60,7 @@ class AckqBrowser(DataSourceReader):
         """The tasks, split like those of a stream; messages published later are not read.
 
         Raises:
-            QueueNotFoundError, BrokerUnavailableError: As they say.
+            QueueNotFoundError, BrokerUnavailableError: As named.
         """
         options = self._options
         plan = self._admin().plan_browse(options.queue)
