@@ -112,7 +112,7 @@ def daemon(command: list[str], folder: Path, env: Mapping[str, str], ready: str)
 
 
 class _Log:
-    """Reads a process's log to its end, and looks for the line that says it is ready."""
+    """Reads a process's log to its end, and looks for the line that marks it ready."""
 
     def __init__(self, process: subprocess.Popen[str], ready: re.Pattern[str]) -> None:
         assert process.stderr is not None

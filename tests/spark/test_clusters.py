@@ -128,7 +128,7 @@ def test_connect(bench, connect):
 
 
 def test_settling_through_connect(bench, connect):
-    """K8, K9: `settle` in a foreachBatch that runs at the server, which is told the session."""
+    """K8, K9: `settle` in a foreachBatch that runs at the server, with the session named."""
     bench.run(connect.replace("relay.py", str(SORTING)))
     # Spark Connect does not tell the tasks of a foreachBatch of which query and batch they are.
     bench.check(IDS[1::2], told=False)

@@ -52,7 +52,7 @@ def test_no_broker(kit, kept, fails):
 
 
 def test_browse_without_a_broker(kit):
-    """A browse waits for the broker as long as retryTimeout says, then names endpoint and cause."""
+    """A browse waits for the broker for retryTimeout, then names endpoint and cause."""
     reader = kit.spark.read.format("ackq").options(endpoint="127.0.0.1:1", queue="in")
     with pytest.raises(PySparkException, match=r"127\.0\.0\.1:1 could not be reached for 0\.3 s"):
         reader.option("retryTimeout", "300ms").load().count()
@@ -205,7 +205,7 @@ def test_offset_of_a_newer_version(kit, kept, fails):
 
 
 def test_released_session(kit, kept, fails):
-    """S9: a query whose session an operator released stops, and says so."""
+    """S9: a query whose session an operator released stops with that reason."""
     kit.declare("in")
     query = kit.each(kit.source("in", session="job"), "cp", kept)
     kit.run(query)
@@ -306,7 +306,7 @@ def crashed(kit, fails):
 
 @pytest.mark.usefixtures("crashed")
 def test_checkpoint_deleted_while_a_lease_is_open(kit, kept, fails):
-    """S9: a new checkpoint is told what is held, and how to go on: release, or takeover."""
+    """S9: a new checkpoint is refused, naming lease and remedies: release, or takeover."""
     query = kit.each(kit.source("in", session="job"), "new", kept)
     text = fails(query)
     assert "ackq.errors.LeaseHeldError" in text

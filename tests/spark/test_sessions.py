@@ -35,7 +35,7 @@ def test_minimum_is_waited_for(kit, kept):
 
 
 def test_minimum_is_not_waited_for_longer_than_its_delay(kit, kept):
-    """K6: when the oldest message has waited so long, a batch takes what there is."""
+    """K6: when the oldest message has waited for the delay, a batch takes what there is."""
     kit.declare("in")
     kit.publish("in", *N[:3])
     rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1ms")
@@ -98,7 +98,7 @@ def test_new_queues_join_a_running_query(kit, kept):
 
 
 def test_batch_of_a_deleted_queue_is_accepted_once_it_is_declared_again(kit):
-    """K1, Q4: its outcomes take effect then, and the refusal before says so."""
+    """K1, Q4: its outcomes take effect then, as the refusal before explains."""
 
     def act(rows, _batch_id):
         settle(rows, "rejected", reason="no", endpoint=kit.broker.endpoint)

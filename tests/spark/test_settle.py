@@ -307,7 +307,7 @@ def test_job_group_in_foreach_batch(settled, fails):
 
 
 def test_settle_without_a_session(settled):
-    """S6: outside of a query nothing says whose messages they are."""
+    """S6: outside of a query nothing identifies the lease."""
     tags = settled.spark.createDataFrame([(2,)], "delivery_tag long")
     with pytest.raises(PySparkException, match=r"settle without a session.*'session', 'name'"):
         settle(tags, "rejected", endpoint=settled.broker.endpoint)
@@ -329,7 +329,7 @@ def test_tag_outside_of_the_batch(settled, fails):
 
 
 def test_rejecting_without_a_dead_letter_queue(kit, fails):
-    """S6: REJECTED would lose messages, so it is refused unless `discard` says so."""
+    """S6: REJECTED would lose messages, so it is refused without `discard`."""
     kit.declare("in")
     kit.publish("in", *N)
     text = fails(kit.each(kit.source("in"), "cp", settling(kit, "rejected")))
@@ -352,7 +352,7 @@ def test_rejecting_without_a_dead_letter_queue(kit, fails):
     ],
 )
 def test_wrong_rows(settled, fails, expression, part):
-    """S6: a row that says something wrong fails the query with tag, column and remedy."""
+    """S6: an invalid row fails the query with tag, column and remedy."""
 
     def act(rows, batch_id):
         if batch_id:
@@ -375,7 +375,7 @@ def test_missing_column(settled, fails):
 
 
 def test_two_sessions_in_one_query(settled, fails):
-    """S6: with two leases in one batch, the option says which is meant."""
+    """S6: with two leases in one batch, the option names one."""
     settled.declare("other", dead_letter_queue="dead")
     settled.publish("other", *N)
     one = settled.source("in", session="one", maxMessagesPerTrigger=10)

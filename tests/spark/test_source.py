@@ -218,7 +218,7 @@ def test_schema_prunes_columns(kit):
 
 
 def test_two_queues_in_one_session(kit):
-    """S10: a session reads several queues; each row says which it came from."""
+    """S10: a session reads several queues; each row names its own."""
     kit.declare("a", "b")
     kit.publish("a", b"1")
     kit.publish("b", b"2")

@@ -171,7 +171,7 @@ def test_sparks_own_keys_are_passed_over(key):
     ],
 )
 def test_unreadable_value_names_option_value_and_form(key, value, part):
-    """A value that its option does not take is refused whoever takes the option."""
+    """A value that its option does not take is refused, for every use of the option."""
     with pytest.raises(InvalidArgumentError) as caught:
         check({**BASE, key: value})
     assert caught.value.fields["option"] == key
@@ -316,7 +316,7 @@ def test_settle_options(given, expected):
 
 
 def test_other_writes_do_not_settle():
-    """K8: only the option says so."""
+    """K8: only the option `settle` makes a write a settling one."""
     assert not options.settles({**BASE, "session": "s"})
 
 

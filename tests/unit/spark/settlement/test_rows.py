@@ -1,4 +1,4 @@
-"""Rows of a settling write become groups of tags; what is wrong with a row is told with its tag."""
+"""Rows of a settling write become groups of tags; errors name the tag of the row."""
 
 import pyarrow as pa
 import pytest
@@ -60,7 +60,7 @@ def test_constants():
 
 
 def test_columns():
-    """S6: rows that share outcome, reason and delay share a group; null says nothing."""
+    """S6: rows that share outcome, reason and delay share a group; null means none."""
     rows = batch(
         [1, 2, 3, 4, 5],
         outcome=["rejected", "failed", "rejected", "rejected", "released"],
@@ -76,7 +76,7 @@ def test_columns():
 
 
 def test_columns_that_are_used():
-    """S6: a column says row by row what no option says of all rows."""
+    """S6: a column is used where no option sets its value for all rows."""
     found = schema("delivery_tag long, outcome string, reason string, delay string")
     assert rows.check(BY_COLUMN, found) == ["delivery_tag", "outcome", "reason", "delay"]
     options = SettleOptions(CONNECTION, outcome="rejected", reason="r")
@@ -92,7 +92,7 @@ def test_columns_that_are_used():
     ],
 )
 def test_column_that_an_option_would_hide(options, ddl, part):
-    """S6, C14: what rows of a write say is not passed over because an option says it of all."""
+    """S6, C14: a column whose value an option sets for all rows is refused, not ignored."""
     options = SettleOptions(CONNECTION, **options)
     with pytest.raises(SchemaError, match=part):
         rows.check(options, schema(f"delivery_tag long, {ddl}"))
@@ -219,7 +219,7 @@ def test_no_rows():
     ],
 )
 def test_wrong_rows(rows, error, part):
-    """S6: what a row says wrongly is told with its tag, the column, and what it takes."""
+    """S6: the error for an invalid value names tag, column and valid values."""
     with pytest.raises(error, match=part) as caught:
         frames(BY_COLUMN, rows)
     assert type(caught.value) is error

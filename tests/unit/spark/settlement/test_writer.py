@@ -85,7 +85,7 @@ def test_task_stages_for_its_query(client, runs_as, writer):
 
 
 def test_named_session(client, runs_as, writer):
-    """S6: outside of a query the option says whose messages they are."""
+    """S6: outside of a query the option names the session."""
     runs_as(BATCHED)
     writer(session="s", discard="true").write(rows([1]))
     assert client.did == [("stage", pb.LeaseOwner(session="s"), BATCHED.label, [[[1]]], True)]
@@ -93,7 +93,7 @@ def test_named_session(client, runs_as, writer):
 
 @pytest.mark.parametrize("batches", [[[1]], []])
 def test_settle_without_a_session(client, runs_as, writer, batches):
-    """S6: rows of nobody are refused, whether there are any or not."""
+    """S6: without session and query the write is refused, with or without rows."""
     runs_as(BATCHED)
     with pytest.raises(InvalidArgumentError, match=r"settle without a session.*'session', 'name'"):
         writer().write(rows(*batches))
@@ -113,7 +113,7 @@ def test_a_run_that_is_hidden(client, runs_as, writer, given):
     ("owner", "level"), [(OWNER, "INFO"), (pb.LeaseOwner(session="s"), "WARNING")]
 )
 def test_a_batch_that_was_accepted_before(client, writer, caplog, owner, level):
-    """K2: a replay by the session's name alone may be something else, so it is told."""
+    """K2: a replay by the session's name alone may be something else, so it is a warning."""
     caplog.set_level("INFO")
     client.accepted_before = True
     writer().commit([TaskSettled(owner, ONE)])
@@ -160,6 +160,6 @@ def test_abort_asks_once(client, writer, caplog):
 
 @pytest.mark.parametrize("messages", [[], [None], [TaskSettled(OWNER, None)]])
 def test_abort_of_nothing(client, writer, messages):
-    """S6: without a stage an abort calls nobody."""
+    """S6: without a stage an abort makes no call."""
     writer().abort(messages)
     assert client.did == []

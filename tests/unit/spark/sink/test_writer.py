@@ -179,7 +179,7 @@ def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):
     "messages", [[None], [], [TaskStaged(MICRO_BATCH, None)], [TaskPublished(3)]]
 )
 def test_abort_of_nothing(client, messages):
-    """An abort without a stage calls nobody: a stop must not wait for a broker that is gone."""
+    """An abort without a stage makes no call: a stop must not wait for an absent broker."""
     stream_writer().abort(messages, 4)
     assert client.did == []
 
@@ -216,7 +216,7 @@ def test_one_batch_write_is_one_writer(runs_as):
 
 
 def test_only_a_batch_write_without_a_transaction_is_single(client, runs_as):
-    """K3, K12: nobody can repeat it, so the broker need not remember its writer for ever."""
+    """K3, K12: it cannot be repeated, so the broker need not keep its writer."""
     runs_as(BATCHED)
     for given in ({}, {"txnAppId": "app", "txnVersion": "7"}):
         batch_writer(**given).commit([batch_writer(**given).write(rows(1))])
@@ -278,7 +278,7 @@ def test_each_write_outside_of_a_query_is_a_run(runs_as):
 
 
 def test_a_run_that_is_hidden(client, runs_as):
-    """K12: a guarded write needs the run of its query; one that nobody can repeat does not."""
+    """K12: a guarded write needs the run of its query; an unnamed one does not."""
     runs_as(HIDDEN)
     with pytest.raises(InvalidArgumentError, match=r"job group 'enrich'.* setJobDescription or"):
         batch_writer(txnAppId="app", txnVersion="7").write(rows())
@@ -301,7 +301,7 @@ def test_a_run_that_is_hidden(client, runs_as):
     ],
 )
 def test_a_task_knows_its_run(monkeypatch, query_id, job_group, run_id):
-    """K12, S6: the job group is the run of a query as long as nobody has set another."""
+    """K12, S6: the job group is the run of a query unless another was set."""
     said = {"sql.streaming.queryId": query_id, "spark.jobGroup.id": job_group}
     context = SimpleNamespace(
         getLocalProperty=said.get,
@@ -333,7 +333,7 @@ TRANSACTION = WriterBatch("txn/app/queue/q", 7, "write")
     ],
 )
 def test_a_repetition_that_may_be_none_is_told(client, caplog, given, batch, before, told):
-    """K3, K12: other rows, or a write that can not be told from a second one."""
+    """K3, K12: other rows, or a write indistinguishable from a second one."""
     client.committed = CommitBatchResponse(rows=before, repeated=True)
     given = {"txnVersion": "7", **given} if given else given
     batch_writer(**given).commit([TaskStaged(batch, SEALED), TaskStaged(batch, None)])

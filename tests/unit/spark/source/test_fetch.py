@@ -7,7 +7,7 @@ from ackq.wire import columns
 
 
 def test_fetch_names_its_reader(session):
-    """S2, K7: a task fetches its range, its columns only, and says for which query and batch."""
+    """S2, K7: a task fetches its range and columns only, and names its query and batch."""
     task = Task("query", "run", 4, "", "partition 0 attempt 0 task 9")
     session.batches = [object()]
     part = LeaseRange("s", "i1", 2, 10, 14)

@@ -330,7 +330,7 @@ def test_warnings_of_the_broker_are_logged(make, session, advanced, caplog):
 
 
 def test_backlog_needs_no_call(make, session, advanced):
-    """reportLatestOffset shows the last advance's backlog and asks nobody."""
+    """reportLatestOffset shows the last advance's backlog without a call."""
     reader = make()
     assert reader.reportLatestOffset() is None
     backlog = pb.Backlog(ready=7, unacked=5, oldest_age_ms=120, redelivered=1)
