@@ -17,7 +17,7 @@ NO_LIMIT = 1 << 62
 
 
 @dataclass
-class Died:
+class Origin:
     """Where a dead letter came from."""
 
     queue: Queue
@@ -25,17 +25,17 @@ class Died:
     deliveries: int
     reason: str
     first_queue: str
-    deaths: int
+    times: int
     expired_from: tuple[int, ...]
 
-    def told(self) -> tuple[object, ...]:
+    def headers(self) -> tuple[object, ...]:
         return (
             self.queue.name,
             self.position,
             self.deliveries,
             self.reason,
             self.first_queue,
-            self.deaths,
+            self.times,
         )
 
 
@@ -52,7 +52,7 @@ class Message:
     until_us: int = 0
     expires_us: int = NO_LIMIT
     late: bool = False
-    died: Died | None = None
+    origin: Origin | None = None
 
 
 @dataclass(eq=False)
@@ -167,7 +167,7 @@ class Model:
         """C4, C13, C14."""
         held = [self.channels[name].held.pop(tag) for tag in tags]
         held.sort(key=lambda entry: (entry[0].queue_id, entry[1].position))
-        dying: list[tuple[Queue, Message, str]] = []
+        removed: list[tuple[Queue, Message, str]] = []
         for queue, message in held:
             limit = queue.properties.delivery_limit or NO_LIMIT
             removable = queue.properties.dead_letter_queue or queue.properties.drop_on_limit
@@ -175,12 +175,12 @@ class Model:
                 queue.accepted += 1
                 queue.remove([message])
             elif outcome is Outcome.REJECTED:
-                dying.append((queue, message, reason or "rejected"))
+                removed.append((queue, message, reason or "rejected"))
             elif outcome is Outcome.FAILED and removable and message.failures == limit:
-                dying.append((queue, message, reason or "delivery_limit"))
+                removed.append((queue, message, reason or "delivery_limit"))
             else:
                 self._give_back(queue, message, outcome, delay_ms, now_us)
-        dead, dropped = self._bury(dying, now_us)
+        dead, dropped = self._dead_letter(removed, now_us)
         self._forget()
         return c.Settlement(len(tags), dead, dropped)
 
@@ -220,20 +220,22 @@ class Model:
                 self.declare(name, c.QueueProperties())
         return self.queues[name]
 
-    def _bury(self, dying: list[tuple[Queue, Message, str]], now_us: int) -> tuple[int, int]:
+    def _dead_letter(
+        self, removed: list[tuple[Queue, Message, str]], now_us: int
+    ) -> tuple[int, int]:
         """C13: gives how many became dead letters, and how many were dropped."""
-        moved = self._move(dying, now_us)
+        moved = self._move(removed, now_us)
         for target in moved:
             target.overflow()
-        return len(moved), len(dying) - len(moved)
+        return len(moved), len(removed) - len(moved)
 
-    def _move(self, dying: list[tuple[Queue, Message, str]], now_us: int) -> list[Queue]:
+    def _move(self, removed: list[tuple[Queue, Message, str]], now_us: int) -> list[Queue]:
         """C13: the queue of each dead letter; what is over their bounds is still there."""
         moved: list[tuple[Queue, Message]] = []
-        for queue, message, reason in dying:
+        for queue, message, reason in removed:
             held = bool(message.owner)
             queue.remove([message])
-            before = message.died
+            before = message.origin
             path: tuple[int, ...] = ()
             if reason == "expired":
                 path = (*(before.expired_from if before else ()), queue.queue_id)
@@ -243,16 +245,16 @@ class Model:
                 queue.dropped += 1
                 continue
             queue.dead_lettered += 1
-            died = Died(
+            origin = Origin(
                 queue,
                 message.position,
                 message.deliveries + held,
                 reason,
                 before.first_queue if before else queue.name,
-                (before.deaths if before else 0) + 1,
+                (before.times if before else 0) + 1,
                 path,
             )
-            moved.append((target, Message(message.label, message.persistent, died=died)))
+            moved.append((target, Message(message.label, message.persistent, origin=origin)))
         for target, message in moved:
             target.put(message, now_us)
         return [target for target, _ in moved]
@@ -260,7 +262,7 @@ class Model:
     def redrive(self, queue: Queue, count: int, now_us: int) -> c.Redriven:
         """Q6."""
         waiting = queue.waiting(now_us)
-        homes = [(m, self._home(m)) for m in waiting if m.died is not None]
+        homes = [(m, self._home(m)) for m in waiting if m.origin is not None]
         moved = [(m, home) for m, home in homes if home not in (None, queue)][: count or NO_LIMIT]
         queue.remove([m for m, _ in moved])
         for message, home in moved:
@@ -273,14 +275,14 @@ class Model:
         return c.Redriven(len(moved), len(waiting) - len(moved), more=False, last=last)
 
     def _home(self, message: Message) -> Queue | None:
-        assert message.died is not None
-        queue = message.died.queue
+        assert message.origin is not None
+        queue = message.origin.queue
         return queue if not queue.deleted else self.queues.get(queue.name)
 
     def tick(self, now_us: int) -> c.Ticked:
         """Q3, C14."""
         expired = matured = 0
-        dying: list[tuple[Queue, Message, str]] = []
+        removed: list[tuple[Queue, Message, str]] = []
         for queue in self.every():
             for message in queue.messages:
                 if queue.deleted:
@@ -290,11 +292,11 @@ class Model:
                 elif message.expires_us <= now_us:
                     expired += 1
                     queue.expired += 1
-                    dying.append((queue, message, "expired"))
+                    removed.append((queue, message, "expired"))
                 elif message.until_us and message.until_us <= now_us:
                     matured += 1
                     message.until_us = 0
-        dead, _ = self._bury(dying, now_us)
+        dead, _ = self._dead_letter(removed, now_us)
         return c.Ticked(expired, dead, matured)
 
     def next_due_us(self) -> int:

@@ -21,7 +21,7 @@ class Row:
     count: int
     hole: bool = False
 
-    def told(self, tag: int) -> tuple[int, str, int]:
+    def headers(self, tag: int) -> tuple[int, str, int]:
         return tag, self.message.label, self.count
 
 
@@ -83,18 +83,18 @@ class Session:
                 row.queue.remove([row.message])
             else:
                 groups.setdefault(how, []).append(row)
-        dying = [
-            (row.queue, row.message, death)
+        removed = [
+            (row.queue, row.message, cause)
             for how, rows in groups.items()
             for row in rows
-            if (death := _death(row, how))
+            if (cause := _cause_of(row, how))
         ]
-        dead = [message for _, message, _ in dying]
+        dead = [message for _, message, _ in removed]
         for how, rows in groups.items():
             for row in rows:
                 if row.message not in dead:
                     _put_back(row, how, now_us)
-        targets = model._move(dying, now_us)
+        targets = model._move(removed, now_us)
         model._forget()
         self.kept, self.lease, self.said = self.lease, [], {}
         self.staged.clear()
@@ -131,7 +131,9 @@ class Session:
         if outcome is Outcome.REJECTED:
             if self.detached:
                 rows = [row for row in rows if row.message in row.queue.waiting(now_us)]
-            dead, _ = model._bury([(row.queue, row.message, "rejected") for row in rows], now_us)
+            dead, _ = model._dead_letter(
+                [(row.queue, row.message, "rejected") for row in rows], now_us
+            )
             model._forget()
         elif not self.detached:
             self.requeue(model, rows)
@@ -153,7 +155,7 @@ def back(rows: list[Row]) -> c.Released:
     return c.Released(len(rows) - lost, lost)
 
 
-def _death(row: Row, how: Said) -> str:
+def _cause_of(row: Row, how: Said) -> str:
     """C13: the reason for which a message becomes a dead letter; empty when it does not."""
     outcome, reason, _ = how
     properties = row.queue.properties

@@ -50,12 +50,12 @@ def test_the_older_are_refused(harness: Harness, reader: Reader, cause: str) -> 
     for use in uses(harness, reader).values():
         with pytest.raises(
             HistoryChangedError, match=r"`ackq broker accept-history`\. Or "
-        ) as told:
+        ) as headers:
             use()
-        assert told.value.fields["history"] == "history"
-        assert told.value.fields["present_history"] == "second"
-        assert told.value.fields["cause"] == cause
-        assert "history second at 2023-11-14T22:13:20Z, because " in told.value.message
+        assert headers.value.fields["history"] == "history"
+        assert headers.value.fields["present_history"] == "second"
+        assert headers.value.fields["cause"] == cause
+        assert "history second at 2023-11-14T22:13:20Z, because " in headers.value.message
     assert harness.core.refused_by_history() == c.RefusedByHistory(
         publishers=1, sessions=1, writers=1
     )
@@ -98,9 +98,9 @@ def test_the_next_history_has_to_be_accepted_anew(harness: Harness, reader: Read
     between = harness.open("q", session="between")
     restart(harness, "third", "repaired")
     assert harness.core.refused_by_history() == c.RefusedByHistory(1, 2, 1)
-    with pytest.raises(HistoryChangedError, match="it was damaged and repaired") as told:
+    with pytest.raises(HistoryChangedError, match="it was damaged and repaired") as headers:
         between.advance(0)
-    assert told.value.fields["history"] == "second"
+    assert headers.value.fields["history"] == "second"
     with pytest.raises(HistoryChangedError, match="is a copy of another one, and is third now"):
         reader.advance(0)
     harness.open("q", session="third").advance(0)

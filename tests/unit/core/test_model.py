@@ -257,7 +257,7 @@ class CoreMachine(RuleBasedStateMachine):
         assert reply == self.model.redrive(self.model.queues[name], count, self.now_us)
 
     def dead_letters(self) -> list[str]:
-        return [n for n, q in self.model.queues.items() if any(m.died for m in q.messages)]
+        return [n for n, q in self.model.queues.items() if any(m.origin for m in q.messages)]
 
     # --- sessions ---
 
@@ -368,7 +368,13 @@ class CoreMachine(RuleBasedStateMachine):
         assert {info.queue for info in self.harness.core.queues()} == set(self.model.queues)
         for name, queue in self.model.queues.items():
             assert self.browse(name) == [
-                (m.position, m.label, m.deliveries + 1, bool(m.owner), m.died and m.died.told())
+                (
+                    m.position,
+                    m.label,
+                    m.deliveries + 1,
+                    bool(m.owner),
+                    m.origin and m.origin.headers(),
+                )
                 for m in queue.messages
             ]
             info = self.harness.info(name)
@@ -386,7 +392,7 @@ class CoreMachine(RuleBasedStateMachine):
             leased = [run.leased for run in piece.runs for _ in range(run.rows)]
             origin = piece.origin
             for index, row in enumerate(self.harness.rows([piece])):
-                told = origin and (
+                headers = origin and (
                     origin.queue,
                     origin.positions[index],
                     origin.delivery_counts[index],
@@ -394,7 +400,7 @@ class CoreMachine(RuleBasedStateMachine):
                     origin.first_queue,
                     origin.times,
                 )
-                found.append((*row, leased[index], told))
+                found.append((*row, leased[index], headers))
         return found
 
     @invariant()

@@ -124,7 +124,9 @@ class SessionMachine(CoreMachine):
         reader.reply = reader.reply._replace(epoch=reply.epoch)
         after = data.draw(st.integers(floor, floor + len(rows)))
         assert self.harness.rows(reader.pieces(after, floor + len(rows))) == [
-            row.told(tag) for tag, row in enumerate(rows, floor + 1) if tag > after and not row.hole
+            row.headers(tag)
+            for tag, row in enumerate(rows, floor + 1)
+            if tag > after and not row.hole
         ]
 
     @precondition(lambda self: any(session.held() for session in self.read.values()))

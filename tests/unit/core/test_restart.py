@@ -38,7 +38,7 @@ def busy(harness: Harness) -> None:
     harness.open("a", "b", session="again").advance(0, max_messages=5)
     harness.stage("w", 3, ["b"], name="v")
     consume(harness)
-    bury(harness)
+    dead_letter(harness)
     settle(harness)
     transact(harness)
     harness.do(c.Unbind("x", "b", "k.*"))
@@ -63,7 +63,7 @@ def consume(harness: Harness) -> None:
     harness.do(c.CloseChannel(b"two"))
 
 
-def bury(harness: Harness) -> None:
+def dead_letter(harness: Harness) -> None:
     """Messages fail, expire, are delayed, die and are driven back; some of each stay so."""
     harness.declare("dead", message_ttl_ms=3000)
     harness.declare(

@@ -127,7 +127,7 @@ def missing(state: State, publisher_id: bytes, first: int, last: int) -> list[tu
 
 
 def _known(publisher: Publisher, numbers: BitMap64) -> BitMap64:
-    """The numbers that need no more than their confirm."""
+    """The numbers that only need their confirm."""
     known = (numbers & publisher.accepted) | (numbers & publisher.transient)
     if numbers.min() < publisher.lowest_unanswered:
         known |= bitmaps.between(numbers, 0, publisher.lowest_unanswered - 1)

@@ -1,4 +1,4 @@
-"""Publishers: opened in one mode, closed, found, and forgotten (P1, P10).
+"""Publishers (P1, P10): opened in one mode, closed, kept for their retention.
 
 Invariant: a publisher without a stream has no open transaction (P13).
 """
@@ -62,7 +62,7 @@ def apply_publisher_opened(state: State, _sequence: int, record: records.Publish
 
 
 def close_stream(state: State, command: commands.ClosePublisherStream, now_us: int) -> Decision:
-    """P10, P13: from now on the state is kept for 7 days, but for what was not committed."""
+    """P10, P13: begins the retention of 7 days; drops what was not committed."""
     known = state.publishers.get(command.publisher_id)
     if known is None or known.closed_us:
         return Decision()

@@ -49,7 +49,7 @@ def stage_block(state: State, command: commands.TransactionBlock, _now_us: int) 
 def apply_transaction_staged(
     state: State, _sequence: int, record: records.TransactionStaged
 ) -> None:
-    """Keeps the block for the commit."""
+    """Adds the block to the transaction."""
     publisher = state.publishers[record.publisher_id]
     if publisher.transaction is None:
         publisher.transaction = Transaction(record.transaction_id)
@@ -66,7 +66,7 @@ def apply_transaction_staged(
 
 
 def commit(state: State, command: commands.CommitTransaction, now_us: int) -> Decision:
-    """P13: all of the transaction becomes visible in one record; a repetition is answered alike."""
+    """P13: makes all of the transaction visible in one record; idempotent."""
     publisher = publishers.find(state, command.publisher_id, transactional=True)
     if command.transaction_id == publisher.committed_id:
         return Decision(reply=CommittedTransaction(publisher.committed_messages, True))
@@ -93,7 +93,7 @@ def commit(state: State, command: commands.CommitTransaction, now_us: int) -> De
 def apply_transaction_committed(
     state: State, sequence: int, record: records.TransactionCommitted
 ) -> None:
-    """Gives the rows their positions, in the order in which they were published."""
+    """Places the rows, in the order in which they were published."""
     publisher = state.publishers[record.publisher_id]
     transaction = publisher.transaction
     assert transaction is not None
@@ -114,7 +114,7 @@ def apply_transaction_committed(
 
 
 def roll_back(state: State, command: commands.RollbackTransaction, _now_us: int) -> Decision:
-    """P13: drops what was not committed; nothing is a success as well."""
+    """P13: drops what was not committed, if anything."""
     publisher = publishers.find(state, command.publisher_id, transactional=True)
     if publisher.transaction is None:
         return Decision(reply=0)

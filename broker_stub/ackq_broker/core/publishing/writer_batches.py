@@ -127,7 +127,7 @@ def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Deci
 
 
 def apply_block_staged(state: State, _sequence: int, record: records.BlockStaged) -> None:
-    """Keeps the block for the stage."""
+    """Adds the block to the stage."""
     stage = state.stages[record.stage_id]
     stage.rows += record.rows
     stage.payload_bytes += record.payload_bytes
@@ -169,7 +169,7 @@ def drop_stage(state: State, command: commands.DropStage, _now_us: int) -> Decis
 
 
 def abort_batch(state: State, command: commands.AbortBatch, _now_us: int) -> Decision:
-    """K3: drops the named stages of that batch; the batch may come again, and a commit stands."""
+    """K3: drops the named stages of that batch; the batch may be repeated, and a commit stands."""
     named = tuple(
         stage_id
         for stage_id in dict.fromkeys(command.stage_ids)
@@ -224,7 +224,7 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
 
 
 def apply_batch_committed(state: State, sequence: int, record: records.BatchCommitted) -> None:
-    """Gives the stages' rows their positions, in order."""
+    """Places the rows of the stages, in order."""
     writer = _remember_run(state, record.writer, record.run_id)
     assert record.batch_id > writer.batch_id
     writer.batch_id = record.batch_id
@@ -271,7 +271,7 @@ def takes_rows(state: State, queue_id: int) -> bool:
 
 
 def reserve(state: State, parts: tuple[RoutedRows, ...], sign: int) -> None:
-    """Adds to (1) or takes from (-1) what the parts reserve in their queues."""
+    """Adds (1) or releases (-1) the reservations of the parts in their queues."""
     for part in parts:
         queue = state.queues.get(part.queue_id)
         if queue is not None:

@@ -135,7 +135,7 @@ def count_messages(held: Positions) -> int:
 
 
 def release_counts(state: State, held: Positions) -> Released:
-    """How many messages a requeue puts back; those of a deleted queue are dropped (Q4)."""
+    """Numbers of messages a requeue makes ready; those of a deleted queue are dropped (Q4)."""
     lost = {i: positions for i, positions in held.items() if state.queues[i].deleted}
     return Released(count_messages(held) - count_messages(lost), count_messages(lost))
 

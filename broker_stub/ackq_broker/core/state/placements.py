@@ -1,4 +1,4 @@
-"""Where the messages of one queue lie: runs of positions, each in one block.
+"""Placements of the messages of one queue: runs of positions, each in one block.
 
 Positions are given in ascending order and never again, so the store is an append-only log with
 holes: pages of up to `PAGE_ROWS` runs, each page one numpy array. Invariant: a run is present
@@ -142,7 +142,7 @@ class _RunPage:
             self._rows = grown
 
     def pack(self) -> None:
-        """Gives back the room of runs that are gone, when that is most of the page."""
+        """Frees the room of removed runs, when that is most of the page."""
         if self.used >= _PACK_ROWS and self.present * 2 < self.used:
             self._rows = self.rows[self.column("live") > 0]
             self.used = len(self._rows)
@@ -245,7 +245,7 @@ class Placements:
         return Moved(np.concatenate(parts), selected)
 
     def remove(self, positions: BitMap64) -> list[int]:
-        """Takes present positions away; gives the block of each run that is gone with them."""
+        """Removes present positions; returns the block of each run that has none left."""
         finished_blocks: list[int] = []
         for hit in self._hits(positions):
             rows, counts, sizes = hit.rows, hit.counts, hit.sizes()
@@ -330,11 +330,11 @@ class Placements:
         return int(page.column("first")[row] + page.column("count")[row]) - 1
 
     def transient(self) -> BitMap64:
-        """The positions of runs that do not survive a restart, those already gone included."""
+        """The positions of runs that do not survive a restart, removed ones included."""
         return self._whole(lambda rows: ~rows["durable"])
 
     def of_blocks(self, block_ids: BitMap64) -> BitMap64:
-        """The positions of runs in these blocks, those already gone included."""
+        """The positions of runs in these blocks, removed ones included."""
         sought = bitmaps.array(block_ids)
         return self._whole(lambda rows: np.isin(rows["block"], sought))
 

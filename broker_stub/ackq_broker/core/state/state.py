@@ -290,7 +290,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class State:
-    """Everything.
+    """The whole state of the broker.
 
     `histories` are those of the journal, the present one last, numbered from 0; what began before
     number `admitted_history` is refused (Q8).

@@ -1,7 +1,7 @@
-"""Outcomes as they arrive, checked: a task's stage (S6), an operator's settlement (S8).
+"""Validation of outcomes: the stage of a task (S6), the settlement of an operator (S8).
 
-Invariant: only a sealed stream makes a stage. A stream that is cut looks like one that was
-half-closed, so without a seal a task that was killed would have said all it had to say.
+Invariant: only a sealed stream makes a stage. A stream that broke off looks like one that was
+half-closed, so without a seal the outcomes of a killed task would seem complete.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _BY_OPERATOR: Final = (Outcome.REJECTED, Outcome.RELEASED)
 
 
 class Collected:
-    """The outcomes of a stage so far, in the order they came."""
+    """The outcomes of a stage so far, in order of arrival."""
 
     def __init__(self) -> None:
         self._came: list[tuple[Disposition, BitMap64]] = []
         self._bytes = 0
 
     def add(self, request: pb.StageOutcomesRequest) -> None:
-        """Takes the groups of one request; no Python work per tag.
+        """Adds the groups of one request; no Python work per tag.
 
         Raises:
             InvalidArgumentError: An outcome is unknown, or a delay too long.
@@ -93,7 +93,7 @@ async def read_stage(engine: Engine, read: Read[pb.StageOutcomesRequest]) -> com
 
 
 def owner_of(owner: pb.LeaseOwner) -> commands.LeaseOwner:
-    """Whose lease a settle call is about.
+    """The owner of the lease that a settle call is about.
 
     Raises:
         InvalidArgumentError: It names neither a session nor a query, or something too long.

@@ -83,3 +83,14 @@ def test_the_last_label_of_a_value_wins() -> None:
     assert bitmaps.last_wins([("a", BitMap64((1,))), ("b", BitMap64((1,)))]) == {
         "b": BitMap64((1,))
     }
+
+
+@settings(max_examples=100, deadline=None)
+@given(chosen=st.sets(st.integers(1, 200), min_size=1))
+def test_runs_of_a_bitmap(chosen: set[int]) -> None:
+    """I5: and back again."""
+    firsts, counts = bitmaps.runs(BitMap64(chosen))
+    assert bitmaps.expanded(firsts, counts).tolist() == sorted(chosen)
+    assert set(bitmaps.of_runs(firsts, counts)) == chosen
+    long = bitmaps.of_runs(firsts * 100, counts * 100)
+    assert len(long) >= 100 * len(firsts)

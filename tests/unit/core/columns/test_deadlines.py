@@ -1,0 +1,57 @@
+"""Deadlines: rounded, bounded, and those of a dict."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from ackq_broker.core.columns.deadlines import Deadlines, rounded
+
+positions = st.sets(st.integers(1, 200), min_size=1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    waits=st.lists(st.integers(-(10**6), 10**15), min_size=1, max_size=20),
+    now=st.integers(10**15, 2 * 10**15),
+)
+def test_instants_are_rounded_up(waits: list[int], now: int) -> None:
+    """Q3, C14: never early, at most 1/512 of the wait or 16.4 ms late, and twice is as once."""
+    instants = np.array(waits) + now
+    late = rounded(instants, now) - instants
+    assert (late >= 0).all()
+    assert (late <= np.maximum(np.array(waits) / 512, 16_384)).all()
+
+
+def test_buckets_of_a_steady_stream_are_bounded() -> None:
+    """I6: a week's TTL on messages of every second needs some thousand buckets."""
+    week_us, now = 7 * 24 * 3600 * 10**6, 10**15
+    publishes = now + np.arange(0, week_us, 10**6)
+    ends = [int(rounded(np.array([at + week_us]), int(at))[0]) for at in publishes[::60]]
+    assert len(set(ends)) < 2_000
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    buckets=st.lists(st.tuples(st.integers(1, 20), positions), max_size=10),
+    present=positions,
+    now=st.integers(0, 21),
+)
+def test_deadlines_are_those_of_a_dict(
+    buckets: list[tuple[int, set[int]]], present: set[int], now: int
+) -> None:
+    """Q3: with what is gone left out wherever it shows."""
+    deadlines, there = Deadlines(), BitMap64(present)
+    for instant, chosen in buckets:
+        deadlines.add(instant, BitMap64(chosen))
+    held = [(instant, chosen & present) for instant, chosen in buckets if chosen & present]
+    expected = min((instant for instant, _ in held), default=0)
+    assert deadlines.first(BitMap64(), there) == expected
+    due = set().union(*(chosen for instant, chosen in held if instant <= now))
+    assert set(deadlines.due(now) & there) == due
+    again = Deadlines.load(deadlines.dump(there))
+    assert again.dump(there) == deadlines.dump(there)
+    assert set(deadlines.pop(now) & there) == due
+    assert set(deadlines.due(now)) == set()
+    later = [instant for instant, _ in held if instant > now]
+    assert deadlines.first(there) == min(later, default=0)
