@@ -75,8 +75,8 @@ class RemovalPlan:
         self.moves: list[Move] = []
         self.discarded: list[QueuePositions] = []
         self.declared: tuple[records.QueueDeclared, ...] = ()
-        self._leaving: list[tuple[Queue, BitMap64]] = []
-        self._returning: list[tuple[Queue, BitMap64]] = []
+        self._removed: list[tuple[Queue, BitMap64]] = []
+        self._requeued: list[tuple[Queue, BitMap64]] = []
 
     @property
     def moved(self) -> int:
@@ -120,11 +120,11 @@ class RemovalPlan:
 
     def remove(self, queue: Queue, positions: BitMap64) -> None:
         """Removes messages of a queue, which makes room for as many."""
-        self._leaving.append((queue, positions))
+        self._removed.append((queue, positions))
 
     def requeue(self, queue: Queue, positions: BitMap64) -> None:
         """Makes messages of a queue ready, before any arrive from elsewhere."""
-        self._returning.append((queue, positions))
+        self._requeued.append((queue, positions))
 
     def effects(self) -> Effects:
         """The fields of the record; after everything that it removes or requeues is planned."""
@@ -150,9 +150,9 @@ class RemovalPlan:
 
     def _ready_of(self, queue: Queue) -> BitMap64:
         """The ready messages of a queue after all removals and requeues."""
-        leaving = (positions for source, positions in self._leaving if source is queue)
-        returning = (positions for source, positions in self._returning if source is queue)
-        return queue.ready.difference(*leaving).union(*returning)
+        removed = (positions for source, positions in self._removed if source is queue)
+        requeued = (positions for source, positions in self._requeued if source is queue)
+        return queue.ready.difference(*removed).union(*requeued)
 
     def _target_id(self, name: str) -> int:
         """The queue of this name, else the built-in one, which may have to be made."""

@@ -27,7 +27,7 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import CommittedOutcomes, Decision
 from ackq_broker.core.record_fields import TagOutcome
 from ackq_broker.core.sessions import readers
-from ackq_broker.core.sessions.readers import Found
+from ackq_broker.core.sessions.readers import OwnedLease
 from ackq_broker.core.state.state import Lease, Outcomes, OutcomeStage, Session, State
 
 # Of one lease, whether committed or not: a stage is a task's, and an entry costs about 1 KB.
@@ -170,7 +170,7 @@ def outside(session: Session, tag: int, lease: Lease | None) -> UnknownDeliveryT
     )
 
 
-def _staged(state: State, found: Found, stage_id: bytes) -> int | None:
+def _staged(state: State, found: OwnedLease, stage_id: bytes) -> int | None:
     """The tags of a stage that was staged before; None for a new one."""
     name = state.outcome_stages.get(stage_id)
     if name is not None and name != found.session.name:
@@ -187,7 +187,7 @@ def _staged(state: State, found: Found, stage_id: bytes) -> int | None:
     return None
 
 
-def _of_kept(found: Found, tags: BitMap64) -> bool:
+def _of_kept(found: OwnedLease, tags: BitMap64) -> bool:
     """K2: whether an owner without a noted fetch settles tags of the kept lease.
 
     It names the session alone, as on Spark Connect. Its batch can only be run again by a holder
@@ -215,7 +215,7 @@ def _stage_kept(session: Session, command: commands.StageOutcomes, tags: BitMap6
     return Decision((record,), len(tags))
 
 
-def _check_inside(found: Found, tags: BitMap64) -> None:
+def _check_inside(found: OwnedLease, tags: BitMap64) -> None:
     """S6: refuses a tag outside of the lease; a hole is inside."""
     session, lease = found.session, found.lease
     floor, end = (lease.floor, lease.segments[-1].last_tag) if lease is not None else (0, 0)

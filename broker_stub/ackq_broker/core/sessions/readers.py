@@ -20,7 +20,7 @@ from ackq_broker.core.state.state import Lease, Reader, Session, State
 _MOST_READERS: Final = 64
 
 
-class Found(NamedTuple):
+class OwnedLease(NamedTuple):
     """The lease that a settle call is about: the outstanding one, or the `kept` one (K2).
 
     `lease` is None when the session holds nothing; `batch_id` is the query's, -1 for none; `known`:
@@ -100,7 +100,7 @@ def latest(session: Session) -> Reader | None:
     return max(found, key=lambda reader: reader.epoch, default=None)
 
 
-def find(state: State, owner: LeaseOwner) -> Found:
+def find(state: State, owner: LeaseOwner) -> OwnedLease:
     """The lease of an owner.
 
     Raises:
@@ -115,11 +115,13 @@ def find(state: State, owner: LeaseOwner) -> Found:
         epochs = [reader.epoch for reader in lease.readers if _is(reader, owner)]
         if epochs:
             holder.check_epoch(session, max(epochs))
-            return Found(session, lease, lease is session.kept, owner.batch_id, True)
+            return OwnedLease(session, lease, lease is session.kept, owner.batch_id, True)
     # A call that names the session need not come from a query that reads it.
     epochs = [r.epoch for r in _readers(session) if owner.run_id and r.run_id == owner.run_id]
     holder.check_epoch(session, max(epochs, default=session.epoch))
-    return Found(session, session.lease, False, owner.batch_id if owner.query_id else -1, False)
+    return OwnedLease(
+        session, session.lease, False, owner.batch_id if owner.query_id else -1, False
+    )
 
 
 def _read_by(state: State, owner: LeaseOwner) -> Session:
