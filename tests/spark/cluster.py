@@ -1,4 +1,4 @@
-"""Spark's cluster forms for tests: the README's commands, a standalone cluster, a Connect server.
+"""Spark's cluster forms for tests: README commands, a standalone cluster, a Connect server.
 
 Invariant: every process that is started here is gone at the end of the `with` that started it.
 """
@@ -35,14 +35,19 @@ WORKER_COMMAND = ("spark-class", "org.apache.spark.deploy.worker.Worker")
 # --- the README ---
 
 
+def readme(path: str) -> str:
+    """The text of a README."""
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
 def readme_section(title: str) -> str:
-    """The text of one section of the README."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    return readme.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    """The text of one section of connector/README.md."""
+    text = readme("connector/README.md")
+    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def readme_blocks(section: str, language: str) -> list[str]:
-    """The fenced blocks of one language in a section."""
+    """The fenced blocks of one language in a section or a whole README."""
     return re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Where it runs (K9): the README's program and commands, to the letter but for names and paths.
+"""Where it runs (K9): program and commands of connector/README.md, but for names and paths.
 
 Each moves messages from queue to queue: source, sink, the sink's commit, and the last batch
 acknowledged.

@@ -1,22 +1,38 @@
-"""What the README says is so."""
+"""What the READMEs say is so: links, commands, code, tables, the drawing of the rooms."""
 
+import ast
+import functools
+import html
+import importlib
+import os
 import re
+import shlex
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
+import click
 import pytest
+from pyspark.sql.pandas.types import from_arrow_type
 
 from ackq import limits
+from ackq.cli.commands import ackq
+from ackq.spark import schema
 from ackq.spark.options import options
 from ackq.spark.options.table import OPTIONS, Use
+from ackq.wire import columns
+from ackq_broker import __main__ as broker_command
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-SECTION = README.partition("\n## Options\n")[2].partition("\n## ")[0]
-TABLE = [
-    tuple(cell.strip() for cell in line.split("|")[1:4])
-    for line in SECTION.splitlines()
-    if line.startswith("| `")
-]
+FOLDERS = (".", "proto", "connector", "broker_stub", "tests")
+READMES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for folder in FOLDERS
+    for path in sorted((ROOT / folder).glob("README.md" if folder == "." else "**/README.md"))
+}
+CONNECTOR = READMES["connector/README.md"]
+BROKER = READMES["broker_stub/README.md"]
 USES = {
     "all": set(Use),
     "read": {Use.SOURCE, Use.BROWSE},
@@ -28,15 +44,35 @@ USES = {
     "write": {Use.SINK, Use.BATCH},
     "batch write": {Use.BATCH},
 }
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Programs whose own options are not ours to check.
+OTHERS = {"pip", "spark-submit", "spark-class"}
+
+
+def table(readme, title):
+    """The rows of a section's table whose first cell is code, as tuples of cells."""
+    section = readme.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if re.match(r"\| `", line)]
+    return [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
+
+
+def blocks(readme, language):
+    """The fenced blocks of one language."""
+    return [text for kind, text in FENCE.findall(readme) if kind == language]
+
+
+# --- tables ---
+
+OPTION_ROWS = table(CONNECTOR, "Options")
 
 
 def test_the_options_table_is_whole():
     """Every option of the connector is in the table, and no other."""
-    named = [name for names, *_ in TABLE for name in re.findall(r"\w+", names)]
+    named = [name for names, *_ in OPTION_ROWS for name in re.findall(r"\w+", names)]
     assert sorted(named) == sorted(option.name for option in OPTIONS.values())
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if row[1]], ids=lambda row: row[0])
+@pytest.mark.parametrize("row", [row for row in OPTION_ROWS if row[1]], ids=lambda row: row[0])
 def test_the_options_table_says_who_takes_an_option(row):
     """The second column is where the connector takes it."""
     for name in re.findall(r"\w+", row[0]):
@@ -45,7 +81,7 @@ def test_the_options_table_says_who_takes_an_option(row):
 
 def test_the_options_table_says_the_defaults():
     """Defaults that are numbers are those of the connector."""
-    default = {names: text.strip("`") for names, _, text in TABLE}
+    default = {names: text.strip("`") for names, _, text, *_ in OPTION_ROWS}
     source = options.source({"endpoint": "host:1", "queue": "q"})
     assert default["`maxMessagesPerTrigger`"] == f"{source.max_messages:,}"
     assert default["`maxBytesPerTrigger`"] == f"{source.max_bytes // limits.MIB}m"
@@ -57,8 +93,191 @@ def test_the_options_table_says_the_defaults():
     assert default["`maxTriggerDelay`"] == f"{minutes}m"
 
 
-def test_links_lead_somewhere():
-    """A file that the README links to is there."""
-    links = re.findall(r"\]\(([^)#]+)\)", README)
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+def test_the_columns_table_is_whole():
+    """Every column with its type, and where it is read or written."""
+    here = {}
+    for names, kind, *where in table(CONNECTOR, "Columns"):
+        known = (html.unescape(kind), *map(bool, where))
+        here |= dict.fromkeys(re.findall(r"\w+", names), known)
+    types = {**columns.STORED, **columns.DELIVERED, **columns.BROWSED}
+    written = (*columns.PUBLISHABLE, *schema.ROUTING)
+    assert here == {
+        name: (
+            from_arrow_type(types[name][1]).simpleString() if name in types else "string",
+            name in columns.DELIVERED,
+            name in columns.BROWSED,
+            name in written,
+        )
+        for name in {**types, **dict.fromkeys(written)}
+    }
+
+
+def test_the_queue_properties_table_is_whole():
+    """Every option of `ackq queue declare`, but those that all commands have."""
+    named = {name for row in table(BROKER, "Queue properties") for name in flags(row[0])}
+    common = {"--endpoint", "--json"}
+    assert named == set(known_options(command_of(ackq, ["queue", "declare"]))) - common
+
+
+def test_the_drawing_of_the_rooms_is_that_of_the_contracts():
+    """A layer's boxes, from above, are the layers of its import-linter contract."""
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = {each["name"]: each for each in config["tool"]["importlinter"]["contracts"]}
+    (drawing,) = blocks(BROKER, "mermaid")
+    for layer in ("core", "service", "journal"):
+        part = drawing.partition(f"subgraph {layer}[")[2].partition(" end\n")[0]
+        boxes = list(dict.fromkeys(re.findall(r'\w+\["([^"]+)"\]', part)))
+        rooms = contracts[f"{layer}: rooms"]["layers"]
+        assert boxes == [line.replace(f"ackq_broker.{layer}.", "") for line in rooms]
+
+
+# --- links ---
+
+
+def targets(readme):
+    """What a README links to, outside of code."""
+    prose = re.sub(r"`[^`\n]*`", "", FENCE.sub("", readme))
+    return re.findall(r"\]\(([^)\s]+)\)", prose)
+
+
+def anchors(text):
+    """The anchors of a Markdown file: those that it sets, and those of its headings."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+    return slugs | set(re.findall(r'<a id="([^"]+)"></a>', text))
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_links_lead_somewhere(name):
+    """Every file and every anchor that a README links to is there."""
+    broken = []
+    for link in targets(READMES[name]):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        file = ROOT / name if not path else (ROOT / name).parent / path
+        if not file.exists() or (anchor and anchor not in anchors(file.read_text("utf-8"))):
+            broken.append(link)
+    assert broken == []
+
+
+def test_the_readme_links_to_every_readme():
+    """From the root README each other one is one or two steps away."""
+    near = {"README.md"}
+    for _ in range(2):
+        for name in sorted(near):
+            for link in targets(READMES[name]):
+                file = os.path.normpath(Path(name).parent / link.partition("#")[0])
+                near |= {file} & set(READMES)
+    assert sorted(set(READMES) - near) == []
+
+
+# --- code and commands ---
+
+
+PYTHON = [
+    pytest.param(text, id=f"{name}-{number}")
+    for name, readme in READMES.items()
+    for number, text in enumerate(blocks(readme, "python"))
+]
+
+
+@pytest.mark.parametrize("text", PYTHON)
+def test_python_blocks_import_what_there_is(text):
+    """A block is valid Python, and what it imports of ackq exists."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("ackq"):
+            module = importlib.import_module(node.module)
+            assert [each.name for each in node.names if not hasattr(module, each.name)] == []
+
+
+def test_the_client_publishes_and_consumes(broker, admin):
+    """The block of the client without Spark runs as it stands, but for the endpoint."""
+    admin.declare_queue("orders")
+    (block,) = (text for text in blocks(CONNECTOR, "python") if "Channel(" in text)
+    exec(block.replace("127.0.0.1:5775", broker.endpoint))  # noqa: S102 - our own text
+    info = admin.queue("orders")
+    assert (info.ready, info.unacked, info.accepted) == (0, 0, 1)
+
+
+def commands(readme):
+    """The commands of a README: of its shell blocks, and those of ours that its text names."""
+    for text in blocks(readme, "bash"):
+        for line in text.replace("\\\n", " ").splitlines():
+            yield from line.split(" && ")
+    for text in re.findall(r"`([^`\n]+)`", FENCE.sub("", readme)):
+        if re.match(r"(ackq|ackq-broker|python|pytest) ", text):
+            yield text
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_commands_are_there(name):
+    """Every subcommand, program, module and option that a README names is there."""
+    for command in commands(READMES[name]):
+        words = [word for word in shlex.split(command) if not re.match(r"[A-Z_]+=", word)]
+        check(words, command)
+
+
+def check(words, command):
+    """Fails when a command is none of a program that this test knows, or has unknown options."""
+    program, *rest = words
+    program = program.rpartition("/")[2]
+    if program in OTHERS:
+        # The program that is submitted is ours.
+        scripts = [place for place, word in enumerate(rest) if (ROOT / word).is_file()]
+        for place in scripts[:1]:
+            check(["python", *rest[place:]], command)
+    elif program in {"ackq", "ackq-broker"}:
+        found = command_of({"ackq": ackq, "ackq-broker": broker_command.main}[program], rest)
+        assert unknown(rest, known_options(found)) == [], command
+    elif program in {"python", "python3"}:
+        check_python(rest, command)
+    elif program == "pytest":
+        check_python(["-m", "pytest", *rest], command)
+    else:
+        pytest.fail(f"no known program: {command}")
+
+
+def check_python(words, command):
+    """A program of this tree and its options, or a module."""
+    if words[0] == "-m" and not words[1].startswith("tests."):
+        importlib.import_module(words[1])
+        paths = [word for word in words[2:] if word.startswith("tests/")]
+        assert [path for path in paths if not (ROOT / path).exists()] == [], command
+    elif words[0] != "relay.py":
+        parts = 2 if words[0] == "-m" else 1
+        assert unknown(words[parts:], flags(help_of(*words[:parts]))) == [], command
+
+
+def command_of(group, words):
+    """The click command that words lead to; None when there is no such subcommand."""
+    for word in words:
+        if isinstance(group, click.Group) and not word.startswith("-"):
+            assert word in group.commands, f"{group.name} has no command {word}"
+            group = group.commands[word]
+    return group
+
+
+def known_options(command):
+    """The long options of a click command."""
+    parameters = [each for each in command.params if isinstance(each, click.Option)]
+    return [name for each in parameters for name in (*each.opts, *each.secondary_opts)]
+
+
+def unknown(words, known):
+    """The long options among words that are not known."""
+    return [word for word in flags(" ".join(words)) if word not in {*known, "--help", "--version"}]
+
+
+def flags(text):
+    """The long options that a text names."""
+    return re.findall(r"(?<![\w-])--[a-z][\w-]*", text)
+
+
+@functools.cache
+def help_of(*program):
+    """What a Python program of this tree prints with `--help`."""
+    command = [sys.executable, *program, "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
