@@ -25,7 +25,7 @@ from harness import Comparison, Measurement
 
 from ackq.client import Publisher, TransactionalPublisher
 
-# The RabbitMQ node is that of the conformance suite.
+# The RabbitMQ node is that of tests/wire.
 sys.path.append(str(Path(__file__).parents[2]))
 from tests.wire.brokers import rabbitmq_server
 
