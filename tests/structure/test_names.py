@@ -6,7 +6,27 @@ from collections import defaultdict
 from tests.structure.product import modules, unjustified
 
 # Class names of two modules, with the reason.
-SHARED = {}
+_REPLY = "a command's reply and its record, always written with their module"
+_BOTH_ENDS = "the client's end and the broker's end of one thing"
+SHARED = {
+    "Channel": _BOTH_ENDS,
+    "ChannelStream": _BOTH_ENDS,
+    "ConsumerChannel": _BOTH_ENDS,
+    "Delivered": "a record, and the part of the state that it makes",
+    "Frame": "a frame on the wire, and one that is being filled",
+    "Group": "of commands, of journal entries, of dead letters: the words of three fields",
+    "OutcomeStage": _BOTH_ENDS,
+    "Published": _REPLY,
+    "Publisher": _BOTH_ENDS,
+    "Redriven": _REPLY,
+    "Session": _BOTH_ENDS,
+    "Settlement": "a future of the client, and the reply that resolves it",
+    "Stage": _BOTH_ENDS,
+    "Started": _REPLY,
+    "Ticked": _REPLY,
+    "Transaction": _BOTH_ENDS,
+    "_Page": "private to two data structures",
+}
 # Names of the parts of code that have better ones now.
 RETIRED = frozenset(
     (
