@@ -85,145 +85,113 @@ async def turns(count=20):
         await asyncio.sleep(0)
 
 
-def test_shares_are_equal():
+async def test_shares_are_equal():
     """C8: what is ready is divided among those who wait for it."""
-
-    async def main():
-        engine, _, takers, log = setup(ready=1000, takers=4)
-        await turns()
-        assert [taker.got for taker in takers] == [250] * 4
-        assert engine.queues["q"] == 0
-        assert len(log) == 4
-
-    asyncio.run(main())
+    engine, _, takers, log = setup(ready=1000, takers=4)
+    await turns()
+    assert [taker.got for taker in takers] == [250] * 4
+    assert engine.queues["q"] == 0
+    assert len(log) == 4
 
 
-def test_single_messages_go_round():
+async def test_single_messages_go_round():
     """C8: messages that come one by one go to one consumer after the other."""
-
-    async def main():
-        engine, _, takers, log = setup(takers=3)
-        for _ in range(9):
-            engine.publish("q", 1)
-            await turns(2)
-        assert [name for name, _ in log] == [0, 1, 2] * 3
-        assert sum(taker.asked for taker in takers) == 9
-
-    asyncio.run(main())
+    engine, _, takers, log = setup(takers=3)
+    for _ in range(9):
+        engine.publish("q", 1)
+        await turns(2)
+    assert [name for name, _ in log] == [0, 1, 2] * 3
+    assert sum(taker.asked for taker in takers) == 9
 
 
-def test_a_message_wakes_one_of_a_thousand():
+async def test_a_message_wakes_one_of_a_thousand():
     """C16: no thundering herd: whoever has no room is asked once, and then left alone."""
-
-    async def main():
-        engine, dispatcher, takers, _ = setup(takers=1000, free=0)
-        takers[500].free = 100
+    engine, dispatcher, takers, _ = setup(takers=1000, free=0)
+    takers[500].free = 100
+    engine.publish("q", 1)
+    await turns()
+    before = sum(taker.asked for taker in takers)
+    assert (takers[500].got, before <= 1000) == (1, True)
+    for _ in range(50):
         engine.publish("q", 1)
-        await turns()
-        before = sum(taker.asked for taker in takers)
-        assert (takers[500].got, before <= 1000) == (1, True)
-        for _ in range(50):
-            engine.publish("q", 1)
-            await turns(2)
-        assert takers[500].got == 51
-        assert sum(taker.asked for taker in takers) - before <= 600
-        engine.publish("q", 49)
-        engine.publish("q", 1)
-        await turns()
-        takers[7].free = 1
-        dispatcher.offer(takers[7])
-        await turns()
-        assert (takers[7].got, engine.queues["q"]) == (1, 0)
-
-    asyncio.run(main())
+        await turns(2)
+    assert takers[500].got == 51
+    assert sum(taker.asked for taker in takers) - before <= 600
+    engine.publish("q", 49)
+    engine.publish("q", 1)
+    await turns()
+    takers[7].free = 1
+    dispatcher.offer(takers[7])
+    await turns()
+    assert (takers[7].got, engine.queues["q"]) == (1, 0)
 
 
-def test_queues_take_turns():
+async def test_queues_take_turns():
     """Fairness: a queue with a long backlog does not keep another one waiting."""
-
-    async def main():
-        engine = Engine(long=1_000_000, short=2)
-        dispatcher = ConsumerDispatcher(engine, lambda: 0.0)
-        log = []
-        for queue in ("long", "short"):
-            dispatcher.add(QueueConsumer(engine, queue, 1 << 40, queue, log))
-        await turns()
-        assert [name for name, _ in log[:3]] == ["long", "short", "long"]
-        assert engine.queues == {"long": 0, "short": 0}
-
-    asyncio.run(main())
+    engine = Engine(long=1_000_000, short=2)
+    dispatcher = ConsumerDispatcher(engine, lambda: 0.0)
+    log = []
+    for queue in ("long", "short"):
+        dispatcher.add(QueueConsumer(engine, queue, 1 << 40, queue, log))
+    await turns()
+    assert [name for name, _ in log[:3]] == ["long", "short", "long"]
+    assert engine.queues == {"long": 0, "short": 0}
 
 
-def test_a_turn_ends_so_that_others_have_theirs():
+async def test_a_turn_ends_so_that_others_have_theirs():
     """Fairness: the event loop is never kept longer than a turn."""
-
-    async def main():
-        clock = iter(range(1000))
-        engine = Engine(q=50 * limits.FRAME_TARGET_ROWS)
-        dispatcher = ConsumerDispatcher(engine, lambda: float(next(clock)))
-        taker = QueueConsumer(engine, "t", 1 << 40)
-        dispatcher.add(taker)
-        await turns(1)
-        assert len(taker.log) == 1
-        await turns(60)
-        assert engine.queues["q"] == 0
-
-    asyncio.run(main())
+    clock = iter(range(1000))
+    engine = Engine(q=50 * limits.FRAME_TARGET_ROWS)
+    dispatcher = ConsumerDispatcher(engine, lambda: float(next(clock)))
+    taker = QueueConsumer(engine, "t", 1 << 40)
+    dispatcher.add(taker)
+    await turns(1)
+    assert len(taker.log) == 1
+    await turns(60)
+    assert engine.queues["q"] == 0
 
 
-def test_overdue_messages_are_no_loop():
+async def test_overdue_messages_are_no_loop():
     """Q3: what is ready but overdue goes to nobody, and nobody asks again until the queue wakes."""
-
-    async def main():
-        engine, _, (taker,), _ = setup()
-        engine.overdue["q"] = 3
-        engine.publish("q", 3)
-        await turns()
-        asked = taker.asked
-        engine.written()
-        await turns()
-        assert (taker.got, taker.asked) == (0, asked)
-        engine.publish("q", 1)
-        await turns()
-        assert taker.got == 1
-
-    asyncio.run(main())
+    engine, _, (taker,), _ = setup()
+    engine.overdue["q"] = 3
+    engine.publish("q", 3)
+    await turns()
+    asked = taker.asked
+    engine.written()
+    await turns()
+    assert (taker.got, taker.asked) == (0, asked)
+    engine.publish("q", 1)
+    await turns()
+    assert taker.got == 1
 
 
-def test_consumers_are_noted_and_forgotten():
+async def test_consumers_are_noted_and_forgotten():
     """Q4: the core knows how many consumers a queue has; one that is gone gets nothing."""
-
-    async def main():
-        engine, dispatcher, takers, _ = setup(takers=2)
-        assert engine.noted == {"q": 2}
-        dispatcher.remove(takers[0])
-        engine.publish("q", 4)
-        await turns()
-        assert [taker.got for taker in takers] == [0, 4]
-        dispatcher.remove(takers[1])
-        assert (engine.noted, dispatcher.consumers("q")) == ({"q": 0}, ())
-        engine.publish("q", 1)
-        await turns()
-        assert engine.queues["q"] == 1
-
-    asyncio.run(main())
+    engine, dispatcher, takers, _ = setup(takers=2)
+    assert engine.noted == {"q": 2}
+    dispatcher.remove(takers[0])
+    engine.publish("q", 4)
+    await turns()
+    assert [taker.got for taker in takers] == [0, 4]
+    dispatcher.remove(takers[1])
+    assert (engine.noted, dispatcher.consumers("q")) == ({"q": 0}, ())
+    engine.publish("q", 1)
+    await turns()
+    assert engine.queues["q"] == 1
 
 
-def test_a_parked_consumer_is_served_in_its_turn():
+async def test_a_parked_consumer_is_served_in_its_turn():
     """C8, C11: one whose channel has room again gets its share, and then waits like the others."""
-
-    async def main():
-        engine, dispatcher, (one, other), log = setup(takers=2, free=0)
-        engine.publish("q", 10)
-        await turns()
-        assert (one.parked, other.parked) == (1, 1)
-        one.free = other.free = 100
-        dispatcher.serve(one)
-        dispatcher.serve(other)
-        await turns()
-        assert log[0] == (0, 10)
-        engine.publish("q", 10)
-        await turns()
-        assert (one.got + other.got, other.got >= 4) == (20, True)
-
-    asyncio.run(main())
+    engine, dispatcher, (one, other), log = setup(takers=2, free=0)
+    engine.publish("q", 10)
+    await turns()
+    assert (one.parked, other.parked) == (1, 1)
+    one.free = other.free = 100
+    dispatcher.serve(one)
+    dispatcher.serve(other)
+    await turns()
+    assert log[0] == (0, 10)
+    engine.publish("q", 10)
+    await turns()
+    assert (one.got + other.got, other.got >= 4) == (20, True)

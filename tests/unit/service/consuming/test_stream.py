@@ -11,6 +11,7 @@ from ackq_broker.core import commands
 from tests.fakes.clock import run
 from tests.unit.service.channel_streams import Broker, run_until_idle
 
+RUN = run
 RETRANSMIT_S = limits.RETRANSMIT_MS / 1000
 HEARTBEAT_S = limits.HEARTBEAT_MS / 1000
 RESUME_S = limits.CHANNEL_RESUME_MS / 1000
@@ -23,337 +24,273 @@ async def alive(stream, seconds):
         await asyncio.sleep(1)
 
 
-def test_deliveries_and_answers_wait_for_the_disk():
+async def test_deliveries_and_answers_wait_for_the_disk():
     """I1: neither a message nor the answer to its settlement leaves before its record is synced."""
-
-    async def main():
-        broker = Broker(prompt=False)
-        broker.publish(b"a")
-        stream = broker.open()
-        stream.subscribe()
-        await run_until_idle()
-        assert stream.kinds() == ["opened"]
-        broker.engine.sync()
-        await run_until_idle()
-        assert stream.tags() == [1]
-        stream.accept(1, number=7)
-        await run_until_idle()
-        assert stream.kinds() == []
-        broker.engine.sync()
-        await run_until_idle()
-        assert stream.kinds() == ["settled"]
-        await stream.disconnect()
-
-    run(main())
+    broker = Broker(prompt=False)
+    broker.publish(b"a")
+    stream = broker.open()
+    stream.subscribe()
+    await run_until_idle()
+    assert stream.kinds() == ["opened"]
+    broker.engine.sync()
+    await run_until_idle()
+    assert stream.tags() == [1]
+    stream.accept(1, number=7)
+    await run_until_idle()
+    assert stream.kinds() == []
+    broker.engine.sync()
+    await run_until_idle()
+    assert stream.kinds() == ["settled"]
+    await stream.disconnect()
 
 
-def test_a_refused_settlement_leaves_after_what_came_before_it():
+async def test_a_refused_settlement_leaves_after_what_came_before_it():
     """C2, I1: the error waits for the answers, and the channel is closed at once."""
-
-    async def main():
-        broker = Broker(prompt=False)
-        broker.publish(b"a", b"b")
-        stream = broker.open()
-        stream.subscribe()
-        broker.engine.sync()
-        await run_until_idle()
-        broker.engine.sync()
-        await run_until_idle()
-        stream.kinds()
-        stream.accept(1, number=1)
-        stream.accept(1, number=2)
-        await run_until_idle()
-        assert (broker.queue().ready, broker.queue().unacked) == (1, 0)
-        assert (stream.kinds(), stream.task.done()) == ([], False)
-        broker.engine.sync()
-        await run_until_idle()
-        assert stream.kinds() == ["settled"]
-        assert isinstance(stream.task.exception(), UnknownDeliveryTagError)
-
-    run(main())
+    broker = Broker(prompt=False)
+    broker.publish(b"a", b"b")
+    stream = broker.open()
+    stream.subscribe()
+    broker.engine.sync()
+    await run_until_idle()
+    broker.engine.sync()
+    await run_until_idle()
+    stream.kinds()
+    stream.accept(1, number=1)
+    stream.accept(1, number=2)
+    await run_until_idle()
+    assert (broker.queue().ready, broker.queue().unacked) == (1, 0)
+    assert (stream.kinds(), stream.task.done()) == ([], False)
+    broker.engine.sync()
+    await run_until_idle()
+    assert stream.kinds() == ["settled"]
+    assert isinstance(stream.task.exception(), UnknownDeliveryTagError)
 
 
-def test_settlements_that_come_together_are_few_decisions():
+async def test_settlements_that_come_together_are_few_decisions():
     """C15: a thousand settlements in one read, of two kinds, are two records."""
-
-    async def main():
-        broker = Broker()
-        broker.publish(*[b"m"] * 1000)
-        stream = broker.open()
-        stream.subscribe(outcomes=[pb.OUTCOME_REJECTED])
-        await run_until_idle()
-        before = broker.engine.core.sequence
-        for tag in range(1, 1001):
-            settlement = pb.Settle(delivery_tag=tag, outcome=1 + 2 * (tag % 2), number=tag)
-            stream.send(settle=settlement)
-            stream.transport_ack(tag)
-        await run_until_idle()
-        assert broker.engine.core.sequence == before + 2
-        assert stream.kinds().count("settled") == 1000
-        await stream.disconnect()
-
-    run(main())
+    broker = Broker()
+    broker.publish(*[b"m"] * 1000)
+    stream = broker.open()
+    stream.subscribe(outcomes=[pb.OUTCOME_REJECTED])
+    await run_until_idle()
+    before = broker.engine.core.sequence
+    for tag in range(1, 1001):
+        settlement = pb.Settle(delivery_tag=tag, outcome=1 + 2 * (tag % 2), number=tag)
+        stream.send(settle=settlement)
+        stream.transport_ack(tag)
+    await run_until_idle()
+    assert broker.engine.core.sequence == before + 2
+    assert stream.kinds().count("settled") == 1000
+    await stream.disconnect()
 
 
-def test_overdue_frames_come_again_oldest_first_with_back_off():
+async def test_overdue_frames_come_again_oldest_first_with_back_off():
     """C11: without a transport ack the oldest frame comes again, alone, ever more rarely."""
-
-    async def main():
-        broker = Broker()
-        stream = broker.open()
-        stream.subscribe()
-        for body in (b"a", b"b"):
-            broker.publish(body)
-            await run_until_idle()
-        assert stream.tags() == [1, 2]
-        came = []
-        started = asyncio.get_running_loop().time()
-        for _ in range(16):
-            await alive(stream, 1)
-            came += [
-                (round(asyncio.get_running_loop().time() - started), tag) for tag in stream.tags()
-            ]
-        assert came == [(3, 1), (7, 1), (15, 1)]
-        stream.transport_ack(1)
-        await alive(stream, RETRANSMIT_S + 1)
-        assert stream.tags() == [2]
-        stream.transport_ack(2)
-        await alive(stream, 20)
-        assert stream.tags() == []
-        await stream.disconnect()
-
-    run(main())
+    broker = Broker()
+    stream = broker.open()
+    stream.subscribe()
+    for body in (b"a", b"b"):
+        broker.publish(body)
+        await run_until_idle()
+    assert stream.tags() == [1, 2]
+    came = []
+    started = asyncio.get_running_loop().time()
+    for _ in range(16):
+        await alive(stream, 1)
+        came += [(round(asyncio.get_running_loop().time() - started), tag) for tag in stream.tags()]
+    assert came == [(3, 1), (7, 1), (15, 1)]
+    stream.transport_ack(1)
+    await alive(stream, RETRANSMIT_S + 1)
+    assert stream.tags() == [2]
+    stream.transport_ack(2)
+    await alive(stream, 20)
+    assert stream.tags() == []
+    await stream.disconnect()
 
 
-def test_a_client_that_does_not_read_is_sent_nothing_twice():
+async def test_a_client_that_does_not_read_is_sent_nothing_twice():
     """C11, I6: what could not be written is not overdue, and little waits for a slow reader."""
-
-    async def main():
-        broker = Broker()
-        stream = broker.open(window_messages=1_000_000)
+    broker = Broker()
+    stream = broker.open(window_messages=1_000_000)
+    await run_until_idle()
+    stream.reading.clear()
+    stream.subscribe()
+    for _ in range(20):
+        broker.publish(*[b"m" * 100] * limits.FRAME_TARGET_ROWS)
         await run_until_idle()
-        stream.reading.clear()
-        stream.subscribe()
-        for _ in range(20):
-            broker.publish(*[b"m" * 100] * limits.FRAME_TARGET_ROWS)
-            await run_until_idle()
-        await alive(stream, 30)
-        assert broker.queue().unacked <= 5 * limits.FRAME_TARGET_ROWS
-        stream.reading.set()
-        for _ in range(20):
-            await run_until_idle()
-        assert stream.tags() == list(range(1, 20 * limits.FRAME_TARGET_ROWS + 1))
-        await stream.disconnect()
-
-    run(main())
+    await alive(stream, 30)
+    assert broker.queue().unacked <= 5 * limits.FRAME_TARGET_ROWS
+    stream.reading.set()
+    for _ in range(20):
+        await run_until_idle()
+    assert stream.tags() == list(range(1, 20 * limits.FRAME_TARGET_ROWS + 1))
+    await stream.disconnect()
 
 
-def test_a_silent_client_loses_its_channel():
+async def test_a_silent_client_loses_its_channel():
     """C12: without a heartbeat the channel ends and everything is requeued."""
-
-    async def main():
-        broker = Broker()
-        broker.publish(b"a")
-        stream = broker.open()
-        stream.subscribe()
-        await run_until_idle()
-        await asyncio.sleep(HEARTBEAT_S - 1)
-        assert broker.queue().unacked == 1
-        await asyncio.sleep(1)
-        await run_until_idle()
-        assert (broker.queue().ready, broker.queue().unacked) == (1, 0)
-        assert isinstance(stream.task.exception(), ClosedError)
-
-    run(main())
+    broker = Broker()
+    broker.publish(b"a")
+    stream = broker.open()
+    stream.subscribe()
+    await run_until_idle()
+    await asyncio.sleep(HEARTBEAT_S - 1)
+    assert broker.queue().unacked == 1
+    await asyncio.sleep(1)
+    await run_until_idle()
+    assert (broker.queue().ready, broker.queue().unacked) == (1, 0)
+    assert isinstance(stream.task.exception(), ClosedError)
 
 
-def test_signs_of_life_go_both_ways():
+async def test_signs_of_life_go_both_ways():
     """C12: a quiet broker sends heartbeats, and any request is one of the client's."""
-
-    async def main():
-        broker = Broker()
-        stream = broker.open()
-        await alive(stream, 3 * HEARTBEAT_S)
-        assert stream.beats == pytest.approx(
-            3 * limits.HEARTBEAT_MS / limits.HEARTBEAT_SEND_MS, abs=1
-        )
-        assert not stream.task.done()
-        await stream.disconnect()
-
-    run(main())
+    broker = Broker()
+    stream = broker.open()
+    await alive(stream, 3 * HEARTBEAT_S)
+    assert stream.beats == pytest.approx(3 * limits.HEARTBEAT_MS / limits.HEARTBEAT_SEND_MS, abs=1)
+    assert not stream.task.done()
+    await stream.disconnect()
 
 
-def test_a_cut_channel_waits_for_its_client_and_no_longer():
+async def test_a_cut_channel_waits_for_its_client_and_no_longer():
     """C11, C12: nothing is requeued within the grace, everything after it."""
-
-    async def main():
-        broker = Broker()
-        broker.publish(b"a")
-        stream = broker.open()
-        stream.subscribe()
-        await run_until_idle()
-        await stream.disconnect()
-        broker.publish(b"b")
-        await asyncio.sleep(RESUME_S - 0.1)
-        assert (broker.queue().ready, broker.queue().unacked) == (1, 1)
-        assert broker.queue().consumers == 1
-        await asyncio.sleep(0.2)
-        assert (broker.queue().ready, broker.queue().unacked) == (2, 0)
-        assert broker.queue().consumers == 0
-
-    run(main())
+    broker = Broker()
+    broker.publish(b"a")
+    stream = broker.open()
+    stream.subscribe()
+    await run_until_idle()
+    await stream.disconnect()
+    broker.publish(b"b")
+    await asyncio.sleep(RESUME_S - 0.1)
+    assert (broker.queue().ready, broker.queue().unacked) == (1, 1)
+    assert broker.queue().consumers == 1
+    await asyncio.sleep(0.2)
+    assert (broker.queue().ready, broker.queue().unacked) == (2, 0)
+    assert broker.queue().consumers == 0
 
 
-def test_a_channel_can_be_cut_and_resumed_again_and_again():
+async def test_a_channel_can_be_cut_and_resumed_again_and_again():
     """C11: frames whose transport ack is missing come in order each time, new ones behind them."""
-
-    async def main():
-        broker = Broker()
-        stream = broker.open()
-        stream.subscribe()
+    broker = Broker()
+    stream = broker.open()
+    stream.subscribe()
+    await run_until_idle()
+    for number in range(1, 6):
+        broker.publish(b"m")
         await run_until_idle()
-        for number in range(1, 6):
-            broker.publish(b"m")
-            await run_until_idle()
-            assert stream.tags() == list(range(1, number + 1))
-            await stream.disconnect()
-            stream = broker.open()
-            await run_until_idle()
-            assert stream.frames[0].header.opened.resumed
-            assert stream.tags() == list(range(1, number + 1))
-            await stream.disconnect()
-            stream = broker.open()
-        stream.transport_ack(4)
-        await run_until_idle()
+        assert stream.tags() == list(range(1, number + 1))
         await stream.disconnect()
         stream = broker.open()
         await run_until_idle()
-        assert stream.tags() == [5]
+        assert stream.frames[0].header.opened.resumed
+        assert stream.tags() == list(range(1, number + 1))
         await stream.disconnect()
+        stream = broker.open()
+    stream.transport_ack(4)
+    await run_until_idle()
+    await stream.disconnect()
+    stream = broker.open()
+    await run_until_idle()
+    assert stream.tags() == [5]
+    await stream.disconnect()
 
-    run(main())
 
-
-def test_a_queue_that_goes_during_a_cut_ends_its_consumers_alone():
+async def test_a_queue_that_goes_during_a_cut_ends_its_consumers_alone():
     """C11, Q4: subscriptions that are repeated then are answered, and the channel goes on."""
-
-    async def main():
-        broker = Broker()
-        stream = broker.open()
-        stream.subscribe("seen")
-        await run_until_idle()
-        await stream.disconnect()
-        broker.engine.decide(commands.DeleteQueue("q", force=True))
-        for consumer in broker.dispatcher.consumers("q"):
-            consumer.cancel(QueueNotFoundError("The queue 'q' was deleted."))
-        stream = broker.open()
-        stream.subscribe("seen")
-        stream.subscribe("lost")
-        await run_until_idle()
-        said = [frame.header.cancelled.consumer for frame in stream.frames]
-        assert said == ["", "seen", "seen", "lost"]
-        assert not stream.task.done()
-        await stream.disconnect()
-
-    run(main())
+    broker = Broker()
+    stream = broker.open()
+    stream.subscribe("seen")
+    await run_until_idle()
+    await stream.disconnect()
+    broker.engine.decide(commands.DeleteQueue("q", force=True))
+    for consumer in broker.dispatcher.consumers("q"):
+        consumer.cancel(QueueNotFoundError("The queue 'q' was deleted."))
+    stream = broker.open()
+    stream.subscribe("seen")
+    stream.subscribe("lost")
+    await run_until_idle()
+    said = [frame.header.cancelled.consumer for frame in stream.frames]
+    assert said == ["", "seen", "seen", "lost"]
+    assert not stream.task.done()
+    await stream.disconnect()
 
 
-def test_without_acks_frames_can_be_sent_again():
+async def test_without_acks_frames_can_be_sent_again():
     """C10, C11: bodies that were removed at send are kept for retransmission, and then freed."""
-
-    async def main():
-        broker = Broker()
-        broker.publish(b"a")
-        stream = broker.open()
-        stream.subscribe(no_ack=True)
-        await run_until_idle()
-        assert (stream.tags(), broker.queue().accepted) == ([1], 1)
-        await stream.disconnect()
-        stream = broker.open()
-        await run_until_idle()
-        assert stream.tags() == [1]
-        assert broker.engine.journal.freed == []
-        stream.transport_ack(1)
-        await run_until_idle()
-        broker.publish(b"b")
-        assert len(broker.engine.journal.freed) == 1
-        await stream.disconnect()
-
-    run(main())
+    broker = Broker()
+    broker.publish(b"a")
+    stream = broker.open()
+    stream.subscribe(no_ack=True)
+    await run_until_idle()
+    assert (stream.tags(), broker.queue().accepted) == ([1], 1)
+    await stream.disconnect()
+    stream = broker.open()
+    await run_until_idle()
+    assert stream.tags() == [1]
+    assert broker.engine.journal.freed == []
+    stream.transport_ack(1)
+    await run_until_idle()
+    broker.publish(b"b")
+    assert len(broker.engine.journal.freed) == 1
+    await stream.disconnect()
 
 
-def test_a_retransmission_leaves_out_what_was_settled():
+async def test_a_retransmission_leaves_out_what_was_settled():
     """C11: a message whose body is gone was settled: its client had it."""
-
-    async def main():
-        broker = Broker()
-        broker.publish(b"a")
-        broker.publish(b"b")
-        stream = broker.open()
-        stream.subscribe()
-        await run_until_idle()
-        stream.accept(1)
-        await run_until_idle()
-        assert len(broker.engine.journal.freed) == 1
-        await stream.disconnect()
-        stream = broker.open()
-        await run_until_idle()
-        assert stream.tags() == [2]
-        await stream.disconnect()
-
-    run(main())
+    broker = Broker()
+    broker.publish(b"a")
+    broker.publish(b"b")
+    stream = broker.open()
+    stream.subscribe()
+    await run_until_idle()
+    stream.accept(1)
+    await run_until_idle()
+    assert len(broker.engine.journal.freed) == 1
+    await stream.disconnect()
+    stream = broker.open()
+    await run_until_idle()
+    assert stream.tags() == [2]
+    await stream.disconnect()
 
 
-def test_a_half_closed_channel_ends_even_while_messages_flow():
+async def test_a_half_closed_channel_ends_even_while_messages_flow():
     """C12: it gets nothing more, and its answers do not wait behind deliveries."""
-
-    async def main():
-        broker = Broker()
-        stream = broker.open()
-        stream.subscribe()
+    broker = Broker()
+    stream = broker.open()
+    stream.subscribe()
+    await run_until_idle()
+    stream.half_close()
+    for _ in range(10):
+        broker.publish(b"m")
         await run_until_idle()
-        stream.half_close()
-        for _ in range(10):
-            broker.publish(b"m")
-            await run_until_idle()
-        assert stream.task.done()
-        assert (broker.queue().ready, broker.queue().unacked) == (10, 0)
-
-    run(main())
+    assert stream.task.done()
+    assert (broker.queue().ready, broker.queue().unacked) == (10, 0)
 
 
-def test_a_stopping_broker_ends_channels():
+async def test_a_stopping_broker_ends_channels():
     """Q7: with what to do next; what one of them puts back is not delivered to the others."""
-
-    async def main():
-        broker = Broker()
-        streams = [broker.open(bytes([number]) * 16) for number in range(3)]
-        for stream in streams:
-            stream.subscribe()
-        await run_until_idle()
-        broker.publish(*[b"m"] * 30)
-        await run_until_idle()
-        broker.engine.stop()
-        await run_until_idle()
-        assert [stream.task.exception().code for stream in streams] == ["unavailable"] * 3
-        assert (broker.queue().ready, broker.engine.counters["delivered"]) == (30, 30)
-
-    run(main())
+    broker = Broker()
+    streams = [broker.open(bytes([number]) * 16) for number in range(3)]
+    for stream in streams:
+        stream.subscribe()
+    await run_until_idle()
+    broker.publish(*[b"m"] * 30)
+    await run_until_idle()
+    broker.engine.stop()
+    await run_until_idle()
+    assert [stream.task.exception().code for stream in streams] == ["unavailable"] * 3
+    assert (broker.queue().ready, broker.engine.counters["delivered"]) == (30, 30)
 
 
-def test_a_deleted_queue_leaves_its_pulls_empty():
+async def test_a_deleted_queue_leaves_its_pulls_empty():
     """C9, Q4: a pull that waits for the window ends when its queue is gone."""
-
-    async def main():
-        broker = Broker()
-        broker.publish(b"a", b"b")
-        stream = broker.open(window_messages=1)
-        stream.send(get=pb.Get(queue="q", messages=2, number=1))
-        await run_until_idle()
-        broker.engine.decide(commands.DeleteQueue("q", force=True))
-        stream.transport_ack(1)
-        await run_until_idle()
-        assert stream.kinds() == ["opened", "delivery", "get_empty"]
-        await stream.disconnect()
-
-    run(main())
+    broker = Broker()
+    broker.publish(b"a", b"b")
+    stream = broker.open(window_messages=1)
+    stream.send(get=pb.Get(queue="q", messages=2, number=1))
+    await run_until_idle()
+    broker.engine.decide(commands.DeleteQueue("q", force=True))
+    stream.transport_ack(1)
+    await run_until_idle()
+    assert stream.kinds() == ["opened", "delivery", "get_empty"]
+    await stream.disconnect()

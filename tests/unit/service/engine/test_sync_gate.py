@@ -25,16 +25,12 @@ def test_synced_never_goes_back():
         SyncGate(2).advance(1)
 
 
-def test_wait_survives_a_cancelled_waiter():
+async def test_wait_survives_a_cancelled_waiter():
     """I1: a client that goes while it waits does not hold up the others."""
-
-    async def run():
-        gate = SyncGate(0)
-        gone, stays = (asyncio.create_task(gate.wait(1)) for _ in range(2))
-        await asyncio.sleep(0)
-        gone.cancel()
-        await asyncio.sleep(0)
-        gate.advance(1)
-        await stays
-
-    asyncio.run(run())
+    gate = SyncGate(0)
+    gone, stays = (asyncio.create_task(gate.wait(1)) for _ in range(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.sleep(0)
+    gate.advance(1)
+    await stays

@@ -9,6 +9,7 @@ from ackq_broker.service.engine.timer import TickTimer
 from tests.fakes.clock import run
 from tests.unit.service.channel_streams import Broker, run_until_idle
 
+RUN = run
 START_NS = 1_700_000_000_000_000_000
 
 
@@ -29,91 +30,69 @@ class Ticking(Broker):
         self.engine.decide(commands.DeclareQueue("t", properties))
 
 
-def test_messages_expire_when_they_are_due():
+async def test_messages_expire_when_they_are_due():
     """Q3: not before their time, and soon after it, by one decision for all that are due."""
-
-    async def main():
-        broker = Ticking()
-        for _ in range(3):
-            broker.publish(b"a", queue="t")
-        await asyncio.sleep(9.9)
-        assert broker.queue("t").ready == 3
-        before = broker.engine.core.sequence
-        await asyncio.sleep(0.2)
-        assert (broker.queue("t").ready, broker.queue("t").expired) == (0, 3)
-        assert broker.engine.core.sequence == before + 1
-
-    run(main())
+    broker = Ticking()
+    for _ in range(3):
+        broker.publish(b"a", queue="t")
+    await asyncio.sleep(9.9)
+    assert broker.queue("t").ready == 3
+    before = broker.engine.core.sequence
+    await asyncio.sleep(0.2)
+    assert (broker.queue("t").ready, broker.queue("t").expired) == (0, 3)
+    assert broker.engine.core.sequence == before + 1
 
 
-def test_what_is_due_one_by_one_shares_ticks():
+async def test_what_is_due_one_by_one_shares_ticks():
     """Q3: a message a millisecond is not a record a millisecond."""
-
-    async def main():
-        broker = Ticking()
-        for _ in range(1000):
-            broker.publish(b"a", queue="t")
-            await asyncio.sleep(0.001)
-        before = broker.engine.core.sequence
-        await asyncio.sleep(11)
-        assert broker.queue("t").expired == 1000
-        assert broker.engine.core.sequence - before <= 1 / timer._LEAST_S + 1
-
-    run(main())
+    broker = Ticking()
+    for _ in range(1000):
+        broker.publish(b"a", queue="t")
+        await asyncio.sleep(0.001)
+    before = broker.engine.core.sequence
+    await asyncio.sleep(11)
+    assert broker.queue("t").expired == 1000
+    assert broker.engine.core.sequence - before <= 1 / timer._LEAST_S + 1
 
 
-def test_something_sooner_moves_the_timer():
+async def test_something_sooner_moves_the_timer():
     """Q3: the timer follows what is due first."""
-
-    async def main():
-        broker = Ticking()
-        broker.publish(b"a", queue="t")
-        await asyncio.sleep(5)
-        broker.engine.decide(
-            commands.DeclareQueue("u", commands.QueueProperties(message_ttl_ms=1000))
-        )
-        broker.publish(b"b", queue="u")
-        await asyncio.sleep(1.1)
-        assert (broker.queue("u").ready, broker.queue("t").ready) == (0, 1)
-
-    run(main())
+    broker = Ticking()
+    broker.publish(b"a", queue="t")
+    await asyncio.sleep(5)
+    broker.engine.decide(commands.DeclareQueue("u", commands.QueueProperties(message_ttl_ms=1000)))
+    broker.publish(b"b", queue="u")
+    await asyncio.sleep(1.1)
+    assert (broker.queue("u").ready, broker.queue("t").ready) == (0, 1)
 
 
-def test_expiry_waits_after_a_jump_of_the_clock(caplog):
+async def test_expiry_waits_after_a_jump_of_the_clock(caplog):
     """Q8: a wall clock that jumps ahead expires nothing until it is believed."""
-
-    async def main():
-        broker = Ticking()
-        broker.publish(b"a", queue="t")
-        broker.wall_ahead_s = 3600
-        await asyncio.sleep(9)
-        assert broker.queue("t").ready == 1
-        await asyncio.sleep(1.1)
-        assert broker.queue("t").ready == 0
-        assert "expiry waits" in caplog.messages[0]
-
-    run(main())
+    broker = Ticking()
+    broker.publish(b"a", queue="t")
+    broker.wall_ahead_s = 3600
+    await asyncio.sleep(9)
+    assert broker.queue("t").ready == 1
+    await asyncio.sleep(1.1)
+    assert broker.queue("t").ready == 0
+    assert "expiry waits" in caplog.messages[0]
 
 
-def test_a_delayed_message_reaches_its_consumer():
+async def test_a_delayed_message_reaches_its_consumer():
     """C14: put back with a delay, it is delivered when that is over."""
-
-    async def main():
-        broker = Ticking()
-        broker.publish(b"a")
-        stream = broker.open()
-        stream.subscribe(outcomes=[4])
-        await run_until_idle()
-        assert stream.tags() == [1]
-        stream.transport_ack(1)
-        stream.settle(1, 4, delay_ms=3000)
-        await asyncio.sleep(2.9)
-        assert (stream.kinds(), broker.queue().delayed) == (["settled"], 1)
-        await asyncio.sleep(0.2)
-        assert stream.tags() == [2]
-        await stream.disconnect()
-
-    run(main())
+    broker = Ticking()
+    broker.publish(b"a")
+    stream = broker.open()
+    stream.subscribe(outcomes=[4])
+    await run_until_idle()
+    assert stream.tags() == [1]
+    stream.transport_ack(1)
+    stream.settle(1, 4, delay_ms=3000)
+    await asyncio.sleep(2.9)
+    assert (stream.kinds(), broker.queue().delayed) == (["settled"], 1)
+    await asyncio.sleep(0.2)
+    assert stream.tags() == [2]
+    await stream.disconnect()
 
 
 def test_an_unused_queue_goes(caplog):
@@ -139,16 +118,12 @@ def test_an_unused_queue_goes(caplog):
     assert "queue 'e' was deleted" in caplog.text
 
 
-def test_a_stopped_ticker_decides_nothing():
+async def test_a_stopped_ticker_decides_nothing():
     """Q7: at a shutdown nothing is decided once the journal closes."""
-
-    async def main():
-        broker = Ticking()
-        broker.publish(b"a", queue="t")
-        await run_until_idle()
-        broker.ticker.stop()
-        before = broker.engine.core.sequence
-        await asyncio.sleep(20)
-        assert broker.engine.core.sequence == before
-
-    run(main())
+    broker = Ticking()
+    broker.publish(b"a", queue="t")
+    await run_until_idle()
+    broker.ticker.stop()
+    before = broker.engine.core.sequence
+    await asyncio.sleep(20)
+    assert broker.engine.core.sequence == before

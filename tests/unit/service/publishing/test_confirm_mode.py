@@ -24,316 +24,252 @@ from tests.fakes.journal import HeldEngine
 from tests.unit.service.publisher_streams import TRANSACTION, Stream, opened, run_until_idle
 
 
-def test_the_opening_is_answered_from_disk():
+async def test_the_opening_is_answered_from_disk():
     """I1: a publisher that got `opened` is known after a crash."""
+    engine = HeldEngine()
+    stream = Stream(PublishingService(engine))
+    stream.open()
+    await run_until_idle()
+    assert stream.kinds() == []
+    engine.sync()
+    await run_until_idle()
+    assert stream.kinds() == ["opened"]
+    stream.half_close()
+    await stream.task
 
-    async def run():
-        engine = HeldEngine()
-        stream = Stream(PublishingService(engine))
-        stream.open()
+
+async def test_no_confirm_before_the_sync_and_one_for_all_it_covers():
+    """I1, P4, P11: nothing is confirmed before its sync; one sync is one cumulative confirm."""
+    async with opened() as (engine, stream, _):
+        for number in range(1, 6):
+            stream.publish(number)
+            await run_until_idle()
+        assert stream.confirms() == []
+        engine.sync(engine.core.sequence - 2)
         await run_until_idle()
-        assert stream.kinds() == []
+        assert stream.confirms() == [(3, True)]
         engine.sync()
         await run_until_idle()
-        assert stream.kinds() == ["opened"]
-        stream.half_close()
-        await stream.task
-
-    asyncio.run(run())
+        assert stream.confirms() == [(3, True), (5, True)]
 
 
-def test_no_confirm_before_the_sync_and_one_for_all_it_covers():
-    """I1, P4, P11: nothing is confirmed before its sync; one sync is one cumulative confirm."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            for number in range(1, 6):
-                stream.publish(number)
-                await run_until_idle()
-            assert stream.confirms() == []
-            engine.sync(engine.core.sequence - 2)
-            await run_until_idle()
-            assert stream.confirms() == [(3, True)]
-            engine.sync()
-            await run_until_idle()
-            assert stream.confirms() == [(3, True), (5, True)]
-
-    asyncio.run(run())
-
-
-def test_frames_that_arrive_together_are_one_record():
+async def test_frames_that_arrive_together_are_one_record():
     """P4: a burst of small frames is one block, one record and one confirm."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            before = engine.core.sequence
-            for number in range(1, 101):
-                stream.publish(number)
-            await run_until_idle()
-            assert engine.core.sequence == before + 1
-            engine.sync()
-            await run_until_idle()
-            assert stream.confirms() == [(100, True)]
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        before = engine.core.sequence
+        for number in range(1, 101):
+            stream.publish(number)
+        await run_until_idle()
+        assert engine.core.sequence == before + 1
+        engine.sync()
+        await run_until_idle()
+        assert stream.confirms() == [(100, True)]
 
 
-def test_transient_overtakes_persistent():
+async def test_transient_overtakes_persistent():
     """P5, P9: a transient publish is confirmed at once, while a persistent one before it waits."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            stream.publish(1)
-            await run_until_idle()
-            stream.publish(2, delivery_mode=2)
-            await run_until_idle()
-            assert stream.confirms() == [(2, False)]
-            engine.sync()
-            await run_until_idle()
-            assert stream.confirms() == [(2, False), (1, True)]
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        stream.publish(1)
+        await run_until_idle()
+        stream.publish(2, delivery_mode=2)
+        await run_until_idle()
+        assert stream.confirms() == [(2, False)]
+        engine.sync()
+        await run_until_idle()
+        assert stream.confirms() == [(2, False), (1, True)]
 
 
-def test_nacks_wait_for_the_sync():
+async def test_nacks_wait_for_the_sync():
     """I1, P8: a nack tells of a full queue, and leaves only when that is on disk."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            small = commands.QueueProperties(durable=True, max_length=1)
-            engine.decide(commands.DeclareQueue("small", small))
-            stream.publish(1, routing_key="small")
-            await run_until_idle()
-            stream.publish(2, routing_key="small")
-            await run_until_idle()
-            assert stream.kinds() == ["opened"]
-            engine.sync()
-            await run_until_idle()
-            assert sorted(stream.kinds()) == ["confirm", "nack", "opened"]
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        small = commands.QueueProperties(durable=True, max_length=1)
+        engine.decide(commands.DeclareQueue("small", small))
+        stream.publish(1, routing_key="small")
+        await run_until_idle()
+        stream.publish(2, routing_key="small")
+        await run_until_idle()
+        assert stream.kinds() == ["opened"]
+        engine.sync()
+        await run_until_idle()
+        assert sorted(stream.kinds()) == ["confirm", "nack", "opened"]
 
 
-def test_half_close_answers_everything_first():
+async def test_half_close_answers_everything_first():
     """P3: the stream ends only when every publish has its answer."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            stream.publish(1)
-            stream.half_close()
-            await run_until_idle()
-            assert not stream.task.done()
-            engine.sync()
-            await stream.task
-            assert stream.confirms() == [(1, True)]
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        stream.publish(1)
+        stream.half_close()
+        await run_until_idle()
+        assert not stream.task.done()
+        engine.sync()
+        await stream.task
+        assert stream.confirms() == [(1, True)]
 
 
-def test_a_fenced_stream_publishes_nothing_more():
+async def test_a_fenced_stream_publishes_nothing_more():
     """P10: after a newer stream came, what the older one still sends is not handled."""
-
-    async def run():
-        async with opened() as (engine, stream, service):
-            newer = Stream(service)
-            newer.open(resume=True)
-            await run_until_idle()
-            stream.publish(1)
-            await run_until_idle()
-            with pytest.raises(FencedError):
-                await stream.task
-            engine.sync()
-            await run_until_idle()
-            assert engine.core.queues("q")[0].ready == 0
-            newer.publish(1)
-            await run_until_idle()
-            engine.sync()
-            await run_until_idle()
-            assert newer.confirms() == [(1, True)]
-            newer.half_close()
-            await newer.task
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, service):
+        newer = Stream(service)
+        newer.open(resume=True)
+        await run_until_idle()
+        stream.publish(1)
+        await run_until_idle()
+        with pytest.raises(FencedError):
+            await stream.task
+        engine.sync()
+        await run_until_idle()
+        assert engine.core.queues("q")[0].ready == 0
+        newer.publish(1)
+        await run_until_idle()
+        engine.sync()
+        await run_until_idle()
+        assert newer.confirms() == [(1, True)]
+        newer.half_close()
+        await newer.task
 
 
-def test_a_stopping_broker_answers_what_it_has_and_ends_the_stream():
+async def test_a_stopping_broker_answers_what_it_has_and_ends_the_stream():
     """P3: at a shutdown what arrived is answered; then the client is told to come back."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            stream.publish(1)
-            await run_until_idle()
-            engine.stop()
-            await run_until_idle()
-            engine.sync()
-            with pytest.raises(BrokerUnavailableError):
-                await stream.task
-            assert stream.confirms() == [(1, True)]
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        stream.publish(1)
+        await run_until_idle()
+        engine.stop()
+        await run_until_idle()
+        engine.sync()
+        with pytest.raises(BrokerUnavailableError):
+            await stream.task
+        assert stream.confirms() == [(1, True)]
 
 
-def test_a_full_disk_blocks_and_nacks():
+async def test_a_full_disk_blocks_and_nacks():
     """P8, P14: at the reserve the publisher is told why, what still comes is nacked, then go on."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            engine.free_bytes = 0
-            engine.poll_disk()
-            await run_until_idle()
-            assert "bytes left" in stream.answers[-1].blocked.reason
-            stream.publish(1)
-            await run_until_idle()
-            assert stream.answers[-1].nack.reason.code == "disk_full"
-            engine.free_bytes = limits.DISK_RESERVE_BYTES
-            engine.poll_disk()
-            stream.publish(2)
-            await run_until_idle()
-            engine.sync()
-            await run_until_idle()
-            assert stream.kinds() == ["opened", "blocked", "nack", "unblocked", "confirm"]
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        engine.free_bytes = 0
+        engine.poll_disk()
+        await run_until_idle()
+        assert "bytes left" in stream.answers[-1].blocked.reason
+        stream.publish(1)
+        await run_until_idle()
+        assert stream.answers[-1].nack.reason.code == "disk_full"
+        engine.free_bytes = limits.DISK_RESERVE_BYTES
+        engine.poll_disk()
+        stream.publish(2)
+        await run_until_idle()
+        engine.sync()
+        await run_until_idle()
+        assert stream.kinds() == ["opened", "blocked", "nack", "unblocked", "confirm"]
 
 
 @pytest.mark.parametrize("numbers", [[1], [1, 2]])
-def test_a_full_disk_confirms_what_it_has(numbers):
+async def test_a_full_disk_confirms_what_it_has(numbers):
     """P8, P10: a publish whose confirm was lost comes again on a full disk; a nack would double it.
 
     A nacked message is in no queue: only the numbers that were never accepted are nacked.
     """
-
-    async def run():
-        async with opened() as (engine, stream, service):
-            stream.publish(1)
-            await run_until_idle()
-            engine.free_bytes = 0
-            engine.poll_disk()
-            newer = Stream(service)
-            newer.open(resume=True)
-            await run_until_idle()
-            engine.sync()
-            await run_until_idle()
-            for number in numbers:
-                newer.publish(number)
-            await run_until_idle()
-            assert newer.confirms() == [(1, True)]
-            nacked = [a.nack.first_number for a in newer.answers if a.HasField("nack")]
-            assert nacked == numbers[1:]
-            newer.task.cancel()
-            await asyncio.gather(stream.task, newer.task, return_exceptions=True)
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, service):
+        stream.publish(1)
+        await run_until_idle()
+        engine.free_bytes = 0
+        engine.poll_disk()
+        newer = Stream(service)
+        newer.open(resume=True)
+        await run_until_idle()
+        engine.sync()
+        await run_until_idle()
+        for number in numbers:
+            newer.publish(number)
+        await run_until_idle()
+        assert newer.confirms() == [(1, True)]
+        nacked = [a.nack.first_number for a in newer.answers if a.HasField("nack")]
+        assert nacked == numbers[1:]
+        newer.task.cancel()
+        await asyncio.gather(stream.task, newer.task, return_exceptions=True)
 
 
-def test_returns_that_nobody_reads_are_bounded(monkeypatch):
+async def test_returns_that_nobody_reads_are_bounded(monkeypatch):
     """I6, P7: a client that never reads its returned messages is not read any further itself."""
-
-    async def run():
-        monkeypatch.setattr(publisher_stream, "_RETURNED_BYTES", 100_000)
-        async with opened() as (engine, stream, _):
-            stream.reads = asyncio.Event()
-            for number in range(1, 51):
-                data = pb.PublishData(first_number=number, rows=1, mandatory=True)
-                stream.send(encoded(body=[b"x" * 10_000], routing_key="nobody"), data=data)
-                await run_until_idle()
-            assert engine.counters["published"] == 10
-            stream.reads.set()
-            stream.half_close()
-            await stream.task
-            returned = [a for a in stream.answers if a.HasField("returned")]
-            assert sum(len(answer.returned.numbers) for answer in returned) == 50
-
-    asyncio.run(run())
+    monkeypatch.setattr(publisher_stream, "_RETURNED_BYTES", 100_000)
+    async with opened() as (engine, stream, _):
+        stream.reads = asyncio.Event()
+        for number in range(1, 51):
+            data = pb.PublishData(first_number=number, rows=1, mandatory=True)
+            stream.send(encoded(body=[b"x" * 10_000], routing_key="nobody"), data=data)
+            await run_until_idle()
+        assert engine.counters["published"] == 10
+        stream.reads.set()
+        stream.half_close()
+        await stream.task
+        returned = [a for a in stream.answers if a.HasField("returned")]
+        assert sum(len(answer.returned.numbers) for answer in returned) == 50
 
 
 @pytest.mark.parametrize(
     ("first", "last"), [(0, 1), (1, 1 << 63), ((1 << 64) - 1, (1 << 64) - 1), (1, 1 << 40)]
 )
-def test_a_probe_has_bounds(first, last):
+async def test_a_probe_has_bounds(first, last):
     """I6, P10: 40 bytes that ask about 2^63 numbers do not take the broker's memory."""
-
-    async def run():
-        async with opened() as (_, stream, _service):
-            stream.send(probe=pb.PublishProbe(first_number=first, last_number=last))
-            await run_until_idle()
-            with pytest.raises(InvalidArgumentError):
-                await stream.task
-
-    asyncio.run(run())
+    async with opened() as (_, stream, _service):
+        stream.send(probe=pb.PublishProbe(first_number=first, last_number=last))
+        await run_until_idle()
+        with pytest.raises(InvalidArgumentError):
+            await stream.task
 
 
 @pytest.mark.parametrize("number", [0, (1 << 62) + 1, (1 << 64) - 1])
-def test_publish_numbers_have_bounds(number):
+async def test_publish_numbers_have_bounds(number):
     """I6, P2: a number that no count reaches is refused, not an internal error."""
-
-    async def run():
-        async with opened() as (_, stream, _service):
-            stream.publish(number)
-            await run_until_idle()
-            with pytest.raises(InvalidArgumentError, match="Publish numbers start at 1"):
-                await stream.task
-
-    asyncio.run(run())
+    async with opened() as (_, stream, _service):
+        stream.publish(number)
+        await run_until_idle()
+        with pytest.raises(InvalidArgumentError, match="Publish numbers start at 1"):
+            await stream.task
 
 
 @pytest.mark.parametrize("free_bytes", [0, 1 << 60])
-def test_numbers_far_apart_take_no_memory(free_bytes):
+async def test_numbers_far_apart_take_no_memory(free_bytes):
     """I6, P10: two frames with 2^60 numbers between them cost two rows, on a full disk as well."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            far = 1 << 60
-            data = pb.PublishData(first_number=far, rows=1)
-            header = pb.PublishHeader(lowest_unanswered=far, data=data)
-            stream._requests.put_nowait(frame.Frame(header, encoded(body=[b"x"], routing_key="q")))
-            await run_until_idle()
-            engine.free_bytes = free_bytes
-            engine.poll_disk()
-            for number in (1, far, far + 1):
-                stream.publish(number)
-            await run_until_idle()
-            engine.sync()
-            await run_until_idle()
-            unread = [answer for answer in stream.answers if answer.HasField("nack")]
-            assert [answer.nack.first_number for answer in unread] == [far + 1] * (not free_bytes)
-            assert engine.core.queues("q")[0].ready == 1 + bool(free_bytes)
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        far = 1 << 60
+        data = pb.PublishData(first_number=far, rows=1)
+        header = pb.PublishHeader(lowest_unanswered=far, data=data)
+        stream._requests.put_nowait(frame.Frame(header, encoded(body=[b"x"], routing_key="q")))
+        await run_until_idle()
+        engine.free_bytes = free_bytes
+        engine.poll_disk()
+        for number in (1, far, far + 1):
+            stream.publish(number)
+        await run_until_idle()
+        engine.sync()
+        await run_until_idle()
+        unread = [answer for answer in stream.answers if answer.HasField("nack")]
+        assert [answer.nack.first_number for answer in unread] == [far + 1] * (not free_bytes)
+        assert engine.core.queues("q")[0].ready == 1 + bool(free_bytes)
 
 
-def test_a_frame_of_too_many_rows_is_nacked_unread():
+async def test_a_frame_of_too_many_rows_is_nacked_unread():
     """I6, P8: a null boolean takes a bit; a frame that announces 4 billion rows is not decoded."""
-
-    async def run():
-        async with opened() as (_, stream, _service):
-            stream.send(b"no block", data=pb.PublishData(first_number=1, rows=(1 << 32) - 1))
-            await run_until_idle()
-            nack = stream.answers[-1].nack
-            assert (nack.first_number, nack.last_number) == (1, (1 << 32) - 1)
-            assert nack.reason.code == "limit"
-
-    asyncio.run(run())
+    async with opened() as (_, stream, _service):
+        stream.send(b"no block", data=pb.PublishData(first_number=1, rows=(1 << 32) - 1))
+        await run_until_idle()
+        nack = stream.answers[-1].nack
+        assert (nack.first_number, nack.last_number) == (1, (1 << 32) - 1)
+        assert nack.reason.code == "limit"
 
 
-def test_too_much_waiting_for_the_disk_blocks():
+async def test_too_much_waiting_for_the_disk_blocks():
     """P14: over the bound of unsynced bytes nothing more is taken in until the disk caught up."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            stream.publish(1)
-            await run_until_idle()
-            engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
-            before = engine.core.sequence
-            stream.publish(2)
-            await run_until_idle()
-            assert (stream.kinds()[-1], engine.core.sequence) == ("blocked", before)
-            engine.journal.unsynced_bytes = 0
-            engine.sync()
-            await run_until_idle()
-            assert (stream.kinds()[-1], engine.core.sequence) == ("unblocked", before + 1)
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        stream.publish(1)
+        await run_until_idle()
+        engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
+        before = engine.core.sequence
+        stream.publish(2)
+        await run_until_idle()
+        assert (stream.kinds()[-1], engine.core.sequence) == ("blocked", before)
+        engine.journal.unsynced_bytes = 0
+        engine.sync()
+        await run_until_idle()
+        assert (stream.kinds()[-1], engine.core.sequence) == ("unblocked", before + 1)
 
 
 def accept(engine):
@@ -361,52 +297,44 @@ def expire(engine):
 
 @pytest.mark.parametrize("end", [accept, reject, purge, delete, expire])
 @pytest.mark.parametrize("delivery_mode", [1, 2])
-def test_a_message_that_is_gone_before_its_confirm_was_handled(end, delivery_mode):
+async def test_a_message_that_is_gone_before_its_confirm_was_handled(end, delivery_mode):
     """P6: accepted, rejected, purged, expired, or its queue deleted: the publish is confirmed."""
-
-    async def run():
-        async with opened() as (engine, stream, service):
-            stream.publish(1, ttl_ms=[30_000], delivery_mode=delivery_mode)
-            stream.publish(2, routing_key="nobody")
-            await run_until_idle()
-            end(engine)
-            stream.publish(3, routing_key="nobody")
-            await run_until_idle()
-            engine.sync()
-            await run_until_idle()
-            assert stream.confirmed() == {1, 2, 3}
-            assert set(stream.kinds()) == {"opened", "confirm"}
-            # It comes again with its confirm lost: it is not placed a second time.
-            again = Stream(service)
-            again.open(resume=True)
-            await run_until_idle()
-            engine.sync()
-            await run_until_idle()
-            again.publish(1)
-            await run_until_idle()
-            engine.sync()
-            await run_until_idle()
-            assert again.confirms() == [(1, True)]
-            assert sum(queue.ready for queue in engine.core.queues()) == 0
-            again.task.cancel()
-            await asyncio.gather(again.task, stream.task, return_exceptions=True)
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, service):
+        stream.publish(1, ttl_ms=[30_000], delivery_mode=delivery_mode)
+        stream.publish(2, routing_key="nobody")
+        await run_until_idle()
+        end(engine)
+        stream.publish(3, routing_key="nobody")
+        await run_until_idle()
+        engine.sync()
+        await run_until_idle()
+        assert stream.confirmed() == {1, 2, 3}
+        assert set(stream.kinds()) == {"opened", "confirm"}
+        # It comes again with its confirm lost: it is not placed a second time.
+        again = Stream(service)
+        again.open(resume=True)
+        await run_until_idle()
+        engine.sync()
+        await run_until_idle()
+        again.publish(1)
+        await run_until_idle()
+        engine.sync()
+        await run_until_idle()
+        assert again.confirms() == [(1, True)]
+        assert sum(queue.ready for queue in engine.core.queues()) == 0
+        again.task.cancel()
+        await asyncio.gather(again.task, stream.task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("window", [0, 1, 3, 1_000_000])
-def test_what_is_handled_is_confirmed_whatever_the_window(window):
+async def test_what_is_handled_is_confirmed_whatever_the_window(window):
     """P11: one publish, no other after it: its confirm waits for the disk and nothing else."""
-
-    async def run():
-        async with opened(window_messages=window) as (engine, stream, _):
-            stream.publish(1)
-            await run_until_idle()
-            engine.sync()
-            await run_until_idle()
-            assert stream.confirms() == [(1, True)]
-
-    asyncio.run(run())
+    async with opened(window_messages=window) as (engine, stream, _):
+        stream.publish(1)
+        await run_until_idle()
+        engine.sync()
+        await run_until_idle()
+        assert stream.confirms() == [(1, True)]
 
 
 def mixed(stream, first, rows, **data):
@@ -417,41 +345,33 @@ def mixed(stream, first, rows, **data):
     )
 
 
-def test_confirms_in_many_pieces_are_folded():
+async def test_confirms_in_many_pieces_are_folded():
     """P9, P11: 500 transient messages between persistent ones do not make 500 confirms."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            mixed(stream, 1, 1000)
-            await run_until_idle()
-            assert stream.confirms() == [(1, True)]
-            engine.sync()
-            await run_until_idle()
-            assert stream.confirms() == [(1, True), (1000, True)]
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        mixed(stream, 1, 1000)
+        await run_until_idle()
+        assert stream.confirms() == [(1, True)]
+        engine.sync()
+        await run_until_idle()
+        assert stream.confirms() == [(1, True), (1000, True)]
 
 
-def test_a_slow_disk_delays_confirms_by_a_second_at_most(monkeypatch):
+async def test_a_slow_disk_delays_confirms_by_a_second_at_most(monkeypatch):
     """P11: then they go in pieces; with `ack_immediately` at once."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            mixed(stream, 1, 200, ack_immediately=True)
-            await run_until_idle()
-            assert stream.confirms() == [(1, True), *((n, False) for n in range(3, 201, 2))]
-            mixed(stream, 201, 200)
-            await run_until_idle()
-            assert len(stream.confirms()) == 100
-            monkeypatch.setattr(pending_confirms, "_DELAY_S", 0.0)
-            mixed(stream, 401, 2)
-            await run_until_idle()
-            assert len(stream.confirms()) == 201
-            engine.sync()
-            await run_until_idle()
-            assert stream.confirms()[-1] == (402, True)
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        mixed(stream, 1, 200, ack_immediately=True)
+        await run_until_idle()
+        assert stream.confirms() == [(1, True), *((n, False) for n in range(3, 201, 2))]
+        mixed(stream, 201, 200)
+        await run_until_idle()
+        assert len(stream.confirms()) == 100
+        monkeypatch.setattr(pending_confirms, "_DELAY_S", 0.0)
+        mixed(stream, 401, 2)
+        await run_until_idle()
+        assert len(stream.confirms()) == 201
+        engine.sync()
+        await run_until_idle()
+        assert stream.confirms()[-1] == (402, True)
 
 
 def probed(stream):
@@ -460,104 +380,84 @@ def probed(stream):
     return list(zip(answer.missing_first, answer.missing_last, strict=True))
 
 
-def test_a_number_in_progress_is_not_missing():
+async def test_a_number_in_progress_is_not_missing():
     """P10: an unroutable publish whose answer waits for the disk; told that it never came, the
     client would send it again, and by then a queue may want it.
     """
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            engine.decide(commands.DeclareQueue("other", commands.QueueProperties()))
-            stream.publish(1)
-            stream.publish(2, routing_key="late", data={"mandatory": True})
-            await run_until_idle()
-            assert stream.kinds() == ["opened"]
-            stream.send(probe=pb.PublishProbe(first_number=1, last_number=4))
-            await run_until_idle()
-            engine.sync()
-            await run_until_idle()
-            assert probed(stream) == [(3, 4)]
-            assert stream.confirms() == [(2, True)]
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        engine.decide(commands.DeclareQueue("other", commands.QueueProperties()))
+        stream.publish(1)
+        stream.publish(2, routing_key="late", data={"mandatory": True})
+        await run_until_idle()
+        assert stream.kinds() == ["opened"]
+        stream.send(probe=pb.PublishProbe(first_number=1, last_number=4))
+        await run_until_idle()
+        engine.sync()
+        await run_until_idle()
+        assert probed(stream) == [(3, 4)]
+        assert stream.confirms() == [(2, True)]
 
 
-def test_a_number_in_progress_that_comes_again_is_answered_once():
+async def test_a_number_in_progress_that_comes_again_is_answered_once():
     """P10: returned or placed, never both; the second copy gets the answer of the first."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            durable = commands.QueueProperties(durable=True)
-            engine.decide(commands.DeclareQueue("full", commands.QueueProperties(max_length=1)))
-            stream.publish(1, routing_key="full")
-            stream.publish(2, routing_key="late", data={"mandatory": True})
-            stream.publish(3, routing_key="full")
-            await run_until_idle()
-            engine.decide(commands.DeclareQueue("late", durable))
-            engine.decide(commands.PurgeQueue("full"))
-            stream.publish(2, routing_key="late", data={"mandatory": True})
-            stream.publish(3, routing_key="full")
-            await run_until_idle()
-            engine.sync()
-            await run_until_idle()
-            assert sorted(stream.kinds()) == ["confirm", "nack", "opened", "returned"]
-            assert stream.confirms() == [(2, True)]
-            assert engine.core.queues("late")[0].ready == 0
-            assert engine.core.queues("full")[0].ready == 0
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        durable = commands.QueueProperties(durable=True)
+        engine.decide(commands.DeclareQueue("full", commands.QueueProperties(max_length=1)))
+        stream.publish(1, routing_key="full")
+        stream.publish(2, routing_key="late", data={"mandatory": True})
+        stream.publish(3, routing_key="full")
+        await run_until_idle()
+        engine.decide(commands.DeclareQueue("late", durable))
+        engine.decide(commands.PurgeQueue("full"))
+        stream.publish(2, routing_key="late", data={"mandatory": True})
+        stream.publish(3, routing_key="full")
+        await run_until_idle()
+        engine.sync()
+        await run_until_idle()
+        assert sorted(stream.kinds()) == ["confirm", "nack", "opened", "returned"]
+        assert stream.confirms() == [(2, True)]
+        assert engine.core.queues("late")[0].ready == 0
+        assert engine.core.queues("full")[0].ready == 0
 
 
-def test_a_refusal_that_is_on_its_way_is_told_once():
+async def test_a_refusal_that_is_on_its_way_is_told_once():
     """P3, P10: the copy of a publish that is refused for what it is has no answer of its own."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            engine.decide(commands.DeclareQueue("other", commands.QueueProperties()))
-            for _ in range(2):
-                stream.publish(1, ttl_ms=[-1])
-                await run_until_idle()
-            engine.sync()
+    async with opened() as (engine, stream, _):
+        engine.decide(commands.DeclareQueue("other", commands.QueueProperties()))
+        for _ in range(2):
+            stream.publish(1, ttl_ms=[-1])
             await run_until_idle()
-            assert stream.kinds() == ["opened", "nack"]
+        engine.sync()
+        await run_until_idle()
+        assert stream.kinds() == ["opened", "nack"]
 
-    asyncio.run(run())
 
-
-def test_an_opening_in_the_wrong_mode_harms_nobody():
+async def test_an_opening_in_the_wrong_mode_harms_nobody():
     """P1: it is refused, and the publisher's stream in the right mode goes on."""
-
-    async def run():
-        async with opened() as (engine, stream, service):
-            wrong = Stream(service)
-            wrong.open(mode=TRANSACTION, resume=True)
-            await run_until_idle()
-            with pytest.raises(WrongModeError):
-                await wrong.task
-            stream.publish(1)
-            await run_until_idle()
-            engine.sync()
-            await run_until_idle()
-            assert stream.confirms() == [(1, True)]
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, service):
+        wrong = Stream(service)
+        wrong.open(mode=TRANSACTION, resume=True)
+        await run_until_idle()
+        with pytest.raises(WrongModeError):
+            await wrong.task
+        stream.publish(1)
+        await run_until_idle()
+        engine.sync()
+        await run_until_idle()
+        assert stream.confirms() == [(1, True)]
 
 
 @pytest.mark.parametrize("kind", ["commit", "rollback", "data"])
-def test_transactions_are_not_for_confirm_mode(kind):
+async def test_transactions_are_not_for_confirm_mode(kind):
     """P1: whatever belongs to a transaction ends the stream."""
-
-    async def run():
-        async with opened() as (_, stream, _service):
-            if kind == "data":
-                stream.publish(1, data={"transaction_id": bytes(16)})
-            else:
-                stream.send(**{kind: pb.PublishTransaction(transaction_id=bytes(16))})
-            await run_until_idle()
-            with pytest.raises(WrongModeError, match="transaction mode"):
-                await stream.task
-
-    asyncio.run(run())
+    async with opened() as (_, stream, _service):
+        if kind == "data":
+            stream.publish(1, data={"transaction_id": bytes(16)})
+        else:
+            stream.send(**{kind: pb.PublishTransaction(transaction_id=bytes(16))})
+        await run_until_idle()
+        with pytest.raises(WrongModeError, match="transaction mode"):
+            await stream.task
 
 
 def test_a_failed_sync_ends_the_process_without_answers(monkeypatch, caplog):

@@ -61,86 +61,70 @@ async def answered(engine, stream):
         await disk(engine)
 
 
-def test_a_commit_is_answered_from_disk():
+async def test_a_commit_is_answered_from_disk():
     """I1, P13: not before its record is synced; publishes have no answers of their own."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            publish(stream, 1)
-            publish(stream, 2)
-            await run_until_idle()
-            assert ready(engine) == 0
-            commit(stream, 2)
-            await run_until_idle()
-            assert ready(engine) == 2
-            engine.sync(engine.core.sequence - 1)
-            await run_until_idle()
-            assert stream.kinds() == ["opened"]
-            await disk(engine)
-            assert stream.kinds() == ["opened", "transaction"]
-            assert last(stream) == pb.PublishTransaction(transaction_id=ONE, messages=2)
-            assert engine.counters["published"] == 2
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        publish(stream, 1)
+        publish(stream, 2)
+        await run_until_idle()
+        assert ready(engine) == 0
+        commit(stream, 2)
+        await run_until_idle()
+        assert ready(engine) == 2
+        engine.sync(engine.core.sequence - 1)
+        await run_until_idle()
+        assert stream.kinds() == ["opened"]
+        await disk(engine)
+        assert stream.kinds() == ["opened", "transaction"]
+        assert last(stream) == pb.PublishTransaction(transaction_id=ONE, messages=2)
+        assert engine.counters["published"] == 2
 
 
-def test_a_small_transaction_reaches_the_journal_with_its_commit():
+async def test_a_small_transaction_reaches_the_journal_with_its_commit():
     """P13: one sync for all of it, though its frames came one by one; a rollback costs none."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            before = len(engine.journal.entries)
-            for number in (1, 2, 3):
-                publish(stream, number)
-                await run_until_idle()
-            assert len(engine.journal.entries) == before
-            commit(stream, 3)
+    async with opened() as (engine, stream, _):
+        before = len(engine.journal.entries)
+        for number in (1, 2, 3):
+            publish(stream, number)
             await run_until_idle()
-            assert len(engine.journal.entries) == before + 2
-            publish(stream, 4, TWO)
-            roll_back(stream, TWO)
-            await disk(engine)
-            assert len(engine.journal.entries) == before + 2
-            assert last(stream) == pb.PublishTransaction(transaction_id=TWO)
-            assert ready(engine) == 3
+        assert len(engine.journal.entries) == before
+        commit(stream, 3)
+        await run_until_idle()
+        assert len(engine.journal.entries) == before + 2
+        publish(stream, 4, TWO)
+        roll_back(stream, TWO)
+        await disk(engine)
+        assert len(engine.journal.entries) == before + 2
+        assert last(stream) == pb.PublishTransaction(transaction_id=TWO)
+        assert ready(engine) == 3
 
-    asyncio.run(run())
 
-
-def test_a_large_transaction_is_staged_as_it_comes(monkeypatch):
+async def test_a_large_transaction_is_staged_as_it_comes(monkeypatch):
     """I6, P13: what is held in memory has a bound; the rows are invisible all the same."""
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 1000)
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            for number in range(1, 6):
-                publish(stream, number, body=bytes(500))
-                await run_until_idle()
-            assert (staged(engine), ready(engine)) == (4, 0)
-            roll_back(stream)
-            await disk(engine)
-            assert (staged(engine), ready(engine)) == (0, 0)
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        for number in range(1, 6):
+            publish(stream, number, body=bytes(500))
+            await run_until_idle()
+        assert (staged(engine), ready(engine)) == (4, 0)
+        roll_back(stream)
+        await disk(engine)
+        assert (staged(engine), ready(engine)) == (0, 0)
 
 
-def test_returns_come_before_the_commits_answer():
+async def test_returns_come_before_the_commits_answer():
     """P7, P13: mandatory messages that no queue wants, each with its number."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            publish(stream, 7)
-            publish(stream, 8, routing_key="nobody", mandatory=True)
-            publish(stream, 9, routing_key="nobody")
-            commit(stream, 3)
-            await disk(engine)
-            assert stream.kinds() == ["opened", "returned", "transaction"]
-            assert list(stream.answers[1].returned.numbers) == [8]
-            assert stream.answers[1].returned.reason.code == "unroutable"
-            assert last(stream).messages == 3
-            assert ready(engine) == 1
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        publish(stream, 7)
+        publish(stream, 8, routing_key="nobody", mandatory=True)
+        publish(stream, 9, routing_key="nobody")
+        commit(stream, 3)
+        await disk(engine)
+        assert stream.kinds() == ["opened", "returned", "transaction"]
+        assert list(stream.answers[1].returned.numbers) == [8]
+        assert stream.answers[1].returned.reason.code == "unroutable"
+        assert last(stream).messages == 3
+        assert ready(engine) == 1
 
 
 @pytest.mark.parametrize(
@@ -153,254 +137,214 @@ def test_returns_come_before_the_commits_answer():
     ],
 )
 @pytest.mark.parametrize("early", [False, True])
-def test_a_refused_row_refuses_the_commit(monkeypatch, message, code, early):
+async def test_a_refused_row_refuses_the_commit(monkeypatch, message, code, early):
     """P8, P13: with its reason; nothing is visible or staged, and the next transaction goes on."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            if early:
-                monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
-            small = commands.QueueProperties(max_length=1)
-            engine.decide(commands.DeclareQueue("small", small))
-            publish(stream, 1, routing_key="small")
-            await run_until_idle()
-            publish(stream, 2, **message)
-            publish(stream, 3)
-            commit(stream, 3)
-            await asyncio.wait_for(answered(engine, stream), 20)
-            assert last(stream).reason.code == code
-            assert (ready(engine), staged(engine), staged(engine, "small")) == (0, 0, 0)
-            publish(stream, 4, TWO)
-            commit(stream, 1, TWO)
-            await disk(engine)
-            assert last(stream) == pb.PublishTransaction(transaction_id=TWO, messages=1)
-            assert ready(engine) == 1
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        if early:
+            monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
+        small = commands.QueueProperties(max_length=1)
+        engine.decide(commands.DeclareQueue("small", small))
+        publish(stream, 1, routing_key="small")
+        await run_until_idle()
+        publish(stream, 2, **message)
+        publish(stream, 3)
+        commit(stream, 3)
+        await asyncio.wait_for(answered(engine, stream), 20)
+        assert last(stream).reason.code == code
+        assert (ready(engine), staged(engine), staged(engine, "small")) == (0, 0, 0)
+        publish(stream, 4, TWO)
+        commit(stream, 1, TWO)
+        await disk(engine)
+        assert last(stream) == pb.PublishTransaction(transaction_id=TWO, messages=1)
+        assert ready(engine) == 1
 
 
-def test_a_refusal_is_forgotten_with_its_transaction():
+async def test_a_refusal_is_forgotten_with_its_transaction():
     """P13: a rollback takes it back, and the same id may begin anew."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            publish(stream, 1, exchange="gone")
-            await run_until_idle()
-            roll_back(stream)
-            publish(stream, 2)
-            commit(stream, 1)
-            await disk(engine)
-            assert last(stream).messages == 1
-            assert not last(stream).HasField("reason")
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        publish(stream, 1, exchange="gone")
+        await run_until_idle()
+        roll_back(stream)
+        publish(stream, 2)
+        commit(stream, 1)
+        await disk(engine)
+        assert last(stream).messages == 1
+        assert not last(stream).HasField("reason")
 
 
-def test_a_full_disk_refuses_the_transaction(monkeypatch):
+async def test_a_full_disk_refuses_the_transaction(monkeypatch):
     """P8, P13, P14: the publisher is told, and a commit of what is there is served."""
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            publish(stream, 1)
-            await run_until_idle()
-            engine.free_bytes = 0
-            engine.poll_disk()
-            commit(stream, 1)
-            publish(stream, 2, TWO)
-            commit(stream, 1, TWO)
-            await disk(engine)
-            assert stream.kinds() == ["opened", "blocked", "transaction", "transaction"]
-            assert stream.answers[2].transaction.messages == 1
-            assert last(stream).reason.code == "disk_full"
-            assert ready(engine) == 1
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        publish(stream, 1)
+        await run_until_idle()
+        engine.free_bytes = 0
+        engine.poll_disk()
+        commit(stream, 1)
+        publish(stream, 2, TWO)
+        commit(stream, 1, TWO)
+        await disk(engine)
+        assert stream.kinds() == ["opened", "blocked", "transaction", "transaction"]
+        assert stream.answers[2].transaction.messages == 1
+        assert last(stream).reason.code == "disk_full"
+        assert ready(engine) == 1
 
 
 @pytest.mark.parametrize("how", ["half-closed", "cut", "replaced"])
-def test_a_stream_that_goes_rolls_back(monkeypatch, how):
+async def test_a_stream_that_goes_rolls_back(monkeypatch, how):
     """P13: before its commit arrived; a late commit on the next stream is told so."""
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
-
-    async def run():
-        async with opened() as (engine, stream, service):
-            publish(stream, 1)
-            await run_until_idle()
-            assert staged(engine) == 1
-            if how == "half-closed":
-                stream.half_close()
-            elif how == "cut":
-                stream.task.cancel()
-            await disk(engine)
-            newer = Stream(service)
-            newer.open(mode=TRANSACTION, resume=True)
-            if how == "replaced":
-                commit(stream, 1)
-            await disk(engine)
-            if how == "replaced":
-                with pytest.raises(FencedError):
-                    await stream.task
-            assert (staged(engine), ready(engine)) == (0, 0)
-            commit(newer, 1)
-            await disk(engine)
-            assert last(newer).reason.code == "transaction_rolled_back"
-            newer.half_close()
-            await newer.task
-
-    asyncio.run(run())
-
-
-def test_a_commit_repeated_on_a_new_stream_is_answered_from_the_record():
-    """P13: its answer was lost with the stream."""
-
-    async def run():
-        async with opened() as (engine, stream, service):
-            publish(stream, 1)
+    async with opened() as (engine, stream, service):
+        publish(stream, 1)
+        await run_until_idle()
+        assert staged(engine) == 1
+        if how == "half-closed":
+            stream.half_close()
+        elif how == "cut":
+            stream.task.cancel()
+        await disk(engine)
+        newer = Stream(service)
+        newer.open(mode=TRANSACTION, resume=True)
+        if how == "replaced":
             commit(stream, 1)
-            await run_until_idle()
-            newer = Stream(service)
-            newer.open(mode=TRANSACTION, resume=True)
-            await disk(engine)
-            commit(newer, 1)
-            await disk(engine)
-            expected = pb.PublishTransaction(transaction_id=ONE, messages=1, repeated=True)
-            assert last(newer) == expected
-            assert ready(engine) == 1
-            newer.half_close()
-            await newer.task
-            await asyncio.gather(stream.task, return_exceptions=True)
-
-    asyncio.run(run())
+        await disk(engine)
+        if how == "replaced":
+            with pytest.raises(FencedError):
+                await stream.task
+        assert (staged(engine), ready(engine)) == (0, 0)
+        commit(newer, 1)
+        await disk(engine)
+        assert last(newer).reason.code == "transaction_rolled_back"
+        newer.half_close()
+        await newer.task
 
 
-def test_a_commit_with_other_counts_is_refused_and_rolled_back():
+async def test_a_commit_repeated_on_a_new_stream_is_answered_from_the_record():
+    """P13: its answer was lost with the stream."""
+    async with opened() as (engine, stream, service):
+        publish(stream, 1)
+        commit(stream, 1)
+        await run_until_idle()
+        newer = Stream(service)
+        newer.open(mode=TRANSACTION, resume=True)
+        await disk(engine)
+        commit(newer, 1)
+        await disk(engine)
+        expected = pb.PublishTransaction(transaction_id=ONE, messages=1, repeated=True)
+        assert last(newer) == expected
+        assert ready(engine) == 1
+        newer.half_close()
+        await newer.task
+        await asyncio.gather(stream.task, return_exceptions=True)
+
+
+async def test_a_commit_with_other_counts_is_refused_and_rolled_back():
     """P13: a frame is missing; nothing of the transaction stays."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            publish(stream, 1)
-            commit(stream, 2)
-            await disk(engine)
-            assert last(stream).reason.code == "transaction_rolled_back"
-            assert (ready(engine), staged(engine)) == (0, 0)
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        publish(stream, 1)
+        commit(stream, 2)
+        await disk(engine)
+        assert last(stream).reason.code == "transaction_rolled_back"
+        assert (ready(engine), staged(engine)) == (0, 0)
 
 
 @pytest.mark.parametrize("then", [commit, roll_back, None])
-def test_a_fenced_stream_does_nothing_more(monkeypatch, then):
+async def test_a_fenced_stream_does_nothing_more(monkeypatch, then):
     """P10, P13: a newer stream came while rows of the older one were being decoded.
 
     What the older one still has in hand must not end the newer one's transaction.
     """
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
+    async with opened() as (engine, stream, service):
+        decoded = asyncio.Event()
 
-    async def run():
-        async with opened() as (engine, stream, service):
-            decoded = asyncio.Event()
+        async def decode_late(work):
+            await decoded.wait()
+            return work()
 
-            async def decode_late(work):
-                await decoded.wait()
-                return work()
-
-            engine.run = decode_late
-            publish(stream, 1, body=bytes(100_000))
-            if then is commit:
-                commit(stream, 1)
-            elif then is roll_back:
-                roll_back(stream)
-            else:
-                data = pb.PublishData(first_number=2, rows=(1 << 32) - 1, transaction_id=ONE)
-                stream.send(b"no block", data=data)
-            await run_until_idle()
-            newer = Stream(service)
-            newer.open(mode=TRANSACTION, resume=True)
-            publish(newer, 2, TWO)
-            await disk(engine)
-            assert staged(engine) == 1
-            decoded.set()
-            with pytest.raises(FencedError):
-                await stream.task
-            commit(newer, 1, TWO)
-            await disk(engine)
-            assert last(newer) == pb.PublishTransaction(transaction_id=TWO, messages=1)
-            assert (ready(engine), staged(engine)) == (1, 0)
-            newer.half_close()
-            await newer.task
-
-    asyncio.run(run())
+        engine.run = decode_late
+        publish(stream, 1, body=bytes(100_000))
+        if then is commit:
+            commit(stream, 1)
+        elif then is roll_back:
+            roll_back(stream)
+        else:
+            data = pb.PublishData(first_number=2, rows=(1 << 32) - 1, transaction_id=ONE)
+            stream.send(b"no block", data=data)
+        await run_until_idle()
+        newer = Stream(service)
+        newer.open(mode=TRANSACTION, resume=True)
+        publish(newer, 2, TWO)
+        await disk(engine)
+        assert staged(engine) == 1
+        decoded.set()
+        with pytest.raises(FencedError):
+            await stream.task
+        commit(newer, 1, TWO)
+        await disk(engine)
+        assert last(newer) == pb.PublishTransaction(transaction_id=TWO, messages=1)
+        assert (ready(engine), staged(engine)) == (1, 0)
+        newer.half_close()
+        await newer.task
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_a_stream_fenced_in_its_commit(monkeypatch, refused):
+async def test_a_stream_fenced_in_its_commit(monkeypatch, refused):
     """P10, P13: the rows that it held come to nothing, and the newer one's are left alone."""
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 1 << 20)
+    async with opened() as (engine, stream, service):
+        decoded = asyncio.Event()
 
-    async def run():
-        async with opened() as (engine, stream, service):
-            decoded = asyncio.Event()
+        async def decode_late(work):
+            await decoded.wait()
+            return work()
 
-            async def decode_late(work):
-                await decoded.wait()
-                return work()
-
-            engine.run = decode_late
-            publish(stream, 1, body=bytes(100_000))
-            if refused:
-                data = pb.PublishData(first_number=2, rows=(1 << 32) - 1, transaction_id=ONE)
-                stream.send(b"no block", data=data)
-            commit(stream, 1)
-            await run_until_idle()
-            monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
-            newer = Stream(service)
-            newer.open(mode=TRANSACTION, resume=True)
-            publish(newer, 3, TWO)
-            await disk(engine)
-            decoded.set()
-            with pytest.raises(FencedError):
-                await stream.task
-            assert (ready(engine), staged(engine)) == (0, 1)
-            newer.half_close()
-            await disk(engine)
-            await newer.task
-
-    asyncio.run(run())
+        engine.run = decode_late
+        publish(stream, 1, body=bytes(100_000))
+        if refused:
+            data = pb.PublishData(first_number=2, rows=(1 << 32) - 1, transaction_id=ONE)
+            stream.send(b"no block", data=data)
+        commit(stream, 1)
+        await run_until_idle()
+        monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
+        newer = Stream(service)
+        newer.open(mode=TRANSACTION, resume=True)
+        publish(newer, 3, TWO)
+        await disk(engine)
+        decoded.set()
+        with pytest.raises(FencedError):
+            await stream.task
+        assert (ready(engine), staged(engine)) == (0, 1)
+        newer.half_close()
+        await disk(engine)
+        await newer.task
 
 
 @pytest.mark.parametrize("kind", ["data", "probe"])
-def test_confirms_are_not_for_transaction_mode(kind):
+async def test_confirms_are_not_for_transaction_mode(kind):
     """P1: what belongs to confirm mode ends the stream."""
-
-    async def run():
-        async with opened() as (_, stream, _service):
-            if kind == "data":
-                stream.publish(1)
-            else:
-                stream.send(probe=pb.PublishProbe(first_number=1, last_number=1))
-            await run_until_idle()
-            with pytest.raises(WrongModeError, match="pen another publisher"):
-                await stream.task
-
-    asyncio.run(run())
+    async with opened() as (_, stream, _service):
+        if kind == "data":
+            stream.publish(1)
+        else:
+            stream.send(probe=pb.PublishProbe(first_number=1, last_number=1))
+        await run_until_idle()
+        with pytest.raises(WrongModeError, match="pen another publisher"):
+            await stream.task
 
 
-def test_an_opening_in_confirm_mode_is_refused():
+async def test_an_opening_in_confirm_mode_is_refused():
     """P1: in this direction too, and the stream in transaction mode goes on."""
-
-    async def run():
-        async with opened() as (engine, stream, service):
-            wrong = Stream(service)
-            wrong.open(mode=CONFIRM, resume=True)
-            await run_until_idle()
-            with pytest.raises(WrongModeError, match="opened in transaction mode"):
-                await wrong.task
-            publish(stream, 1)
-            commit(stream, 1)
-            await disk(engine)
-            assert last(stream).messages == 1
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, service):
+        wrong = Stream(service)
+        wrong.open(mode=CONFIRM, resume=True)
+        await run_until_idle()
+        with pytest.raises(WrongModeError, match="opened in transaction mode"):
+            await wrong.task
+        publish(stream, 1)
+        commit(stream, 1)
+        await disk(engine)
+        assert last(stream).messages == 1
 
 
 def two_at_once(stream):
@@ -419,45 +363,33 @@ def two_at_once(stream):
         lambda stream: stream.open(mode=TRANSACTION),
     ],
 )
-def test_what_is_no_transaction_ends_the_stream(wrong):
+async def test_what_is_no_transaction_ends_the_stream(wrong):
     """I6, P13: ids of 16 bytes, one transaction at a time, numbers from 1, one open."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            wrong(stream)
-            with pytest.raises(InvalidArgumentError):
-                await asyncio.wait_for(stream.task, 10)
-            assert (ready(engine), staged(engine)) == (0, 0)
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        wrong(stream)
+        with pytest.raises(InvalidArgumentError):
+            await asyncio.wait_for(stream.task, 10)
+        assert (ready(engine), staged(engine)) == (0, 0)
 
 
-def test_a_frame_of_too_many_rows_refuses_the_commit_unread():
+async def test_a_frame_of_too_many_rows_refuses_the_commit_unread():
     """I6: what announces 4 billion rows is not decoded."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            data = pb.PublishData(first_number=1, rows=(1 << 32) - 1, transaction_id=ONE)
-            stream.send(b"no block", data=data)
-            commit(stream, (1 << 32) - 1)
-            await disk(engine)
-            assert last(stream).reason.code == "limit"
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        data = pb.PublishData(first_number=1, rows=(1 << 32) - 1, transaction_id=ONE)
+        stream.send(b"no block", data=data)
+        commit(stream, (1 << 32) - 1)
+        await disk(engine)
+        assert last(stream).reason.code == "limit"
 
 
-def test_a_stopping_broker_answers_what_was_committed():
+async def test_a_stopping_broker_answers_what_was_committed():
     """P13: at a shutdown; the open transaction is rolled back."""
-
-    async def run():
-        async with opened() as (engine, stream, _):
-            publish(stream, 1)
-            commit(stream, 1)
-            publish(stream, 2, TWO)
-            await run_until_idle()
-            engine.stop()
-            await disk(engine)
-            assert last(stream).messages == 1
-            assert ready(engine) == 1
-
-    asyncio.run(run())
+    async with opened() as (engine, stream, _):
+        publish(stream, 1)
+        commit(stream, 1)
+        publish(stream, 2, TWO)
+        await run_until_idle()
+        engine.stop()
+        await disk(engine)
+        assert last(stream).messages == 1
+        assert ready(engine) == 1
