@@ -98,9 +98,9 @@ class Client:
     # --- publishing ---
 
     @contextmanager
-    def publisher(self, publisher_id=None, *, resume=False):
-        """A publish stream in confirm mode, opened."""
-        stream = PublishCall(self, publisher_id or secrets.token_bytes(16), resume=resume)
+    def publisher(self, publisher_id=None, **opening):
+        """A publish stream, opened; in confirm mode unless told."""
+        stream = PublishCall(self, publisher_id or secrets.token_bytes(16), **opening)
         try:
             yield stream
         finally:

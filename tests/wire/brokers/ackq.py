@@ -21,7 +21,7 @@ from tests.fakes.relay import Relay
 from tests.wire.brokers.ackq_channel import AckqChannel
 from tests.wire.brokers.ackq_publisher import AckqPublisher
 from tests.wire.brokers.ackq_stream import CONDITIONS
-from tests.wire.brokers.dialect import Counts, Mode, Properties, Refused
+from tests.wire.brokers.dialect import Connection, Counts, Dialect, Mode, Properties, Refused
 from tests.wire.brokers.streams import until
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def target(folder: Path) -> Iterator[AckqDialect]:
         yield AckqDialect(process.endpoint, process, faults)
 
 
-class AckqDialect:
+class AckqDialect(Dialect):
     """An ackq broker.
 
     Args:
@@ -148,7 +148,7 @@ class AckqDialect:
             raise Refused(CONDITIONS.get(status, "other"), error.code, str(error)) from error
 
 
-class AckqConnection:
+class AckqConnection(Connection):
     """A gRPC channel of its own through a relay."""
 
     def __init__(self, relay: Relay) -> None:
@@ -183,12 +183,6 @@ class AckqConnection:
         )
         opened.log.wait(lambda: opened.opened)
         return opened
-
-    def cut(self) -> None:
-        self.relay.cut()
-
-    def silence(self) -> None:
-        self.relay.hold()
 
     def close(self) -> None:
         self._client.channel.close()

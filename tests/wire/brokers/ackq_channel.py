@@ -10,8 +10,8 @@ from typing import Any
 from ackq.v1 import consuming_pb2
 from tests.fakes.raw_client import Delivered, delivered
 from tests.wire.brokers.ackq_stream import Stream
-from tests.wire.brokers.dialect import NEGATIVE, Death, Delivery, Outcome
-from tests.wire.brokers.streams import TIMEOUT_S, EventLog
+from tests.wire.brokers.dialect import NEGATIVE, Channel, Death, Delivery, Outcome
+from tests.wire.brokers.streams import EventLog
 
 _OUTCOMES = {
     Outcome.ACCEPTED: consuming_pb2.OUTCOME_ACCEPTED,
@@ -21,7 +21,7 @@ _OUTCOMES = {
 }
 
 
-class AckqChannel:
+class AckqChannel(Channel):
     """A channel. It sends a transport ack for every frame, unless a scenario about them says no.
 
     Attributes:
@@ -48,11 +48,11 @@ class AckqChannel:
         self.opened: consuming_pb2.ChannelOpened | None = None
         self.log: EventLog[Any] = EventLog()
         self._transport_acks = transport_acks
-        self._deliveries: deque[Delivery] = deque()
+        self.deliveries: deque[Delivery] = deque()
         self._pulled: dict[int, list[Delivery]] = {}
         self._short: set[int] = set()
         self._settled: dict[int, int] = {}
-        self._cancelled: deque[str] = deque()
+        self.ended: deque[str] = deque()
         self._number = 0
         opening = consuming_pb2.ChannelOpen(
             channel_id=self.channel_id, window_messages=window_messages, label="conformance"
@@ -101,13 +101,6 @@ class AckqChannel:
 
         return self.log.wait(complete, what="the answer to a pull")
 
-    def delivery(self, timeout_s: float = TIMEOUT_S) -> Delivery:
-        return self.log.wait(
-            lambda: self._deliveries.popleft() if self._deliveries else None,
-            timeout_s,
-            "a delivery",
-        )
-
     def settle(
         self,
         delivery: Delivery | int,
@@ -130,13 +123,6 @@ class AckqChannel:
             )
         )
         return self.log.wait(lambda: self._settled.get(number), what="the answer to a settlement")
-
-    def cancelled(self, timeout_s: float = TIMEOUT_S) -> str:
-        return self.log.wait(
-            lambda: self._cancelled.popleft() if self._cancelled else None,
-            timeout_s,
-            "a cancel",
-        )
 
     def transport_ack(self, tag: int) -> None:
         """Says that everything up to this tag arrived (C11)."""
@@ -166,7 +152,7 @@ class AckqChannel:
                     if message.get_number:
                         self._pulled.setdefault(message.get_number, []).append(delivery)
                     else:
-                        self._deliveries.append(delivery)
+                        self.deliveries.append(delivery)
                     self.log.add(delivery)
                 if self._transport_acks:
                     self.transport_ack(delivery.tag)
@@ -177,7 +163,7 @@ class AckqChannel:
                 self._short.add(header.get_empty.number)
                 self.log.add(header.get_empty)
             case "cancelled":
-                self._cancelled.append(header.cancelled.consumer)
+                self.ended.append(header.cancelled.consumer)
                 self.log.add(header.cancelled)
             case "heartbeat":
                 self.send(heartbeat=consuming_pb2.ChannelHeartbeat())

@@ -8,7 +8,7 @@ from typing import Any
 from ackq.v1 import messages_pb2, publishing_pb2
 from ackq.wire import block
 from tests.wire.brokers.ackq_stream import Stream
-from tests.wire.brokers.dialect import Message, Mode, Refused
+from tests.wire.brokers.dialect import Message, Mode, Publisher, Refused
 from tests.wire.brokers.streams import (
     Answers,
     Blocked,
@@ -30,7 +30,7 @@ _DELIVERY_MODES = {
 }
 
 
-class AckqPublisher:
+class AckqPublisher(Publisher):
     """A publisher.
 
     Attributes:
@@ -76,10 +76,6 @@ class AckqPublisher:
         self._stream = Stream(
             stub.Publish, publishing_pb2.PublishRequest(header=header), self.answers, self._take
         )
-
-    def publish(self, key: str, *bodies: bytes, **fields: Any) -> list[int]:
-        """Publishes bodies as `Message`s with these fields, in one frame; their numbers."""
-        return self.publish_all(*(Message(key, body, **fields) for body in bodies))
 
     def publish_all(self, *messages: Message) -> list[int]:
         """Publishes messages, in one frame; their numbers."""

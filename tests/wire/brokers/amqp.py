@@ -16,12 +16,15 @@ from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 from tests.fakes.relay import Relay
 from tests.wire.brokers.dialect import (
     NEGATIVE,
+    Channel,
+    Connection,
     Cut,
     Death,
     Delivery,
     Message,
     Mode,
     Outcome,
+    Publisher,
     Refused,
 )
 from tests.wire.brokers.streams import (
@@ -42,7 +45,7 @@ logging.getLogger("pika").setLevel(logging.CRITICAL)
 _CONDITIONS = {404: "not_found", 406: "precondition_failed"}
 
 
-class AmqpConnection:
+class AmqpConnection(Connection):
     """A connection, over a relay of its own.
 
     Args:
@@ -79,12 +82,6 @@ class AmqpConnection:
 
     def channel(self) -> AmqpChannel:
         return AmqpChannel(self)
-
-    def cut(self) -> None:
-        self.relay.cut()
-
-    def silence(self) -> None:
-        self.relay.hold()
 
     def close(self) -> None:
         self.relay.release()
@@ -168,7 +165,7 @@ class AmqpStream:
                 self.log.end(Cut(repr(error)))
 
 
-class AmqpPublisher(AmqpStream):
+class AmqpPublisher(AmqpStream, Publisher):
     """A publisher: an AMQP channel in confirm or transaction mode."""
 
     def __init__(self, connection: AmqpConnection) -> None:
@@ -177,9 +174,6 @@ class AmqpPublisher(AmqpStream):
         self._numbers = 0
         connection.on_blocked.append(self.answers.add)
         self.post(lambda: self.amqp.add_on_return_callback(self._on_return)).result(TIMEOUT_S)
-
-    def publish(self, key: str, *bodies: bytes, **fields: Any) -> list[int]:
-        return self.publish_all(*(Message(key, body, **fields) for body in bodies))
 
     def publish_all(self, *messages: Message) -> list[int]:
         """Publishes messages; their numbers."""
@@ -229,14 +223,14 @@ class AmqpPublisher(AmqpStream):
         self.answers.add(Return(int(properties.message_id), body, method.reply_text))
 
 
-class AmqpChannel(AmqpStream):
+class AmqpChannel(AmqpStream, Channel):
     """A channel with consumers and pulls."""
 
     def __init__(self, connection: AmqpConnection) -> None:
         super().__init__(connection, EventLog())
-        self._deliveries: deque[Delivery] = deque()
+        self.deliveries: deque[Delivery] = deque()
         self._pulled: deque[Delivery | None] = deque()
-        self._cancelled: deque[str] = deque()
+        self.ended: deque[str] = deque()
         self._prefetch = 0
         self.post(self._listen).result(TIMEOUT_S)
 
@@ -277,13 +271,6 @@ class AmqpChannel(AmqpStream):
             pulled.append(delivery)
         return pulled
 
-    def delivery(self, timeout_s: float = TIMEOUT_S) -> Delivery:
-        return self.log.wait(
-            lambda: self._deliveries.popleft() if self._deliveries else None,
-            timeout_s,
-            "a delivery",
-        )
-
     def settle(
         self,
         delivery: Delivery | int,
@@ -309,13 +296,6 @@ class AmqpChannel(AmqpStream):
         # A settlement has no answer in AMQP; a call on the channel is answered after it was done.
         self.call(self.amqp.flow, active=True)
 
-    def cancelled(self, timeout_s: float = TIMEOUT_S) -> str:
-        return self.log.wait(
-            lambda: self._cancelled.popleft() if self._cancelled else None,
-            timeout_s,
-            "a cancel",
-        )
-
     def _listen(self) -> None:
         self.amqp.add_callback(
             lambda _: self._note(self._pulled, None),
@@ -323,12 +303,12 @@ class AmqpChannel(AmqpStream):
             one_shot=False,
         )
         self.amqp.add_on_cancel_callback(
-            lambda frame: self._note(self._cancelled, frame.method.consumer_tag)
+            lambda frame: self._note(self.ended, frame.method.consumer_tag)
         )
 
     def _on_delivery(self, queue: str) -> Callable[..., None]:
         return lambda _, method, properties, body: self._note(
-            self._deliveries, _delivery(queue, method.consumer_tag, method, properties, body)
+            self.deliveries, _delivery(queue, method.consumer_tag, method, properties, body)
         )
 
     def _on_pulled(self, queue: str) -> Callable[..., None]:

@@ -7,11 +7,15 @@ the wire. Every wait ends at a deadline.
 from __future__ import annotations
 
 import enum
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-from tests.wire.brokers.streams import TIMEOUT_S, Answers
+from tests.fakes.relay import Relay
+from tests.wire.brokers.streams import TIMEOUT_S, Answers, EventLog
+
+T = TypeVar("T")
 
 
 class Mode(enum.Enum):
@@ -135,6 +139,7 @@ class Publisher(Protocol):
 
     def publish(self, key: str, *bodies: bytes, **fields: object) -> list[int]:
         """Publishes bodies as `Message`s with these fields; their numbers."""
+        return self.publish_all(*(Message(key, body, **fields) for body in bodies))
 
     def publish_all(self, *messages: Message) -> list[int]:
         """Publishes messages, all to one exchange; their numbers."""
@@ -150,7 +155,11 @@ class Publisher(Protocol):
 
 
 class Channel(Protocol):
-    """A consume stream with its delivery tags (C1)."""
+    """A consume stream with its delivery tags (C1); its answers wake the log."""
+
+    log: EventLog[Any]
+    deliveries: deque[Delivery]
+    ended: deque[str]
 
     def consume(
         self,
@@ -173,6 +182,7 @@ class Channel(Protocol):
 
     def delivery(self, timeout_s: float = TIMEOUT_S) -> Delivery:
         """The next delivery to a consumer of the channel."""
+        return self._next(self.deliveries, timeout_s, "a delivery")
 
     def settle(
         self,
@@ -187,13 +197,19 @@ class Channel(Protocol):
 
     def cancelled(self, timeout_s: float = TIMEOUT_S) -> str:
         """The next consumer that the broker ended."""
+        return self._next(self.ended, timeout_s, "a cancel")
 
     def close(self) -> None:
         """Ends the channel in good order."""
 
+    def _next(self, arrived: deque[T], timeout_s: float, what: str) -> T:
+        return self.log.wait(lambda: arrived.popleft() if arrived else None, timeout_s, what)
+
 
 class Connection(Protocol):
-    """A client's connection."""
+    """A client's connection, over a relay of its own."""
+
+    relay: Relay
 
     def publisher(self, mode: Mode = Mode.CONFIRM) -> Publisher:
         """Opens a publisher."""
@@ -203,9 +219,11 @@ class Connection(Protocol):
 
     def cut(self) -> None:
         """Breaks the connection without a word to the broker."""
+        self.relay.cut()
 
     def silence(self) -> None:
         """Lets nothing through any more, and leaves the connection standing."""
+        self.relay.hold()
 
     def close(self) -> None:
         """Ends it, and everything on it."""

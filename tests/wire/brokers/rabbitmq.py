@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.fakes.relay import Relay
 from tests.wire.brokers.amqp import AmqpConnection, AmqpStream
-from tests.wire.brokers.dialect import Counts, Properties
+from tests.wire.brokers.dialect import Counts, Dialect, Properties
 from tests.wire.brokers.rabbitmq_server import RabbitMqServer
 from tests.wire.brokers.streams import EventLog
 
@@ -29,7 +29,7 @@ def target(folder: Path) -> Iterator[RabbitMqDialect]:
             dialect.close()
 
 
-class RabbitMqDialect:
+class RabbitMqDialect(Dialect):
     """A RabbitMQ node."""
 
     name = "rabbitmq"

@@ -14,7 +14,7 @@ from ackq.errors import BatchOrderError
 from ackq.v1 import admin_pb2, publishing_pb2
 from ackq_broker import embedded
 from tests.fakes.blocks import rows
-from tests.fakes.raw_client import TIMEOUT_S, Client, PublishCall, holder, refused
+from tests.fakes.raw_client import TIMEOUT_S, Client, holder, refused
 
 GOLDEN = Path(__file__).with_name("golden")
 READER = holder(token=b"h" * 16)
@@ -114,11 +114,10 @@ def test_a_publisher_doubles_nothing(old):
 
 def test_a_commit_is_answered_from_the_record(old):
     """P13: what is asked again after a restart is not done again."""
-    stream = PublishCall(old, b"t" * 16, mode=TRANSACTION, resume=True)
     asked = publishing_pb2.PublishTransaction(transaction_id=b"2" * 16, messages=2)
-    stream.send(publishing_pb2.PublishHeader(commit=asked))
-    assert stream.answer().transaction.repeated
-    stream.call.cancel()
+    with old.publisher(b"t" * 16, mode=TRANSACTION, resume=True) as stream:
+        stream.send(publishing_pb2.PublishHeader(commit=asked))
+        assert stream.answer().transaction.repeated
     assert old.queue().ready == 6
 
 

@@ -9,9 +9,7 @@ from ackq import errors
 from ackq.client import (
     Publisher,
     Session,
-    StageWriter,
     TransactionalPublisher,
-    commit_batch,
     holder,
     wait_ready,
 )
@@ -134,33 +132,6 @@ def test_delivery_mode_and_ttl_of_a_message(broker, admin):
     assert bodies(admin) == [b"kept", b"kept too"]
 
 
-def test_full_queue_nacks_with_the_reason(broker, admin):
-    """P8: the nacked message is in no queue, and the publisher goes on."""
-    admin.declare_queue("small", max_length=1)
-    with Publisher(broker.endpoint, routing_key="small") as out:
-        out.publish(b"first").result(SOON_S)
-        refused = out.publish(b"second")
-        with pytest.raises(errors.QueueFullError, match="small"):
-            refused.result(SOON_S)
-        admin.purge_queue("small")
-        out.publish(b"third").result(SOON_S)
-        with pytest.raises(errors.QueueFullError):
-            out.flush(SOON_S)
-    assert bodies(admin, "small") == [b"third"]
-
-
-def test_unroutable_message_is_returned(broker, admin):
-    """P7: with its reason and its content; the routable ones go their way."""
-    returned = []
-    table = pa.table({"body": ["a", "b", "c"], "routing_key": ["orders", "nowhere", "orders"]})
-    with Publisher(broker.endpoint, mandatory=True, on_return=returned.append) as out:
-        assert out.publish_batch(table).result(SOON_S) == 3
-    assert [each.numbers for each in returned] == [(2,)]
-    assert returned[0].messages.column("body").to_pylist() == [b"b"]
-    assert "No queue is bound" in str(returned[0].reason)
-    assert bodies(admin) == [b"a", b"c"]
-
-
 def test_fetch_outlives_a_killed_broker(broker, admin):
     """S2: the same rows, from where the stream was cut."""
     with Publisher(broker.endpoint, routing_key="orders") as out:
@@ -183,39 +154,6 @@ def test_fetch_outlives_a_killed_broker(broker, admin):
         assert not any(batch.column(1).to_pylist())
     assert tags == list(range(1, 20_001))
     assert admin.queue("orders").unacked == 20_000
-
-
-def test_taken_over_session_fences_its_holder(broker, admin):
-    """S3, S8: the old holder's stream says why it ended."""
-    with Publisher(broker.endpoint, routing_key="orders") as out:
-        out.publish(b"a")
-    session = Session(broker.endpoint)
-    leased = lease(session)
-    hold = session.hold("s", leased.incarnation, leased.epoch, holder().token)
-    assert admin.release_session("s", fence=True).released == 1
-    hold._thread.join(SOON_S)
-    assert isinstance(hold.fenced, errors.AckqError)
-    hold.close()
-    assert admin.queue("orders").ready == 1
-
-
-def test_committed_stages_are_visible_together(broker, admin):
-    """K3: nothing before the commit, everything after it, once however often it is repeated."""
-    stages = []
-    for part in range(2):
-        with StageWriter(broker.endpoint, writer="w", batch_id=1, run_id="r") as out:
-            rows = pa.RecordBatch.from_pydict({"body": [f"{part}-{at}" for at in range(3)]})
-            out.write(rows, routing_key="orders")
-            stages.append(out.seal())
-    with StageWriter(broker.endpoint, writer="w", batch_id=1, run_id="r") as loser:
-        loser.write(pa.RecordBatch.from_pydict({"body": [b"lost"]}), routing_key="orders")
-    assert bodies(admin) == []
-    for repeated in (False, True):
-        done = commit_batch(
-            broker.endpoint, writer="w", batch_id=1, run_id="r", stages=stages[::-1]
-        )
-        assert (done.rows, done.repeated) == (6, repeated)
-    assert bodies(admin) == [b"1-0", b"1-1", b"1-2", b"0-0", b"0-1", b"0-2"]
 
 
 def test_wait_ready_sees_the_broker(broker):

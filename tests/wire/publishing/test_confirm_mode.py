@@ -1,4 +1,4 @@
-"""P: publishing, confirms, transactions."""
+"""P: publishing and confirms."""
 
 import secrets
 import time
@@ -9,7 +9,6 @@ from tests.wire.brokers.dialect import Message, Mode, Outcome, Refused
 from tests.wire.brokers.streams import (
     Blocked,
     Confirm,
-    Finished,
     Return,
     Unblocked,
     until,
@@ -425,118 +424,6 @@ def test_order_does_not_depend_on_the_mode(bench):
     publisher.answers.all()
     order = [int(body) for body in bench.drain(queue)]
     bench.expect("order of persistent and transient messages", order, [0, 1, 2, 3, 4, 5])
-
-
-# --- P13: transactions ---
-
-
-def test_commit_makes_visible(bench):
-    """P13: publishes are visible at the commit, all of them, and not before."""
-    first, second = bench.queue(), bench.queue()
-    publisher = bench.publisher(Mode.TRANSACTION)
-    publisher.publish(first, b"a", b"b")
-    publisher.publish(second, b"c")
-    bench.fill(first, b"meanwhile")
-    assert (bench.ready(first), bench.ready(second)) == (1, 0)
-    publisher.commit()
-    bench.wait_ready(first, 3)
-    assert bench.drain(first) == [b"meanwhile", b"a", b"b"]
-    assert bench.drain(second) == [b"c"]
-
-
-def test_rollback(bench):
-    """P13: publishes disappear at a rollback; the next transaction begins anew."""
-    queue, publisher = bench.queue(), bench.publisher(Mode.TRANSACTION)
-    publisher.publish(queue, b"a")
-    publisher.rollback()
-    publisher.publish(queue, b"b")
-    publisher.commit()
-    bench.wait_ready(queue, 1)
-    assert bench.drain(queue) == [b"b"]
-
-
-@pytest.mark.parametrize("end", ["cut", "close"])
-def test_a_stream_that_ends_commits_nothing(bench, end):
-    """P13: what was not committed disappears with the stream."""
-    queue, connection = bench.queue(), bench.connect()
-    publisher = connection.publisher(Mode.TRANSACTION)
-    publisher.publish(queue, b"committed")
-    publisher.commit()
-    publisher.publish(queue, b"lost")
-    getattr(publisher if end == "close" else connection, end)()
-    publisher.answers.wait_end()
-    bench.fill(queue, b"later")
-    assert bench.drain(queue) == [b"committed", b"later"]
-
-
-def test_empty_commit(bench):
-    """P13: a commit of nothing is answered."""
-    publisher = bench.publisher(Mode.TRANSACTION)
-    publisher.commit()
-    publisher.rollback()
-    assert [type(event) for event in publisher.answers.seen] == [Finished, Finished]
-
-
-def test_mandatory_in_a_transaction(bench):
-    """P13, P7: an unroutable mandatory message is returned before the commit is answered."""
-    queue, publisher = bench.queue(), bench.publisher(Mode.TRANSACTION)
-    publisher.publish(bench.name("nowhere"), b"lost", mandatory=True)
-    publisher.publish(queue, b"kept", mandatory=True)
-    publisher.commit()
-    kinds = [type(event) for event in publisher.answers.seen]
-    assert kinds == [Return, Finished]
-    returned = publisher.answers.returned.items()
-    assert [(number, event.body) for number, event in returned] == [(1, b"lost")]
-    bench.wait_ready(queue, 1)
-    assert bench.drain(queue) == [b"kept"]
-
-
-@pytest.mark.parametrize("crash", [False, True], ids=["reconnect", "restart"])
-def test_commit_repeated_after_a_reconnect(ackq, crash):
-    """P13: a commit that comes again is answered from the record, and nothing is placed twice."""
-    queue, connection = ackq.queue(), ackq.connect()
-    publisher = connection.publisher(Mode.TRANSACTION)
-    connection.relay.hold("to_client")
-    publisher.publish(queue, b"a", b"b")
-    transaction = publisher.ask_commit()
-    ackq.wait_ready(queue, 2)
-    connection.cut()
-    ackq.fill(queue, b"behind")  # durable, so what stands before it is
-    if crash:
-        ackq.broker.crash()
-    again = ackq.publisher(Mode.TRANSACTION, identity=publisher.identity, resume=True)
-    assert again.commit_again(transaction)
-    assert ackq.drain(queue) == [b"a", b"b", b"behind"]
-
-
-def test_commit_of_what_is_gone(ackq):
-    """P13: a commit after a reconnect commits nothing when its publishes went with the stream."""
-    queue, connection = ackq.queue(), ackq.connect()
-    publisher = connection.publisher(Mode.TRANSACTION)
-    publisher.publish(queue, b"a")
-    connection.cut()
-    again = ackq.publisher(Mode.TRANSACTION, identity=publisher.identity, resume=True)
-    with pytest.raises(Refused) as refused:
-        again.commit_again(publisher.transaction())
-    assert refused.value.code == "transaction_rolled_back"
-    again.publish(queue, b"b")
-    again.commit()
-    assert ackq.drain(queue) == [b"b"]
-
-
-def test_commit_is_all_or_nothing(ackq):
-    """P13, P8: a message that the broker cannot take refuses the whole commit, with its reason."""
-    full, room = ackq.filled(b"x", max_length=1), ackq.queue()
-    publisher = ackq.publisher(Mode.TRANSACTION)
-    publisher.publish(room, b"a")
-    publisher.publish(full, b"b")
-    with pytest.raises(Refused) as refused:
-        publisher.commit()
-    assert (refused.value.code, refused.value.fields["queue"]) == ("queue_full", full)
-    assert (ackq.ready(room), ackq.ready(full)) == (0, 1)
-    publisher.publish(room, b"c")
-    publisher.commit()
-    assert ackq.drain(room) == [b"c"]
 
 
 # --- P14: flow control ---

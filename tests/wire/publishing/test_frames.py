@@ -9,11 +9,12 @@ from ackq.errors import (
     MalformedBlockError,
     MessageTooLargeError,
     UnroutableError,
+    WrongModeError,
     from_code,
 )
 from ackq.v1 import admin_pb2, publishing_pb2
 from tests.fakes.blocks import encoded, rows
-from tests.fakes.raw_client import Client, PublishCall, error_of
+from tests.fakes.raw_client import Client, PublishCall, error_of, refused
 
 
 def reason(nack):
@@ -77,6 +78,22 @@ def test_openings_that_are_refused(client, mode, publisher_id, expected):
     with pytest.raises(grpc.RpcError) as ended:
         PublishCall(client, publisher_id, mode=mode)
     assert type(error_of(ended.value)[0]) is expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "fields"),
+    [
+        (publishing_pb2.PUBLISH_MODE_TRANSACTION, {}),
+        (publishing_pb2.PUBLISH_MODE_CONFIRM, {"transaction_id": b"t" * 16}),
+    ],
+)
+def test_a_frame_of_the_other_mode_ends_the_stream(client, mode, fields):
+    """P1, P13: FAILED_PRECONDITION, and nothing of it is published."""
+    with client.publisher(mode=mode) as stream:
+        stream.send_data(1, 1, encoded(body=[b"a"], routing_key="q"), **fields)
+        error, status = refused(stream.answer)
+    assert (type(error), status) == (WrongModeError, "FAILED_PRECONDITION")
+    assert client.queue().ready == 0
 
 
 @pytest.mark.parametrize(
