@@ -1,4 +1,4 @@
-"""A decoded block tells the truth, whatever was sent."""
+"""A decoded block is consistent with its header, whatever was sent."""
 
 import pyarrow as pa
 import pytest

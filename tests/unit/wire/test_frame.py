@@ -1,4 +1,4 @@
-"""Frames are ordinary protobuf, whoever writes them."""
+"""Frames are ordinary protobuf: generated classes read and write the same bytes."""
 
 import pytest
 from hypothesis import given

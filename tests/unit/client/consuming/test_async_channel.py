@@ -15,7 +15,7 @@ from tests.unit.client.threads import SOON_S, client_threads, logged
 
 
 def run(coroutine):
-    """On a loop that says what blocks it or is left behind."""
+    """Runs on a loop that reports what blocks it or is left behind."""
 
     async def bounded():
         async with asyncio.timeout(3 * SOON_S):
@@ -120,7 +120,7 @@ def test_a_cancelled_receive_loses_no_message(broker):
 
 
 def test_a_callback_is_awaited(broker, caplog):
-    """C10: accepted after it, put back when it raises; logged once."""
+    """C10: accepted after it, requeued when it raises; logged once."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
     bodies = []
 
@@ -210,7 +210,7 @@ def test_a_consumer_with_a_callback_has_no_receive(broker):
 
 
 def test_why_a_callbacks_consumer_ended_is_in_its_task(broker):
-    """The broker deleted the queue: whoever awaits the task is told."""
+    """The broker deleted the queue: awaiting the task raises it."""
     reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
     broker.consuming.scripts.append(serve(fake.cancelled("1", reason)))
 

@@ -194,7 +194,7 @@ def test_close_waits_for_the_callback_that_runs(broker):
 
 
 def test_close_does_not_wait_for_ever(broker):
-    """A callback that hangs is left behind, and the application is told."""
+    """A callback that hangs is left behind, and close raises."""
     running, go_on = threading.Event(), threading.Event()
 
     def call_back(_):
@@ -213,7 +213,7 @@ def test_close_does_not_wait_for_ever(broker):
 
 
 def test_a_callback_may_close_its_consumer(broker):
-    """It is the last one, and what was not read goes back."""
+    """It is the last one; the unread messages are requeued."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
     calls = Calls(1)
 
@@ -284,7 +284,7 @@ def test_a_callback_may_flush_and_pull(broker):
 
 
 def test_what_cannot_be_called_back_is_refused(broker):
-    """C10: a coroutine that nobody awaits would lose its messages without a word."""
+    """C10: a coroutine that is never awaited would lose its messages silently."""
 
     async def coroutine(_):
         pass
@@ -303,7 +303,7 @@ def test_what_cannot_be_called_back_is_refused(broker):
 
 
 def test_a_callback_that_gets_no_thread_leaves_no_consumer(broker, monkeypatch):
-    """Its messages would wait in a consumer that nobody has."""
+    """Its messages would wait in a consumer without a reference."""
 
     broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
     with channel(broker) as it:
@@ -326,7 +326,7 @@ def test_a_consumer_with_a_callback_has_no_receive(broker):
 
 
 def test_the_end_of_a_consumer_is_told(broker, caplog):
-    """Nobody may be waiting, so it is logged; who waits is told why."""
+    """It is logged, as no thread may be waiting; `join` raises the reason."""
     reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
     broker.consuming.scripts.append(serve(fake.numbered(1, 1), fake.cancelled("1", reason)))
     calls = Calls(1)
@@ -343,7 +343,7 @@ def test_the_end_of_a_consumer_is_told(broker, caplog):
 
 
 def test_the_end_of_a_channel_is_raised_although_a_callback_met_it(broker, caplog):
-    """The thread that calls back is nobody's: the application is told by `close`."""
+    """The application never calls into the callback's thread: `close` raises."""
 
     def script(requests):
         next(requests)

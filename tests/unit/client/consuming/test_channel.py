@@ -83,7 +83,7 @@ def test_an_undeclared_outcome_is_refused(broker):
 
 
 def test_settling_twice_closes_the_channel(broker):
-    """C2: what was settled before it takes effect, what was not goes back with the channel."""
+    """C2: earlier settlements take effect, unsettled messages are requeued with the channel."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
     with channel(broker) as it:
         consumer = it.consume("orders", mode="client")
@@ -170,7 +170,7 @@ def test_a_cut_within_the_grace_is_not_noticed(broker):
 
 
 def test_a_cut_beyond_the_grace_closes_the_channel(broker):
-    """C11, C15: the application is told that its tags are gone, and the fate of settlements."""
+    """C11, C15: every call raises that the tags are gone; settlements have their outcomes."""
     cut = threading.Event()
 
     def first(requests):
@@ -254,7 +254,7 @@ def test_what_the_broker_ends_a_channel_with_is_raised(broker):
 
 
 def test_a_failure_that_nobody_saw_is_raised_by_close(broker):
-    """Nothing is swallowed: an application that only waits is told at the end."""
+    """Nothing is swallowed: an application that only waits gets the error at the end."""
     failed = threading.Event()
 
     def script(requests):
@@ -307,7 +307,7 @@ def test_a_consumer_the_broker_ends_gives_what_it_has_first(broker):
 
 
 def test_none_gives_what_it_has_after_the_channel_is_gone(broker):
-    """C10, NONE: nobody else will get what the broker has removed."""
+    """C10, NONE: the broker has removed the messages, so no one else gets them."""
 
     def script(requests):
         next(requests)
@@ -394,7 +394,7 @@ def test_a_malformed_frame_ends_the_channel(broker):
 
 
 def test_a_kind_of_a_later_version_is_passed_over(broker):
-    """What a newer broker says more is not needed."""
+    """Answers of a newer broker that this client does not know are ignored."""
     broker.consuming.scripts.append(serve(pb.ConsumeResponse(), fake.numbered(1, 1)))
     with channel(broker) as it:
         assert it.consume("orders").receive(SOON_S).body == b"1"
@@ -415,7 +415,7 @@ def test_a_pull_gives_what_there_is(broker):
 
 
 def test_a_pull_without_an_answer_is_given_up(broker):
-    """C9: what it brings later goes back."""
+    """C9: messages that come for it later are requeued."""
     late = threading.Event()
 
     def script(requests):
@@ -512,7 +512,7 @@ def test_close_wakes_who_waits(broker):
 
 
 def test_close_with_a_bound_gives_up(broker):
-    """C15: a broker that does not answer holds close no longer than it was told to wait."""
+    """C15: a broker that does not answer delays close by no more than its timeout."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 1), settle=False))
     it = channel(broker)
     settlement = it.consume("orders", mode="client").receive(SOON_S).accept()
@@ -560,7 +560,7 @@ def test_a_settlements_callback_must_not_wait_for_its_own_thread(broker):
 
 
 def test_a_settlements_callback_that_exits_stops_nothing(broker, caplog):
-    """C15: the others are told all the same."""
+    """C15: the other futures are resolved nevertheless."""
     added = threading.Event()
     broker.consuming.scripts.append(serve(fake.numbered(1, 2), asked=added))
     with channel(broker) as it:
@@ -577,7 +577,7 @@ def test_a_settlements_callback_that_exits_stops_nothing(broker, caplog):
 
 
 def test_a_thread_that_cannot_start_leaves_the_channel_as_it_was(broker, monkeypatch):
-    """A process at its limit of threads is told, and the next call may find one."""
+    """A process at its limit of threads gets an error, and the next call may succeed."""
 
     with channel(broker) as it:
         with monkeypatch.context() as patched:
@@ -588,7 +588,7 @@ def test_a_thread_that_cannot_start_leaves_the_channel_as_it_was(broker, monkeyp
 
 
 def test_a_bug_in_the_thread_is_told(broker, monkeypatch):
-    """Nothing hangs: every call says what happened."""
+    """Nothing hangs: every call raises what happened."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr("ackq.client.consuming.state.ChannelState.on_delivery", lambda *_: 1 / 0)
     broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
@@ -600,7 +600,7 @@ def test_a_bug_in_the_thread_is_told(broker, monkeypatch):
 
 
 def test_a_forsaken_channel_leaves_no_thread(broker):
-    """A channel that is collected ends its stream; what it held goes back."""
+    """A channel that is collected ends its stream; its messages are requeued."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
     it = channel(broker)
     message = it.consume("orders", mode="client").receive(SOON_S)
@@ -639,7 +639,7 @@ def test_an_unclosed_channel_does_not_hold_up_the_exit(broker):
 
 
 def test_a_fork_must_not_use_its_parents_channel(broker):
-    """The child is told, and hangs nowhere; the parent goes on."""
+    """Calls in the child raise and never hang; the parent goes on."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
     done = run_program(f"""
         import os, sys, warnings

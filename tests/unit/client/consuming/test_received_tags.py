@@ -34,7 +34,7 @@ def test_an_ack_is_due_after_its_delay(received_tags):
 
 
 def test_what_comes_again_is_no_news(received_tags):
-    """C11: the application sees a message once, whatever the frames are that bring it again."""
+    """C11: the application sees a message once, however its frames are repeated."""
     received_tags.add(1, 4, 0.0)
     assert received_tags.add(1, 4, 0.0) == []
     assert received_tags.add(3, 7, 0.0) == [(5, 7)]

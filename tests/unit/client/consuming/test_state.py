@@ -209,7 +209,7 @@ def test_a_silent_broker_is_lost(opened):
 
 
 def test_a_cut_channel_goes_on():
-    """C11: what is not known to have arrived is asked again, deliveries are told apart by tag."""
+    """C11: unanswered requests are repeated, repeated deliveries are known by their tags."""
     state = channel()
     known, unknown = subscribe(state), subscribe(state, "bills")
     requests(state)
@@ -363,7 +363,7 @@ def test_a_pull_is_complete_with_all_or_with_the_word(found):
 
 
 def test_what_comes_for_a_pull_that_was_given_up_goes_back():
-    """C9: nobody waits for it."""
+    """C9: the application does not wait for it any more."""
     state = channel()
     pull = state.pull("orders", 3, no_ack=False)
     deliver(state, 1, 1, get_number=1)
@@ -386,7 +386,7 @@ def test_a_small_prefetch_makes_laziness_small():
 
 
 def test_the_stream_ends_when_all_is_answered():
-    """C15: the last settlement is told before the channel goes."""
+    """C15: the last settlement is resolved before the channel ends."""
     state = channel()
     consumer = subscribe(state)
     deliver(state, 1, 1)

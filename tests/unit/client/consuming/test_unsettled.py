@@ -1,4 +1,4 @@
-"""Settlements and how they leave together, against a model of the broker: C2, C3, C11, C15, C16."""
+"""Settlements and how they are coalesced, against a model of the broker: C2, C3, C11, C15, C16."""
 
 from collections import deque
 
@@ -231,7 +231,7 @@ def test_a_hurry_ends_the_laziness():
 
 
 def test_the_unanswered_have_a_bound(monkeypatch):
-    """C11: the broker remembers the answers of so many for a client that was cut."""
+    """C11: the broker's reply cache is bounded, so unanswered settlements are too."""
     monkeypatch.setattr(module, "_UNANSWERED", 2)
     unsettled = having(6)
     for tag in (2, 4, 6):
@@ -259,7 +259,7 @@ def test_after_a_cut_the_unanswered_are_asked_again():
 
 
 def test_an_answer_that_comes_twice_counts_once():
-    """C15: a client that was cut may hear an answer and ask again."""
+    """C15: after a reconnect a settlement may be answered twice."""
     unsettled = having(2)
     settle(unsettled, 1)
     (request,) = sent(unsettled)
@@ -268,7 +268,7 @@ def test_an_answer_that_comes_twice_counts_once():
 
 
 def test_an_answer_of_another_count_is_told():
-    """C15: nobody knows which messages were settled."""
+    """C15: which messages were settled is unknown."""
     unsettled = having(2)
     settle(unsettled, 1, 2)
     (request,) = sent(unsettled)
@@ -413,7 +413,7 @@ STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, 5))
 @settings(max_examples=400, deadline=None)
 @given(st.lists(STEP, min_size=4, max_size=40))
 def test_the_broker_settles_what_the_application_settled(settle_runs, steps):
-    """C2-C4, C11, C15: each message as it was told, no other, whatever is sent when and again."""
+    """C2-C4, C11, C15: each message once and as asked, whatever is sent, lost and repeated."""
     application = Application(settle_runs=settle_runs)
     for step, argument in steps:
         getattr(application, step)(argument)
