@@ -1,0 +1,68 @@
+"""gRPC channels: shared by the process, checked endpoints and certificates."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ackq import errors
+from ackq.client import Security, close_channels, grpc_channel
+
+
+def test_channel_is_shared_by_the_process(broker):
+    """One channel per endpoint and security, until it is closed."""
+    first = grpc_channel(broker.endpoint)
+    assert grpc_channel(broker.endpoint, Security()) is first
+    close_channels()
+    assert grpc_channel(broker.endpoint) is not first
+
+
+def test_fork_makes_its_own_channel(broker):
+    """A channel made before a fork is never used after it."""
+    program = f"""
+import os
+from ackq.client import grpc_channel
+parent = grpc_channel({broker.endpoint!r})
+child = os.fork()
+if not child:
+    os._exit(0 if grpc_channel({broker.endpoint!r}) is not parent else 1)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "problem"),
+    [
+        ("localhost", "has no port"),
+        ("localhost:", "has no port"),
+        ("localhost:http", "has no port"),
+        ("", "has no port"),
+        ("localhost:\u00b2", "has no port"),
+        ("localhost:65537", "has no port between 1 and 65535"),
+        ("localhost:0", "has no port between 1 and 65535"),
+        (":5775", "has no host"),
+        ("http://localhost:5775", "is a URL"),
+        (None, "is a NoneType"),
+    ],
+)
+def test_endpoint_is_host_and_port(endpoint, problem):
+    """What gRPC would misread is refused: it takes port 65537 for port 1."""
+    with pytest.raises(errors.InvalidArgumentError, match=f"{problem}; write it as host:port"):
+        grpc_channel(endpoint)
+
+
+@pytest.mark.parametrize("endpoint", ["[::1]:5775", "unix:/tmp/x", "dns:///localhost:5775"])
+def test_endpoint_may_have_another_form(endpoint):
+    grpc_channel(endpoint)
+    close_channels()
+
+
+def test_security_is_checked_at_once(tmp_path):
+    with pytest.raises(errors.InvalidArgumentError, match="TLS is off"):
+        Security(ca="ca.pem")
+    with pytest.raises(errors.InvalidArgumentError, match="both the client's certificate and its"):
+        Security(tls=True, cert="c.pem")
+    missing = str(tmp_path / "ca.pem")
+    with pytest.raises(errors.InvalidArgumentError, match="cannot be read: No such file"):
+        grpc_channel("localhost:1", Security(tls=True, ca=missing))
