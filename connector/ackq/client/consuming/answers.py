@@ -56,7 +56,7 @@ class ChannelAnswers:
         if kind == "opened":
             return self._opened(answer)
         with self._turn:
-            self._state.on_heard(time.monotonic())
+            self._state.on_frame(time.monotonic())
         # A broker of a later version may send other kinds; this client does not need them.
         handler = self._handlers.get(kind)
         if handler is not None:

@@ -17,17 +17,18 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.client.connection.calls import REQUEST_TIMEOUT_S
-from ackq.client.consuming.callbacks import settle_raised, settle_returned
-from ackq.client.consuming.channel_base import ConsumerChannel, check_pull
-from ackq.client.consuming.inbox import RowSlice
-from ackq.client.consuming.message import Message
-from ackq.client.consuming.receiver import (
+from ackq.client.consuming.base import (
+    ChannelBase,
     ConsumeArguments,
     ConsumerBase,
-    Receiver,
     check_callback,
     check_count,
+    check_pull,
 )
+from ackq.client.consuming.callbacks import settle_raised, settle_returned
+from ackq.client.consuming.inbox import RowSlice
+from ackq.client.consuming.message import Message
+from ackq.client.consuming.receiver import Receiver
 from ackq.client.consuming.stream import Handover
 from ackq.client.outcomes import AcknowledgeMode
 from ackq.errors import (
@@ -42,7 +43,7 @@ T = TypeVar("T")
 AsyncCallback = Callable[[Message], object]
 
 
-class AsyncChannel(ConsumerChannel):
+class AsyncChannel(ChannelBase):
     """A `Channel` for coroutines of one event loop.
 
         >>> async def main():
@@ -56,7 +57,7 @@ class AsyncChannel(ConsumerChannel):
         >>> asyncio.run(main())
         1
 
-    For its arguments see `ConsumerChannel`. A settlement may be awaited or not.
+    For its arguments see `ChannelBase`. A settlement may be awaited or not.
     """
 
     _tasks: tuple[asyncio.Task[None], ...] = ()

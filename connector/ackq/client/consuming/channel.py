@@ -17,17 +17,18 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.client.connection.calls import REQUEST_TIMEOUT_S
-from ackq.client.consuming.callbacks import Callback, CallbackThread
-from ackq.client.consuming.channel_base import ConsumerChannel, check_pull
-from ackq.client.consuming.inbox import RowSlice
-from ackq.client.consuming.message import Message
-from ackq.client.consuming.receiver import (
+from ackq.client.consuming.base import (
+    ChannelBase,
     ConsumeArguments,
     ConsumerBase,
-    Receiver,
     check_callback,
     check_count,
+    check_pull,
 )
+from ackq.client.consuming.callbacks import Callback, CallbackThread
+from ackq.client.consuming.inbox import RowSlice
+from ackq.client.consuming.message import Message
+from ackq.client.consuming.receiver import Receiver
 from ackq.client.outcomes import AcknowledgeMode
 from ackq.errors import (
     AckqError,
@@ -40,7 +41,7 @@ from ackq.outcomes import Outcome
 T = TypeVar("T")
 
 
-class Channel(ConsumerChannel):
+class Channel(ChannelBase):
     """Consumes from queues of one broker, from any number of threads (C1-C16).
 
     Messages that are unsettled when the channel ends, in whatever way, are redelivered (C12). After
@@ -78,7 +79,7 @@ class Channel(ConsumerChannel):
         ...     [message.body for message in channel.get("orders", 10)]
         [b'a', b'b', b'c']
 
-    For its arguments see `ConsumerChannel`.
+    For its arguments see `ChannelBase`.
     """
 
     # Not the consumers: a consumer keeps its channel alive, and not the other way round.

@@ -21,11 +21,11 @@ class Settles(Protocol):
     """Settles messages of one consumer, or of the pulls of one channel."""
 
     def settle(self, runs: list[Range], disposition: Disposition) -> Settlement:
-        """See `Message.accept`."""
+        """Settles unacked messages; see `Message.accept`."""
         ...
 
     def settle_up_to(self, tag: int) -> Settlement:
-        """See `ConsumerChannel.acknowledge`."""
+        """Accepts all messages up to a tag; see `ChannelBase.acknowledge`."""
         ...
 
     def belongs_to(self, channel: object) -> bool:

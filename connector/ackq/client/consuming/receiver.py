@@ -1,4 +1,4 @@
-"""The base of blocking and asynchronous consumers: receiving, settling, closing. Never waits.
+"""Receiving and settling, for blocking and asynchronous consumers alike. Never waits.
 
 Invariant: a message that was accepted for the application is delivered to it, also when the call
 that asked for it was interrupted (C10).
@@ -7,62 +7,23 @@ that asked for it was interrupted (C10).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from ackq import limits
-from ackq.client.blocks import decoding, encoding
 from ackq.client.consuming.inbox import RowSlice
-from ackq.client.consuming.message import Message, tag_runs
+from ackq.client.consuming.message import Message
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.state import ChannelState, Pull, Subscription
 from ackq.client.consuming.stream import ChannelStream, Handover
-from ackq.client.outcomes import (
-    AT_RECEIVE,
-    BEFORE_CALLBACK,
-    AcknowledgeMode,
-    declared,
-    disposition,
-    mode_of,
-    outcome_of,
-)
+from ackq.client.outcomes import AT_RECEIVE, BEFORE_CALLBACK, AcknowledgeMode
 from ackq.client.ranges import Range
 from ackq.errors import (
     AckqError,
-    InvalidArgumentError,
     OutcomeNotSupportedError,
     OutcomeUnknownError,
     PreconditionFailedError,
 )
 from ackq.outcomes import ACCEPT, Disposition, Outcome
-from ackq.wire import columns as wire_columns
-
-
-class ConsumeArguments:
-    """Arguments of `consume`, checked before anything is sent.
-
-    Raises:
-        InvalidArgumentError: An argument is out of its range.
-        SchemaError: A column does not exist.
-    """
-
-    def __init__(
-        self,
-        queue: str,
-        mode: AcknowledgeMode | str,
-        outcomes: Iterable[Outcome | str],
-        prefetch: int,
-        columns: Sequence[str] | None,
-    ) -> None:
-        check_queue(queue)
-        check_count("prefetch", prefetch, least=0)
-        self.queue = queue
-        self.mode = mode_of(mode)
-        self.outcomes = declared(outcomes)
-        self.prefetch = prefetch
-        self.columns = tuple(wire_columns.DELIVERED) if columns is None else tuple(columns)
-        decoding.schema(self.columns)
 
 
 class Settler:
@@ -88,14 +49,14 @@ class Settler:
         self._state = state
 
     def settle(self, runs: list[Range], disposition: Disposition) -> Settlement:
-        """See `Message.accept`."""
+        """Settles unacked messages; see `Message.accept`."""
         self.stream.refuse_fork()
         with self.stream.lock:
             self._check(runs[-1].last, disposition.outcome)
             return self.stream.settle(runs, disposition)
 
     def settle_up_to(self, tag: int) -> Settlement:
-        """See `ConsumerChannel.acknowledge`."""
+        """Accepts all messages up to a tag; see `ChannelBase.acknowledge`."""
         self.stream.refuse_fork()
         with self.stream.lock:
             self._check(tag, Outcome.ACCEPTED)
@@ -194,8 +155,7 @@ class Receiver:
         return taken.content.batch(self._columns, taken.row, taken.rows)
 
     def set_prefetch(self, messages: int) -> None:
-        """See `ConsumerBase.set_prefetch`."""
-        check_count("prefetch", messages, least=0)
+        """Changes the bound on unacked messages; 0: unlimited (C8)."""
         stream = self.settler.stream
         stream.refuse_fork()
         with stream.lock:
@@ -220,63 +180,6 @@ class Receiver:
         head, tail = kept.split(limit)
         self._undelivered.appendleft(tail)
         return head
-
-
-class ConsumerBase:
-    """What `Consumer` and `AsyncConsumer` share."""
-
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
-
-    @property
-    def queue(self) -> str:
-        """The queue it reads."""
-        return self._receiver.inbox.request.queue
-
-    @property
-    def mode(self) -> AcknowledgeMode:
-        """Who accepts its messages, and when."""
-        return self._receiver.settler.mode
-
-    def settle(
-        self,
-        batch: pa.RecordBatch | pa.Table,
-        outcome: Outcome | str = Outcome.ACCEPTED,
-        *,
-        reason: str = "",
-        delay_ms: int = 0,
-    ) -> Settlement:
-        """Settles the rows of a batch, all alike, by their column `delivery_tag`.
-
-        Args:
-            batch: Rows that `receive_batch` returned, in any order and number.
-            outcome: Their outcome (C4).
-            reason: For FAILED and REJECTED.
-            delay_ms: Redelivery delay, for FAILED and RELEASED (C14).
-
-        Returns:
-            A future with the number of messages, once it took effect (C15); in a coroutine, await
-            it.
-
-        Raises:
-            SchemaError: There is no column `delivery_tag`.
-            UnknownDeliveryTagError: A row was settled before; the channel is closed (C2).
-            OutcomeNotSupportedError: The consumer did not declare the outcome (C5).
-            PreconditionFailedError: The consumer settles by itself.
-            InvalidArgumentError: An argument is out of its range.
-            ClosedError: The channel is closed.
-        """
-        chosen = disposition(outcome_of(outcome), reason, delay_ms)
-        runs = tag_runs(batch)
-        if not runs:
-            nothing = Settlement()
-            nothing.succeed(0)
-            return nothing
-        return self._receiver.settler.settle(runs, chosen)
-
-    def set_prefetch(self, messages: int) -> None:
-        """Changes the bound on its unacked messages; 0: unlimited (C8)."""
-        self._receiver.set_prefetch(messages)
 
 
 class PendingPull:
@@ -307,31 +210,3 @@ class PendingPull:
         with self._settler.stream.lock:
             self._state.cancel_pull(self.inbox)
             self._settler.stream.nudge()
-
-
-def check_queue(queue: str) -> None:
-    """Raises InvalidArgumentError for an invalid queue name."""
-    size = encoding.text_bytes("queue", queue)
-    if not 0 < size <= limits.MAX_NAME_BYTES:
-        raise InvalidArgumentError(
-            f"A queue's name has 1 to {limits.MAX_NAME_BYTES} bytes, not {size}.",
-            argument="queue",
-        )
-
-
-def check_callback(callback: object) -> None:
-    """Raises InvalidArgumentError for a callback that is not callable."""
-    if callback is not None and not callable(callback):
-        raise InvalidArgumentError(
-            f"'callback' is a {type(callback).__name__}; it must take a message.",
-            argument="callback",
-        )
-
-
-def check_count(name: str, value: int, *, least: int = 1) -> None:
-    """Raises InvalidArgumentError for an invalid number of messages."""
-    most = 2**32 - 1
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidArgumentError(
-            f"'{name}' is {value!r}; it must be an int from {least} to {most}.", argument=name
-        )

@@ -125,7 +125,7 @@ class ChannelState:
         self._last_pull = 0
         self._requests: deque[pb.ConsumeRequest] = deque()
         self._heartbeat_s = limits.HEARTBEAT_SEND_MS / 1000
-        self._heard_at = 0.0
+        self._last_frame_at = 0.0
         self._sent_at = 0.0
         self._waits_until: float | None = None  # the sender; None: it is not waiting
 
@@ -241,7 +241,7 @@ class ChannelState:
     def next_action(self, now: float) -> Action:
         """The next action of the sender; new settlements come last, so they delay nothing else."""
         self._waits_until = None
-        silent_at = self._heard_at + limits.HEARTBEAT_MS / 1000
+        silent_at = self._last_frame_at + limits.HEARTBEAT_MS / 1000
         if now >= silent_at:
             return Lost()
         if not self.opened:
@@ -284,15 +284,15 @@ class ChannelState:
             self._received_tags.wake_at(self._unread),
             self.unsettled.wake_at,
             self._sent_at + self._heartbeat_s,
-            self._heard_at + limits.HEARTBEAT_MS / 1000,
+            self._last_frame_at + limits.HEARTBEAT_MS / 1000,
         )
         return min(each for each in times if each is not None)
 
     # --- called for the broker's answers ---
 
-    def on_heard(self, now: float) -> None:
+    def on_frame(self, now: float) -> None:
         """Restarts the heartbeat timeout: a frame came, or a stream begins."""
-        self._heard_at = now
+        self._last_frame_at = now
 
     def on_opened(self, opened: pb.ChannelOpened, now: float) -> bool:
         """The stream is open.

@@ -241,7 +241,7 @@ class ChannelStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
     # --- the receiving thread ---
 
     def _connect(self, channel: grpc.Channel, call_number: int) -> calls.AnswerStream[Answer]:
-        self._state.on_heard(time.monotonic())
+        self._state.on_frame(time.monotonic())
         opening = pb.ChannelOpen(
             channel_id=self._channel_id,
             window_messages=self._state.settings.window_messages,

@@ -22,7 +22,7 @@ def channel(*, opened=True, **fields):
         "transport_ack_delay_s": 1.0,
     } | fields
     state = ChannelState(ChannelSettings(**settings))
-    state.on_heard(0.0)
+    state.on_frame(0.0)
     if opened:
         assert state.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 0.0)
     return state
@@ -190,7 +190,7 @@ def test_a_sign_of_life_is_sent_when_nothing_else_is():
     state = channel()
     assert requests(state) == ([], Wait(SEND_S))
     assert kinds(state, SEND_S) == ["heartbeat"]
-    state.on_heard(SEND_S)
+    state.on_frame(SEND_S)
     assert requests(state, SEND_S)[1] == Wait(2 * SEND_S)
 
 

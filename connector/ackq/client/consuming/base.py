@@ -1,35 +1,32 @@
-"""The base of blocking and asynchronous channels: arguments, acknowledging, the finaliser."""
+"""What blocking and asynchronous channels and consumers share, and their checked arguments."""
 
 from __future__ import annotations
 
 import os
 import socket
 import weakref
+from collections.abc import Iterable, Sequence
 from copy import copy
 
+import pyarrow as pa
+
 from ackq import limits
-from ackq.client.blocks import encoding
+from ackq.client.blocks import decoding, encoding
 from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
-from ackq.client.consuming.message import Message
-from ackq.client.consuming.receiver import (
-    ConsumeArguments,
-    PendingPull,
-    Receiver,
-    Settler,
-    check_count,
-    check_queue,
-)
+from ackq.client.consuming.message import Message, tag_runs
+from ackq.client.consuming.receiver import PendingPull, Receiver, Settler
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.state import ChannelSettings, ChannelState
 from ackq.client.consuming.stream import ChannelStream
 from ackq.client.consuming.unsettled import unknown_tag
-from ackq.client.outcomes import AcknowledgeMode, declared
-from ackq.errors import BrokerUnavailableError
+from ackq.client.outcomes import AcknowledgeMode, declared, disposition, mode_of, outcome_of
+from ackq.errors import BrokerUnavailableError, InvalidArgumentError
 from ackq.outcomes import Outcome
+from ackq.wire import columns as wire_columns
 
 
-class ConsumerChannel:
+class ChannelBase:
     """What `Channel` and `AsyncChannel` share. A channel connects when it is first used.
 
     Args:
@@ -157,8 +154,120 @@ class ConsumerChannel:
         )
 
 
+class ConsumerBase:
+    """What `Consumer` and `AsyncConsumer` share."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    @property
+    def queue(self) -> str:
+        """The queue it reads."""
+        return self._receiver.inbox.request.queue
+
+    @property
+    def mode(self) -> AcknowledgeMode:
+        """Who accepts its messages, and when."""
+        return self._receiver.settler.mode
+
+    def settle(
+        self,
+        batch: pa.RecordBatch | pa.Table,
+        outcome: Outcome | str = Outcome.ACCEPTED,
+        *,
+        reason: str = "",
+        delay_ms: int = 0,
+    ) -> Settlement:
+        """Settles the rows of a batch, all alike, by their column `delivery_tag`.
+
+        Args:
+            batch: Rows that `receive_batch` returned, in any order and number.
+            outcome: Their outcome (C4).
+            reason: For FAILED and REJECTED.
+            delay_ms: Redelivery delay, for FAILED and RELEASED (C14).
+
+        Returns:
+            A future with the number of messages, once it took effect (C15); in a coroutine, await
+            it.
+
+        Raises:
+            SchemaError: There is no column `delivery_tag`.
+            UnknownDeliveryTagError: A row was settled before; the channel is closed (C2).
+            OutcomeNotSupportedError: The consumer did not declare the outcome (C5).
+            PreconditionFailedError: The consumer settles by itself.
+            InvalidArgumentError: An argument is out of its range.
+            ClosedError: The channel is closed.
+        """
+        chosen = disposition(outcome_of(outcome), reason, delay_ms)
+        runs = tag_runs(batch)
+        if not runs:
+            nothing = Settlement()
+            nothing.succeed(0)
+            return nothing
+        return self._receiver.settler.settle(runs, chosen)
+
+    def set_prefetch(self, messages: int) -> None:
+        """Changes the bound on its unacked messages; 0: unlimited (C8)."""
+        check_count("prefetch", messages, least=0)
+        self._receiver.set_prefetch(messages)
+
+
+class ConsumeArguments:
+    """Arguments of `consume`, checked before anything is sent.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range.
+        SchemaError: A column does not exist.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        mode: AcknowledgeMode | str,
+        outcomes: Iterable[Outcome | str],
+        prefetch: int,
+        columns: Sequence[str] | None,
+    ) -> None:
+        check_queue(queue)
+        check_count("prefetch", prefetch, least=0)
+        self.queue = queue
+        self.mode = mode_of(mode)
+        self.outcomes = declared(outcomes)
+        self.prefetch = prefetch
+        self.columns = tuple(wire_columns.DELIVERED) if columns is None else tuple(columns)
+        decoding.schema(self.columns)
+
+
 def check_pull(queue: str, messages: int, no_ack: object) -> None:
     """Raises InvalidArgumentError for an invalid argument of a pull."""
     check_queue(queue)
     check_count("messages", messages)
     encoding.check_flag("no_ack", no_ack)
+
+
+def check_queue(queue: str) -> None:
+    """Raises InvalidArgumentError for an invalid queue name."""
+    size = encoding.text_bytes("queue", queue)
+    if not 0 < size <= limits.MAX_NAME_BYTES:
+        raise InvalidArgumentError(
+            f"A queue's name has 1 to {limits.MAX_NAME_BYTES} bytes, not {size}.",
+            argument="queue",
+        )
+
+
+def check_callback(callback: object) -> None:
+    """Raises InvalidArgumentError for a callback that is not callable."""
+    if callback is not None and not callable(callback):
+        raise InvalidArgumentError(
+            f"'callback' is a {type(callback).__name__}; it must take a message.",
+            argument="callback",
+        )
+
+
+def check_count(name: str, value: int, *, least: int = 1) -> None:
+    """Raises InvalidArgumentError for an invalid number of messages."""
+    most = 2**32 - 1
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidArgumentError(
+            f"'{name}' is {value!r}; it must be an int from {least} to {most}.", argument=name
+        )
