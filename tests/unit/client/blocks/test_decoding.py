@@ -157,3 +157,15 @@ def test_runs_must_add_up_to_the_block():
 def test_wrong_columns_are_refused(names, expected):
     with pytest.raises(errors.SchemaError, match=expected):
         decoding.schema(names)
+
+
+def test_last_tag_is_of_the_last_run():
+    assert decoding.last_tag(runs((1, 2), (9, 4))) == 12
+
+
+def test_block_of_the_frame_may_hold_more_columns_than_asked():
+    """A broker may send a stored column that costs it nothing."""
+    rows = pa.RecordBatch.from_pydict({"body": [b"a"], "message_id": ["1"]})
+    data = block.encode(rows, routing_key="k")
+    batch = decoding.delivered(runs((1, 1)), data, ["message_id"])
+    assert batch.to_pylist() == [{"message_id": "1"}]

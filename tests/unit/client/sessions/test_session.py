@@ -4,17 +4,13 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections import deque
-from itertools import repeat
 
 import pytest
 
 from ackq import errors, limits
 from ackq.client import Session, holder
-from ackq.client.blocks import decoding
-from ackq.client.connection import retry
 from ackq.v1 import sessions_pb2
-from ackq.wire import block, columns
+from ackq.wire import columns
 from tests.unit.client.blocks.test_decoding import content, runs
 
 SOON_S = 10
@@ -191,108 +187,3 @@ def test_holder_is_one_per_process():
         [sys.executable, "-c", program], capture_output=True, check=True, text=True
     )
     assert other.stdout.strip() != mine.token.hex()
-
-
-def test_backoff_doubles_up_to_its_bound():
-    """The waits double; jitter shortens by up to half; the last attempt falls on the bound."""
-    now = 0.0
-    backoff = retry.Backoff(1_000, clock=lambda: now, jitter=lambda: 0.0)
-    waits = []
-    while (wait_s := backoff.next_wait_s()) is not None:
-        waits.append(round(wait_s, 6))
-        now += wait_s
-    assert waits == [0.1, 0.2, 0.4, 0.3]
-    backoff.reset()
-    assert backoff.next_wait_s() == 0.1
-
-
-def test_backoff_jitter_and_largest_wait():
-    backoff = retry.Backoff(None, clock=lambda: 0.0, jitter=lambda: 0.5)
-    waits = [backoff.next_wait_s() for _ in range(10)]
-    assert waits[:3] == pytest.approx([0.075, 0.15, 0.3])
-    assert waits[-1] == 3.75
-
-
-def test_progress_renews_the_patience():
-    """The bound counts from the last sign of progress."""
-    now = 0.0
-
-    def sleep(seconds):
-        nonlocal now
-        now += seconds
-
-    patience = retry.Patience("e:1", 1_000, clock=lambda: now, sleep=sleep)
-    for _ in range(3):
-        patience.wait_or_raise(GONE)
-        now += 900
-        patience.progress()
-    patience.wait_or_raise(GONE)
-    now += 2
-    with pytest.raises(errors.BrokerUnavailableError, match="could not be reached for 1 s"):
-        patience.wait_or_raise(GONE)
-
-
-def test_held_session_has_a_bound_of_its_own():
-    """S3: after twice the heartbeat the holder is alive, and its name is the answer."""
-    now = 0.0
-
-    def sleep(seconds):
-        nonlocal now
-        now += seconds
-
-    held = errors.AlreadyHeldError("held by a", host="a")
-    patience = retry.Patience("e:1", 1_000, clock=lambda: now, sleep=sleep)
-    with pytest.raises(errors.AlreadyHeldError):
-        deque(map(patience.wait_or_raise, repeat(held)))
-    assert now == pytest.approx(30.0)
-
-
-def test_outage_renews_the_wait_for_a_holder():
-    """S3: a holder's silence does not count while the broker is down, so neither does the wait."""
-    now = 0.0
-
-    def sleep(seconds):
-        nonlocal now
-        now += seconds
-
-    held = errors.AlreadyHeldError("held by a", host="a")
-    patience = retry.Patience("e:1", 60_000, clock=lambda: now, sleep=sleep)
-    patience.wait_or_raise(held)
-    patience.wait_or_raise(GONE)
-    now += 40
-    with pytest.raises(errors.AlreadyHeldError):
-        deque(map(patience.wait_or_raise, repeat(held)))
-    assert now > 70
-
-
-def test_answer_of_a_held_session_renews_the_patience_with_outages():
-    """S3: a broker that answers is there: a later outage has its whole bound."""
-    now = 0.0
-
-    def sleep(seconds):
-        nonlocal now
-        now += seconds
-
-    patience = retry.Patience("e:1", 1_000, clock=lambda: now, sleep=sleep)
-    patience.wait_or_raise(GONE)
-    patience.wait_or_raise(errors.AlreadyHeldError("held by a"))
-    now += 10
-    patience.wait_or_raise(GONE)
-    assert now < 11
-
-
-def test_last_tag_is_of_the_last_run():
-    assert decoding.last_tag(runs((1, 2), (9, 4))) == 12
-
-
-def test_block_of_the_frame_may_hold_more_columns_than_asked():
-    """A broker may send a stored column that costs it nothing."""
-    data = block.encode(frame_rows(), routing_key="k")
-    batch = decoding.delivered(runs((1, 1)), data, ["message_id"])
-    assert batch.to_pylist() == [{"message_id": "1"}]
-
-
-def frame_rows():
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_pydict({"body": [b"a"], "message_id": ["1"]})

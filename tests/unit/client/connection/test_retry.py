@@ -1,0 +1,99 @@
+"""Waits between attempts, and when to give up, with the time given: rule S3."""
+
+from collections import deque
+from itertools import repeat
+
+import pytest
+
+from ackq import errors
+from ackq.client.connection import retry
+
+GONE = errors.BrokerUnavailableError("The broker is shutting down.")
+
+
+def test_backoff_doubles_up_to_its_bound():
+    """The waits double; jitter shortens by up to half; the last attempt falls on the bound."""
+    now = 0.0
+    backoff = retry.Backoff(1_000, clock=lambda: now, jitter=lambda: 0.0)
+    waits = []
+    while (wait_s := backoff.next_wait_s()) is not None:
+        waits.append(round(wait_s, 6))
+        now += wait_s
+    assert waits == [0.1, 0.2, 0.4, 0.3]
+    backoff.reset()
+    assert backoff.next_wait_s() == 0.1
+
+
+def test_backoff_jitter_and_largest_wait():
+    backoff = retry.Backoff(None, clock=lambda: 0.0, jitter=lambda: 0.5)
+    waits = [backoff.next_wait_s() for _ in range(10)]
+    assert waits[:3] == pytest.approx([0.075, 0.15, 0.3])
+    assert waits[-1] == 3.75
+
+
+def test_progress_renews_the_patience():
+    """The bound counts from the last sign of progress."""
+    now = 0.0
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    patience = retry.Patience("e:1", 1_000, clock=lambda: now, sleep=sleep)
+    for _ in range(3):
+        patience.wait_or_raise(GONE)
+        now += 900
+        patience.progress()
+    patience.wait_or_raise(GONE)
+    now += 2
+    with pytest.raises(errors.BrokerUnavailableError, match="could not be reached for 1 s"):
+        patience.wait_or_raise(GONE)
+
+
+def test_held_session_has_a_bound_of_its_own():
+    """S3: after twice the heartbeat the holder is alive, and its name is the answer."""
+    now = 0.0
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    held = errors.AlreadyHeldError("held by a", host="a")
+    patience = retry.Patience("e:1", 1_000, clock=lambda: now, sleep=sleep)
+    with pytest.raises(errors.AlreadyHeldError):
+        deque(map(patience.wait_or_raise, repeat(held)))
+    assert now == pytest.approx(30.0)
+
+
+def test_outage_renews_the_wait_for_a_holder():
+    """S3: a holder's silence does not count while the broker is down, so neither does the wait."""
+    now = 0.0
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    held = errors.AlreadyHeldError("held by a", host="a")
+    patience = retry.Patience("e:1", 60_000, clock=lambda: now, sleep=sleep)
+    patience.wait_or_raise(held)
+    patience.wait_or_raise(GONE)
+    now += 40
+    with pytest.raises(errors.AlreadyHeldError):
+        deque(map(patience.wait_or_raise, repeat(held)))
+    assert now > 70
+
+
+def test_answer_of_a_held_session_renews_the_patience_with_outages():
+    """S3: a broker that answers is there: a later outage has its whole bound."""
+    now = 0.0
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    patience = retry.Patience("e:1", 1_000, clock=lambda: now, sleep=sleep)
+    patience.wait_or_raise(GONE)
+    patience.wait_or_raise(errors.AlreadyHeldError("held by a"))
+    now += 10
+    patience.wait_or_raise(GONE)
+    assert now < 11
