@@ -15,6 +15,7 @@ from ackq.client.blocks import encoding
 from ackq.client.connection.duplex import Finish, Wait
 from ackq.client.publishing.receipts import Confirmation, MessageReceipt
 from ackq.client.publishing.requests import Action, Probe, SendRows
+from ackq.client.publishing.state import PublishState, Window
 from ackq.client.publishing.unconfirmed import Answered, Destination, Draft, Frame, Unconfirmed
 from ackq.client.ranges import Range
 from ackq.errors import InvalidArgumentError, UnroutableError
@@ -44,45 +45,12 @@ class PublishSettings:
 
     def __post_init__(self) -> None:
         # Named as the publisher's arguments.
-        for name, value in (
-            ("window_messages", self.window_messages),
-            ("window_bytes", self.window_bytes),
-            ("publish_ack_timeout_ms", self.ack_timeout_s),
-        ):
-            if value <= 0:
-                raise InvalidArgumentError(f"'{name}' must be positive.", argument=name)
+        if self.ack_timeout_s <= 0:
+            raise InvalidArgumentError(
+                "'publish_ack_timeout_ms' must be positive.", argument="publish_ack_timeout_ms"
+            )
         if self.linger_s < 0:
             raise InvalidArgumentError("'linger_ms' must not be negative.", argument="linger_ms")
-
-
-class Window:
-    """Messages and bytes without an answer, and their bounds (P14)."""
-
-    def __init__(self, messages: int, size: int) -> None:
-        self._max_messages = messages
-        self._max_bytes = size
-        self.messages = 0
-        self.bytes = 0
-
-    def admits(self, messages: int, size: int) -> bool:
-        """Whether messages of this size fit.
-
-        Into an empty window any do, or a large message could never be sent.
-        """
-        return not self.messages or (
-            self.messages + messages <= self._max_messages and self.bytes + size <= self._max_bytes
-        )
-
-    def take(self, messages: int, size: int) -> None:
-        """Takes room for messages."""
-        self.messages += messages
-        self.bytes += size
-
-    def give_back(self, messages: int, size: int) -> None:
-        """Frees the room of messages."""
-        self.messages -= messages
-        self.bytes -= size
-        assert self.messages >= 0 <= self.bytes, "a message leaves the window once"
 
 
 class ConfirmedDraft(Draft):
@@ -108,17 +76,14 @@ class ConfirmedDraft(Draft):
         )
 
 
-class ConfirmState:
+class ConfirmState(PublishState):
     """The state of one publisher: window, draft, unconfirmed frames, returns, and its stream."""
 
     def __init__(self, settings: PublishSettings) -> None:
+        super().__init__(Window(settings.window_messages, settings.window_bytes))
         self.settings = settings
-        self.window = Window(settings.window_messages, settings.window_bytes)
         self.unconfirmed = Unconfirmed()
         self.returns: dict[int, UnroutableError] = {}
-        self.opened = False
-        self.blocked: str | None = None
-        self.finishing = False
         self._draft: ConfirmedDraft | None = None
         self._probe_at: float | None = None
 
@@ -165,9 +130,19 @@ class ConfirmState:
         return self._draft is None and not self.unconfirmed
 
     @property
-    def done(self) -> bool:
-        """Whether it is idle and nothing will follow."""
-        return self.finishing and self.idle
+    def pending(self) -> int:
+        """Messages that are unconfirmed."""
+        return self.window.messages
+
+    @property
+    def lowest_unanswered(self) -> int:
+        """The lowest unconfirmed number, or the next one (P10)."""
+        return self.unconfirmed.lowest_unanswered
+
+    @property
+    def window_messages(self) -> int:
+        """Most unconfirmed messages (P11)."""
+        return self.settings.window_messages
 
     # --- what the sender does ---
 
@@ -220,10 +195,6 @@ class ConfirmState:
 
     # --- answers and disconnects ---
 
-    def on_opened(self) -> None:
-        """Lets frames be sent: the stream is open."""
-        self.opened = True
-
     def on_confirm(self, first: int, last: int, *, multiple: bool) -> list[Answered]:
         """Confirms `first` to `last`; with `multiple`, every unanswered number to `last` (P2)."""
         return self._release(self.unconfirmed.answer(1 if multiple else first, last))
@@ -245,13 +216,9 @@ class ConfirmState:
         self.returns.update(dict.fromkeys(news, reason))
         return news
 
-    def on_blocked(self, reason: str) -> None:
-        """Holds frames back: the broker takes no publishes (P14)."""
-        self.blocked = reason
-
     def on_unblocked(self) -> None:
         """Lets frames be sent again (P14); the time in between does not count as late."""
-        self.blocked = None
+        super().on_unblocked()
         self._probe_at = None
 
     def on_probed(self, missing: Iterable[Range]) -> None:
@@ -260,8 +227,7 @@ class ConfirmState:
 
     def on_disconnect(self) -> None:
         """Sends the unconfirmed frames again on the next stream."""
-        self.opened = False
-        self.blocked = None
+        super().on_disconnect()
         self._probe_at = None
         self.unconfirmed.on_disconnect()
 

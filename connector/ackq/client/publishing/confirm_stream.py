@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
+from typing import Unpack
 
 from ackq.client.blocks import encoding
 from ackq.client.connection.security import Security
 from ackq.client.publishing.confirm_state import ConfirmState
-from ackq.client.publishing.notifications import OnBlocked, OnReturn, PublishNotifier
+from ackq.client.publishing.notifications import Answer, PublishNotifier
 from ackq.client.publishing.receipts import Confirmation
-from ackq.client.publishing.stream import Answer, PublishStream
+from ackq.client.publishing.stream import PublishStream, StreamArguments
 from ackq.client.publishing.unconfirmed import Destination, Frame
 from ackq.client.ranges import Range
 from ackq.errors import AckqError, BrokerUnavailableError
@@ -21,13 +22,7 @@ from ackq.v1 import publishing_pb2 as pb
 
 
 class ConfirmStream(PublishStream[ConfirmState]):
-    """The stream of a `ConfirmState`.
-
-    Args:
-        endpoint: As in PublishStream, like the arguments that are not named here.
-        on_return: Called with unroutable messages, before they are confirmed (P7).
-        on_blocked: Called when the broker stops taking publishes, and when it resumes (P14).
-    """
+    """The stream of a `ConfirmState`; for the arguments see `PublishStream`."""
 
     mode = pb.PUBLISH_MODE_CONFIRM
 
@@ -36,29 +31,18 @@ class ConfirmStream(PublishStream[ConfirmState]):
         endpoint: str,
         security: Security | None,
         state: ConfirmState,
-        *,
-        label: str,
-        retry_total_ms: int,
-        on_return: OnReturn | None,
-        on_blocked: OnBlocked | None,
+        **arguments: Unpack[StreamArguments],
     ) -> None:
-        super().__init__(endpoint, security, state, label=label, retry_total_ms=retry_total_ms)
-        self._notifier = PublishNotifier(self._changed, state, on_return, on_blocked)
+        super().__init__(endpoint, security, state, **arguments)
+        self._notifier = PublishNotifier(self._changed, state, self._on_return)
         self._handlers |= {
             "confirm": self._notifier.confirmed,
             "nack": self._notifier.nacked,
             "returned": self._notifier.returned,
-            "blocked": self._notifier.blocked,
-            "unblocked": self._notifier.unblocked,
             "probed": self._on_probed,
         }
 
     # --- called by the application's threads ---
-
-    @property
-    def pending(self) -> int:
-        """Messages that are unconfirmed."""
-        return self._state.window.messages
 
     def publish(
         self,
@@ -89,16 +73,11 @@ class ConfirmStream(PublishStream[ConfirmState]):
         """
         self.refuse_fork()
         self._refuse_callbacks("flush() and close()")
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self.lock:
             self._state.close_draft()
             self._changed.notify_all()
             barrier = self._state.unconfirmed.next_number
-            while self._notifier.answered_below < barrier:
-                left_s = None if deadline is None else deadline - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    raise self._late(timeout_s)
-                self._changed.wait(left_s)
+            self._wait_until(lambda: self._notifier.answered_below >= barrier, timeout_s)
             error = self._notifier.take_first_error()
         if error is not None:
             raise error
@@ -121,17 +100,6 @@ class ConfirmStream(PublishStream[ConfirmState]):
         finally:
             self._end(answered=self._state.idle)
 
-    def _admit(self, rows: int, payload_bytes: int) -> None:
-        while True:
-            self._running()
-            # The receiving thread opens the window: a callback that publishes must not wait for
-            # itself.
-            if self._state.window.admits(rows, payload_bytes) or self._on_own_thread:
-                return
-            self._state.close_draft()  # nothing can join it now
-            self._changed.notify_all()
-            self._changed.wait()
-
     def _late(self, timeout_s: float | None) -> BrokerUnavailableError:
         if self._outage is not None:
             return BrokerUnavailableError(
@@ -149,15 +117,6 @@ class ConfirmStream(PublishStream[ConfirmState]):
         )
 
     # --- called by the stream ---
-
-    def _lowest_unanswered(self) -> int:
-        return self._state.unconfirmed.lowest_unanswered
-
-    def _window_messages(self) -> int:
-        return self._state.settings.window_messages
-
-    def _on_disconnect(self) -> None:
-        self._notifier.disconnected()
 
     def _on_failure(self, error: AckqError) -> None:
         self._notifier.failed(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -18,12 +18,14 @@ from ackq.client.blocks import decoding
 from ackq.client.connection import errors
 from ackq.client.publishing.confirm_state import ConfirmState
 from ackq.client.publishing.receipts import Returned
-from ackq.client.publishing.stream import Answer, PublishState
+from ackq.client.publishing.state import PublishState
 from ackq.errors import AckqError, OutcomeUnknownError, UnroutableError
-from ackq.wire import columns
+from ackq.v1 import publishing_pb2 as pb
+from ackq.wire import columns, frame
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+Answer = frame.Frame[pb.PublishAnswer]
 
 OnReturn = Callable[[Returned], None]
 # The reason, or None when the broker takes publishes again.
@@ -34,10 +36,7 @@ _RETURNED_COLUMNS: Final = tuple(
 )
 
 
-S = TypeVar("S", bound=PublishState)
-
-
-class BlockedNotifier(Generic[S]):
+class BlockedNotifier:
     """Notifies the application, in either mode, when the broker stops and resumes (P14).
 
     Args:
@@ -47,7 +46,7 @@ class BlockedNotifier(Generic[S]):
     """
 
     def __init__(
-        self, changed: threading.Condition, state: S, on_blocked: OnBlocked | None
+        self, changed: threading.Condition, state: PublishState, on_blocked: OnBlocked | None
     ) -> None:
         self._changed = changed
         self._state = state
@@ -82,22 +81,20 @@ class BlockedNotifier(Generic[S]):
             guarded(self._on_blocked, reason)
 
 
-class PublishNotifier(BlockedNotifier[ConfirmState]):
+class PublishNotifier:
     """Applies answers to the state and notifies the application of the results.
 
     Args:
-        changed: As in BlockedNotifier, like `state` and `on_blocked`.
+        changed: The publisher's lock, notified when something changed.
+        state: The publisher's state, touched under the lock only.
         on_return: Called with unroutable messages, before they are confirmed (P7).
     """
 
     def __init__(
-        self,
-        changed: threading.Condition,
-        state: ConfirmState,
-        on_return: OnReturn | None,
-        on_blocked: OnBlocked | None,
+        self, changed: threading.Condition, state: ConfirmState, on_return: OnReturn | None
     ) -> None:
-        super().__init__(changed, state, on_blocked)
+        self._changed = changed
+        self._state = state
         self._on_return = on_return
         self._first_error: AckqError | None = None
         self.answered_below = 1  # the application has the result of every number below

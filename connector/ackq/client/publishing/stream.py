@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import time
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypedDict, TypeVar, Unpack
 
 import grpc
 
@@ -20,51 +21,28 @@ from ackq.client.connection import calls
 from ackq.client.connection.duplex import DuplexStream
 from ackq.client.connection.security import Security
 from ackq.client.publishing import requests
+from ackq.client.publishing.notifications import Answer, BlockedNotifier, OnBlocked, OnReturn
+from ackq.client.publishing.state import PublishState
 from ackq.errors import AckqError, ClosedError, PreconditionFailedError
 from ackq.v1 import publishing_pb2 as pb
-from ackq.wire import frame
-
-Answer = frame.Frame[pb.PublishAnswer]
-
-
-class PublishState(Protocol):
-    """What both modes' state machines have."""
-
-    finishing: bool
-    blocked: str | None  # why the broker takes no publishes (P14)
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing has to be sent or answered."""
-        ...
-
-    @property
-    def done(self) -> bool:
-        """Whether it is idle and nothing will follow."""
-        ...
-
-    def next_action(self, now: float, /) -> requests.Action:
-        """What the sending thread does now."""
-        ...
-
-    def on_opened(self) -> None:
-        """Lets the state send: the stream is open."""
-        ...
-
-    def on_blocked(self, reason: str) -> None:
-        """Holds publishes back: the broker takes none (P14)."""
-        ...
-
-    def on_unblocked(self) -> None:
-        """Lets publishes be sent again (P14)."""
-        ...
-
-    def on_disconnect(self) -> None:
-        """Prepares for the next stream, without the answers that are missing."""
-        ...
-
 
 S = TypeVar("S", bound=PublishState)
+
+
+class StreamArguments(TypedDict):
+    """What both modes' streams are given.
+
+    Attributes:
+        label: Shown to operators; empty: host and process id.
+        retry_total_ms: Fail after this time without a broker while something is unanswered.
+        on_return: Called with unroutable messages, before their publish is answered (P7).
+        on_blocked: Called when the broker stops taking publishes, and when it resumes (P14).
+    """
+
+    label: str
+    retry_total_ms: int
+    on_return: OnReturn | None
+    on_blocked: OnBlocked | None
 
 
 class PublishStream(DuplexStream[S, bytes, Answer]):
@@ -74,8 +52,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
         endpoint: Where the broker is.
         security: Transport security.
         state: The publisher's state.
-        label: Shown to operators; empty: host and process id.
-        retry_total_ms: Fail after so long without a broker while something is unanswered.
+        arguments: See `StreamArguments`.
 
     Raises:
         InvalidArgumentError: A bad address, certificate file or label.
@@ -90,39 +67,39 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
         endpoint: str,
         security: Security | None,
         state: S,
-        *,
-        label: str,
-        retry_total_ms: int,
+        **arguments: Unpack[StreamArguments],
     ) -> None:
-        super().__init__(endpoint, security, state, retry_total_ms=retry_total_ms)
-        encoding.text_bytes("label", label)
-        self._label = label or f"{socket.gethostname()}:{os.getpid()}"
+        super().__init__(endpoint, security, state, retry_total_ms=arguments["retry_total_ms"])
+        encoding.text_bytes("label", arguments["label"])
+        self._label = arguments["label"] or f"{socket.gethostname()}:{os.getpid()}"
         self._publisher_id = secrets.token_bytes(16)  # P10: never chosen by a user
         self._known = False  # to the broker: a stream was opened
         self.max_message_bytes = limits.MAX_MESSAGE_BYTES  # until the broker announces less
         self._failure: AckqError | None = None  # why the publisher has ended
-        self._handlers: dict[str, Callable[[Answer], None]] = {"opened": self._on_opened}
+        self._on_return = arguments["on_return"]
+        self._blocked = BlockedNotifier(self._changed, state, arguments["on_blocked"])
+        self._handlers: dict[str, Callable[[Answer], None]] = {
+            "opened": self._on_opened,
+            "blocked": self._blocked.blocked,
+            "unblocked": self._blocked.unblocked,
+        }
 
     # --- what the modes do ---
-
-    @property
-    @abstractmethod
-    def pending(self) -> int:
-        """Messages whose result the application does not know."""
-
-    @abstractmethod
-    def _lowest_unanswered(self) -> int:
-        """The lowest number without an answer, for an open (P10); under the lock."""
-
-    @abstractmethod
-    def _window_messages(self) -> int:
-        """The publisher's window, for an open (P11)."""
 
     @abstractmethod
     def _on_failure(self, error: AckqError) -> None:
         """Fails what is unanswered: the publisher has ended."""
 
+    @abstractmethod
+    def _late(self, timeout_s: float | None) -> AckqError:
+        """The error of a wait that was too short."""
+
     # --- called by the application's threads ---
+
+    @property
+    def pending(self) -> int:
+        """Messages whose result the application does not know."""
+        return self._state.pending
 
     @property
     def blocked(self) -> str | None:
@@ -136,7 +113,28 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
                 "call them from another thread."
             )
 
-    def _running(self) -> None:
+    def _admit(self, rows: int, payload_bytes: int) -> None:
+        """Waits while the window is full (P14); under the lock. Raises ClosedError."""
+        while True:
+            self._check_open()
+            # The receiving thread opens the window: a callback that publishes must not wait for
+            # itself.
+            if self._state.window.admits(rows, payload_bytes) or self._on_own_thread:
+                return
+            self._state.close_draft()  # nothing can join it now
+            self._changed.notify_all()
+            self._changed.wait()
+
+    def _wait_until(self, answered: Callable[[], bool], timeout_s: float | None) -> None:
+        """Waits for answers; under the lock. Raises `_late`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not answered():
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                raise self._late(timeout_s)
+            self._changed.wait(left_s)
+
+    def _check_open(self) -> None:
         """Starts the thread, once; under the lock. Raises ClosedError."""
         if self._failure is not None or self._state.finishing:
             raise self._closed()
@@ -178,11 +176,14 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
             self._publisher_id,
             mode=self.mode,
             resume=self._known,
-            lowest_unanswered=self._lowest_unanswered(),
-            window_messages=self._window_messages(),
+            lowest_unanswered=self._state.lowest_unanswered,
+            window_messages=self._state.window_messages,
             label=self._label,
         )
         return calls.publish(channel, self._requests(call_number, opening))
+
+    def _on_disconnect(self) -> None:
+        self._blocked.disconnected()
 
     def _encode(self, action: Any) -> bytes | None:
         return requests.encoded(action) or None

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from ackq.client.blocks import encoding
 from ackq.client.connection.duplex import Finish, Wait
-from ackq.client.publishing.confirm_state import Window
 from ackq.client.publishing.requests import Action, AddRows, Commit, Rollback
+from ackq.client.publishing.state import PublishState, Window
 from ackq.client.publishing.unconfirmed import Destination, Draft
 from ackq.errors import (
     AckqError,
@@ -80,7 +80,7 @@ class Transaction:
             self.outcome = self.lost
 
 
-class TransactionState:
+class TransactionState(PublishState):
     """The state of one publisher: its transaction, the rows to send, and its stream.
 
     Args:
@@ -90,11 +90,8 @@ class TransactionState:
     """
 
     def __init__(self, *, persistent: bool, window_messages: int, window_bytes: int) -> None:
-        self.window = Window(window_messages, window_bytes)
+        super().__init__(Window(window_messages, window_bytes))
         self.transaction = Transaction(1)
-        self.opened = False
-        self.blocked: str | None = None
-        self.finishing = False
         self._persistent = persistent
         self._next_number = 1
         self._draft: Draft | None = None
@@ -165,9 +162,19 @@ class TransactionState:
         return not (self._to_send or self._rollback or self.transaction.pending)
 
     @property
-    def done(self) -> bool:
-        """Whether it is idle and nothing will follow."""
-        return self.finishing and self.idle
+    def pending(self) -> int:
+        """Messages of the open transaction."""
+        return self.transaction.messages
+
+    @property
+    def lowest_unanswered(self) -> int:
+        """The number of the transaction's first message (P10)."""
+        return self.transaction.first_number
+
+    @property
+    def window_messages(self) -> int:
+        """0: nothing of a transaction is confirmed by itself (P11)."""
+        return 0
 
     # --- what the sender does ---
 
@@ -197,10 +204,6 @@ class TransactionState:
         return rows
 
     # --- answers and disconnects ---
-
-    def on_opened(self) -> None:
-        """Lets rows be sent: the stream is open."""
-        self.opened = True
 
     def on_return(self, numbers: Sequence[int], reason: UnroutableError) -> bool:
         """Counts returned messages (P7); False: they are of a transaction that was rolled back.
@@ -232,18 +235,9 @@ class TransactionState:
             )
         transaction.outcome = refusal or Committed(messages, transaction.returned)
 
-    def on_blocked(self, reason: str) -> None:
-        """Holds rows back: the broker takes no publishes (P14)."""
-        self.blocked = reason
-
-    def on_unblocked(self) -> None:
-        """Lets rows be sent again (P14)."""
-        self.blocked = None
-
     def on_disconnect(self) -> None:
         """Loses what was sent without its commit, and repeats a commit that was sent."""
-        self.opened = False
-        self.blocked = None
+        super().on_disconnect()
         self._rollback = None
         transaction = self.transaction
         if transaction.ever_asked:

@@ -5,24 +5,21 @@ Invariant: a commit returns its outcome once, and after `close` none is waiting.
 
 from __future__ import annotations
 
-import time
 from copy import copy
-from typing import Any
+from typing import Any, Unpack
 
 from ackq.client.blocks import encoding
 from ackq.client.connection import errors
 from ackq.client.connection.security import Security
 from ackq.client.publishing.notifications import (
-    BlockedNotifier,
-    OnBlocked,
-    OnReturn,
+    Answer,
     guarded,
     returned_messages,
     unroutable,
 )
 from ackq.client.publishing.receipts import Returned
 from ackq.client.publishing.requests import AddRows
-from ackq.client.publishing.stream import Answer, PublishStream
+from ackq.client.publishing.stream import PublishStream, StreamArguments
 from ackq.client.publishing.transaction_state import Committed, Transaction, TransactionState
 from ackq.client.publishing.unconfirmed import Destination
 from ackq.errors import (
@@ -35,13 +32,7 @@ from ackq.v1 import publishing_pb2 as pb
 
 
 class TransactionStream(PublishStream[TransactionState]):
-    """The stream of a `TransactionState`.
-
-    Args:
-        endpoint: As in PublishStream, like the arguments that are not named here.
-        on_return: Called with unroutable messages, before their commit returns (P7).
-        on_blocked: Called when the broker stops taking publishes, and when it resumes (P14).
-    """
+    """The stream of a `TransactionState`; for the arguments see `PublishStream`."""
 
     mode = pb.PUBLISH_MODE_TRANSACTION
 
@@ -50,28 +41,12 @@ class TransactionStream(PublishStream[TransactionState]):
         endpoint: str,
         security: Security | None,
         state: TransactionState,
-        *,
-        label: str,
-        retry_total_ms: int,
-        on_return: OnReturn | None,
-        on_blocked: OnBlocked | None,
+        **arguments: Unpack[StreamArguments],
     ) -> None:
-        super().__init__(endpoint, security, state, label=label, retry_total_ms=retry_total_ms)
-        self._notifier = BlockedNotifier(self._changed, state, on_blocked)
-        self._on_return = on_return
-        self._handlers |= {
-            "transaction": self._on_transaction,
-            "returned": self._on_returned,
-            "blocked": self._notifier.blocked,
-            "unblocked": self._notifier.unblocked,
-        }
+        super().__init__(endpoint, security, state, **arguments)
+        self._handlers |= {"transaction": self._on_transaction, "returned": self._on_returned}
 
     # --- called by the application's threads ---
-
-    @property
-    def pending(self) -> int:
-        """Messages of the open transaction."""
-        return self._state.transaction.messages
 
     @property
     def committing(self) -> bool:
@@ -101,17 +76,12 @@ class TransactionStream(PublishStream[TransactionState]):
         """Asks for the commit, unless it is under way, and waits for its outcome."""
         self.refuse_fork()
         self._refuse_callbacks("commit() and close()")
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self.lock:
             if self._state.finishing or (self._failure is not None and not self.pending):
                 raise self._closed()
             transaction = self._state.commit()
             self._changed.notify_all()
-            while transaction.outcome is None:
-                left_s = None if deadline is None else deadline - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    raise self._late(timeout_s)
-                self._changed.wait(left_s)
+            self._wait_until(lambda: transaction.outcome is not None, timeout_s)
             if self._state.transaction is transaction:
                 self._state.begin()
         return self._result(transaction)
@@ -145,18 +115,12 @@ class TransactionStream(PublishStream[TransactionState]):
         self._end(answered=self._state.idle)
         return dropped
 
-    def _admit(self, rows: int, payload_bytes: int) -> None:
-        while True:
-            self._refuse_pending()
-            lost = self._state.transaction.lost
-            if lost is not None:
-                raise copy(lost)
-            self._running()
-            if self._state.window.admits(rows, payload_bytes) or self._on_own_thread:
-                return
-            self._state.close_draft()  # nothing can join it now
-            self._changed.notify_all()
-            self._changed.wait()
+    def _check_open(self) -> None:
+        self._refuse_pending()
+        lost = self._state.transaction.lost
+        if lost is not None:
+            raise copy(lost)
+        super()._check_open()
 
     def _refuse_pending(self) -> None:
         if self._state.transaction.pending:
@@ -198,15 +162,6 @@ class TransactionStream(PublishStream[TransactionState]):
             with self.lock:
                 self._changed.notify_all()  # there is room in the window again
         return super()._encode(action)
-
-    def _lowest_unanswered(self) -> int:
-        return self._state.transaction.first_number
-
-    def _window_messages(self) -> int:
-        return 0
-
-    def _on_disconnect(self) -> None:
-        self._notifier.disconnected()
 
     def _on_failure(self, error: AckqError) -> None:
         with self.lock:

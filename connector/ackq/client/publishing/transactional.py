@@ -19,7 +19,7 @@ from ackq.client.publishing.defaults import Defaults
 from ackq.client.publishing.notifications import OnBlocked, OnReturn
 from ackq.client.publishing.transaction_state import Committed, TransactionState
 from ackq.client.publishing.transaction_stream import TransactionStream
-from ackq.errors import InvalidArgumentError, PreconditionFailedError
+from ackq.errors import PreconditionFailedError
 
 
 class TransactionalPublisher(PublisherBase[TransactionStream]):
@@ -85,10 +85,6 @@ class TransactionalPublisher(PublisherBase[TransactionStream]):
         label: str = "",
         security: Security | None = None,
     ) -> None:
-        window = (window_messages, window_bytes)
-        for name, value in zip(("window_messages", "window_bytes"), window, strict=True):
-            if value <= 0:
-                raise InvalidArgumentError(f"'{name}' must be positive.", argument=name)
         stream = TransactionStream(
             endpoint,
             security,
@@ -103,7 +99,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream]):
         defaults = Defaults(
             exchange=exchange, routing_key=routing_key, mandatory=mandatory, persistent=persistent
         )
-        super().__init__(stream, defaults, window)
+        super().__init__(stream, defaults, (window_messages, window_bytes))
 
     @property
     def uncommitted(self) -> int:

@@ -1,0 +1,116 @@
+"""What the state machines of both publish modes share: the window, and what the stream is like.
+
+Invariant: what is admitted never exceeds the window, except that one message is always admitted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from ackq.client.publishing.requests import Action
+from ackq.errors import InvalidArgumentError
+
+
+class Window:
+    """Messages and bytes that a publisher has taken and not yet released, and their bounds (P14).
+
+    Raises:
+        InvalidArgumentError: A bound is not positive.
+    """
+
+    def __init__(self, messages: int, size: int) -> None:
+        # Named as the publisher's arguments.
+        for name, value in (("window_messages", messages), ("window_bytes", size)):
+            if value <= 0:
+                raise InvalidArgumentError(f"'{name}' must be positive.", argument=name)
+        self._max_messages = messages
+        self._max_bytes = size
+        self.messages = 0
+        self.bytes = 0
+
+    def admits(self, messages: int, size: int) -> bool:
+        """Whether messages of this size fit.
+
+        Into an empty window any do, or a large message could never be sent.
+        """
+        return not self.messages or (
+            self.messages + messages <= self._max_messages and self.bytes + size <= self._max_bytes
+        )
+
+    def take(self, messages: int, size: int) -> None:
+        """Takes room for messages."""
+        self.messages += messages
+        self.bytes += size
+
+    def give_back(self, messages: int, size: int) -> None:
+        """Frees the room of messages."""
+        self.messages -= messages
+        self.bytes -= size
+        assert self.messages >= 0 <= self.bytes, "a message leaves the window once"
+
+
+class PublishState(ABC):
+    """The state machine of one publisher; no I/O, no clock, no lock (its stream has those).
+
+    Attributes:
+        window: Backpressure on the application (P14).
+        opened: The stream is open.
+        blocked: Why the broker takes no publishes; None: it does (P14).
+        finishing: Nothing new is taken; half-close once all is answered.
+    """
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        self.opened = False
+        self.blocked: str | None = None
+        self.finishing = False
+
+    @property
+    @abstractmethod
+    def pending(self) -> int:
+        """Messages whose result the application does not know."""
+
+    @property
+    @abstractmethod
+    def lowest_unanswered(self) -> int:
+        """The lowest number without an answer, for an open (P10)."""
+
+    @property
+    @abstractmethod
+    def window_messages(self) -> int:
+        """The window that an open announces (P11)."""
+
+    @property
+    @abstractmethod
+    def idle(self) -> bool:
+        """Whether nothing has to be sent or answered."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it is idle and nothing will follow."""
+        return self.finishing and self.idle
+
+    @abstractmethod
+    def next_action(self, now: float) -> Action:
+        """What the sending thread does now."""
+
+    @abstractmethod
+    def close_draft(self) -> None:
+        """Queues the draft, if any, to be sent."""
+
+    def on_opened(self) -> None:
+        """Lets publishes be sent: the stream is open."""
+        self.opened = True
+
+    def on_blocked(self, reason: str) -> None:
+        """Holds publishes back: the broker takes none (P14)."""
+        self.blocked = reason
+
+    def on_unblocked(self) -> None:
+        """Lets publishes be sent again (P14)."""
+        self.blocked = None
+
+    def on_disconnect(self) -> None:
+        """Prepares for the next stream: what is unanswered is sent again, or lost."""
+        self.opened = False
+        self.blocked = None
