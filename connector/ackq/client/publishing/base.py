@@ -1,20 +1,143 @@
-"""What the publishers of both modes share: defaults, frames of a batch, and how they end."""
+"""What the publishers of both modes share: defaults, checks before a message is sent, their end."""
 
 from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
-from ackq.client.publishing.defaults import Bounds, Defaults
+from ackq import limits
+from ackq.client.blocks import encoding
 from ackq.client.publishing.stream import PublishStream
 from ackq.client.publishing.unconfirmed import Destination
+from ackq.wire import block
 
+_NO_TEXTS = (None,) * len(encoding.TEXTS)
 S = TypeVar("S", bound=PublishStream[Any])
+
+
+class Bounds(NamedTuple):
+    """What a frame of a batch, and a message, may hold."""
+
+    frame_rows: int
+    frame_bytes: int
+    message_bytes: int
+
+
+class Defaults:
+    """As the arguments of a publisher of these names.
+
+    Raises:
+        InvalidArgumentError: An argument is of a wrong type or over its limit.
+    """
+
+    def __init__(
+        self, *, exchange: str, routing_key: str, mandatory: bool, persistent: bool
+    ) -> None:
+        encoding.check_exchange(exchange)
+        encoding.check_routing_key(routing_key)
+        encoding.check_flag("mandatory", mandatory)
+        encoding.check_flag("persistent", persistent)
+        self._destination = Destination(exchange, mandatory)
+        self._routing_key = routing_key
+        self.persistent = persistent
+
+    def destination(
+        self, exchange: str | None, *, mandatory: bool | None = None, ack_immediately: bool = False
+    ) -> Destination:
+        """Where a message goes, and how; raises InvalidArgumentError."""
+        usual = self._destination
+        if exchange is None and mandatory is None and ack_immediately is False:
+            return usual
+        if exchange is not None:
+            encoding.check_exchange(exchange)
+        encoding.check_flag("mandatory", mandatory)
+        encoding.check_flag("ack_immediately", ack_immediately)
+        return Destination(
+            usual.exchange if exchange is None else exchange,
+            usual.mandatory if mandatory is None else mandatory,
+            ack_immediately,
+        )
+
+    def row(
+        self,
+        body: bytes | str,
+        routing_key: str | None,
+        texts: tuple[str | None, str | None, str | None, str | None],
+        headers: Mapping[str, str] | None,
+        published_at: datetime | None,
+        *,
+        persistent: bool | None,
+        ttl_ms: int | None,
+        message_bytes: int,
+    ) -> tuple[encoding.Row, int]:
+        """A message as `Publisher.publish` has it, with its size in bytes.
+
+        `texts` are message id, correlation id, reply-to and content type; `message_bytes` is the
+        limit of a message.
+
+        Raises:
+            InvalidArgumentError: An argument of a wrong type, or over its limit.
+            MessageTooLargeError: The message is over the limit.
+        """
+        body = encoding.body_bytes(body)
+        key = self._routing_key if routing_key is None else routing_key
+        size = len(body) + encoding.check_routing_key(key)
+        if texts != _NO_TEXTS:
+            for name, value in zip(encoding.TEXTS, texts, strict=True):
+                if value is not None:
+                    size += encoding.text_bytes(name, value)
+        pairs = None
+        if headers:
+            pairs, header_bytes = encoding.header_pairs(headers)
+            size += header_bytes
+        if published_at is not None:
+            encoding.check_published_at(published_at)
+        encoding.check_flag("persistent", persistent)
+        if ttl_ms is not None:
+            encoding.check_ttl(ttl_ms)
+        encoding.check_message_size(size, message_bytes)
+        return encoding.Row(body, key, *texts, pairs, published_at, persistent, ttl_ms), size
+
+    def frames(
+        self, batch: pa.RecordBatch | pa.Table, routing_key: str | None, bounds: Bounds
+    ) -> Iterator[tuple[bytes, int]]:
+        """The blocks of a batch with their rows; everything is checked before the first one.
+
+        Raises:
+            SchemaError: A column is missing, unknown or of the wrong type.
+            MessageTooLargeError: A row is over the size limit.
+            InvalidArgumentError: A name is of a wrong type or over its limit.
+        """
+        key = self._routing_key if routing_key is None else routing_key
+        encoding.check_routing_key(key)
+        chunks = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
+        ready = [encoding.publishable(chunk, routing_key=key) for chunk in chunks]
+        parts = [
+            part
+            for chunk in ready
+            for part in encoding.cut(
+                chunk,
+                target_bytes=min(limits.FRAME_TARGET_BYTES, bounds.frame_bytes),
+                target_rows=min(limits.FRAME_TARGET_ROWS, bounds.frame_rows),
+                max_message_bytes=bounds.message_bytes,
+            )
+        ]
+        return (self._block(rows, key) for rows in parts)
+
+    def _block(self, rows: pa.RecordBatch, routing_key: str) -> tuple[bytes, int]:
+        keyed = "routing_key" in rows.schema.names
+        content = block.encode(
+            rows,
+            routing_key="" if keyed else routing_key,
+            delivery_mode=encoding.delivery_mode(persistent=self.persistent),
+        )
+        return content, rows.num_rows
 
 
 class PublisherBase(ABC, Generic[S]):

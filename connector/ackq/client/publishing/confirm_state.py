@@ -16,7 +16,13 @@ from ackq.client.connection.duplex import Finish, Wait
 from ackq.client.publishing.receipts import Confirmation, MessageReceipt
 from ackq.client.publishing.requests import Action, Probe, SendRows
 from ackq.client.publishing.state import PublishState, Window
-from ackq.client.publishing.unconfirmed import Answered, Destination, Draft, Frame, Unconfirmed
+from ackq.client.publishing.unconfirmed import (
+    Answered,
+    Destination,
+    Draft,
+    PublishFrame,
+    Unconfirmed,
+)
 from ackq.client.ranges import Range
 from ackq.errors import InvalidArgumentError, UnroutableError
 
@@ -65,9 +71,9 @@ class ConfirmedDraft(Draft):
         self.add(row, payload_bytes)
         self._futures.append(future)
 
-    def frame(self, *, persistent: bool) -> Frame:
+    def frame(self, *, persistent: bool) -> PublishFrame:
         """The draft as a frame, with one future per row."""
-        return Frame(
+        return PublishFrame(
             self.destination,
             self.content(persistent=persistent),
             len(self),
@@ -112,7 +118,7 @@ class ConfirmState(PublishState):
             return True
         return new
 
-    def append_frame(self, frame: Frame) -> None:
+    def append_frame(self, frame: PublishFrame) -> None:
         """Adds a ready frame behind the earlier messages."""
         self.close_draft()
         self.window.take(frame.rows, frame.payload_bytes)

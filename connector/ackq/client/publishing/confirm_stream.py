@@ -15,7 +15,7 @@ from ackq.client.publishing.confirm_state import ConfirmState
 from ackq.client.publishing.notifications import Answer, PublishNotifier
 from ackq.client.publishing.receipts import Confirmation
 from ackq.client.publishing.stream import PublishStream, StreamArguments
-from ackq.client.publishing.unconfirmed import Destination, Frame
+from ackq.client.publishing.unconfirmed import Destination, PublishFrame
 from ackq.client.ranges import Range
 from ackq.errors import AckqError, BrokerUnavailableError
 from ackq.v1 import publishing_pb2 as pb
@@ -58,7 +58,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
             if self._state.append(destination, row, payload_bytes, future, time.monotonic()):
                 self._changed.notify_all()
 
-    def publish_frame(self, ready: Frame) -> None:
+    def publish_frame(self, ready: PublishFrame) -> None:
         """Adds a frame; waits while the window is full (P14). Raises ClosedError."""
         self.refuse_fork()
         with self.lock:

@@ -15,13 +15,12 @@ import pyarrow as pa
 from ackq import limits
 from ackq.client.connection.security import Security
 from ackq.client.futures import LightFuture
-from ackq.client.publishing.base import PublisherBase
+from ackq.client.publishing.base import Defaults, PublisherBase
 from ackq.client.publishing.confirm_state import ConfirmState, PublishSettings
 from ackq.client.publishing.confirm_stream import ConfirmStream
-from ackq.client.publishing.defaults import Defaults
 from ackq.client.publishing.notifications import OnBlocked, OnReturn
 from ackq.client.publishing.receipts import BatchReceipt, Confirmation
-from ackq.client.publishing.unconfirmed import Frame
+from ackq.client.publishing.unconfirmed import PublishFrame
 from ackq.errors import AckqError
 
 
@@ -217,7 +216,9 @@ class Publisher(PublisherBase[ConfirmStream]):
         receipt = BatchReceipt(future, batch.num_rows, returns_fail=self._returns_fail)
         for content, rows in frames:
             try:
-                self._stream.publish_frame(Frame(destination, content, rows, len(content), receipt))
+                self._stream.publish_frame(
+                    PublishFrame(destination, content, rows, len(content), receipt)
+                )
             except AckqError as error:
                 receipt.give_up(error)
                 raise

@@ -41,7 +41,7 @@ class Committed(NamedTuple):
     returned: int = 0
 
 
-class Transaction:
+class OpenTransaction:
     """What was published since the last commit or rollback.
 
     Attributes:
@@ -91,7 +91,7 @@ class TransactionState(PublishState):
 
     def __init__(self, *, persistent: bool, window_messages: int, window_bytes: int) -> None:
         super().__init__(Window(window_messages, window_bytes))
-        self.transaction = Transaction(1)
+        self.transaction = OpenTransaction(1)
         self._persistent = persistent
         self._next_number = 1
         self._draft: Draft | None = None
@@ -131,7 +131,7 @@ class TransactionState(PublishState):
             content = draft.content(persistent=self._persistent)
             self._add(draft.destination, len(draft), content, draft.payload_bytes)
 
-    def commit(self) -> Transaction:
+    def commit(self) -> OpenTransaction:
         """Requests the commit, once; returns the transaction, which gets the outcome."""
         transaction = self.transaction
         if not transaction.committing:
@@ -154,7 +154,7 @@ class TransactionState(PublishState):
 
     def begin(self) -> None:
         """Begins the next transaction."""
-        self.transaction = Transaction(self._next_number)
+        self.transaction = OpenTransaction(self._next_number)
 
     @property
     def idle(self) -> bool:

@@ -20,7 +20,7 @@ from ackq.client.publishing.notifications import (
 from ackq.client.publishing.receipts import Returned
 from ackq.client.publishing.requests import AddRows
 from ackq.client.publishing.stream import PublishStream, StreamArguments
-from ackq.client.publishing.transaction_state import Committed, Transaction, TransactionState
+from ackq.client.publishing.transaction_state import Committed, OpenTransaction, TransactionState
 from ackq.client.publishing.unconfirmed import Destination
 from ackq.errors import (
     AckqError,
@@ -130,7 +130,7 @@ class TransactionStream(PublishStream[TransactionState]):
                 transaction=self._state.transaction.transaction_id.hex(),
             )
 
-    def _result(self, transaction: Transaction) -> Committed:
+    def _result(self, transaction: OpenTransaction) -> Committed:
         """The outcome of a commit; raises it when it is an error."""
         outcome = transaction.outcome
         if not isinstance(outcome, Committed):

@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.client.connection.security import Security
-from ackq.client.publishing.base import PublisherBase
-from ackq.client.publishing.defaults import Defaults
+from ackq.client.publishing.base import Defaults, PublisherBase
 from ackq.client.publishing.notifications import OnBlocked, OnReturn
 from ackq.client.publishing.transaction_state import Committed, TransactionState
 from ackq.client.publishing.transaction_stream import TransactionStream

@@ -37,7 +37,7 @@ class Destination(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Frame:
+class PublishFrame:
     """Rows that are sent in one block.
 
     Attributes:
@@ -160,14 +160,14 @@ class Draft:
 class Part(NamedTuple):
     """Consecutive rows of a frame, by publish number."""
 
-    frame: Frame
+    frame: PublishFrame
     numbers: Range
 
 
 class Answered(NamedTuple):
     """Rows of a frame that were answered; `frame_done` with the last ones of the frame."""
 
-    frame: Frame
+    frame: PublishFrame
     numbers: Range
     frame_done: bool
 
@@ -177,7 +177,7 @@ class _Flight(NamedTuple):
 
     sent_at: float
     highest: int
-    frame: Frame
+    frame: PublishFrame
 
     @property
     def waits(self) -> bool:
@@ -192,7 +192,7 @@ class _Flights:
         self._flights: list[_Flight] = []
         self._head = 0  # none before it waits
 
-    def add(self, sent_at: float, frame: Frame) -> None:
+    def add(self, sent_at: float, frame: PublishFrame) -> None:
         """Notes a frame that is sent."""
         highest = max(frame.last, self._flights[-1].highest if self._flights else 0)
         self._flights.append(_Flight(sent_at, highest, frame))
@@ -219,7 +219,7 @@ class Unconfirmed:
         self.next_number = 1
         self.highest_sent = 0
         self.in_flight = 0  # frames sent on the present stream and not fully answered
-        self._frames: list[Frame] = []
+        self._frames: list[PublishFrame] = []
         self._firsts: list[int] = []  # first numbers of _frames, for bisection
         self._head = 0  # frames before it are answered, and it is not
         self._to_send: deque[Part] = deque()
@@ -238,7 +238,7 @@ class Unconfirmed:
         """Whether `next_part` may have something."""
         return bool(self._to_send)
 
-    def add(self, frame: Frame) -> None:
+    def add(self, frame: PublishFrame) -> None:
         """Numbers the frame's rows and queues it to be sent."""
         frame.first = self.next_number
         self.next_number += frame.rows
@@ -332,7 +332,7 @@ class Unconfirmed:
         self._trim()
         return answered
 
-    def _between(self, first: int, last: int) -> Iterator[Frame]:
+    def _between(self, first: int, last: int) -> Iterator[PublishFrame]:
         """The frames with numbers in first..last, those that are answered left out."""
         at = max(self._head, bisect_right(self._firsts, first) - 1)
         while at < len(self._frames) and self._firsts[at] <= last:

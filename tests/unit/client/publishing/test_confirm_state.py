@@ -14,7 +14,7 @@ from ackq.client.publishing import requests
 from ackq.client.publishing.confirm_state import ConfirmState, PublishSettings
 from ackq.client.publishing.receipts import MessageReceipt
 from ackq.client.publishing.requests import Probe, SendRows
-from ackq.client.publishing.unconfirmed import Destination, Frame, Unconfirmed
+from ackq.client.publishing.unconfirmed import Destination, PublishFrame, Unconfirmed
 from ackq.client.ranges import Range
 from ackq.wire import block
 
@@ -46,7 +46,9 @@ def add(state, now=0.0, count=1, destination=ORDERS):
 def frame(count):
     rows = [row(b"%d" % i) for i in range(count)]
     content = encoding.encode_rows(rows, persistent=True)
-    return Frame(ORDERS, content, count, len(content), MessageReceipt([Future() for _ in rows]))
+    return PublishFrame(
+        ORDERS, content, count, len(content), MessageReceipt([Future() for _ in rows])
+    )
 
 
 def sent(action):
@@ -291,7 +293,7 @@ def test_frame_answered_while_it_is_encoded_frees_its_rows():
         return b"block"
 
     unconfirmed = Unconfirmed()
-    late = Frame(ORDERS, encode, 1, 1, MessageReceipt([Future()]))
+    late = PublishFrame(ORDERS, encode, 1, 1, MessageReceipt([Future()]))
     unconfirmed.add(late)
     part = unconfirmed.next_part(0.0)
     assert late.block(part.numbers) == b"block"
@@ -312,7 +314,7 @@ def seconds_each(messages, rows):
     """CPU time per message: every other one is confirmed alone, the last first; then the rest."""
     unconfirmed = Unconfirmed()
     for _ in range(messages // rows):
-        unconfirmed.add(Frame(ORDERS, b"block", rows, rows, Silent()))
+        unconfirmed.add(PublishFrame(ORDERS, b"block", rows, rows, Silent()))
     while unconfirmed.next_part(0.0) is not None:
         pass
     assert unconfirmed.overdue(-1.0) is None
