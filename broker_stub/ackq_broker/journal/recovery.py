@@ -88,28 +88,30 @@ def recover(
         DamagedError: Names the file and the byte.
         OSError: The disk refused; nothing is lost.
     """
+    # A killed process may have left a snapshot's name in the page cache alone; what that supersedes
+    # is deleted below, and a power cut must not keep the deletion without the name.
+    disk.sync_directory(data.path)
     data.remove_leftovers()
     created = not data.formatted
     if created:
         _create(data, disk, segment_bytes)
     snapshot = newest_snapshot(data)
-    begin = ORIGIN
-    if snapshot is not None:
-        begin = snapshot.position
-        for path in snapshots.superseded(data, begin, snapshot.table):
-            disk.unlink(path)
+    begin = ORIGIN if snapshot is None else snapshot.position
     numbers = data.segments()
     for number in missing_segments(snapshot, numbers):
         raise damaged_error(
             data.path, Flaw(data.path / segment_name(number), 0, "the file is missing")
         )
     last = _recover_last(data.path, disk, begin, numbers[-1], segment_bytes)
-    if not created:
-        try:
+    try:
+        if snapshot is not None:
+            for path in snapshots.superseded(data, begin, snapshot.table):
+                disk.unlink(path)
+        if not created:
             _renew_format(data)
-        except BaseException:
-            os.close(last.fd)
-            raise
+    except BaseException:
+        os.close(last.fd)
+        raise
     blocks = Blocks(
         lambda number: data.path / segment_name(number), snapshot.table if snapshot else None
     )
@@ -148,7 +150,7 @@ def damaged_error(directory: Path, flaw: Flaw) -> DamagedError:
     """The error of a journal that does not open, with the place and the commands that help."""
     return DamagedError(
         f"the journal is damaged: {flaw.path} byte {flaw.offset}: {flaw.reason}. What is there may "
-        "have been confirmed, so the broker does not start without it; nothing was changed. "
+        "have been confirmed, so the broker does not start without it; no record was removed. "
         f"'ackq-broker verify {directory}' lists all damage. Restore the directory from a copy, or "
         f"go on without what cannot be read: 'ackq-broker repair --keep-damaged {directory}'",
         segment=flaw.path,

@@ -4,6 +4,7 @@
 everything it promised before.
 """
 
+import copy
 import json
 import random
 
@@ -15,6 +16,8 @@ from tests.fakes.disk import Image, RecordingDisk
 from tests.unit.journal.running_journal import Running, block, block_bytes, recovered
 
 IMAGES_PER_POINT = 2
+# Of a recovery: what is lost depends on which of a few names the cut keeps.
+CUTS_PER_POINT = 12
 OPTIONS = {"segment_bytes": 4096}
 
 
@@ -188,6 +191,49 @@ def test_power_cut_during_recovery(life, tmp_path):
             second.apply(redo)
             put(tmp_path / "again", second.after_power_cut(random.Random(again)))
             check(tmp_path / "again", second.notes, (step, again))
+
+
+def test_power_cut_during_the_recovery_from_a_kill(life, tmp_path):
+    """Q7: SIGKILL leaves names that are not on the disk yet; recovery deletes nothing before they
+    are, so that a power cut during it loses nothing.
+    """
+    image = Image()
+    for step, change in enumerate(life):
+        image.apply(change)
+        if change[0] not in ("rename", "unlink"):
+            continue
+        put(tmp_path / "data", image.after_kill())
+        disk = RecordingDisk()
+        found = check(tmp_path / "data", image.notes, step, disk)
+        # The page cache outlives the process: what was under way still is.
+        second = copy.deepcopy(image)
+        second.notes = [("appended", found), ("synced", len(found))]
+        for again, redo in enumerate(disk.changes):
+            second.apply(redo)
+            for attempt in range(CUTS_PER_POINT):
+                chance = random.Random(100 * again + attempt)
+                put(tmp_path / "again", second.after_power_cut(chance))
+                check(tmp_path / "again", second.notes, (step, again, attempt))
+            if redo[0] == "sync_directory":
+                break
+
+
+def test_a_refusal_removes_nothing(life, tmp_path):
+    """Q7: a journal that lacks a segment keeps every file that it has, superseded ones too."""
+    data = tmp_path / "data"
+    image, refused = Image(), 0
+    for change in life:
+        image.apply(change)
+        if change[0] != "rename" or not change[2].startswith("snapshot"):
+            continue
+        put(data, image.after_kill())
+        max(data.glob("journal-*")).unlink()
+        before = {path.name: path.read_bytes() for path in data.glob("[js]*")}
+        with pytest.raises(DamagedError, match="no record was removed"):
+            recovered(data)
+        assert {path.name: path.read_bytes() for path in data.glob("[js]*")} == before
+        refused += 1
+    assert refused
 
 
 def test_kill_at_every_point(life, tmp_path):
