@@ -14,7 +14,7 @@ from ackq_broker.service.blocks.sending import send_pieces
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.engine.clock import age_ms
 from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.rpc import Write
+from ackq_broker.service.transport.rpc import Write
 
 _OVERFLOW: Final = {
     pb.OVERFLOW_UNSPECIFIED: "reject-publish",

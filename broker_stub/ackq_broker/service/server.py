@@ -30,9 +30,9 @@ from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.recovery import recover, wait_synced
 from ackq_broker.service.engine.timer import TickTimer
 from ackq_broker.service.publishing.service import PublishingService
-from ackq_broker.service.rpc import service_handler
 from ackq_broker.service.sessions.liveness import Liveness, Uptime
 from ackq_broker.service.sessions.service import SessionsService
+from ackq_broker.service.transport.rpc import service_handler
 
 _log = logging.getLogger(__name__)
 

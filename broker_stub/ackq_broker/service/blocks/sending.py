@@ -12,7 +12,7 @@ from contextlib import aclosing
 from ackq_broker.core.commands import Piece
 from ackq_broker.service.blocks.frames import DeliveryFrame, FrameBuilder
 from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.rpc import Write
+from ackq_broker.service.transport.rpc import Write
 
 
 async def send_pieces(

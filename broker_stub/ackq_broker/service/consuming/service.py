@@ -18,8 +18,8 @@ from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.stream import ConsumeStream, Response
 from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.transport.fields import shorten
+from ackq_broker.service.transport.rpc import Read, Write
 
 _ID_BYTES: Final = 16
 

@@ -30,7 +30,7 @@ from ackq_broker.service.blocks.sending import build_ahead
 from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.transport_window import PendingDelivery
 from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.rpc import Read, Write
+from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 
 _log = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
 """The engine: decides with the core, applies, journals, and holds answers behind the sync gate.
 
 Invariant I1: `call` and `query` return only once the journal has synced what their answer depends
-on; refusals wait in `rpc`, by `wait_synced`. Everything here runs on one event loop, so the core
-and the order of the journal need no locks.
+on; refusals wait in `transport.rpc`, by `wait_synced`. Everything here runs on one event loop, so
+the core and the order of the journal need no locks.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from ackq_broker.service.publishing.confirm_mode import ConfirmModeStream
 from ackq_broker.service.publishing.stage import StageStream
 from ackq_broker.service.publishing.stream import PublisherStream, read_opening
 from ackq_broker.service.publishing.transaction_mode import TransactionModeStream
-from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.transport.fields import check_identifier
+from ackq_broker.service.transport.rpc import Read, Write
 
 _log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from ackq.wire import block, frame
 from ackq_broker.core import commands
 from ackq_broker.service.blocks import ingest
 from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.transport.fields import check_identifier, shorten
+from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 
 Request = frame.Frame[pb.StageHeader]

@@ -27,8 +27,8 @@ from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.blocks import coalescing, ingest, validation
 from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.transport.fields import error_detail, shorten
+from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 
 Request = frame.Frame[pb.PublishHeader]

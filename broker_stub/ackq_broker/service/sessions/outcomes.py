@@ -21,8 +21,8 @@ from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.core import commands
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.rpc import Read
 from ackq_broker.service.transport.fields import check_identifier, decode_disposition, shorten
+from ackq_broker.service.transport.rpc import Read
 
 _ID_BYTES: Final = 16
 _TAG_BYTES: Final = 8

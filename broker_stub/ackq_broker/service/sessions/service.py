@@ -17,12 +17,12 @@ from ackq_broker.core import commands
 from ackq_broker.service.blocks.sending import send_pieces
 from ackq_broker.service.engine.clock import age_ms
 from ackq_broker.service.engine.engine import Engine, Ticket
-from ackq_broker.service.rpc import Read, Write
 from ackq_broker.service.sessions.info import orphaned_lease_warnings, session_info
 from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.sessions.liveness_stream import LivenessStreams
 from ackq_broker.service.sessions.outcomes import owner_of, read_stage, settlement_of
 from ackq_broker.service.transport.fields import shorten
+from ackq_broker.service.transport.rpc import Read, Write
 
 _log = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""Shared by all streams and calls: buffers of a stream, message fields on the wire."""
+"""Shared by all RPCs: the bridge to gRPC, buffers of a stream, message fields on the wire."""

@@ -12,7 +12,7 @@ from ackq.v1 import admin_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.service.admin import AdminService
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
-from ackq_broker.service.rpc import service_handler
+from ackq_broker.service.transport.rpc import service_handler
 from tests.fakes.blocks import encoded
 from tests.fakes.journal import HeldEngine
 

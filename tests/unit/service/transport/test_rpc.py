@@ -10,7 +10,7 @@ from grpc import aio
 from ackq.errors import StageMismatchError
 from ackq.v1 import publishing_pb2 as pb
 from ackq.v1 import publishing_pb2_grpc
-from ackq_broker.service import rpc
+from ackq_broker.service.transport import rpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["PublishingService"]
 
