@@ -197,7 +197,7 @@ def accept_history(directory: Path) -> None:
 
 
 async def _drop_lost(directory: Path) -> None:
-    """Opens a repaired journal, which drops the messages that cannot be read, and says which."""
+    """Opens a repaired journal, which drops the messages that cannot be read, and prints them."""
     async with recovery.offline(directory) as recovered:
         for queue, messages in recovered.lost:
             click.echo(f"dropped: {messages} messages of queue '{queue}'")

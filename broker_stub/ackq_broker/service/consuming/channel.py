@@ -40,7 +40,7 @@ class AttachedStream(Protocol):
         ...
 
     def deliver(self, delivery: PendingDelivery, sequence: int) -> None:
-        """Sends a parcel once `sequence` is on disk."""
+        """Sends a delivery once `sequence` is on disk."""
         ...
 
     def answer(self, header: pb.ConsumeHeader, sequence: int) -> None:

@@ -37,9 +37,9 @@ _log = logging.getLogger(__name__)
 
 Response = frame.Frame[pb.ConsumeHeader]
 
-_INBOX_BYTES: Final = 32 * limits.KIB
-# Parcels that are decided ahead of the wire: enough to cover a sync. What becomes ready beyond them
-# is delivered by one decision and leaves as one frame.
+_REQUESTS_BYTES: Final = 32 * limits.KIB
+# The most deliveries decided ahead of the wire: enough to cover a sync. Messages that become ready
+# meanwhile are delivered by one decision and leave as one frame.
 _DELIVERIES_AHEAD: Final = 4
 _BYTES_AHEAD: Final = 4 * limits.FRAME_TARGET_BYTES
 # Answers that a client may leave unread.
@@ -76,7 +76,7 @@ class ConsumeStream:
         self._write = write
         self._clock = clock
         self._resumed = resumed
-        self._requests = RequestBuffer[pb.ConsumeRequest](_INBOX_BYTES)
+        self._requests = RequestBuffer[pb.ConsumeRequest](_REQUESTS_BYTES)
         self._responses = ResponseBuffer[PendingDelivery | pb.ConsumeHeader](engine.sync_gate)
         self._sequence = 0
         self._deliveries_ahead = self._bytes_ahead = 0
@@ -105,7 +105,7 @@ class ConsumeStream:
         return self._deliveries_ahead >= _DELIVERIES_AHEAD or self._bytes_ahead >= _BYTES_AHEAD
 
     def deliver(self, delivery: PendingDelivery, sequence: int) -> None:
-        """Sends a parcel once `sequence` is on disk."""
+        """Sends a delivery once `sequence` is on disk."""
         self._deliveries_ahead += 1
         self._bytes_ahead += delivery.payload_bytes
         self._put(delivery, sequence)
@@ -127,7 +127,7 @@ class ConsumeStream:
     # --- requests ---
 
     async def _receive(self) -> None:
-        """Moves requests into the inbox, so that those that come together are handled together."""
+        """Buffers requests, so that those that come together are handled together."""
         while (request := await self._read()) is not None:
             self._heard_s = self._clock()
             await self._requests.put(request, request.ByteSize())
@@ -199,7 +199,7 @@ class ConsumeStream:
         self._responses.put(item, self._sequence)
 
     async def _send(self) -> None:
-        """Writes what the gate released: neighbouring parcels of one consumer leave together."""
+        """Writes what is synced: adjacent deliveries of one consumer leave together."""
         while True:
             items = await self._responses.take()
             for _, together in groupby(items, _consumer_of):
@@ -216,7 +216,7 @@ class ConsumeStream:
                 self._responses.written(len(group))
 
     async def _send_deliveries(self, deliveries: Sequence[PendingDelivery]) -> None:
-        """Sends the frames of parcels, each built in a thread while the one before is written."""
+        """Sends the frames of deliveries, each built while the one before is written."""
         pieces = [piece for delivery in deliveries for piece in delivery.pieces]
         builder = FrameBuilder(pieces, self._engine.block_cache, settled_ok=True)
         async with aclosing(build_ahead(self._engine, builder)) as frames:
@@ -237,7 +237,7 @@ class ConsumeStream:
     # --- time ---
 
     async def _watch(self) -> None:
-        """Sends heartbeats and overdue parcels; ends the stream of a silent client."""
+        """Sends heartbeats and overdue deliveries; ends the stream of a silent client."""
         while (wait_s := self._heard_s + limits.HEARTBEAT_MS / 1000 - self._clock()) > 0:
             if not self._responses:
                 self._put_due()
@@ -261,7 +261,7 @@ class ConsumeStream:
         )
 
     def _put_due(self) -> None:
-        """The oldest parcel, when its transport ack is overdue; a heartbeat, when quiet."""
+        """Puts the oldest delivery if its transport ack is overdue, else a heartbeat if quiet."""
         now_s = self._clock()
         overdue = self._channel.window.overdue(now_s)
         if overdue is not None:

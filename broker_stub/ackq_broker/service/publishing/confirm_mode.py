@@ -1,7 +1,7 @@
 """A publisher's stream in confirm mode: frames in, confirms, nacks and returns out (P2-P11).
 
 Invariant: every publish that arrives is answered exactly once while the stream lives (P3), and only
-from behind the synced gate (I1).
+from behind the sync gate (I1).
 """
 
 from __future__ import annotations

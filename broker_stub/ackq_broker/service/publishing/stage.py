@@ -21,7 +21,7 @@ from ackq_broker.service.transport.stream_buffers import RequestBuffer, Response
 Request = frame.Frame[pb.StageHeader]
 
 _ID_BYTES: Final = 16
-_INBOX_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
+_REQUESTS_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
 
 
 class StageStream:
@@ -39,7 +39,7 @@ class StageStream:
         self._write = write
         self._stage_id = b""
         self._rows = 0
-        self._requests = RequestBuffer[Request](_INBOX_BYTES)
+        self._requests = RequestBuffer[Request](_REQUESTS_BYTES)
         # Rows on disk after each frame; only the newest is reported.
         self._stored = ResponseBuffer[int](engine.sync_gate)
 

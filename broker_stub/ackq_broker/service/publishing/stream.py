@@ -38,7 +38,7 @@ Numbers = npt.NDArray[np.uint64]
 A = TypeVar("A")
 
 _ID_BYTES: Final = 16
-_INBOX_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
+_REQUESTS_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
 # Above this, validating a frame takes longer than handing it to a thread (about 0.1 ms).
 _THREAD_BYTES: Final = 64 * limits.KIB
 # As the core has it: above any count of publishes, apart from the edge of a signed 64-bit integer.
@@ -76,7 +76,7 @@ class PublisherStream(ABC, Generic[A]):
         self._read = read
         self._write = write
         self._publisher_id = opening.publisher_id
-        self._requests = RequestBuffer[Request](_INBOX_BYTES)
+        self._requests = RequestBuffer[Request](_REQUESTS_BYTES)
         self._responses = ResponseBuffer[A](engine.sync_gate)
         self._returned_bytes = 0
         self._blocked = False
@@ -143,7 +143,7 @@ class PublisherStream(ABC, Generic[A]):
     # --- requests ---
 
     async def _receive(self) -> None:
-        """Moves requests into the inbox, so that those that come together are handled together."""
+        """Buffers requests, so that those that come together are handled together."""
         while (request := await self._read()) is not None:
             await self._requests.put(request, coalescing.size_of(request))
         self._requests.close()

@@ -22,13 +22,13 @@ def orphaned_lease_warnings(
 
     They may be leased by an earlier session of the same query, whose checkpoint is lost (S9).
     """
-    for held in absent[:_MOST_NAMED]:
-        age = timedelta(seconds=age_ms(held.leased_us, now_us) // 1000)
+    for lease in absent[:_MOST_NAMED]:
+        age = timedelta(seconds=age_ms(lease.leased_us, now_us) // 1000)
         yield (
-            f"The session '{held.session}' has held {plural(held.messages, 'message')} of these "
+            f"The session '{lease.session}' has held {plural(lease.messages, 'message')} of these "
             f"queues for {age} (h:mm:ss), and no query is connected to it now. They wait for the "
             "query that has its checkpoint; if there is none any more, put them back with `ackq "
-            f"session release {held.session}`."
+            f"session release {lease.session}`."
         )
     if len(absent) > _MOST_NAMED:
         more = len(absent) - _MOST_NAMED

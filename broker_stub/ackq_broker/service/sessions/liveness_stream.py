@@ -17,7 +17,7 @@ from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, alongside
 
-_INBOX_BYTES: Final = 64 * limits.KIB
+_REQUESTS_BYTES: Final = 64 * limits.KIB
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -121,7 +121,7 @@ class LivenessStreams:
         if first is None:
             raise InvalidArgumentError("A hold stream begins with the session it holds.")
         self._check(first)
-        stream = _Stream(first, RequestBuffer(_INBOX_BYTES))
+        stream = _Stream(first, RequestBuffer(_REQUESTS_BYTES))
         alive = self._liveness.opened(first.incarnation, first.token)
         streams = self._streams.setdefault(first.incarnation, set())
         streams.add(stream)

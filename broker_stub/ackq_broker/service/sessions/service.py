@@ -289,9 +289,9 @@ class SessionsService:
         backlog, now_us = reply.backlog, self._engine.clock.now_us()
         others = {name: self._liveness.incumbent(name, "") for name in reply.other_sessions}
         absent = [
-            held
-            for held in reply.leased_elsewhere
-            if not self._liveness.connected(others[held.session])
+            lease
+            for lease in reply.leased_elsewhere
+            if not self._liveness.connected(others[lease.session])
         ]
         return pb.AdvanceResponse(
             session=reply.session,

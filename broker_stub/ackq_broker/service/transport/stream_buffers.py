@@ -18,8 +18,8 @@ T = TypeVar("T")
 class ResponseBuffer(Generic[T]):
     """Answers of one stream, put by its reader and taken, in bulk per sync, by its writer."""
 
-    def __init__(self, gate: SyncGate) -> None:
-        self._sync_gate = gate
+    def __init__(self, sync_gate: SyncGate) -> None:
+        self._sync_gate = sync_gate
         self._released: list[T] = []
         self._unwritten = 0
         self._wake = asyncio.Event()

@@ -128,8 +128,8 @@ def test_a_copy_says_why_it_is_another_history(data, tmp_path):
     assert history(tmp_path / "copy") == (copy, "copied")
 
 
-@pytest.mark.parametrize("how", ["over the files", "as new files", "what differs"])
-def test_a_directory_restored_in_place_is_another_history(data, tmp_path, how):
+@pytest.mark.parametrize("restored", ["over the files", "as new files", "what differs"])
+def test_a_directory_restored_in_place_is_another_history(data, tmp_path, restored):
     """Q8: whatever way the copying tool puts the older files where the newer ones were."""
     before, _ = history(data)
     shutil.copytree(data, tmp_path / "copy")
@@ -139,9 +139,9 @@ def test_a_directory_restored_in_place_is_another_history(data, tmp_path, how):
     for path in data.iterdir():
         saved = tmp_path / "copy" / path.name
         same = saved.exists() and saved.stat().st_mtime_ns == path.stat().st_mtime_ns
-        if how == "as new files" or not saved.exists():
+        if restored == "as new files" or not saved.exists():
             path.unlink()
-        if saved.exists() and not (how == "what differs" and same):
+        if saved.exists() and not (restored == "what differs" and same):
             shutil.copy2(saved, path)
 
     after, cause = history(data)

@@ -328,7 +328,7 @@ def test_expiry_is_the_brokers():
 
 
 def test_messages_become_a_block():
-    """P2: messages of a small publisher are folded; absent fields make no columns."""
+    """P2: messages of a small publisher become one block; absent fields make no columns."""
     data = from_messages(
         [
             pb.Message(body=b"a", routing_key="k", published_at_us=1_000_000),

@@ -146,7 +146,7 @@ def test_runs_are_as_their_tags_one_by_one(tags, outcome, settled_before):
 
 
 def test_a_command_for_each_way_to_settle():
-    """C15: settlements are folded by outcome, reason and delay, where those mean something."""
+    """C15: settlements are coalesced by outcome, reason and delay, where those mean something."""
     unacked = UnackedTags()
     unacked.assign(UnackedOwner("c", Outcome), 1, 100)
     unacked.last_tag = 100

@@ -19,16 +19,16 @@ from tests.fakes.journal import HeldEngine
 DURABLE = commands.QueueProperties(durable=True)
 
 
-async def settle():
+async def run_until_idle():
     """Lets everything that can run now run."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
-async def held(engine, awaitable):
+async def waits_for_sync(engine, awaitable):
     """Starts an answer, sees that it waits, lets the disk catch up, and returns the answer."""
     task = asyncio.ensure_future(awaitable)
-    await settle()
+    await run_until_idle()
     assert not task.done()
     engine.sync()
     return await task
@@ -58,7 +58,7 @@ def test_replies_wait_for_their_records():
 
     async def run():
         engine = HeldEngine()
-        reply = await held(engine, engine.call(commands.DeclareQueue("q", DURABLE)))
+        reply = await waits_for_sync(engine, engine.call(commands.DeclareQueue("q", DURABLE)))
         assert reply == commands.DeclaredQueue(1, True)
 
     asyncio.run(run())
@@ -70,7 +70,7 @@ def test_replies_without_records_wait_for_what_they_saw():
     async def run():
         engine = HeldEngine()
         engine.decide(commands.DeclareQueue("q", DURABLE))
-        reply = await held(engine, engine.call(commands.DeclareQueue("q", DURABLE)))
+        reply = await waits_for_sync(engine, engine.call(commands.DeclareQueue("q", DURABLE)))
         assert reply == commands.DeclaredQueue(1, False)
 
     asyncio.run(run())
@@ -82,7 +82,7 @@ def test_queries_wait_for_what_they_saw():
     async def run():
         engine = HeldEngine()
         engine.decide(commands.DeclareQueue("q", DURABLE))
-        found = await held(engine, engine.query(engine.core.queues))
+        found = await waits_for_sync(engine, engine.query(engine.core.queues))
         assert [queue.queue for queue in found] == ["q"]
 
     asyncio.run(run())
@@ -130,7 +130,7 @@ def test_errors_wait_for_what_they_saw():
         engine = HeldEngine()
         engine.decide(commands.DeclareQueue("q", DURABLE))
         task, context = call(engine, "DeclareQueue", pb.DeclareQueueRequest(queue="q"))
-        await settle()
+        await run_until_idle()
         assert context.aborted is None
         engine.sync()
         with pytest.raises(AbortedError):
@@ -284,11 +284,11 @@ def test_changed_wakes_on_records_and_on_stop():
     async def run():
         engine = HeldEngine()
         waiting = asyncio.create_task(engine.wait_changed(3600))
-        await settle()
+        await run_until_idle()
         engine.decide(commands.DeclareQueue("q", DURABLE))
         await waiting
         waiting = asyncio.create_task(engine.wait_changed(3600))
-        await settle()
+        await run_until_idle()
         engine.stop()
         await waiting
         await engine.wait_changed(0)
@@ -328,7 +328,7 @@ def test_writable_waits_while_too_much_waits_for_the_disk():
         engine.decide(commands.DeclareQueue("q", DURABLE))
         engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
         wait_writable = asyncio.create_task(engine.wait_writable())
-        await settle()
+        await run_until_idle()
         assert not wait_writable.done()
         engine.journal.unsynced_bytes = 0
         engine.sync()
@@ -344,7 +344,7 @@ def test_writable_leaves_the_loop_to_others_while_transient_blocks_are_written()
         engine = HeldEngine()
         engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
         wait_writable = asyncio.create_task(engine.wait_writable())
-        await settle()
+        await run_until_idle()
         assert not wait_writable.done()
         engine.journal.unsynced_bytes = 0
         await wait_writable

@@ -100,7 +100,7 @@ async def test_a_small_transaction_reaches_the_journal_with_its_commit():
 
 
 async def test_a_large_transaction_is_staged_as_it_comes(monkeypatch):
-    """I6, P13: what is held in memory has a bound; the rows are invisible all the same."""
+    """I6, P13: what is buffered has a bound; the rows are invisible all the same."""
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 1000)
     async with opened() as (engine, stream, _):
         for number in range(1, 6):
@@ -190,25 +190,25 @@ async def test_a_full_disk_refuses_the_transaction(monkeypatch):
         assert ready(engine) == 1
 
 
-@pytest.mark.parametrize("how", ["half-closed", "cut", "replaced"])
-async def test_a_stream_that_goes_rolls_back(monkeypatch, how):
+@pytest.mark.parametrize("end", ["half-closed", "cut", "replaced"])
+async def test_a_stream_that_goes_rolls_back(monkeypatch, end):
     """P13: before its commit arrived; a late commit on the next stream is told so."""
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
     async with opened() as (engine, stream, service):
         publish(stream, 1)
         await run_until_idle()
         assert staged(engine) == 1
-        if how == "half-closed":
+        if end == "half-closed":
             stream.half_close()
-        elif how == "cut":
+        elif end == "cut":
             stream.task.cancel()
         await disk(engine)
         newer = Stream(service)
         newer.open(mode=TRANSACTION, resume=True)
-        if how == "replaced":
+        if end == "replaced":
             commit(stream, 1)
         await disk(engine)
-        if how == "replaced":
+        if end == "replaced":
             with pytest.raises(FencedError):
                 await stream.task
         assert (staged(engine), ready(engine)) == (0, 0)
@@ -290,7 +290,7 @@ async def test_a_fenced_stream_does_nothing_more(monkeypatch, then):
 
 @pytest.mark.parametrize("refused", [False, True])
 async def test_a_stream_fenced_in_its_commit(monkeypatch, refused):
-    """P10, P13: the rows that it held come to nothing, and the newer one's are left alone."""
+    """P10, P13: the rows that it buffered are dropped, and the newer one's are left alone."""
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 1 << 20)
     async with opened() as (engine, stream, service):
         decoded = asyncio.Event()

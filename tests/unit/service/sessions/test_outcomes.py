@@ -1,4 +1,4 @@
-"""Outcomes as they arrive, before the core sees them: folded, bounded, sealed."""
+"""Outcomes as they arrive, before the core sees them: coalesced, bounded, sealed."""
 
 import asyncio
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ def group(outcome, *tags, **fields):
     return pb.OutcomeGroup(outcome=outcome, tags=tags, **fields)
 
 
-def folded(*requests):
+def coalesced(*requests):
     """What the groups of some requests come to, as plain values."""
     collected = Collected()
     for groups in requests:
@@ -46,7 +46,7 @@ def read(*requests):
 
 def test_groups_alike_become_one():
     """S6: tags of the same fate are one group, whichever request they came in."""
-    assert folded(
+    assert coalesced(
         [group(REJECTED, 9, 1, reason="bad"), group(REJECTED, 2, reason="worse")],
         [group(REJECTED, 3, reason="bad")],
     ) == {
@@ -57,7 +57,7 @@ def test_groups_alike_become_one():
 
 def test_the_last_outcome_of_a_tag_wins():
     """S6: within a stage a later group wins, also when it takes a tag back."""
-    assert folded(
+    assert coalesced(
         [group(REJECTED, 1, 2, 3, reason="bad")],
         [group(FAILED, 2), group(ACCEPTED, 3), group(FAILED, 3), group(ACCEPTED, 3)],
     ) == {
@@ -70,7 +70,7 @@ def test_the_last_outcome_of_a_tag_wins():
 def test_reason_and_delay_count_where_they_mean_something():
     """S6, C14: a released message has no reason, a rejected one no delay."""
     every = {"reason": "why", "delay_ms": 5}
-    assert folded([group(outcome, outcome, **every) for outcome in (1, 2, 3, 4)]) == {
+    assert coalesced([group(outcome, outcome, **every) for outcome in (1, 2, 3, 4)]) == {
         (Outcome.ACCEPTED, "", 0): [1],
         (Outcome.FAILED, "why", 5): [2],
         (Outcome.REJECTED, "why", 0): [3],
@@ -89,7 +89,7 @@ def test_what_a_newer_client_adds_is_not_a_tag():
 
 def test_no_tags_are_no_group():
     """S6: a group without tags says nothing."""
-    assert folded([group(REJECTED, reason="a reason of some length")], []) == {}
+    assert coalesced([group(REJECTED, reason="a reason of some length")], []) == {}
 
 
 @pytest.mark.parametrize(
@@ -104,15 +104,15 @@ def test_a_stage_is_bounded(monkeypatch, limit, problem):
     """I6: the limit is named with the remedy."""
     monkeypatch.setattr(limits, limit, 4)
     with pytest.raises(LimitError, match=f"{problem}.*more partitions"):
-        folded([group(FAILED, tag) for tag in range(1, 6)])
+        coalesced([group(FAILED, tag) for tag in range(1, 6)])
 
 
 def test_outcome_and_delay_are_checked():
     """S6: an outcome that does not exist, a delay beyond all bounds."""
     with pytest.raises(InvalidArgumentError, match="accepted, failed, rejected or released"):
-        folded([group(0, 1)])
+        coalesced([group(0, 1)])
     with pytest.raises(InvalidArgumentError, match="too long"):
-        folded([group(FAILED, 1, delay_ms=limits.MAX_TTL_MS + 1)])
+        coalesced([group(FAILED, 1, delay_ms=limits.MAX_TTL_MS + 1)])
 
 
 def test_a_sealed_stream_is_a_stage():
