@@ -9,12 +9,7 @@ from tests.structure.product import modules, unjustified
 _REPLY = "a command's reply and its record, always written with their module"
 _BOTH_ENDS = "the client's end and the broker's end of one thing"
 SHARED = {
-    "Channel": _BOTH_ENDS,
-    "ChannelStream": _BOTH_ENDS,
-    "ConsumerChannel": _BOTH_ENDS,
-    "Delivered": "a record, and the part of the state that it makes",
     "Frame": "a frame on the wire, and one that is being filled",
-    "Group": "of commands, of journal entries, of dead letters: the words of three fields",
     "OutcomeStage": _BOTH_ENDS,
     "Published": _REPLY,
     "Publisher": _BOTH_ENDS,
@@ -25,7 +20,6 @@ SHARED = {
     "Started": _REPLY,
     "Ticked": _REPLY,
     "Transaction": _BOTH_ENDS,
-    "_Page": "private to two data structures",
 }
 # Names of the parts of code that have better ones now.
 RETIRED = frozenset(

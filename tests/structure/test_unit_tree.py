@@ -23,10 +23,11 @@ WHOLE = {
     "core/test_model.py": "queues and channels against a model",
     "core/test_model_sessions.py": "sessions against a model",
     "core/test_restart.py": "recovery of the whole state",
-    "journal/test_crash.py": "power cuts under the whole journal",
+    "core/sessions/test_kept_lease.py": "the lease that an accept keeps for a replay",
+    "core/sessions/test_openings.py": "the openings of advance, which test_advance has no room for",
+    "journal/test_power_cuts.py": "power cuts under the whole journal",
     "journal/tools/test_tools.py": "four commands on one damaged journal",
     "service/sessions/test_timeout.py": "service and core over one clock",
-    "spark/test_registration.py": "what Spark imports when it looks data sources up",
 }
 # Tests that need another process all the same, with the reason.
 PROCESSES = {
@@ -34,10 +35,6 @@ PROCESSES = {
     "client/publishing/test_publisher_life.py": "one with a publisher open",
     "client/sessions/test_session.py": "a holder is one of its process",
     "client/test_admin.py": "a fork, and an import in a fresh interpreter",
-    "journal/files/test_directory.py": "another process holds the lock",
-    "journal/test_failpoints.py": "a failpoint kills its process",
-    "spark/test_configuration.py": "the wrapper starts an interpreter",
-    "spark/test_registration.py": "an import in a fresh interpreter",
 }
 
 
