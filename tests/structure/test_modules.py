@@ -24,7 +24,7 @@ SMALL = {
     "ackq/client/consuming": {
         "received_tags": "a data structure",
     },
-    "ackq/client/publishing": {"base": "what two publishers share"},
+    "ackq/client/publishing": {"state": "what two state machines share"},
     "ackq/client": {
         "futures": "a data structure",
         "outcomes": "public enums",

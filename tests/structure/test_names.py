@@ -9,7 +9,6 @@ from tests.structure.product import modules, unjustified
 _REPLY = "a command's reply and its record, always written with their module"
 _BOTH_ENDS = "the client's end and the broker's end of one thing"
 SHARED = {
-    "Frame": "a frame on the wire, and one that is being filled",
     "OutcomeStage": _BOTH_ENDS,
     "Published": _REPLY,
     "Publisher": _BOTH_ENDS,
@@ -19,7 +18,6 @@ SHARED = {
     "Stage": _BOTH_ENDS,
     "Started": _REPLY,
     "Ticked": _REPLY,
-    "Transaction": _BOTH_ENDS,
 }
 # Names of the parts of code that have better ones now.
 RETIRED = frozenset(

@@ -20,6 +20,7 @@ STARTS = {"subprocess", "multiprocessing", "embedded", "EmbeddedBroker", "os.kil
 
 # Tests of more than a module, with what they are of.
 WHOLE = {
+    "client/test_public_names.py": "the lazy names of the package",
     "core/test_model.py": "queues and channels against a model",
     "core/test_model_sessions.py": "sessions against a model",
     "core/test_restart.py": "recovery of the whole state",
@@ -34,7 +35,8 @@ PROCESSES = {
     "client/consuming/test_channel.py": "an interpreter that exits or forks with a channel open",
     "client/publishing/test_publisher_life.py": "one with a publisher open",
     "client/sessions/test_session.py": "a holder is one of its process",
-    "client/test_admin.py": "a fork, and an import in a fresh interpreter",
+    "client/connection/test_grpc_channels.py": "a fork",
+    "client/test_public_names.py": "an import in a fresh interpreter",
 }
 
 

@@ -46,7 +46,7 @@ class Handover(NamedTuple):
     accepted: Settlement | None
 
 
-class ConsumeStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
+class ChannelStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
     """The stream of one channel.
 
     Args:
