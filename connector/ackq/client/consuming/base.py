@@ -18,7 +18,7 @@ from ackq.client.consuming.message import Message, tag_runs
 from ackq.client.consuming.receiver import PendingPull, Receiver, Settler
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.state import ChannelSettings, ChannelState
-from ackq.client.consuming.stream import ChannelStream
+from ackq.client.consuming.stream import DeliveryStream
 from ackq.client.consuming.unsettled import unknown_tag
 from ackq.client.outcomes import AcknowledgeMode, declared, disposition, mode_of, outcome_of
 from ackq.errors import BrokerUnavailableError, InvalidArgumentError
@@ -61,7 +61,7 @@ class ChannelBase:
             window_messages, transport_ack_percent, transport_ack_delay_ms / 1000
         )
         self._state = ChannelState(settings)
-        self._stream = ChannelStream(
+        self._stream = DeliveryStream(
             endpoint,
             security,
             self._state,

@@ -14,7 +14,7 @@ from ackq.client.consuming.inbox import RowSlice
 from ackq.client.consuming.message import Message
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.state import ChannelState, Pull, Subscription
-from ackq.client.consuming.stream import ChannelStream, Handover
+from ackq.client.consuming.stream import DeliveryStream, Handover
 from ackq.client.outcomes import AT_RECEIVE, BEFORE_CALLBACK, AcknowledgeMode
 from ackq.client.ranges import Range
 from ackq.errors import (
@@ -38,7 +38,7 @@ class Settler:
 
     def __init__(
         self,
-        stream: ChannelStream,
+        stream: DeliveryStream,
         state: ChannelState,
         mode: AcknowledgeMode,
         outcomes: frozenset[Outcome],

@@ -46,7 +46,7 @@ class Handover(NamedTuple):
     accepted: Settlement | None
 
 
-class ChannelStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
+class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
     """The stream of one channel.
 
     Args:
