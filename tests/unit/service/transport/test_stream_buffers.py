@@ -8,93 +8,73 @@ from ackq_broker.service.engine.sync_gate import SyncGate
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 
 
-def test_responses_are_released_in_bulk():
+async def test_responses_are_released_in_bulk():
     """I1: answers are taken together, once their sequences are synced."""
-
-    async def run():
-        gate = SyncGate(0)
-        responses = ResponseBuffer(gate)
-        for sequence in (1, 2, 3):
-            responses.put(sequence, sequence)
-        taking = asyncio.create_task(responses.take())
-        await asyncio.sleep(0)
-        assert not taking.done()
-        gate.advance(2)
-        assert await taking == [1, 2]
-        responses.written(2)
-        drained = asyncio.create_task(responses.drained())
-        await asyncio.sleep(0)
-        assert not drained.done()
-        gate.advance(3)
-        responses.written(len(await responses.take()))
-        await drained
-
-    asyncio.run(run())
+    gate = SyncGate(0)
+    responses = ResponseBuffer(gate)
+    for sequence in (1, 2, 3):
+        responses.put(sequence, sequence)
+    taking = asyncio.create_task(responses.take())
+    await asyncio.sleep(0)
+    assert not taking.done()
+    gate.advance(2)
+    assert await taking == [1, 2]
+    responses.written(2)
+    drained = asyncio.create_task(responses.drained())
+    await asyncio.sleep(0)
+    assert not drained.done()
+    gate.advance(3)
+    responses.written(len(await responses.take()))
+    await drained
 
 
-def test_requests_that_arrived_together_are_taken_together():
+async def test_requests_that_arrived_together_are_taken_together():
     """P2: requests that wait are taken together; an empty list is the end."""
-
-    async def run():
-        requests = RequestBuffer(100)
-        await requests.put("a", 1)
-        await requests.put("b", 1)
-        assert await requests.take() == ["a", "b"]
-        await requests.put("c", 1)
-        requests.close()
-        assert [await requests.take(), await requests.take()] == [["c"], []]
-
-    asyncio.run(run())
+    requests = RequestBuffer(100)
+    await requests.put("a", 1)
+    await requests.put("b", 1)
+    assert await requests.take() == ["a", "b"]
+    await requests.put("c", 1)
+    requests.close()
+    assert [await requests.take(), await requests.take()] == [["c"], []]
 
 
-def test_requests_over_the_bound_block_the_reader():
+async def test_requests_over_the_bound_block_the_reader():
     """I6: more than the bound of bytes stops the reader until they are taken."""
-
-    async def run():
-        requests = RequestBuffer(10)
-        putting = asyncio.create_task(requests.put("a", 11))
-        await asyncio.sleep(0)
-        assert not putting.done()
-        await requests.take()
-        await putting
-
-    asyncio.run(run())
+    requests = RequestBuffer(10)
+    putting = asyncio.create_task(requests.put("a", 11))
+    await asyncio.sleep(0)
+    assert not putting.done()
+    await requests.take()
+    await putting
 
 
-def test_a_failure_overtakes_waiting_requests():
+async def test_a_failure_overtakes_waiting_requests():
     """P10: a fenced stream handles nothing more."""
-
-    async def run():
-        requests = RequestBuffer(10)
-        await requests.put("a", 1)
-        requests.fail(ValueError("fenced"))
-        with pytest.raises(ValueError, match="fenced"):
-            await requests.take()
-
-    asyncio.run(run())
+    requests = RequestBuffer(10)
+    await requests.put("a", 1)
+    requests.fail(ValueError("fenced"))
+    with pytest.raises(ValueError, match="fenced"):
+        await requests.take()
 
 
-def test_alongside_ends_with_main_and_with_a_failure():
+async def test_alongside_ends_with_main_and_with_a_failure():
     """P3: neither a reader nor a writer of a stream outlives it, and no failure is lost."""
+    ended = []
 
-    async def run():
-        ended = []
+    async def forever():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
 
-        async def forever():
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.append(True)
+    async def short():
+        await asyncio.sleep(0)
 
-        async def short():
-            await asyncio.sleep(0)
+    async def fails():
+        raise ValueError("broken")
 
-        async def fails():
-            raise ValueError("broken")
-
-        await alongside(short(), forever())
-        with pytest.raises(ValueError, match="broken"):
-            await alongside(forever(), fails(), forever())
-        assert ended == [True, True, True]
-
-    asyncio.run(run())
+    await alongside(short(), forever())
+    with pytest.raises(ValueError, match="broken"):
+        await alongside(forever(), fails(), forever())
+    assert ended == [True, True, True]
