@@ -13,7 +13,7 @@ from ackq.errors import (
 )
 from ackq.v1 import admin_pb2, publishing_pb2
 from tests.fakes.blocks import encoded
-from tests.fakes.raw_client import TIMEOUT_S, Client, error_of
+from tests.fakes.raw_client import TIMEOUT_S, Client, refused
 
 # A body of one byte with the routing key "q".
 SIZE = 2
@@ -21,12 +21,6 @@ SIZE = 2
 
 def new_id():
     return secrets.token_bytes(16)
-
-
-def refused(call, *args, **fields):
-    with pytest.raises(grpc.RpcError) as failed:
-        call(*args, **fields)
-    return error_of(failed.value)
 
 
 def test_a_stage_is_invisible_until_its_commit(client):
