@@ -76,19 +76,15 @@ def test_batches(broker):
     assert [tag for tag, _ in outcomes(broker)] == [1, 2, 3, 4, 5]
 
 
-def test_receive_gives_up_in_time(broker):
+async def test_receive_gives_up_in_time(broker):
     """None: there was no message."""
-
-    async def main():
-        async with AsyncChannel(broker.endpoint) as it:
-            consumer = await it.consume("orders")
-            assert await consumer.receive(0.01) is None
-            assert await consumer.receive_batch(timeout_s=0) is None
-
-    run(main())
+    async with AsyncChannel(broker.endpoint) as it:
+        consumer = await it.consume("orders")
+        assert await consumer.receive(0.01) is None
+        assert await consumer.receive_batch(timeout_s=0) is None
 
 
-def test_a_cancelled_receive_loses_no_message(broker):
+async def test_a_cancelled_receive_loses_no_message(broker):
     """C10: a message that was accepted for it is given to the next call."""
     asked, go_on = threading.Event(), threading.Event()
 
@@ -104,19 +100,15 @@ def test_a_cancelled_receive_loses_no_message(broker):
                 yield fake.settled(request)
 
     broker.consuming.scripts.append(script)
-
-    async def main():
-        async with AsyncChannel(broker.endpoint) as it:
-            consumer = await it.consume("orders")
-            task = asyncio.create_task(consumer.receive())
-            assert await asyncio.to_thread(asked.wait, SOON_S)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            go_on.set()
-            assert (await consumer.receive()).body == b"1"
-
-    run(main())
+    async with AsyncChannel(broker.endpoint) as it:
+        consumer = await it.consume("orders")
+        task = asyncio.create_task(consumer.receive())
+        assert await asyncio.to_thread(asked.wait, SOON_S)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go_on.set()
+        assert (await consumer.receive()).body == b"1"
 
 
 def test_a_callback_is_awaited(broker, caplog):
@@ -194,56 +186,46 @@ def test_a_callback_may_close_its_consumer_and_not_its_channel(broker):
     assert outcomes(broker) == [(2, "RELEASED")]
 
 
-def test_a_consumer_with_a_callback_has_no_receive(broker):
+async def test_a_consumer_with_a_callback_has_no_receive(broker):
     """Its messages go one way."""
 
-    async def main():
-        async def call_back(_):
-            pass
+    async def call_back(_):
+        pass
 
-        async with AsyncChannel(broker.endpoint) as it:
-            consumer = await it.consume("orders", call_back)
-            with pytest.raises(errors.PreconditionFailedError):
-                await consumer.receive()
-
-    run(main())
+    async with AsyncChannel(broker.endpoint) as it:
+        consumer = await it.consume("orders", call_back)
+        with pytest.raises(errors.PreconditionFailedError):
+            await consumer.receive()
 
 
-def test_why_a_callbacks_consumer_ended_is_in_its_task(broker):
+async def test_why_a_callbacks_consumer_ended_is_in_its_task(broker):
     """The broker deleted the queue: awaiting the task raises it."""
     reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
     broker.consuming.scripts.append(serve(fake.cancelled("1", reason)))
 
-    async def main():
-        async def call_back(_):
-            pass
+    async def call_back(_):
+        pass
 
-        async with AsyncChannel(broker.endpoint) as it:
-            consumer = await it.consume("orders", call_back)
-            with pytest.raises(errors.QueueNotFoundError):
-                await consumer.task
-
-    run(main())
+    async with AsyncChannel(broker.endpoint) as it:
+        consumer = await it.consume("orders", call_back)
+        with pytest.raises(errors.QueueNotFoundError):
+            await consumer.task
 
 
-def test_pulls(broker):
+async def test_pulls(broker):
     """C9."""
     frames = [fake.numbered(1, 2, get_number=1), fake.get_empty(1)]
     broker.consuming.scripts.append(serve(*frames))
-
-    async def main():
-        async with AsyncChannel(broker.endpoint) as it:
-            messages = await it.get("orders", 5)
-            assert [each.body for each in messages] == [b"1", b"2"]
-            assert await messages[0].release() == 1
-            with pytest.raises(errors.BrokerUnavailableError, match="left a pull"):
-                await it.get("orders", 5, timeout_s=0.02)
-            it.acknowledge(messages[1])
-
-    run(main())
+    async with AsyncChannel(broker.endpoint) as it:
+        messages = await it.get("orders", 5)
+        assert [each.body for each in messages] == [b"1", b"2"]
+        assert await messages[0].release() == 1
+        with pytest.raises(errors.BrokerUnavailableError, match="left a pull"):
+            await it.get("orders", 5, timeout_s=0.02)
+        it.acknowledge(messages[1])
 
 
-def test_a_cut_beyond_the_grace_is_told(broker):
+async def test_a_cut_beyond_the_grace_is_told(broker):
     """C11: to who waits, and to who settles."""
 
     def script(requests):
@@ -256,55 +238,43 @@ def test_a_cut_beyond_the_grace_is_told(broker):
                 raise Cut
 
     broker.consuming.scripts += [script, serve()]
-
-    async def main():
-        async with AsyncChannel(broker.endpoint) as it:
-            consumer = await it.consume("orders", mode="client")
-            message = await consumer.receive()
+    async with AsyncChannel(broker.endpoint) as it:
+        consumer = await it.consume("orders", mode="client")
+        message = await consumer.receive()
+        await consumer.receive()
+        with pytest.raises(errors.OutcomeUnknownError):
+            await message.accept()
+        with pytest.raises(errors.ClosedError, match="tags are gone"):
             await consumer.receive()
-            with pytest.raises(errors.OutcomeUnknownError):
-                await message.accept()
-            with pytest.raises(errors.ClosedError, match="tags are gone"):
-                await consumer.receive()
-            with pytest.raises(errors.ClosedError, match="tags are gone"):
-                await it.flush()
-
-    run(main())
+        with pytest.raises(errors.ClosedError, match="tags are gone"):
+            await it.flush()
 
 
-def test_close_ends_an_iteration(broker):
+async def test_close_ends_an_iteration(broker):
     """As the blocking one."""
+    it = AsyncChannel(broker.endpoint)
+    consumer = await it.consume("orders")
 
-    async def main():
-        it = AsyncChannel(broker.endpoint)
-        consumer = await it.consume("orders")
+    async def iterate():
+        return [message async for message in consumer]
 
-        async def iterate():
-            return [message async for message in consumer]
-
-        task = asyncio.create_task(iterate())
-        await asyncio.sleep(0)
-        await it.close()
-        await it.close()
-        assert await task == []
-
-    run(main())
+    task = asyncio.create_task(iterate())
+    await asyncio.sleep(0)
+    await it.close()
+    await it.close()
+    assert await task == []
 
 
-def test_close_with_a_bound_gives_up(broker):
+async def test_close_with_a_bound_gives_up(broker):
     """C15: as the blocking one."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 1), settle=False))
-
-    async def main():
-        it = AsyncChannel(broker.endpoint)
-        consumer = await it.consume("orders", mode="client")
-        settlement = (await consumer.receive()).accept()
-        with pytest.raises(errors.BrokerUnavailableError, match=r"unanswered for 0\.05 s"):
-            await it.close(0.05)
-        with pytest.raises(errors.OutcomeUnknownError):
-            await settlement
-
-    run(main())
+    it = AsyncChannel(broker.endpoint)
+    consumer = await it.consume("orders", mode="client")
+    settlement = (await consumer.receive()).accept()
+    with pytest.raises(errors.BrokerUnavailableError, match=r"unanswered for 0\.05 s"):
+        await it.close(0.05)
+    with pytest.raises(errors.OutcomeUnknownError):
+        await settlement
 
 
 def test_a_loop_that_is_gone_hears_nothing(broker):
