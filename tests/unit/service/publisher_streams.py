@@ -73,6 +73,13 @@ async def run_until_idle():
         await asyncio.sleep(0)
 
 
+async def disk(engine):
+    """Everything that can run runs, the disk catches up, and the answers go."""
+    await run_until_idle()
+    engine.sync()
+    await run_until_idle()
+
+
 @asynccontextmanager
 async def opened(**opening):
     """An engine with a durable queue on disk, an open stream, and the service for others."""
@@ -82,9 +89,7 @@ async def opened(**opening):
     engine.sync()
     stream = Stream(service)
     stream.open(**opening)
-    await run_until_idle()
-    engine.sync()
-    await run_until_idle()
+    await disk(engine)
     assert stream.kinds() == ["opened"]
     yield engine, stream, service
     stream.task.cancel()

@@ -35,6 +35,21 @@ def serve(*frames, settle=True, resumed=False, settle_runs=False, asked=None):
     return script
 
 
+def react(**answers):
+    """A script: a frame for each kind of request, or a call that may make one; it opens anyway."""
+    answers = {"open": fake.opened(), **answers}
+
+    def script(requests):
+        for request in requests:
+            answer = answers.get(request.WhichOneof("kind"))
+            if callable(answer):
+                answer = answer(request)
+            if answer is not None:
+                yield answer
+
+    return script
+
+
 def settles(requests):
     return [each.settle for each in requests if each.HasField("settle")]
 

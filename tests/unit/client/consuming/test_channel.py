@@ -15,7 +15,7 @@ from ackq.client.consuming.state import ChannelState, Lost
 from ackq.v1 import consuming_pb2 as pb
 from tests.fakes import scripted_channel as fake
 from tests.fakes.scripted_broker import Cut
-from tests.unit.client.consuming.scripts import channel, serve, settles
+from tests.unit.client.consuming.scripts import channel, react, serve, settles
 from tests.unit.client.threads import SOON_S, client_threads, logged, refuse_threads
 
 
@@ -143,16 +143,11 @@ def test_a_cut_within_the_grace_is_not_noticed(broker):
     """C11, C15: same id, nothing twice, and what has no answer is asked again under its number."""
     cut = threading.Event()
 
-    def first(requests):
-        for request in requests:
-            if request.HasField("open"):
-                yield fake.opened()
-            elif request.HasField("subscribe"):
-                yield fake.numbered(1, 3)
-            elif request.HasField("settle"):
-                cut.set()
-                raise Cut
+    def disconnect(_):
+        cut.set()
+        raise Cut
 
+    first = react(subscribe=fake.numbered(1, 3), settle=disconnect)
     second = serve(fake.numbered(1, 5), resumed=True)
     broker.consuming.scripts += [first, second]
     with channel(broker) as it:
@@ -173,16 +168,11 @@ def test_a_cut_beyond_the_grace_closes_the_channel(broker):
     """C11, C15: every call raises that the tags are gone; settlements have their outcomes."""
     cut = threading.Event()
 
-    def first(requests):
-        for request in requests:
-            if request.HasField("open"):
-                yield fake.opened()
-            elif request.HasField("subscribe"):
-                yield fake.numbered(1, 3)
-            elif request.HasField("settle"):
-                cut.set()
-                raise Cut
+    def disconnect(_):
+        cut.set()
+        raise Cut
 
+    first = react(subscribe=fake.numbered(1, 3), settle=disconnect)
     broker.consuming.scripts += [first, serve()]
     with channel(broker) as it:
         consumer = it.consume("orders", mode="client")
@@ -202,15 +192,7 @@ def test_a_cut_beyond_the_grace_closes_the_channel(broker):
 def test_a_broker_that_stays_away_closes_the_channel(broker, monkeypatch):
     """C11: it is tried for as long as the broker may wait."""
     monkeypatch.setattr(stream, "_RESUMABLE_S", 0.3)
-
-    def script(requests):
-        for request in requests:
-            if request.HasField("open"):
-                yield fake.opened()
-            elif request.HasField("subscribe"):
-                yield fake.numbered(1, 1)
-
-    broker.consuming.scripts.append(script)
+    broker.consuming.scripts.append(react(subscribe=fake.numbered(1, 1)))
     with channel(broker) as it:
         consumer = it.consume("orders", mode="client")
         message = consumer.receive(SOON_S)
@@ -234,16 +216,10 @@ def test_no_broker_at_all_is_told(broker):
 def test_what_the_broker_ends_a_channel_with_is_raised(broker):
     """C2, C15: by every call, and by settlements without an answer."""
 
-    def script(requests):
-        for request in requests:
-            if request.HasField("open"):
-                yield fake.opened()
-            elif request.HasField("subscribe"):
-                yield fake.numbered(1, 2)
-            elif request.HasField("settle"):
-                raise errors.UnknownDeliveryTagError("unknown delivery tag 1", delivery_tag=1)
+    def refuse(_):
+        raise errors.UnknownDeliveryTagError("unknown delivery tag 1", delivery_tag=1)
 
-    broker.consuming.scripts.append(script)
+    broker.consuming.scripts.append(react(subscribe=fake.numbered(1, 2), settle=refuse))
     with channel(broker) as it:
         consumer = it.consume("orders", mode="client")
         settlement = consumer.receive(SOON_S).accept()
@@ -328,14 +304,7 @@ def test_none_gives_what_it_has_after_the_channel_is_gone(broker):
 def test_signs_of_life_go_out(broker):
     """C12: as often as the broker asks."""
     enough = threading.Event()
-
-    def script(requests):
-        for request in requests:
-            if request.HasField("open"):
-                yield fake.opened(heartbeat_ms=5)
-            elif request.HasField("heartbeat"):
-                enough.set()
-
+    script = react(open=fake.opened(heartbeat_ms=5), heartbeat=lambda _: enough.set())
     broker.consuming.scripts.append(script)
     with channel(broker) as it:
         it.consume("orders")
@@ -361,16 +330,7 @@ def test_a_silent_broker_is_left_for_a_new_stream(broker, monkeypatch):
 def test_transport_acks_follow_their_settings(broker):
     """C11: at the part of the window that was asked for, apart from application acks."""
     acked = threading.Event()
-
-    def script(requests):
-        for request in requests:
-            if request.HasField("open"):
-                yield fake.opened()
-            elif request.HasField("subscribe"):
-                yield fake.numbered(1, 5)
-            elif request.HasField("transport_ack"):
-                acked.set()
-
+    script = react(subscribe=fake.numbered(1, 5), transport_ack=lambda _: acked.set())
     broker.consuming.scripts.append(script)
     options = {"window_messages": 10, "transport_ack_percent": 50}
     with channel(broker, transport_ack_delay_ms=15_000, **options) as it:
@@ -418,17 +378,12 @@ def test_a_pull_without_an_answer_is_given_up(broker):
     """C9: messages that come for it later are requeued."""
     late = threading.Event()
 
-    def script(requests):
-        for request in requests:
-            if request.HasField("open"):
-                yield fake.opened()
-            elif request.HasField("subscribe"):
-                yield fake.numbered(1, 1, get_number=1)
-            elif request.HasField("settle"):
-                late.set()
-                yield fake.settled(request)
+    def settled(request):
+        late.set()
+        return fake.settled(request)
 
-    broker.consuming.scripts.append(script)
+    subscribed = fake.numbered(1, 1, get_number=1)
+    broker.consuming.scripts.append(react(subscribe=subscribed, settle=settled))
     with channel(broker) as it:
         with pytest.raises(errors.BrokerUnavailableError, match="left a pull of queue 'orders'"):
             it.get("orders", timeout_s=0.05)

@@ -21,7 +21,7 @@ from ackq_broker.service.publishing import stream as publisher_stream
 from ackq_broker.service.publishing.service import PublishingService
 from tests.fakes.blocks import encoded
 from tests.fakes.journal import HeldEngine
-from tests.unit.service.publisher_streams import TRANSACTION, Stream, opened, run_until_idle
+from tests.unit.service.publisher_streams import TRANSACTION, Stream, disk, opened, run_until_idle
 
 
 async def test_the_opening_is_answered_from_disk():
@@ -120,9 +120,7 @@ async def test_a_fenced_stream_publishes_nothing_more():
         await run_until_idle()
         assert engine.core.queues("q")[0].ready == 0
         newer.publish(1)
-        await run_until_idle()
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert newer.confirms() == [(1, True)]
         newer.half_close()
         await newer.task
@@ -154,9 +152,7 @@ async def test_a_full_disk_blocks_and_nacks():
         engine.free_bytes = limits.DISK_RESERVE_BYTES
         engine.poll_disk()
         stream.publish(2)
-        await run_until_idle()
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert stream.kinds() == ["opened", "blocked", "nack", "unblocked", "confirm"]
 
 
@@ -173,9 +169,7 @@ async def test_a_full_disk_confirms_what_it_has(numbers):
         engine.poll_disk()
         newer = Stream(service)
         newer.open(resume=True)
-        await run_until_idle()
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         for number in numbers:
             newer.publish(number)
         await run_until_idle()
@@ -238,9 +232,7 @@ async def test_numbers_far_apart_take_no_memory(free_bytes):
         engine.poll_disk()
         for number in (1, far, far + 1):
             stream.publish(number)
-        await run_until_idle()
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         unread = [answer for answer in stream.answers if answer.HasField("nack")]
         assert [answer.nack.first_number for answer in unread] == [far + 1] * (not free_bytes)
         assert engine.core.queues("q")[0].ready == 1 + bool(free_bytes)
@@ -305,21 +297,15 @@ async def test_a_message_that_is_gone_before_its_confirm_was_handled(end, delive
         await run_until_idle()
         end(engine)
         stream.publish(3, routing_key="nobody")
-        await run_until_idle()
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert stream.confirmed() == {1, 2, 3}
         assert set(stream.kinds()) == {"opened", "confirm"}
         # It comes again with its confirm lost: it is not placed a second time.
         again = Stream(service)
         again.open(resume=True)
-        await run_until_idle()
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         again.publish(1)
-        await run_until_idle()
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert again.confirms() == [(1, True)]
         assert sum(queue.ready for queue in engine.core.queues()) == 0
         again.task.cancel()
@@ -331,9 +317,7 @@ async def test_what_is_handled_is_confirmed_whatever_the_window(window):
     """P11: one publish, no other after it: its confirm waits for the disk and nothing else."""
     async with opened(window_messages=window) as (engine, stream, _):
         stream.publish(1)
-        await run_until_idle()
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert stream.confirms() == [(1, True)]
 
 
@@ -391,9 +375,7 @@ async def test_a_number_in_progress_is_not_missing():
         await run_until_idle()
         assert stream.kinds() == ["opened"]
         stream.send(probe=pb.PublishProbe(first_number=1, last_number=4))
-        await run_until_idle()
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert probed(stream) == [(3, 4)]
         assert stream.confirms() == [(2, True)]
 
@@ -411,9 +393,7 @@ async def test_a_number_in_progress_that_comes_again_is_answered_once():
         engine.decide(commands.PurgeQueue("full"))
         stream.publish(2, routing_key="late", data={"mandatory": True})
         stream.publish(3, routing_key="full")
-        await run_until_idle()
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert sorted(stream.kinds()) == ["confirm", "nack", "opened", "returned"]
         assert stream.confirms() == [(2, True)]
         assert engine.core.queues("late")[0].ready == 0
@@ -441,9 +421,7 @@ async def test_an_opening_in_the_wrong_mode_harms_nobody():
         with pytest.raises(WrongModeError):
             await wrong.task
         stream.publish(1)
-        await run_until_idle()
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert stream.confirms() == [(1, True)]
 
 

@@ -11,7 +11,7 @@ from ackq.v1 import publishing_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.service.publishing import transaction_mode
 from tests.unit.service import publisher_streams
-from tests.unit.service.publisher_streams import CONFIRM, TRANSACTION, Stream, run_until_idle
+from tests.unit.service.publisher_streams import CONFIRM, TRANSACTION, Stream, disk, run_until_idle
 
 ONE, TWO = b"1" * 16, b"2" * 16
 
@@ -46,13 +46,6 @@ def staged(engine, queue="q"):
 
 def last(stream):
     return stream.answers[-1].transaction
-
-
-async def disk(engine):
-    """Everything that can run runs, the disk catches up, and the answers go."""
-    await run_until_idle()
-    engine.sync()
-    await run_until_idle()
 
 
 async def answered(engine, stream):
