@@ -85,7 +85,7 @@ FOLDER_SIZES = {
     "ackq/client/publishing": "two modes of publishing, and stages",
     "ackq_broker": "the program; its rooms are folders",
     "ackq_broker/core/consuming": "all of it is one state machine",
-    "ackq_broker/service/transport": "what is between gRPC and the streams",
+    "ackq_broker/service": "the server and administration; its rooms are folders",
 }
 
 

@@ -26,9 +26,6 @@ WHOLE = {
     "core/test_restart.py": "recovery of the whole state",
     "core/sessions/test_kept_lease.py": "the lease that an accept keeps for a replay",
     "core/sessions/test_openings.py": "the openings of advance, which test_advance has no room for",
-    "journal/test_power_cuts.py": "power cuts under the whole journal",
-    "journal/tools/test_tools.py": "four commands on one damaged journal",
-    "service/sessions/test_timeout.py": "service and core over one clock",
 }
 # Tests that need another process all the same, with the reason.
 PROCESSES = {

@@ -53,39 +53,27 @@ def open_publisher(engine):
     engine.decide(commands.OpenPublisher(b"p" * 16))
 
 
-def test_replies_wait_for_their_records():
+async def test_replies_wait_for_their_records():
     """I1: the reply to a command leaves once its record is on disk."""
-
-    async def run():
-        engine = HeldEngine()
-        reply = await waits_for_sync(engine, engine.call(commands.DeclareQueue("q", DURABLE)))
-        assert reply == commands.DeclaredQueue(1, True)
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    reply = await waits_for_sync(engine, engine.call(commands.DeclareQueue("q", DURABLE)))
+    assert reply == commands.DeclaredQueue(1, True)
 
 
-def test_replies_without_records_wait_for_what_they_saw():
+async def test_replies_without_records_wait_for_what_they_saw():
     """I1: a repeated declare changes nothing, and yet tells of a queue that is not on disk."""
-
-    async def run():
-        engine = HeldEngine()
-        engine.decide(commands.DeclareQueue("q", DURABLE))
-        reply = await waits_for_sync(engine, engine.call(commands.DeclareQueue("q", DURABLE)))
-        assert reply == commands.DeclaredQueue(1, False)
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    engine.decide(commands.DeclareQueue("q", DURABLE))
+    reply = await waits_for_sync(engine, engine.call(commands.DeclareQueue("q", DURABLE)))
+    assert reply == commands.DeclaredQueue(1, False)
 
 
-def test_queries_wait_for_what_they_saw():
+async def test_queries_wait_for_what_they_saw():
     """I1: a list tells of nothing that a crash could take back."""
-
-    async def run():
-        engine = HeldEngine()
-        engine.decide(commands.DeclareQueue("q", DURABLE))
-        found = await waits_for_sync(engine, engine.query(engine.core.queues))
-        assert [queue.queue for queue in found] == ["q"]
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    engine.decide(commands.DeclareQueue("q", DURABLE))
+    found = await waits_for_sync(engine, engine.query(engine.core.queues))
+    assert [queue.queue for queue in found] == ["q"]
 
 
 class AbortedError(Exception):
@@ -123,24 +111,20 @@ def call(engine, method, request):
     return asyncio.ensure_future(unary(request.SerializeToString(), context)), context
 
 
-def test_errors_wait_for_what_they_saw():
+async def test_errors_wait_for_what_they_saw():
     """I1: a refusal, too, tells of state, and leaves only when that is on disk."""
-
-    async def run():
-        engine = HeldEngine()
-        engine.decide(commands.DeclareQueue("q", DURABLE))
-        task, context = call(engine, "DeclareQueue", pb.DeclareQueueRequest(queue="q"))
-        await run_until_idle()
-        assert context.aborted is None
-        engine.sync()
-        with pytest.raises(AbortedError):
-            await task
-        code, details, metadata = context.aborted
-        assert code is grpc.StatusCode.FAILED_PRECONDITION
-        assert "q" in details
-        assert PropertiesDifferError.code.encode() in metadata["ackq-error-bin"]
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    engine.decide(commands.DeclareQueue("q", DURABLE))
+    task, context = call(engine, "DeclareQueue", pb.DeclareQueueRequest(queue="q"))
+    await run_until_idle()
+    assert context.aborted is None
+    engine.sync()
+    with pytest.raises(AbortedError):
+        await task
+    code, details, metadata = context.aborted
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "q" in details
+    assert PropertiesDifferError.code.encode() in metadata["ackq-error-bin"]
 
 
 def test_unforeseen_errors_are_logged_once_and_told(caplog):
@@ -160,193 +144,145 @@ def test_unforeseen_errors_are_logged_once_and_told(caplog):
     assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
 
 
-def test_a_transient_publish_does_not_wait_for_its_own_record():
+async def test_a_transient_publish_does_not_wait_for_its_own_record():
     """P5: it is confirmed when the topology it depends on is on disk, before any further sync."""
-
-    async def run():
-        engine = HeldEngine()
-        engine.decide(commands.DeclareQueue("q", DURABLE))
-        open_publisher(engine)
-        engine.sync()
-        reply, sequence = publish(engine, 1, persistent=False)
-        assert (list(reply.confirmed), sequence <= engine.sync_gate.synced) == ([1], True)
-        assert engine.journal.read_block(reply.block_id) == encoded(body=[b"x"])
-        _, sequence = publish(engine, 2)
-        assert sequence > engine.sync_gate.synced
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    engine.decide(commands.DeclareQueue("q", DURABLE))
+    open_publisher(engine)
+    engine.sync()
+    reply, sequence = publish(engine, 1, persistent=False)
+    assert (list(reply.confirmed), sequence <= engine.sync_gate.synced) == ([1], True)
+    assert engine.journal.read_block(reply.block_id) == encoded(body=[b"x"])
+    _, sequence = publish(engine, 2)
+    assert sequence > engine.sync_gate.synced
 
 
-def test_blocks_are_journalled_with_their_record():
+async def test_blocks_are_journalled_with_their_record():
     """P4: the block of a persistent publish is in the entry of its record."""
-
-    async def run():
-        engine = HeldEngine()
-        engine.decide(commands.DeclareQueue("q", DURABLE))
-        open_publisher(engine)
-        reply, _ = publish(engine, 1)
-        entry = engine.journal.entries[-1]
-        assert (entry.block_id, b"".join(entry.bulk)) == (reply.block_id, encoded(body=[b"x"]))
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    engine.decide(commands.DeclareQueue("q", DURABLE))
+    open_publisher(engine)
+    reply, _ = publish(engine, 1)
+    entry = engine.journal.entries[-1]
+    assert (entry.block_id, b"".join(entry.bulk)) == (reply.block_id, encoded(body=[b"x"]))
 
 
-def test_an_unroutable_block_is_dropped():
+async def test_an_unroutable_block_is_dropped():
     """P7: what no queue wants is not stored."""
-
-    async def run():
-        engine = HeldEngine()
-        open_publisher(engine)
-        reply, _ = publish(engine, 1, routing_key="nobody")
-        assert (reply.block_id, engine.journal.blocks) == (None, {})
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    open_publisher(engine)
+    reply, _ = publish(engine, 1, routing_key="nobody")
+    assert (reply.block_id, engine.journal.blocks) == (None, {})
 
 
-def test_dead_blocks_are_handed_to_the_journal_after_their_record():
+async def test_dead_blocks_are_handed_to_the_journal_after_their_record():
     """Q7: the journal is told of dead blocks after the record that killed them."""
-
-    async def run():
-        engine = HeldEngine()
-        engine.decide(commands.DeclareQueue("q", DURABLE))
-        open_publisher(engine)
-        reply, _ = publish(engine, 1)
-        assert engine.journal.freed == []
-        engine.decide(commands.PurgeQueue("q"))
-        assert engine.journal.freed == [reply.block_id]
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    engine.decide(commands.DeclareQueue("q", DURABLE))
+    open_publisher(engine)
+    reply, _ = publish(engine, 1)
+    assert engine.journal.freed == []
+    engine.decide(commands.PurgeQueue("q"))
+    assert engine.journal.freed == [reply.block_id]
 
 
-def test_a_full_disk_refuses_what_fills_it_and_serves_what_drains():
+async def test_a_full_disk_refuses_what_fills_it_and_serves_what_drains():
     """P8, P14: at the reserve declares and publishes are refused, a purge is not."""
-
-    async def run():
-        engine = HeldEngine()
-        alarms = []
-        engine.decide(commands.DeclareQueue("q", DURABLE))
-        open_publisher(engine)
-        publish(engine, 1)
-        with engine.listening(alarms.append, lambda: None):
-            engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
-            engine.poll_disk()
-            for refused in (
-                lambda: publish(engine, 2),
-                lambda: engine.decide(commands.DeclareQueue("r", DURABLE)),
-            ):
-                with pytest.raises(DiskFullError):
-                    refused()
-            assert engine.decide(commands.PurgeQueue("q")).reply == 1
-            engine.free_bytes = limits.DISK_RESERVE_BYTES
-            engine.poll_disk()
-            publish(engine, 2)
-        assert [bool(alarm) for alarm in alarms] == [True, False]
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    alarms = []
+    engine.decide(commands.DeclareQueue("q", DURABLE))
+    open_publisher(engine)
+    publish(engine, 1)
+    with engine.listening(alarms.append, lambda: None):
+        engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
+        engine.poll_disk()
+        for refused in (
+            lambda: publish(engine, 2),
+            lambda: engine.decide(commands.DeclareQueue("r", DURABLE)),
+        ):
+            with pytest.raises(DiskFullError):
+                refused()
+        assert engine.decide(commands.PurgeQueue("q")).reply == 1
+        engine.free_bytes = limits.DISK_RESERVE_BYTES
+        engine.poll_disk()
+        publish(engine, 2)
+    assert [bool(alarm) for alarm in alarms] == [True, False]
 
 
-def test_a_full_disk_answers_what_was_done_before():
+async def test_a_full_disk_answers_what_was_done_before():
     """P8, Q1: a repeated declare adds nothing, and who drains the queue may begin with it."""
-
-    async def run():
-        engine = HeldEngine()
-        engine.decide(commands.DeclareQueue("q", DURABLE))
-        engine.free_bytes = 0
-        engine.poll_disk()
-        reply = engine.decide(commands.DeclareQueue("q", DURABLE)).reply
-        assert reply == commands.DeclaredQueue(1, False)
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    engine.decide(commands.DeclareQueue("q", DURABLE))
+    engine.free_bytes = 0
+    engine.poll_disk()
+    reply = engine.decide(commands.DeclareQueue("q", DURABLE)).reply
+    assert reply == commands.DeclaredQueue(1, False)
 
 
-def test_at_the_reserve_any_garbage_is_worth_a_snapshot():
+async def test_at_the_reserve_any_garbage_is_worth_a_snapshot():
     """P8: what drains a full disk may be less than a snapshot is worth otherwise, and must help."""
-
-    async def run():
-        engine = HeldEngine()
-        engine.journal.has_garbage = True
-        engine.reclaim()
-        assert engine.journal.snapshots == []
-        engine.free_bytes = 0
-        engine.poll_disk()
-        engine.reclaim()
-        assert engine.journal.snapshots == [engine.core.sequence]
-        engine.journal.has_garbage = False
-        engine.reclaim()
-        assert len(engine.journal.snapshots) == 1
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    engine.journal.has_garbage = True
+    engine.reclaim()
+    assert engine.journal.snapshots == []
+    engine.free_bytes = 0
+    engine.poll_disk()
+    engine.reclaim()
+    assert engine.journal.snapshots == [engine.core.sequence]
+    engine.journal.has_garbage = False
+    engine.reclaim()
+    assert len(engine.journal.snapshots) == 1
 
 
-def test_changed_wakes_on_records_and_on_stop():
+async def test_changed_wakes_on_records_and_on_stop():
     """K5: who waits for messages is woken, not polling."""
-
-    async def run():
-        engine = HeldEngine()
-        waiting = asyncio.create_task(engine.wait_changed(3600))
-        await run_until_idle()
-        engine.decide(commands.DeclareQueue("q", DURABLE))
-        await waiting
-        waiting = asyncio.create_task(engine.wait_changed(3600))
-        await run_until_idle()
-        engine.stop()
-        await waiting
-        await engine.wait_changed(0)
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    waiting = asyncio.create_task(engine.wait_changed(3600))
+    await run_until_idle()
+    engine.decide(commands.DeclareQueue("q", DURABLE))
+    await waiting
+    waiting = asyncio.create_task(engine.wait_changed(3600))
+    await run_until_idle()
+    engine.stop()
+    await waiting
+    await engine.wait_changed(0)
 
 
-def test_who_waited_in_vain_leaves_nothing_behind():
+async def test_who_waited_in_vain_leaves_nothing_behind():
     """I6: an idle reader asks ten times a second for days, and an idle broker applies no record."""
-
-    async def run():
-        engine = HeldEngine()
-        for _ in range(3):
-            await engine.wait_changed(0)
-        assert not engine._changed
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    for _ in range(3):
+        await engine.wait_changed(0)
+    assert not engine._changed
 
 
-def test_refusals_change_nothing():
+async def test_refusals_change_nothing():
     """I2: a refused command leaves no record."""
-
-    async def run():
-        engine = HeldEngine()
-        with pytest.raises(QueueNotFoundError):
-            engine.decide(commands.PurgeQueue("q"))
-        assert (engine.core.sequence, engine.journal.entries) == (0, [])
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    with pytest.raises(QueueNotFoundError):
+        engine.decide(commands.PurgeQueue("q"))
+    assert (engine.core.sequence, engine.journal.entries) == (0, [])
 
 
-def test_writable_waits_while_too_much_waits_for_the_disk():
+async def test_writable_waits_while_too_much_waits_for_the_disk():
     """P14: no more is taken in while the bytes in memory are over their bound."""
-
-    async def run():
-        engine = HeldEngine()
-        engine.decide(commands.DeclareQueue("q", DURABLE))
-        engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
-        wait_writable = asyncio.create_task(engine.wait_writable())
-        await run_until_idle()
-        assert not wait_writable.done()
-        engine.journal.unsynced_bytes = 0
-        engine.sync()
-        await wait_writable
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    engine.decide(commands.DeclareQueue("q", DURABLE))
+    engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
+    wait_writable = asyncio.create_task(engine.wait_writable())
+    await run_until_idle()
+    assert not wait_writable.done()
+    engine.journal.unsynced_bytes = 0
+    engine.sync()
+    await wait_writable
 
 
-def test_writable_leaves_the_loop_to_others_while_transient_blocks_are_written():
+async def test_writable_leaves_the_loop_to_others_while_transient_blocks_are_written():
     """P14: blocks that are never synced wait for the disk as well, and no sync ends that wait."""
-
-    async def run():
-        engine = HeldEngine()
-        engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
-        wait_writable = asyncio.create_task(engine.wait_writable())
-        await run_until_idle()
-        assert not wait_writable.done()
-        engine.journal.unsynced_bytes = 0
-        await wait_writable
-
-    asyncio.run(run())
+    engine = HeldEngine()
+    engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
+    wait_writable = asyncio.create_task(engine.wait_writable())
+    await run_until_idle()
+    assert not wait_writable.done()
+    engine.journal.unsynced_bytes = 0
+    await wait_writable
