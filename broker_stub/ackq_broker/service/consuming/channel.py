@@ -37,19 +37,15 @@ class AttachedStream(Protocol):
     @property
     def full(self) -> bool:
         """Backpressure: whether the deliveries or bytes ahead of the wire are at their limit."""
-        ...
 
     def deliver(self, delivery: PendingDelivery, sequence: int) -> None:
         """Sends a delivery once `sequence` is on disk."""
-        ...
 
     def answer(self, header: pb.ConsumeHeader, sequence: int) -> None:
         """Sends a header once `sequence` is on disk, behind everything put before it."""
-        ...
 
     def fence(self) -> None:
         """Fences the stream: another one took the channel over."""
-        ...
 
 
 @dataclass(slots=True)

@@ -27,23 +27,18 @@ class QueueConsumer(Protocol):
     @property
     def queue(self) -> str:
         """The queue it reads."""
-        ...
 
     def room(self) -> int:
         """The number of messages that it can be delivered now."""
-        ...
 
     def deliver(self, messages: int) -> int:
         """Delivers up to `messages` of its queue, one decision; returns the number delivered."""
-        ...
 
     def park(self) -> None:
         """Parks it, without room, until `Dispatcher.offer` or `serve`."""
-        ...
 
     def cancel(self, reason: AckqError) -> None:
         """Cancels it from the broker's side."""
-        ...
 
 
 class _Ring:

@@ -16,7 +16,7 @@ from ackq.errors import AckqError, InvalidArgumentError
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
-from ackq_broker.service.consuming.stream import ChannelStream, Response
+from ackq_broker.service.consuming.stream import ConsumeStream, Response
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.transport.fields import shorten
 from ackq_broker.service.transport.rpc import Read, Write
@@ -55,7 +55,7 @@ class ConsumingService:
             channel = self._open(opening)
         else:
             self._resume(channel, opening)
-        stream = ChannelStream(self._engine, channel, read, write, self._clock, resumed=resumed)
+        stream = ConsumeStream(self._engine, channel, read, write, self._clock, resumed=resumed)
         channel.attach(stream)
         ended = False
         try:

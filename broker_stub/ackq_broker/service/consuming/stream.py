@@ -48,7 +48,7 @@ _UNREAD_ANSWERS: Final = 10_000
 _LEAST_S: Final = 0.25
 
 
-class ChannelStream:
+class ConsumeStream:
     """A stream from the answer to its open until it ends.
 
     Args:
