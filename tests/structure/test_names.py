@@ -9,7 +9,6 @@ from tests.structure.product import modules, unjustified
 _REPLY = "a command's reply and its record, always written with their module"
 _BOTH_ENDS = "the client's end and the broker's end of one thing"
 SHARED = {
-    "ChannelStream": _BOTH_ENDS,
     "OutcomeStage": _BOTH_ENDS,
     "Published": _REPLY,
     "Publisher": _BOTH_ENDS,

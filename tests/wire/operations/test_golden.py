@@ -50,7 +50,7 @@ def counts(client, name):
 
 
 def test_queues_and_their_messages(old):
-    """P4, Q1, Q7: properties, counters, bodies and headers, in their order."""
+    """P4, Q1, Q7, Q8: properties, counters, bodies and headers, in their order."""
     found = {name: counts(old, name) for name in ("q", "work", "dead", "leased", "out")}
     assert found == {
         "q": (6, 0, 0, 0, 0),
