@@ -3,11 +3,12 @@
 import signal
 import threading
 from collections import Counter
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
-from ackq.client import Admin, Publisher
+from ackq.client import Admin, Publisher, TransactionalPublisher
+from ackq.errors import TransactionRolledBackError, UnroutableError
 from tests.crash.harness import Driver, fill, ids, in_queue, messages, unacked
 
 pytestmark = pytest.mark.crash
@@ -57,6 +58,42 @@ def test_broker_killed_around_the_sync(tmp_path, point):
                 assert answer.result(0) == 10
         assert deaths == 1
         assert in_queue(broker.endpoint, "in") == once(names)
+
+
+@pytest.mark.parametrize("sync", [4, 5])
+def test_broker_killed_after_the_sync_of_a_commit(tmp_path, sync):
+    """P7, P13: what no queue wanted is told, whichever answer died with the broker.
+
+    The syncs: the start, the queue, the publisher's open, the rows, the commit. Rows and commit may
+    share one; apart, a broker that died between them has rolled back, and they are published again.
+    """
+    from ackq_broker import embedded
+
+    with (
+        embedded(data=tmp_path / "data", env={"ACKQ_FAILPOINT": f"after_sync:{sync}"}) as broker,
+        TransactionalPublisher(broker.endpoint, mandatory=True) as publisher,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        with Admin(broker.endpoint) as admin:
+            admin.declare_queue("in")
+        told = []
+        for _ in range(5):
+            try:
+                publisher.publish("good", routing_key="in")
+                publisher.publish("unroutable", routing_key="nowhere")
+                answer = pool.submit(publisher.commit, 30)
+                while not wait([answer], timeout=0.05).done:
+                    if not broker.alive():
+                        broker.restart(env={})
+                told.append(answer.result(0))
+            except UnroutableError as error:
+                told.append(error.fields["returned"])
+            except TransactionRolledBackError:
+                publisher.rollback()
+            if not broker.alive():
+                broker.restart(env={})
+        assert set(told) == {"1"}
+        assert in_queue(broker.endpoint, "in").total() == len(told) >= 4
 
 
 @pytest.mark.spark

@@ -64,6 +64,13 @@ class RoutedRows(msgspec.Struct, frozen=True, array_like=True):
     transient: BitMap | None = None
 
 
+class Unroutable(msgspec.Struct, frozen=True, array_like=True):
+    """The numbers of mandatory publishes to one exchange that no queue wanted (P7)."""
+
+    exchange: str
+    numbers: BitMap64
+
+
 class Drop(msgspec.Struct, frozen=True, array_like=True):
     """The lowest ready positions of a queue are dropped, as it overflows (Q3)."""
 

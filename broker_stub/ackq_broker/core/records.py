@@ -25,6 +25,7 @@ from ackq_broker.core.record_fields import (
     QueueProperties,
     RoutedRows,
     TagOutcome,
+    Unroutable,
 )
 
 VERSION: Final = 1
@@ -126,7 +127,8 @@ class Published(Record, frozen=True, tag="published"):
 class TransactionStaged(Record, frozen=True, tag="transaction_staged"):
     """A transaction has the rows of one more block.
 
-    `block_id` is 0 when no queue wanted any of them; `durable` as in `Published`.
+    `block_id` is 0 when no queue wanted any of them; `durable` as in `Published`. What was
+    `returned` is told again when the commit is repeated.
     """
 
     publisher_id: bytes
@@ -135,6 +137,7 @@ class TransactionStaged(Record, frozen=True, tag="transaction_staged"):
     durable: bool
     rows: int
     parts: tuple[RoutedRows, ...]
+    returned: Unroutable | None = None
 
 
 class TransactionCommitted(Record, frozen=True, tag="transaction_committed"):

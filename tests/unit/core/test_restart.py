@@ -119,7 +119,7 @@ def transact(harness: Harness) -> None:
     harness.do(c.OpenPublisher(writer, transactional=True))
     rows = (routes(["a", "b"]), 2, 20, True, (c.Expiry(harness.now_us + 1_000_000),))
     for number in (1, 2, 3):
-        block = c.TransactionBlock(writer, b"%016d" % number, "", True, *rows)
+        block = c.TransactionBlock(writer, b"%016d" % number, BitMap64([1, 2]), "", True, *rows)
         harness.do(block)
         if number == 1:
             harness.do(c.CommitTransaction(writer, block.transaction_id, 2))

@@ -180,8 +180,8 @@ class AckqPublisher(Publisher):
                 nack = answer.nack
                 self.answers.add(Nack(nack.first_number, nack.last_number, False, nack.reason.code))
             case "returned":
-                bodies = block.decode(response.block, validate=True).batch.column("body")
-                for number, body in zip(answer.returned.numbers, bodies.to_pylist(), strict=True):
+                bodies = _returned_bodies(response)
+                for number, body in zip(answer.returned.numbers, bodies, strict=True):
                     self.answers.add(Return(number, body, answer.returned.reason.code))
             case "blocked":
                 self.answers.add(Blocked(answer.blocked.reason))
@@ -207,3 +207,11 @@ def _encoded(message: Message) -> messages_pb2.Message:
         ttl_ms=message.ttl_ms,
         delivery_mode=_DELIVERY_MODES[message.persistent],
     )
+
+
+def _returned_bodies(response: publishing_pb2.PublishResponse) -> list[bytes]:
+    """The bodies of a return, which are empty when it comes again with its commit (P13)."""
+    if not response.block:
+        return [b""] * len(response.header.returned.numbers)
+    bodies: list[bytes] = block.decode(response.block, validate=True).batch["body"].to_pylist()
+    return bodies

@@ -1,12 +1,15 @@
 """The client against the reference broker, also across restarts: P4, P7, P8, P10, S2, S3, K3."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
 
 from ackq import errors
 from ackq.client import (
+    Committed,
     Publisher,
     Session,
     TransactionalPublisher,
@@ -14,6 +17,8 @@ from ackq.client import (
     wait_ready,
 )
 from ackq.v1 import sessions_pb2
+from tests.fakes.relay import Relay
+from tests.wire.brokers.streams import until
 
 SOON_S = 30
 
@@ -66,6 +71,45 @@ def test_killed_broker_loses_and_doubles_nothing(broker, admin):
         futures += [out.publish(f"{at}") for at in range(450, 2000)]
     assert [each.result().number for each in futures] == list(range(1, 2001))
     assert bodies(admin) == [b"%d" % at for at in range(2000)]
+
+
+@pytest.mark.parametrize("lost", ["cut", "killed"])
+@pytest.mark.parametrize("heard", [False, True])
+def test_returns_that_were_lost_with_the_answer_to_a_commit(broker, admin, lost, heard):
+    """P7, P13: the application hears what it would have heard, also when the broker died."""
+    relay = Relay(broker.endpoint)
+    returned = []
+    on_return = returned.append if heard else None
+    with (
+        closing(relay),
+        TransactionalPublisher(
+            relay.endpoint, routing_key="orders", mandatory=True, on_return=on_return
+        ) as out,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        out.publish("opens the stream")
+        assert out.commit(SOON_S) == Committed(1)
+        relay.hold("to_client")
+        out.publish("good")
+        out.publish("unroutable", routing_key="nowhere")
+        committed = pool.submit(out.commit, SOON_S)
+        until(lambda: admin.queue("orders").ready == 2)
+        admin.declare_queue("later")  # durable, so what was decided before it is
+        if lost == "killed":
+            broker.kill()
+            broker.restart()
+        relay.cut()
+        relay.release()
+        relay.heal()
+        if heard:
+            assert committed.result(SOON_S) == Committed(2, 1)
+            (only,) = returned
+            assert only.numbers == (3,)
+            assert only.messages.column("body").to_pylist() == [b"unroutable"]
+        else:
+            with pytest.raises(errors.UnroutableError, match="is committed, but 1 of its 2"):
+                committed.result(SOON_S)
+    assert bodies(admin) == [b"opens the stream", b"good"]
 
 
 def test_idle_publisher_survives_a_restart(broker, admin):

@@ -85,6 +85,30 @@ def test_commit_repeated_after_a_reconnect(ackq, crash):
     assert ackq.drain(queue) == [b"a", b"b", b"behind"]
 
 
+@pytest.mark.parametrize("crash", [False, True], ids=["reconnect", "restart"])
+def test_returns_come_again_with_a_repeated_commit(ackq, crash):
+    """P7, P13: they may be lost with the answer; numbers and reason are in the record."""
+    queue, nowhere, connection = ackq.queue(), ackq.name("nowhere"), ackq.connect()
+    publisher = connection.publisher(Mode.TRANSACTION)
+    connection.relay.hold("to_client")
+    publisher.publish(queue, b"a", mandatory=True)
+    publisher.publish(nowhere, b"b", b"c", mandatory=True)
+    publisher.publish(nowhere, b"d")
+    transaction = publisher.ask_commit()
+    ackq.wait_ready(queue, 1)
+    connection.cut()
+    ackq.fill(queue, b"behind")  # durable, so what stands before it is
+    if crash:
+        ackq.broker.crash()
+    again = ackq.publisher(Mode.TRANSACTION, identity=publisher.identity, resume=True)
+    for times in (1, 2):
+        assert again.commit_again(transaction)
+        kinds = [type(event) for event in again.answers.seen]
+        assert kinds == [Return, Return, Finished] * times
+    returned = again.answers.returned.values()
+    assert list(returned) == [Return(number, b"", "unroutable") for number in (2, 3)]
+
+
 def test_commit_of_what_is_gone(ackq):
     """P13: a commit after a reconnect commits nothing when its publishes went with the stream."""
     queue, connection = ackq.queue(), ackq.connect()

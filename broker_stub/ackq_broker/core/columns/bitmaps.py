@@ -120,6 +120,13 @@ def row_range(first: int, last: int) -> BitMap:
     return BitMap(range(first, last + 1))
 
 
+def numbers_of(numbers: BitMap64, rows: BitMap) -> BitMap64:
+    """The numbers of some rows, when those of all rows ascend with them."""
+    if len(rows) == len(numbers):
+        return numbers
+    return BitMap64(array(numbers)[row_array(rows)].tolist()) if rows else BitMap64()
+
+
 def encode_hook(value: Any) -> bytes:
     """How msgspec writes a bitmap in a record: portable roaring bytes."""
     if type(value) not in _HALVES:

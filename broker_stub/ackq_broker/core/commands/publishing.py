@@ -9,7 +9,7 @@ from pyroaring import BitMap, BitMap64
 
 from ackq.errors import AckqError
 from ackq_broker.core.commands.decision import Command, Route
-from ackq_broker.core.record_fields import Expiry
+from ackq_broker.core.record_fields import Expiry, Unroutable
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +102,12 @@ class TransactionBlock(Command):
     transaction of the publisher is open), WrongModeError, PublisherForgottenError.
 
     Attributes:
-        routes: As in `Publish`, like the fields after it.
+        numbers: As in `Publish`, like the fields after `mandatory`.
     """
 
     publisher_id: bytes
     transaction_id: bytes
+    numbers: BitMap64
     exchange: str
     mandatory: bool
     routes: tuple[Route, ...]
@@ -133,6 +134,8 @@ class TransactedBlock(NamedTuple):
 class CommitTransaction(Command):
     """Makes a transaction visible (P13). Reply: `CommittedTransaction`.
 
+    The commit of a transaction without publishes writes nothing, and ends no other.
+
     Errors: TransactionRolledBackError (it is not open, or not with as many messages, and it is not
     the one committed last: nothing of it is visible), WrongModeError, PublisherForgottenError.
     """
@@ -143,10 +146,14 @@ class CommitTransaction(Command):
 
 
 class CommittedTransaction(NamedTuple):
-    """Reply to `CommitTransaction`; `repeated` when it was committed before."""
+    """Reply to `CommitTransaction`; `repeated` when it was committed before.
+
+    `returned` are the messages that no queue wanted and that were mandatory (P7).
+    """
 
     messages: int
     repeated: bool
+    returned: tuple[Unroutable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,8 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
     size = BlockSize(command.rows, command.payload_bytes)
     refused, nacks = _refuse(state, command.numbers, routed.rows, size)
     placed = wanted - routed.unroutable - refused
-    unroutable = _numbers_of(command.numbers, routed.unroutable)
-    accepted = _numbers_of(command.numbers, placed)
+    unroutable = bitmaps.numbers_of(command.numbers, routed.unroutable)
+    accepted = bitmaps.numbers_of(command.numbers, placed)
     confirmed = known | accepted | unroutable
     answered = len(confirmed) + sum(len(nack.numbers) for nack in nacks)
     assert answered == command.rows - len(command.in_progress)
@@ -76,7 +76,7 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
         msgspec.structs.replace(part, first_position=state.queues[queue_id].next_position)
         for queue_id, part in made.items()
     )
-    transient_numbers = _numbers_of(command.numbers, transient)
+    transient_numbers = bitmaps.numbers_of(command.numbers, transient)
     record = records.Published(
         publisher_id=command.publisher_id,
         accepted=accepted - transient_numbers,
@@ -144,16 +144,9 @@ def _refuse(
         queue = state.queues[queue_id]
         more = overflowing(queue, selected, size) - refused
         if more:
-            nacks.append(Nack(_numbers_of(numbers, more), queue_full(queue, selected, size)))
+            nacks.append(Nack(bitmaps.numbers_of(numbers, more), queue_full(queue, selected, size)))
             refused |= more
     return refused, tuple(nacks)
-
-
-def _numbers_of(numbers: BitMap64, rows: BitMap) -> BitMap64:
-    """The numbers of some rows."""
-    if len(rows) == len(numbers):
-        return numbers
-    return BitMap64(bitmaps.array(numbers)[bitmaps.row_array(rows)].tolist())
 
 
 def _rows_of(numbers: BitMap64, some: BitMap64) -> BitMap:

@@ -1,12 +1,13 @@
 """Transactions of publishers (P13): rows are staged, and become visible together at the commit.
 
 Invariant: a transaction becomes visible once, with all of its rows, or never with any; room for
-staged rows is reserved, so a commit never fails for room.
+staged rows is reserved, so a commit never fails for room. A commit that is repeated has the answer
+that it had.
 """
 
 from __future__ import annotations
 
-from pyroaring import BitMap
+from pyroaring import BitMap, BitMap64
 
 from ackq import limits
 from ackq.errors import InvalidArgumentError, LimitError, TransactionRolledBackError
@@ -19,11 +20,13 @@ from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
 from ackq_broker.core.queues.routing import route, targets_of
 from ackq_broker.core.queues.topology import exchange_not_found
+from ackq_broker.core.record_fields import Unroutable
 from ackq_broker.core.state.state import Publisher, StagedRows, State, Transaction
 
 
 def stage_block(state: State, command: commands.TransactionBlock, _now_us: int) -> Decision:
     """P13: routes a block and reserves its room; all of it or nothing."""
+    assert len(command.numbers) == command.rows > 0
     publisher = publishers.find(state, command.publisher_id, transactional=True)
     _check_room(publisher, command)
     targets = targets_of(state, command.exchange)
@@ -39,10 +42,17 @@ def stage_block(state: State, command: commands.TransactionBlock, _now_us: int) 
     transient = routed.transient | (command.transient or BitMap())
     durable = command.persistent and len(transient | routed.unroutable) < command.rows
     block_id = state.next_block_id if parts else 0
-    record = records.TransactionStaged(
-        command.publisher_id, command.transaction_id, block_id, durable, command.rows, parts
-    )
     returned = routed.unroutable if command.mandatory else BitMap()
+    numbers = bitmaps.numbers_of(command.numbers, returned)
+    record = records.TransactionStaged(
+        command.publisher_id,
+        command.transaction_id,
+        block_id,
+        durable,
+        command.rows,
+        parts,
+        Unroutable(command.exchange, numbers) if returned else None,
+    )
     return Decision((record,), TransactedBlock(returned, block_id or None, durable))
 
 
@@ -55,6 +65,10 @@ def apply_transaction_staged(
         publisher.transaction = Transaction(record.transaction_id)
     assert publisher.transaction.transaction_id == record.transaction_id
     publisher.transaction.rows += record.rows
+    if record.returned is not None:
+        # A bitmap of its own, since that of a record is never changed.
+        returned = publisher.transaction.returned.setdefault(record.returned.exchange, BitMap64())
+        returned |= record.returned.numbers
     if record.parts:
         assert record.block_id == state.next_block_id
         state.next_block_id += 1
@@ -69,11 +83,14 @@ def commit(state: State, command: commands.CommitTransaction, now_us: int) -> De
     """P13: makes all of the transaction visible in one record; idempotent."""
     publisher = publishers.find(state, command.publisher_id, transactional=True)
     if command.transaction_id == publisher.committed_id:
-        return Decision(reply=CommittedTransaction(publisher.committed_messages, True))
+        reply = CommittedTransaction(
+            publisher.committed_messages, True, _unroutable(publisher.committed_returned)
+        )
+        return Decision(reply=reply)
     transaction = publisher.transaction
-    held = 0
-    if transaction is not None and transaction.transaction_id == command.transaction_id:
-        held = transaction.rows
+    if transaction is not None and transaction.transaction_id != command.transaction_id:
+        transaction = None
+    held = 0 if transaction is None else transaction.rows
     if held != command.messages:
         raise _rolled_back(command, held)
     if transaction is None:
@@ -87,7 +104,8 @@ def commit(state: State, command: commands.CommitTransaction, now_us: int) -> De
     record = records.TransactionCommitted(
         command.publisher_id, command.transaction_id, held, now_us, enqueue.drops(state, parts)
     )
-    return Decision((record,), CommittedTransaction(held, False))
+    reply = CommittedTransaction(held, False, _unroutable(transaction.returned))
+    return Decision((record,), reply)
 
 
 def apply_transaction_committed(
@@ -103,6 +121,7 @@ def apply_transaction_committed(
     )
     publisher.committed_id = record.transaction_id
     publisher.committed_messages = record.messages
+    publisher.committed_returned = transaction.returned
     for block in transaction.blocks:
         visible = enqueue.Visible(record.at_us, sequence, block.durable)
         for part in block.parts:
@@ -127,6 +146,10 @@ def apply_transaction_rolled_back(
 ) -> None:
     """Drops the staged rows."""
     publishers.drop_transaction(state, state.publishers[record.publisher_id])
+
+
+def _unroutable(returned: dict[str, BitMap64]) -> tuple[Unroutable, ...]:
+    return tuple(Unroutable(exchange, numbers) for exchange, numbers in returned.items())
 
 
 def _check_room(publisher: Publisher, command: commands.TransactionBlock) -> None:

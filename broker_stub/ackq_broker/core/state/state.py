@@ -39,11 +39,15 @@ class StagedRows(msgspec.Struct, frozen=True):
 
 
 class Transaction(msgspec.Struct):
-    """What a publisher has published and not committed (P13); `rows` with those for no queue."""
+    """What a publisher has published and not committed (P13); `rows` with those for no queue.
+
+    `returned` are the numbers that were returned, by exchange (P7).
+    """
 
     transaction_id: bytes
     rows: int = 0
     blocks: list[StagedRows] = msgspec.field(default_factory=list)
+    returned: dict[str, BitMap64] = msgspec.field(default_factory=dict)
 
 
 class Publisher(msgspec.Struct):
@@ -56,6 +60,7 @@ class Publisher(msgspec.Struct):
         transactional: Its mode (P1); then the numbers above play no part, and else those below.
         transaction: The open one, if any.
         committed_id: The transaction committed last, of `committed_messages` (P13); empty for none.
+        committed_returned: The numbers of it that were returned, by exchange (P7).
         history: The number of the history in which it was opened first (Q8).
     """
 
@@ -70,6 +75,7 @@ class Publisher(msgspec.Struct):
     committed_id: bytes = b""
     committed_messages: int = 0
     history: int = 0
+    committed_returned: dict[str, BitMap64] = msgspec.field(default_factory=dict)
 
 
 class Stage(msgspec.Struct):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import ClassVar, Final, Generic, TypeVar
@@ -175,13 +176,7 @@ class PublisherStream(ABC, Generic[A]):
         """The return of the unroutable rows of a part, with their messages (P7)."""
         block = ingest.take(part.block, rows)
         self._returned_bytes += len(block)
-        reason = UnroutableError(
-            f"No queue is bound to {exchange or 'the default exchange'} for the routing key of"
-            f" {len(rows)} messages; declare the queue or the binding first.",
-            exchange=exchange,
-        )
-        answer = pb.PublishReturn(numbers=numbers.tolist(), reason=error_detail(reason))
-        return frame.Frame(pb.PublishAnswer(returned=answer), block)
+        return return_of(numbers.tolist(), exchange, block)
 
     # --- answers ---
 
@@ -257,6 +252,17 @@ def check_numbers(first: int, last: int) -> None:
         raise InvalidArgumentError(
             f"Publish numbers start at 1 and end at 2^62; this request names {first} to {last}."
         )
+
+
+def return_of(numbers: Sequence[int], exchange: str, block: bytes = b"") -> Response:
+    """The return of unroutable messages; the block is empty when it is repeated (P7, P13)."""
+    reason = UnroutableError(
+        f"No queue is bound to {exchange or 'the default exchange'} for the routing key of"
+        f" {len(numbers)} messages; declare the queue or the binding first.",
+        exchange=exchange,
+    )
+    answer = pb.PublishReturn(numbers=numbers, reason=error_detail(reason))
+    return frame.Frame(pb.PublishAnswer(returned=answer), block)
 
 
 def too_many_rows(group: list[Request]) -> AckqError | None:

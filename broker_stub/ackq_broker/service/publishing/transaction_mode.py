@@ -1,7 +1,8 @@
 """A publisher's stream in transaction mode: frames, commits, rollbacks in, answers out (P7, P13).
 
-Invariant: every commit is answered from behind the sync gate (I1), after the returns of its
-transaction; a row that is refused refuses the commit, and nothing of the transaction is visible.
+Invariant: every commit, a repeated one too, is answered from behind the sync gate (I1), after the
+returns of its transaction; a row that is refused refuses the commit, and nothing of the transaction
+is visible.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
+from pyroaring import BitMap64
 
 from ackq import limits
 from ackq.errors import (
@@ -23,6 +25,7 @@ from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.record_fields import Unroutable
 from ackq_broker.service.blocks import coalescing, ingest
 from ackq_broker.service.publishing.stream import (
     Numbers,
@@ -30,6 +33,7 @@ from ackq_broker.service.publishing.stream import (
     Request,
     Response,
     numbers_of,
+    return_of,
     too_many_rows,
 )
 from ackq_broker.service.transport.fields import error_detail
@@ -64,6 +68,7 @@ class TransactionModeStream(PublisherStream[Response]):
         if kind == "data":
             await self._publish(group)
         elif kind == "commit":
+            await self._read_answers()
             await self._stage_buffered()
             if not self._fenced:
                 self._commit(header.commit)
@@ -132,9 +137,11 @@ class TransactionModeStream(PublisherStream[Response]):
         self, data: pb.PublishData, numbers: Numbers, part: ingest.PreparedPart
     ) -> None:
         """Stages one part; the return of its unroutable rows waits for the sync."""
+        named = numbers if part.rows is None else numbers[part.rows]
         command = commands.TransactionBlock(
             self._publisher_id,
             data.transaction_id,
+            BitMap64(named.tolist()),
             data.exchange,
             data.mandatory,
             part.routes,
@@ -147,7 +154,6 @@ class TransactionModeStream(PublisherStream[Response]):
         reply, sequence = self._engine.decide(command, part.block)
         if reply.returned:
             rows = bitmaps.row_array(reply.returned).astype(np.int64)
-            named = numbers if part.rows is None else numbers[part.rows]
             self._responses.put(self._return(named[rows], rows, part, data.exchange), sequence)
 
     def _refuse(self, transaction_id: bytes, reason: AckqError) -> None:
@@ -167,7 +173,9 @@ class TransactionModeStream(PublisherStream[Response]):
             self._engine.decide(commands.RollbackTransaction(self._publisher_id))
             answer.reason.CopyFrom(error_detail(no))
         else:
-            answer.messages, answer.repeated = committed
+            answer.messages, answer.repeated = committed.messages, committed.repeated
+            if committed.repeated:
+                self._return_again(committed.returned)
         self._end(answer)
 
     def _committed(self, commit: pb.PublishTransaction) -> commands.CommittedTransaction:
@@ -182,6 +190,13 @@ class TransactionModeStream(PublisherStream[Response]):
             self._engine.counters["published"] += reply.messages
             self._engine.counters["transactions"] += 1
         return reply
+
+    def _return_again(self, returned: tuple[Unroutable, ...]) -> None:
+        """Repeats the returns, which may be lost with the answer; the client has the messages."""
+        for each in returned:
+            answer = return_of(each.numbers.to_array(), each.exchange)
+            self._returned_bytes += answer.header.ByteSize()
+            self._responses.put(answer, self._engine.core.sequence)
 
     def _roll_back(self, rollback: pb.PublishTransaction) -> None:
         _check_id(rollback.transaction_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from ackq.client.blocks import decoding
 from ackq.client.connection import errors
 from ackq.client.publishing.confirm_state import ConfirmState
 from ackq.client.publishing.receipts import Returned
+from ackq.client.publishing.requests import AddRows
 from ackq.client.publishing.state import PublishState
 from ackq.errors import AckqError, OutcomeUnknownError, UnroutableError
 from ackq.v1 import publishing_pb2 as pb
@@ -141,10 +142,7 @@ class PublishNotifier:
                 self._first_error = self._first_error or reason
         if not news or self._on_return is None:
             return
-        messages = returned_messages(answer)
-        if len(news) < len(numbers):
-            row_of = {number: row for row, number in enumerate(numbers)}
-            messages = messages.take([row_of[number] for number in news])
+        messages = returned_messages(answer, news)
         guarded(self._on_return, Returned(tuple(news), reason, messages))
 
     def failed(self, error: AckqError) -> None:
@@ -185,9 +183,22 @@ def unroutable(answer: Answer) -> UnroutableError:
     return UnroutableError(detail.message, **dict(detail.fields))
 
 
-def returned_messages(answer: Answer) -> pa.RecordBatch:
-    """The messages of a return (P7)."""
-    return decoding.stored(answer.block, _RETURNED_COLUMNS)
+def returned_messages(answer: Answer, wanted: Sequence[int]) -> pa.RecordBatch:
+    """The messages of a return (P7) that have these numbers."""
+    messages = decoding.stored(answer.block, _RETURNED_COLUMNS)
+    numbers = answer.header.returned.numbers
+    if len(wanted) == len(numbers):
+        return messages
+    row_of = {number: row for row, number in enumerate(numbers)}
+    return messages.take([row_of[number] for number in wanted])
+
+
+def kept_messages(kept: Sequence[tuple[AddRows, Sequence[int]]]) -> pa.RecordBatch:
+    """The messages of a return that the publisher kept: rows of frames, at least one."""
+    batches = [
+        decoding.stored(frame.content(), _RETURNED_COLUMNS).take(rows) for frame, rows in kept
+    ]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def guarded(callback: Callable[[T], None], argument: T) -> None:

@@ -2,13 +2,14 @@
 
 Invariant: rows, commit and rollback of a transaction go on one stream, in their order; only the
 commit may be repeated on a later one. A transaction whose stream was disconnected before its commit
-was sent can only be rolled back (P13). While the broker is blocked, only commits and rollbacks are
-sent (P14).
+was sent can only be rolled back (P13). A message is returned once, however often its return comes
+(P7). While the broker is blocked, only commits and rollbacks are sent (P14).
 """
 
 from __future__ import annotations
 
 import secrets
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -47,7 +48,8 @@ class OpenTransaction:
     Attributes:
         first_number: The number of its first message.
         messages: How many messages.
-        returned: How many of them were returned (P7); `unroutable`: why the first was.
+        returned: The numbers of those that were returned (P7); `unroutable`: why the first was.
+        kept: What was sent of it and may be returned without its messages, in order.
         added: Some of it was sent.
         committing: The application asked for the commit.
         asked: The commit was sent on the present stream; `ever_asked`: on some stream.
@@ -59,8 +61,9 @@ class OpenTransaction:
         self.transaction_id = secrets.token_bytes(_ID_BYTES)
         self.first_number = first_number
         self.messages = 0
-        self.returned = 0
+        self.returned: set[int] = set()
         self.unroutable: UnroutableError | None = None
+        self.kept: list[AddRows] = []
         self.added = False
         self.committing = False
         self.asked = False
@@ -87,12 +90,21 @@ class TransactionState(PublishState):
         persistent: Delivery mode of messages that have none of their own (P12).
         window_messages: Most messages that were published and not sent (P14).
         window_bytes: Most payload bytes of them.
+        keep_mandatory: Whether mandatory messages are kept until their commit is answered.
     """
 
-    def __init__(self, *, persistent: bool, window_messages: int, window_bytes: int) -> None:
+    def __init__(
+        self,
+        *,
+        persistent: bool,
+        window_messages: int,
+        window_bytes: int,
+        keep_mandatory: bool = False,
+    ) -> None:
         super().__init__(Window(window_messages, window_bytes))
         self.transaction = OpenTransaction(1)
         self._persistent = persistent
+        self._keep_mandatory = keep_mandatory
         self._next_number = 1
         self._draft: Draft | None = None
         self._to_send: deque[tuple[AddRows, int]] = deque()  # with their bytes in the window
@@ -201,21 +213,51 @@ class TransactionState(PublishState):
         rows, payload_bytes = self._to_send.popleft()
         self.window.give_back(rows.rows, payload_bytes)
         self.transaction.added = True
+        if self._keep_mandatory and rows.destination.mandatory:
+            self.transaction.kept.append(rows)
         return rows
 
     # --- answers and disconnects ---
 
-    def on_return(self, numbers: Sequence[int], reason: UnroutableError) -> bool:
-        """Counts returned messages (P7); False: they are of a transaction that was rolled back.
+    def on_return(self, numbers: Sequence[int], reason: UnroutableError) -> list[int]:
+        """Notes returned messages (P7); returns the numbers that were not returned before.
 
-        The broker may return those before the rollback reaches it.
+        Those of a transaction that was rolled back are not among them: the broker may return them
+        before the rollback reaches it. A repeated commit repeats the returns.
         """
         transaction = self.transaction
-        if not numbers or numbers[0] < transaction.first_number:
-            return False
-        transaction.returned += len(numbers)
-        transaction.unroutable = transaction.unroutable or reason
-        return True
+        news = [
+            number
+            for number in numbers
+            if number >= transaction.first_number and number not in transaction.returned
+        ]
+        if news:
+            transaction.returned.update(news)
+            transaction.unroutable = transaction.unroutable or reason
+        return news
+
+    def kept_rows(self, numbers: Sequence[int]) -> list[tuple[AddRows, list[int]]]:
+        """The kept messages of these numbers, which ascend: frames, each with rows of it.
+
+        Raises:
+            InternalError: One of them is not of a mandatory message of the transaction.
+        """
+        found = []
+        done = 0
+        for rows in self.transaction.kept:
+            end = bisect_left(numbers, rows.first_number + rows.rows, lo=done)
+            inside = [number - rows.first_number for number in numbers[done:end]]
+            if inside and inside[0] < 0:
+                break
+            if inside:
+                found.append((rows, inside))
+            done = end
+        if done < len(numbers):
+            raise InternalError(
+                f"The broker returned the publish {numbers[done]}, which was not mandatory. Check "
+                "that client and broker are of one version."
+            )
+        return found
 
     def on_transaction(
         self, transaction_id: bytes, messages: int, refusal: AckqError | None
@@ -233,7 +275,8 @@ class TransactionState(PublishState):
                 f"The broker answered the commit of transaction {transaction_id.hex()} unasked. "
                 "Check that client and broker are of one version."
             )
-        transaction.outcome = refusal or Committed(messages, transaction.returned)
+        transaction.outcome = refusal or Committed(messages, len(transaction.returned))
+        transaction.kept.clear()
 
     def on_disconnect(self) -> None:
         """Loses what was sent without its commit, and repeats a commit that was sent."""

@@ -14,6 +14,7 @@ from ackq.client.connection.security import Security
 from ackq.client.publishing.notifications import (
     Answer,
     guarded,
+    kept_messages,
     returned_messages,
     unroutable,
 )
@@ -179,10 +180,17 @@ class TransactionStream(PublishStream[TransactionState]):
             self._changed.notify_all()
 
     def _on_returned(self, answer: Answer) -> None:
-        """Reports returned messages; they come before the commit's answer (P7)."""
-        numbers = tuple(answer.header.returned.numbers)
+        """Reports returned messages; they come before the commit's answer (P7).
+
+        With a repeated commit they come again, without the messages (P13).
+        """
+        numbers = list(answer.header.returned.numbers)
         reason = unroutable(answer)
         with self.lock:
-            known = self._state.on_return(numbers, reason)
-        if known and self._on_return is not None:
-            guarded(self._on_return, Returned(numbers, reason, returned_messages(answer)))
+            news = self._state.on_return(numbers, reason)
+            wanted = bool(news) and self._on_return is not None
+            kept = self._state.kept_rows(news) if wanted and not answer.block else []
+        if self._on_return is None or not news:
+            return
+        messages = kept_messages(kept) if kept else returned_messages(answer, news)
+        guarded(self._on_return, Returned(tuple(news), reason, messages))

@@ -53,7 +53,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream]):
 
     A disconnect before the commit was sent rolls back: `publish` and `commit` raise
     TransactionRolledBackError, and the transaction can be run again. After it, the commit is
-    repeated and the broker answers it from its record.
+    repeated and the broker answers it from its record, with the returns (P7).
 
     Args:
         endpoint: `host:port`.
@@ -62,7 +62,9 @@ class TransactionalPublisher(PublisherBase[TransactionStream]):
         window_messages: Most messages that are not sent yet; then `publish` waits (P14).
         window_bytes: Most payload bytes that are not sent yet; then `publish` waits (P14).
         on_return: Called with a `Returned` before the commit returns. Without it a commit with
-            returned messages raises UnroutableError, though it is done.
+            returned messages raises UnroutableError, though it is done. With it, mandatory messages
+            stay in memory until then; of a return that came with a repeated commit `published_at`
+            is null where the message was published without.
 
     Raises:
         InvalidArgumentError: An argument is out of its range.
@@ -88,7 +90,10 @@ class TransactionalPublisher(PublisherBase[TransactionStream]):
             endpoint,
             security,
             TransactionState(
-                persistent=persistent, window_messages=window_messages, window_bytes=window_bytes
+                persistent=persistent,
+                window_messages=window_messages,
+                window_bytes=window_bytes,
+                keep_mandatory=on_return is not None,
             ),
             label=label,
             retry_total_ms=retry_total_ms,

@@ -15,8 +15,13 @@ OTHERS = Destination("x", mandatory=True)
 NO_QUEUE = errors.UnroutableError("no queue")
 
 
-def make_state(*, opened=True):
-    state = TransactionState(persistent=True, window_messages=1000, window_bytes=10_000)
+def make_state(*, opened=True, keep_mandatory=False):
+    state = TransactionState(
+        persistent=True,
+        window_messages=1000,
+        window_bytes=10_000,
+        keep_mandatory=keep_mandatory,
+    )
     if opened:
         state.on_opened()
     return state
@@ -219,12 +224,56 @@ def test_returns_are_counted_for_their_transaction():
     state.append_frame(ORDERS, b"two", 2)
     transaction = state.commit()
     actions(state)
-    assert state.on_return([1, 2], NO_QUEUE) is False
-    assert state.on_return([4], NO_QUEUE) is True
-    assert state.on_return([], NO_QUEUE) is False
+    assert state.on_return([1, 2], NO_QUEUE) == []
+    assert state.on_return([4], NO_QUEUE) == [4]
+    assert state.on_return([], NO_QUEUE) == []
     state.on_transaction(transaction.transaction_id, 2, None)
     assert transaction.outcome == Committed(2, 1)
     assert transaction.unroutable is NO_QUEUE
+
+
+def test_returns_that_come_again_with_their_commit_are_counted_once():
+    """P7, P13: a repeated commit repeats the returns; some of them may have come before."""
+    state = make_state()
+    add(state, b"a", b"b", b"c", destination=OTHERS)
+    transaction = state.commit()
+    actions(state)
+    assert state.on_return([1], NO_QUEUE) == [1]
+    state.on_disconnect()
+    state.on_opened()
+    assert actions(state) == [Commit(transaction.transaction_id, 3)]
+    assert state.on_return([1, 3], NO_QUEUE) == [3]
+    state.on_transaction(transaction.transaction_id, 3, None)
+    assert transaction.outcome == Committed(3, 2)
+
+
+def test_mandatory_messages_are_kept_until_the_answer():
+    """P7, P13: a return that comes again has no messages; those of another frame are not meant."""
+    state = make_state(keep_mandatory=True)
+    add(state, b"a", b"b", destination=OTHERS)
+    add(state, b"c")
+    add(state, b"d", destination=OTHERS)
+    transaction = state.commit()
+    first, _, last, _ = actions(state)
+    state.on_disconnect()
+    assert state.kept_rows([2, 4]) == [(first, [1]), (last, [0])]
+    assert state.kept_rows([4]) == [(last, [0])]
+    for unknown in ([3], [2, 3, 4], [5]):
+        with pytest.raises(errors.InternalError, match="not mandatory"):
+            state.kept_rows(unknown)
+    state.on_opened()
+    actions(state)
+    state.on_transaction(transaction.transaction_id, 4, None)
+    assert transaction.kept == []
+
+
+def test_messages_are_not_kept_for_nobody():
+    """P13: without a callback the numbers are enough."""
+    state = make_state()
+    add(state, b"a", destination=OTHERS)
+    state.commit()
+    actions(state)
+    assert state.transaction.kept == []
 
 
 def test_a_blocked_broker_gets_no_rows_and_their_commit_waits():

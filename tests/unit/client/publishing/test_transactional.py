@@ -236,6 +236,64 @@ def test_a_return_that_nobody_hears_of_fails_a_commit_that_is_done(broker):
         assert out.uncommitted == 0
 
 
+def returning_again(requests):
+    """A later stream: the repeated commit, after its returns without their messages."""
+    next(requests)
+    yield fake.opened()
+    commit = commit_of(requests)
+    yield fake.answer(
+        returned=publishing_pb2.PublishReturn(
+            numbers=[2, 4], reason=fake.detail(errors.UnroutableError("No queue."))
+        )
+    )
+    yield answer_to(commit, repeated=True)
+    yield from fake.commit_all(requests)
+
+
+def cut_after(returns):
+    """A stream that is cut at the commit, after so many of its answers."""
+
+    def script(requests):
+        answers = returning(requests)
+        for _ in range(1 + returns):
+            yield next(answers)
+        commit_of(requests)
+        raise fake.Cut
+
+    return script
+
+
+@pytest.mark.parametrize("returns", [0, 1])
+def test_returns_that_were_lost_with_the_answer_come_with_the_next(broker, returns):
+    """P7, P13: each message is returned once, whichever stream its return came on."""
+    broker.publishing.scripts.extend([cut_after(returns), returning_again])
+    returned = []
+    with publisher(broker, mandatory=True, on_return=returned.append) as out:
+        out.publish_batch(pa.record_batch({"body": ["a", "b"], "message_id": ["one", "two"]}))
+        out.publish("c")
+        out.publish("d", routing_key="nowhere", headers={"h": "v"}, persistent=False)
+        assert out.commit(SOON_S) == Committed(4, 2)
+    numbers = [each.numbers for each in returned]
+    assert numbers == ([(2,), (4,)] if returns else [(2, 4)])
+    rows = [row for each in returned for row in each.messages.to_pylist()]
+    kept = ("body", "routing_key", "message_id", "headers", "persistent")
+    assert [tuple(row[name] for name in kept) for row in rows] == [
+        (b"b", "orders", "two", [], True),
+        (b"d", "nowhere", None, [("h", "v")], False),
+    ]
+    assert len({each.messages.schema for each in returned}) == 1
+
+
+def test_a_lost_return_that_nobody_hears_of_fails_the_commit(broker):
+    """P7, P13: as when nothing was lost."""
+    broker.publishing.scripts.extend([cut_after(0), returning_again])
+    with publisher(broker, mandatory=True) as out:
+        out.publish_batch(pa.record_batch({"body": ["a", "b", "c", "d"]}))
+        with pytest.raises(errors.UnroutableError, match="is committed, but 2 of its 4") as failure:
+            out.commit(SOON_S)
+        assert failure.value.fields == {"committed": "True", "returned": "2"}
+
+
 def test_a_late_commit_can_be_waited_for_again(broker):
     """P13: it is under way, so neither a publish nor a rollback is possible meanwhile."""
     release = threading.Event()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from pyroaring import BitMap
+from pyroaring import BitMap, BitMap64
 
 from ackq.errors import (
     ExchangeNotFoundError,
@@ -21,6 +21,7 @@ from ackq.errors import (
 )
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
+from ackq_broker.core.record_fields import Unroutable
 from tests.unit.core.harness import DAY_US, PUBLISHER, Harness, routes
 
 WRITER = b"t" * 16
@@ -32,6 +33,7 @@ class Transactor:
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
         self.rows: dict[str, int] = {}
+        self.next_number = 1
         self.open()
 
     def open(self, *, resume: bool = False) -> None:
@@ -49,6 +51,7 @@ class Transactor:
         return c.TransactionBlock(
             WRITER,
             name.encode().ljust(16),
+            BitMap64(range(self.next_number, self.next_number + len(keys))),
             exchange,
             True,
             routes(keys),
@@ -62,6 +65,7 @@ class Transactor:
         reply: c.TransactedBlock = self.harness.do(self.block(name, keys, **options))
         first = self.rows.get(name, 0)
         self.rows[name] = first + len(keys)
+        self.next_number += len(keys)
         if reply.block_id is not None:
             for row in range(len(keys)):
                 self.harness.labels[reply.block_id, row] = f"{name}{first + row}"
@@ -227,8 +231,54 @@ def test_unroutable_rows_are_counted_and_returned(harness: Harness, writer: Tran
     """P7, P13: they are known before the commit, which counts them."""
     assert writer.publish("a", ["q", "nowhere", "q"]).returned == BitMap([1])
     assert writer.publish("a", ["nowhere"]) == c.TransactedBlock(BitMap([0]), None, False)
-    assert writer.commit("a") == c.CommittedTransaction(4, False)
+    returned = (Unroutable("", BitMap64([2, 4])),)
+    assert writer.commit("a") == c.CommittedTransaction(4, False, returned)
     assert harness.browse("q") == ["a0", "a2"]
+
+
+def test_a_repeated_commit_says_what_no_queue_wanted(harness: Harness, writer: Transactor) -> None:
+    """P7, P13: the answer that was lost may have been the only one to say so; Q7 through a restart.
+
+    What is not mandatory is not returned, and the next commit replaces the record.
+    """
+    harness.do(c.DeclareExchange("x", "direct"))
+    writer.publish("a", ["q", "nowhere", "q"])
+    writer.publish("a", ["other"], exchange="x")
+    harness.do(replace(writer.block("a", ["nobody"]), mandatory=False))
+    harness.core = Core.restore(harness.core.snapshot())
+    writer.next_number = 6
+    writer.publish("a", ["no", "none"])
+    returned = (Unroutable("", BitMap64([2, 6, 7])), Unroutable("x", BitMap64([4])))
+    assert writer.commit("a", 7) == c.CommittedTransaction(7, False, returned)
+    writer.close()
+    harness.restart()
+    harness.core = Core.restore(harness.core.snapshot())
+    writer.open(resume=True)
+    assert writer.commit("a", 7) == c.CommittedTransaction(7, True, returned)
+    writer.publish("b", ["q"])
+    writer.commit("b")
+    assert writer.commit("b") == c.CommittedTransaction(1, True)
+
+
+def test_what_a_rollback_dropped_is_not_returned_later(writer: Transactor) -> None:
+    """P7, P13: the next transaction has its own returns."""
+    writer.publish("a", ["nowhere"])
+    writer.roll_back()
+    writer.publish("b", ["q"])
+    assert writer.commit("b") == c.CommittedTransaction(1, False)
+    assert writer.commit("b") == c.CommittedTransaction(1, True)
+
+
+def test_a_commit_of_nothing_leaves_an_open_transaction_alone(
+    harness: Harness, writer: Transactor
+) -> None:
+    """P13: it names a transaction without publishes, and that is a success."""
+    writer.publish("a", ["q"])
+    decision = harness.decide(c.CommitTransaction(WRITER, b"b".ljust(16), 0))
+    assert (decision.reply, decision.records) == (c.CommittedTransaction(0, False), ())
+    assert staged(harness) == 1
+    assert writer.commit("a") == c.CommittedTransaction(1, False)
+    assert harness.browse("q") == ["a0"]
 
 
 def test_a_queue_deleted_before_the_commit_is_handled(harness: Harness, writer: Transactor) -> None:
@@ -287,7 +337,7 @@ def test_a_publisher_keeps_its_mode(harness: Harness, *, restarted: bool) -> Non
                 )
             )
     for command in (
-        c.TransactionBlock(PUBLISHER, WRITER, "", False, routes(["q"]), 1, 1, True),
+        c.TransactionBlock(PUBLISHER, WRITER, BitMap64([1]), "", False, routes(["q"]), 1, 1, True),
         c.CommitTransaction(PUBLISHER, WRITER, 0),
         c.RollbackTransaction(PUBLISHER),
     ):
