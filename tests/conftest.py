@@ -2,9 +2,14 @@
 
 import os
 
+import hypothesis
 import pytest
 
 from tests import rules
+
+# How long an example takes is the machine's.
+hypothesis.settings.register_profile("ackq", deadline=None)
+hypothesis.settings.load_profile("ackq")
 
 # A JVM that lives for seconds does not get back what its second compiler takes: a job needs 43 s of
 # CPU with it, and 25 s without it.

@@ -1,4 +1,4 @@
-"""Opens a data directory: finds and syncs the end of the log, reads the records to replay.
+"""Opens a data directory (Q7): finds and syncs the end of the log, reads the records to replay.
 
 Invariant: no record is returned before it is known to be on the disk, and no group that may have
 been answered for is dropped: a bad one is damage, and the journal does not open.

@@ -430,7 +430,6 @@ TestCore = pytest.mark.timeout(600)(CoreMachine.TestCase)
 TestCore.settings = settings(
     max_examples=60,
     stateful_step_count=50,
-    deadline=None,
     # A failing run is printed whole, with the blob that repeats it. To shrink it takes minutes,
     # more than a test may: leave this line out for that.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),

@@ -259,4 +259,4 @@ class SessionMachine(CoreMachine):
 
 
 TestSessions = SessionMachine.TestCase
-TestSessions.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestSessions.settings = settings(max_examples=150, stateful_step_count=50)

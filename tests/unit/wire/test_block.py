@@ -88,7 +88,7 @@ def test_unknown_column_names_the_known_ones():
         columns.bits(["bdy"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_flipped_bytes_never_crash_the_reader(data):
     """Hostile offsets, lengths and metadata: refused or harmless, never a crash."""

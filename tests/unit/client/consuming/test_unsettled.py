@@ -410,7 +410,7 @@ STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, 5))
 
 
 @pytest.mark.parametrize("settle_runs", [False, True])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(STEP, min_size=4, max_size=40))
 def test_the_broker_settles_what_the_application_settled(settle_runs, steps):
     """C2-C4, C11, C15: each message once and as asked, whatever is sent, lost and repeated."""

@@ -349,7 +349,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(STEP, max_size=60))
 def test_every_number_is_answered_once_and_sent_until_then(steps):  # noqa: C901 - one case a step
     """P3, P9, P10: whatever is answered and lost, a number has one answer and is not sent after."""

@@ -15,7 +15,7 @@ ranges = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     steps=st.lists(st.tuples(ranges, st.sampled_from(["add", "listed", "remove", "reload"]))),
     kind=st.sampled_from([BitMap64, BitMap]),
@@ -46,7 +46,7 @@ def test_a_tie_between_runs_and_values_is_decided_one_way() -> None:
     assert bitmaps.canonical_hook(run) == bitmaps.canonical_hook(listed)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(values=st.sets(st.integers(0, 99), min_size=1), data=st.data())
 def test_parts_of_a_bitmap(values: set[int], data: st.DataObject) -> None:
     """I5: sub-ranges by value and by rank, without walking values."""
@@ -85,7 +85,7 @@ def test_the_last_label_of_a_value_wins() -> None:
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(chosen=st.sets(st.integers(1, 200), min_size=1))
 def test_runs_of_a_bitmap(chosen: set[int]) -> None:
     """I5: and back again."""

@@ -10,7 +10,7 @@ from ackq_broker.core.columns.deadlines import Deadlines, rounded
 positions = st.sets(st.integers(1, 200), min_size=1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     waits=st.lists(st.integers(-(10**6), 10**15), min_size=1, max_size=20),
     now=st.integers(10**15, 2 * 10**15),
@@ -31,7 +31,7 @@ def test_buckets_of_a_steady_stream_are_bounded() -> None:
     assert len(set(ends)) < 2_000
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     buckets=st.lists(st.tuples(st.integers(1, 20), positions), max_size=10),
     present=positions,

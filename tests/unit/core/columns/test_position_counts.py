@@ -10,7 +10,7 @@ from ackq_broker.core.columns.position_counts import Counts
 positions = st.sets(st.integers(1, 200), min_size=1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(actions=st.lists(st.tuples(st.sampled_from(["add", "forget", "reload"]), positions)))
 def test_counts_are_those_of_a_dict(actions: list[tuple[str, set[int]]]) -> None:
     """C7, C13: counted, forgotten and looked up together."""

@@ -9,7 +9,7 @@ from ackq_broker.core.columns.requeued import Requeued
 positions = st.sets(st.integers(1, 200), min_size=1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     steps=st.lists(st.tuples(positions, st.booleans(), st.booleans()), min_size=1, max_size=30),
     sweep=st.sampled_from([1, 5, 1024]),

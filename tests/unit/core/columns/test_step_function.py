@@ -11,7 +11,7 @@ from ackq_broker.core.columns.step_function import PAGE_ROWS, Steps
 VALUE = np.dtype([("a", "<i8"), ("b", "<i4")])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     stretches=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 2)), max_size=200),
     data=st.data(),

@@ -446,4 +446,4 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TestTransactions = TransactionMachine.TestCase
-TestTransactions.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestTransactions.settings = settings(max_examples=40, stateful_step_count=20)

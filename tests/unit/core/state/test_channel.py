@@ -7,7 +7,7 @@ from pyroaring import BitMap64
 from ackq_broker.core.state.channel import ChannelTags
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_channel_is_a_dict_of_tags(data: st.DataObject) -> None:
     """C1, C16: tags of several queues, positions in any order, settled in any."""

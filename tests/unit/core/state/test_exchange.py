@@ -20,7 +20,7 @@ patterns = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=
 keys = st.lists(st.sampled_from(["a", "b", "c", ""]), min_size=1, max_size=6).map(".".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(bound=st.lists(patterns, max_size=6), key=keys)
 def test_topics_match_their_definition(bound: list[str], key: str) -> None:
     """Q2: words between dots, `*` one word, `#` any number of words; an empty key has none."""

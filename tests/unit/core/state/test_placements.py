@@ -41,7 +41,7 @@ def located(placements: Placements, positions: list[int]) -> list[tuple[int, int
 counts = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=80)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(runs=counts, data=st.data())
 def test_placements_find_what_a_dict_finds(
     runs: list[tuple[int, bool]], data: st.DataObject
@@ -84,7 +84,7 @@ def test_placements_find_what_a_dict_finds(
         )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(runs=counts, data=st.data())
 def test_moved_runs_are_where_they_were(runs: list[tuple[int, bool]], data: st.DataObject) -> None:
     """C13, I5: the same rows in the same order at the tail of another queue, and in its dump."""
@@ -159,7 +159,7 @@ def test_long_runs_end_a_page() -> None:
     assert located(placements, [300_000, 300_001]) == [(1, 300_004), (2, 5)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     sizes=st.lists(st.integers(0, 50), min_size=1, max_size=60),
     target=st.integers(1, 100),

@@ -114,7 +114,7 @@ def outcome_of(settles, *, together):
     return asyncio.run(main())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(SETTLE, max_size=12))
 def test_together_is_as_one_by_one(settles):
     """C2-C5, C15: the same answers, the same error, and the same messages left."""
@@ -128,7 +128,7 @@ def test_together_is_as_one_by_one(settles):
     st.sampled_from([1, 2, 3, 4]),
     st.booleans(),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_runs_are_as_their_tags_one_by_one(tags, outcome, settled_before):
     """C2, C4, C5: one settlement of runs leaves what settlements of each tag leave."""
     before = [pb.Settle(delivery_tag=min(tags), outcome=1)] if settled_before else []

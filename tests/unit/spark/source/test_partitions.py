@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ackq.spark.options.options import SplitOptions
@@ -15,7 +15,6 @@ def spans_of(*sizes, rows=100):
     return [SizedSpan(i * rows, (i + 1) * rows, size) for i, size in enumerate(sizes)]
 
 
-@settings(deadline=None)  # what it takes is the machine's
 @given(
     steps=st.lists(
         st.tuples(st.integers(0, 5), st.integers(1, 3000), st.integers(0, 4 * MIB)),
