@@ -17,12 +17,19 @@ from ackq_broker.journal.files.block_table import Location
 from ackq_broker.journal.files.directory import (
     COPIED,
     DataDirectory,
+    LogEnd,
     segment_name,
     snapshot_name,
     unfinished,
 )
 from ackq_broker.journal.files.disk import Disk
-from ackq_broker.journal.files.format import CORE, FormatError, Position, SegmentHeader
+from ackq_broker.journal.files.format import (
+    CORE,
+    END_ROOM_BYTES,
+    FormatError,
+    Position,
+    SegmentHeader,
+)
 from ackq_broker.journal.read import snapshot as snapshots
 from ackq_broker.journal.read.blocks import Blocks
 from ackq_broker.journal.read.scan import (
@@ -30,7 +37,7 @@ from ackq_broker.journal.read.scan import (
     Flaw,
     ScannedGroup,
     SegmentFile,
-    read_groups,
+    read_last,
     read_log,
 )
 from ackq_broker.journal.write.log import Log, create_segment
@@ -98,17 +105,17 @@ def recover(
     snapshot = newest_snapshot(data)
     begin = ORIGIN if snapshot is None else snapshot.position
     numbers = data.segments()
-    for number in missing_segments(snapshot, numbers):
+    for number in missing_segments(snapshot, numbers, data.log_end):
         raise damaged_error(
             data.path, Flaw(data.path / segment_name(number), 0, "the file is missing")
         )
-    last = _recover_last(data.path, disk, begin, numbers[-1], segment_bytes)
+    last = _recover_last(data, disk, begin, numbers[-1], segment_bytes)
     try:
         if snapshot is not None:
             for path in snapshots.superseded(data, begin, snapshot.table):
                 disk.unlink(path)
         if not created:
-            _renew_format(data)
+            _renew_format(data, last.position, segment_bytes)
     except BaseException:
         os.close(last.fd)
         raise
@@ -127,7 +134,7 @@ def recover(
         lost_blocks=data.lost_blocks,
     )
     log = Log(
-        data.path,
+        data,
         disk,
         header=last.header,
         fd=last.fd,
@@ -158,10 +165,13 @@ def damaged_error(directory: Path, flaw: Flaw) -> DamagedError:
     )
 
 
-def missing_segments(snapshot: snapshots.Snapshot | None, numbers: Sequence[int]) -> list[int]:
+def missing_segments(
+    snapshot: snapshots.Snapshot | None, numbers: Sequence[int], known: LogEnd | None
+) -> list[int]:
     """Segments that are missing: of those behind the snapshot, and of live ones before it."""
     first = max(1, snapshot.position.segment if snapshot else 1)
-    needed = set(range(first, max([first, *numbers]) + 1))
+    last = max([first, *numbers, known.segment if known else 0])
+    needed = set(range(first, last + 1))
     if snapshot is not None:
         needed.update(snapshot.table.live_bytes())
     return sorted(needed.difference(numbers))
@@ -179,13 +189,18 @@ def _create(data: DataDirectory, disk: Disk, segment_bytes: int) -> None:
     history_id = data.new_history("")
     _, fd = create_segment(data.path, disk, ORIGIN, history_id, segment_bytes)
     os.close(fd)
+    data.log_end = LogEnd(1, 0, segment_bytes, closed=False)
     data.write_format()
 
 
-def _renew_format(data: DataDirectory) -> None:
-    """Makes this start's FORMAT, so that an older one that is restored shows (Q8)."""
+def _renew_format(data: DataDirectory, end: Position, segment_bytes: int) -> None:
+    """Makes this start's FORMAT, so that an older one or an older log, restored, shows (Q7, Q8).
+
+    From here on the log may grow: its end is not where it was closed any more.
+    """
     if data.history_id is None:
         data.new_history(COPIED)
+    data.log_end = LogEnd(end.segment, end.group, segment_bytes, closed=False)
     data.write_format()
 
 
@@ -207,7 +222,7 @@ class _LastSegment(NamedTuple):
 
 
 def _recover_last(
-    directory: Path, disk: Disk, begin: Position, number: int, segment_bytes: int
+    data: DataDirectory, disk: Disk, begin: Position, number: int, segment_bytes: int
 ) -> _LastSegment:
     """Finds the end of the log, and syncs everything before it once more.
 
@@ -215,6 +230,7 @@ def _recover_last(
     clean, that the disk does not; they check well now, would be served, and be gone after a power
     cut. So what was read is written to another file and synced, and only that file counts.
     """
+    directory = data.path
     cut_bytes = 0
     # Before any group: the snapshot's position, or a segment that exists, prove what is before
     # them.
@@ -226,26 +242,34 @@ def _recover_last(
             raise damaged_error(directory, Flaw(file.path, 0, str(error))) from error
         position = begin if number == begin.segment else header.position
         try:
-            for group in read_groups(file, position, last=True):
+            for group in read_last(file, position, data.log_end):
                 _require_sound(directory, group)
                 position, closed = group.end, not group.header.records
         except BrokenLogError as broken:
             if not broken.torn_bytes:
                 raise damaged_error(directory, broken.flaw) from broken
             cut_bytes = broken.torn_bytes
-        fd = _rewrite(directory, disk, file, position.offset, segment_bytes)
+        # FORMAT still has the size of the start before, which may have been larger.
+        size = max(
+            segment_bytes,
+            data.log_end.file_bytes if data.log_end else 0,
+            position.offset + END_ROOM_BYTES,
+        )
+        fd = _rewrite(directory, disk, file, position.offset, size)
     return _LastSegment(header, fd, position, closed, cut_bytes)
 
 
-def _rewrite(directory: Path, disk: Disk, file: SegmentFile, end: int, segment_bytes: int) -> int:
+def _rewrite(directory: Path, disk: Disk, file: SegmentFile, end: int, size: int) -> int:
     """Copies the first `end` bytes to a new file under the old name, and returns it open.
+
+    It is allocated with `size` bytes.
 
     Through user space: a copy made by the file system (reflink, copy_file_range) could share the
     very blocks that never got the bytes.
     """
     fd = disk.create(unfinished(file.path))
     try:
-        disk.allocate(fd, max(segment_bytes, end))
+        disk.allocate(fd, size)
         for offset in range(0, end, _COPY_BYTES):
             disk.write(fd, [file.read(offset, min(_COPY_BYTES, end - offset))], offset)
         disk.sync_file(fd)

@@ -73,6 +73,20 @@ def opened(directory, **options):
         running.journal.close()
 
 
+class KilledError(Exception):
+    """The process of the journal is gone."""
+
+
+def kill(running):
+    """Let a journal go as SIGKILL does: nothing more is written, the log is not closed."""
+
+    def die(_point):
+        raise KilledError
+
+    running.journal._group_commit._log._failpoint = die
+    running.journal.close()
+
+
 def recovered(directory, **options):
     """The recovery of a directory, its records as a list, after a clean close."""
     with opened(directory, **options) as running:

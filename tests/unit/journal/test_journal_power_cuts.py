@@ -97,6 +97,11 @@ def live(directory, disk):
     service.snapshot()
     service.append("+29")
     service.sync()
+    # Larger than a segment.
+    service.append(*[f"+{number}" for number in range(30, 40)])
+    service.sync()
+    service.append("+40")
+    service.sync()
     service.journal.close()
     return service
 

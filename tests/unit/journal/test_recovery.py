@@ -9,8 +9,10 @@ from ackq.errors import DamagedError
 from ackq_broker.journal import Entry
 from ackq_broker.journal.files.format import GROUP_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from tests.unit.journal.running_journal import (
+    Running,
     block,
     block_bytes,
+    kill,
     opened,
     recovered,
     segment_files,
@@ -26,17 +28,15 @@ def crashed(directory, *groups):
     """A directory whose process was killed after the last of these groups, and where each group
     begins.
     """
-    with opened(directory) as running:
-        log = running.journal._group_commit._log
-        starts = []
-        for group in groups:
-            starts.append(log.position.offset)
-            running.append(*group)
+    running = Running(directory)
+    log = running.journal._group_commit._log
+    starts = []
+    for group in groups:
         starts.append(log.position.offset)
-        # What closing adds, an empty group, is what a killed process leaves out.
-    path = segment_files(directory)[0]
-    path.write_bytes(path.read_bytes()[: starts[-1]])
-    return path, starts
+        running.append(*group)
+    starts.append(log.position.offset)
+    kill(running)
+    return segment_files(directory)[0], starts
 
 
 def copy_with(directory, target, path, content):
@@ -110,7 +110,7 @@ def test_a_torn_tail_is_cut_at_every_byte(data, tmp_path):
     content = path.read_bytes()
 
     for cut in range(second, end):
-        target = copy_with(data, tmp_path / "cut", path, content[:cut])
+        target = copy_with(data, tmp_path / "cut", path, content[:cut].ljust(4096, b"\0"))
         found = recovered(target)
         assert found.records == [(1, b"first")], cut
         assert found.cut_bytes == len(content[second:cut].rstrip(b"\0")), cut
@@ -147,7 +147,7 @@ def test_lost_sectors_in_the_last_group_cut_it(data, tmp_path):
 def test_a_cut_tail_is_gone_for_good(data):
     """After a torn tail was cut, its sequence numbers and bytes are free for what comes then."""
     path, (_, _, end) = crashed(data, [b"first"], [b"second, to be torn"])
-    path.write_bytes(path.read_bytes()[: end - 1])
+    path.write_bytes(path.read_bytes()[: end - 1].ljust(4096, b"\0"))
 
     with opened(data) as running:
         assert running.append(b"other") == 2
@@ -277,14 +277,13 @@ def test_a_segment_under_another_name_is_refused(data):
 
 def test_a_journal_inside_a_message_is_only_a_message(data):
     """A torn tail that holds a copy of this very segment is cut all the same."""
-    path, _ = crashed(data, [b"first"])
-    copy = path.read_bytes()
-    with opened(data) as running:
-        start = running.journal._group_commit._log.position.offset
-        running.append(Entry(b"copy", 1, (copy,)))
+    path, (_, start) = crashed(data, [b"first"])
+    running = Running(data)
+    running.append(Entry(b"copy", 1, (path.read_bytes()[:start],)))
+    kill(running)
     content = path.read_bytes()
     # The header of the group that carries the copy did not reach the disk.
-    path.write_bytes(content[:start] + bytes(GROUP_HEADER_BYTES) + content[start + 40 : -40])
+    path.write_bytes(content[:start] + bytes(GROUP_HEADER_BYTES) + content[start + 40 :])
 
     assert recovered(data).records == [(1, b"first")]
 

@@ -160,6 +160,34 @@ def test_verify_dump_and_repair(tmp_path):
     assert run("verify", data)[0] == 0
 
 
+def test_a_shortened_journal(tmp_path):
+    """Q7, Q8: confirmed messages that a shorter file lacks are missed, and the loss is accepted."""
+    data = tmp_path / "data"
+    with ackq_broker.embedded(data) as broker, Client(broker.endpoint) as client:
+        client.declare()
+        for number in range(60):
+            client.publish(b"%d" % number * 500)
+        broker.kill()
+    before = json.loads((data / "FORMAT").read_text())["history_id"]
+    (segment,) = data.glob("journal-*.seg")
+    os.truncate(segment, 20_000)
+
+    status, out, _ = run("verify", data)
+    assert (status, f"{segment.name} byte 20000: the file was shortened" in out) == (1, True)
+    status, _, errors = run("serve", "--data", data, "--listen", "127.0.0.1:0")
+    assert status == 2
+    assert f"{segment} byte 20000: the file was shortened" in errors
+    assert f"ackq-broker repair --keep-damaged {data}" in errors
+    assert segment.stat().st_size == 20_000
+    status, out, _ = run("repair", "--keep-damaged", data)
+    assert (status, "repaired" in out) == (0, True)
+    assert (data / "damaged-1" / segment.name).stat().st_size == 20_000
+    assert run("verify", data)[0] == 0
+    assert json.loads((data / "FORMAT").read_text())["history_id"] != before
+    with ackq_broker.embedded(data) as broker, Client(broker.endpoint) as client:
+        assert 5 < client.queue().ready < 60
+
+
 def test_embedded_without_a_directory_leaves_nothing():
     """Design 5: the embedded form cleans up after itself."""
     with ackq_broker.embedded() as broker:

@@ -9,12 +9,13 @@
     damaged-N/                       what repair moved aside
 
 FORMAT holds the format version; the history id and why that history began (Q8); the blocks that
-repair gave up and the broker has not dropped yet; and the identity of the very file it stands in.
-Every start writes FORMAT anew. So a data directory that was copied, or restored over the old one by
-whatever copies files, shows: the FORMAT that came back is another file than it says. A rename of
-the directory or a new mount point does not show, as it should be. What is copied below the file
-system cannot show (the snapshot of a volume or of a virtual machine), nor can a copy made while the
-broker ran and restored before its next start: after these, `ackq-broker new-history` says so.
+repair gave up and the broker has not dropped yet; where the log ended when it was written, which is
+not behind its end now; and the identity of the very file it stands in. Every start and every clean
+end write FORMAT anew. So a data directory that was copied, or restored over the old one by whatever
+copies files, shows: the FORMAT that came back is another file than it says. A rename of the
+directory or a new mount point does not show, as it should be. What is copied below the file system
+cannot show (the snapshot of a volume or of a virtual machine), nor can a copy made while the broker
+ran and restored before its next start: after these, `ackq-broker new-history` says so.
 
 Invariant: while a `DataDirectory` is open nobody else writes there. A file of the log gets its
 final name only when it is complete and on the disk.
@@ -29,7 +30,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ackq.errors import DamagedError, InUseError, NotFoundError, UnsupportedError
 from ackq_broker.journal.files.disk import Disk
@@ -64,6 +65,22 @@ def unfinished(path: Path) -> Path:
     return path.with_name(path.name + ".new")
 
 
+class LogEnd(NamedTuple):
+    """What FORMAT says of the end of the log.
+
+    Attributes:
+        segment: The last segment when FORMAT was written.
+        group: The last group then: the log does not end before it.
+        file_bytes: The last segment has at least this size.
+        closed: The log was closed behind `group`, and its file may end there.
+    """
+
+    segment: int
+    group: int
+    file_bytes: int
+    closed: bool
+
+
 class DataDirectory:
     """An open data directory, locked for this process.
 
@@ -73,6 +90,8 @@ class DataDirectory:
         history_id: 16 bytes; None without a FORMAT, and in a copy of another data directory (Q8).
         history_cause: Why it began.
         lost_blocks: Blocks that repair found lost, whose messages are still to be dropped.
+        log_end: A bound on the end of the log; None after a repair and in a directory of an older
+            version, where nothing is known.
 
     Args:
         create: Make the directory, and take one without a journal; else leave such a one alone.
@@ -97,6 +116,7 @@ class DataDirectory:
             self.history_id: bytes | None = None
             self.history_cause = ""
             self.lost_blocks: tuple[int, ...] = ()
+            self.log_end: LogEnd | None = None
             if self.formatted:
                 self._read_format()
         except BaseException:
@@ -115,7 +135,7 @@ class DataDirectory:
         return self.history_id
 
     def write_format(self) -> None:
-        """Writes and syncs FORMAT with the present history and lost blocks."""
+        """Writes and syncs FORMAT with the present history, lost blocks and end of the log."""
         path = self.path / "FORMAT"
         fd = self._disk.create(unfinished(path))
         try:
@@ -124,6 +144,7 @@ class DataDirectory:
                 "history_id": self.require_history().hex(),
                 "cause": self.history_cause,
                 "lost_blocks": self.lost_blocks,
+                "log_end": self.log_end and self.log_end._asdict(),
                 **identity(fd)._asdict(),
             }
             self._disk.write(fd, [json.dumps(meta).encode() + b"\n"], 0)
@@ -174,6 +195,13 @@ class DataDirectory:
             written_to = Identity(int(meta["inode"]), int(meta.get("born_ns", 0)))
             self.history_cause = str(meta.get("cause", ""))
             self.lost_blocks = tuple(map(int, meta.get("lost_blocks", ())))
+            end = meta.get("log_end")
+            self.log_end = end and LogEnd(
+                int(end["segment"]),
+                int(end["group"]),
+                int(end["file_bytes"]),
+                closed=bool(end["closed"]),
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedError(
                 f"{path} cannot be read ({error!r}): restore it from a copy of the data directory",

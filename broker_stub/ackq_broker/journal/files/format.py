@@ -4,6 +4,16 @@ All integers are little-endian, all checksums are CRC-32 (zlib). A segment is a 
 groups without gaps; whatever follows the last group is zeros, because segments are created at their
 full size.
 
+The room for a group is on the disk before the group is written. So a crash leaves the last segment
+at its full size, and a *torn tail* is a bad group in it with nothing behind: it was never answered
+for. A last segment that is smaller was cut by someone else, and that is damage. Only a clean end
+cuts it, behind an empty group, and FORMAT says so before (`LogEnd`). FORMAT also names a group
+that the log had at the last start or clean end: a log that ends before it is damage as well, be it
+a missing last segment, an older one put back, or zeros. What cannot be told from a torn tail or a
+clean end: zeros in the place of the last groups written since then, as the copy of a disk that lost
+them has; and a whole directory put back as it was (Q8 says which of these show). A copy made while
+the broker ran may also lack blocks in front of its snapshot: `verify` reads them all.
+
     segment header, 64 bytes
      0       8       12     16              24              32           40     44          60    64
      +-------+-------+------+---------------+---------------+------------+------+-----------+-----+
@@ -61,6 +71,10 @@ _CRC: Final = struct.Struct("<I")
 SEGMENT_HEADER_BYTES: Final = _SEGMENT.size + _CRC.size
 GROUP_HEADER_BYTES: Final = _GROUP.size + _CRC.size
 RECORD_HEADER_BYTES: Final = _RECORD.size + _CRC.size
+
+# Room behind every group of records: for the empty group that closes the log, and for a header that
+# is never written. A segment without it was cut when the next one was there.
+END_ROOM_BYTES: Final = 2 * GROUP_HEADER_BYTES
 
 # Bodies below this are joined into one buffer: an iovec entry costs more than copying that little.
 _JOIN_BELOW_BYTES: Final = 16 * 1024

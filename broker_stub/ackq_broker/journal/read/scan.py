@@ -2,9 +2,10 @@
 
 Group k+1 is written only after group k is synced. So a bad group with anything behind it was
 complete once: that is damage. A bad group with nothing behind it may never have been synced, hence
-was never answered for: that is the torn tail of a crash. Invariant: a group is yielded whole and
-checked, or not at all, and follows the one before it by number, sequence and chain, also from
-segment to segment.
+was never answered for: that is the torn tail of a crash, as long as its file has the size that it
+was allocated with, and FORMAT does not know of more (`read_last`). Invariant: a group is yielded
+whole and checked, or not at all, and follows the one before it by number, sequence and chain, also
+from segment to segment.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from ackq_broker.journal.files.directory import segment_name
+from ackq_broker.journal.files.directory import LogEnd, segment_name
 from ackq_broker.journal.files.format import (
     CORE,
     GROUP_HEADER_BYTES,
@@ -87,13 +88,17 @@ class BrokenLogError(Exception):
         flaw: Where and why.
         torn_bytes: Length of the torn tail; 0 means damage.
         at: The end of the last good group.
+        group_end: Where the bad group ends, by a header that is sound; 0 if it is not known.
     """
 
-    def __init__(self, flaw: Flaw, *, at: Position, torn_bytes: int = 0) -> None:
+    def __init__(
+        self, flaw: Flaw, *, at: Position, torn_bytes: int = 0, group_end: int = 0
+    ) -> None:
         super().__init__(str(flaw))
         self.flaw = flaw
         self.at = at
         self.torn_bytes = torn_bytes
+        self.group_end = group_end
 
 
 class SegmentFile:
@@ -189,13 +194,59 @@ def read_groups(file: SegmentFile, position: Position, *, last: bool) -> Iterato
         if group is None:
             return
         if group.flaws and last and not _followed(file, group.end.offset):
-            raise _broken(file, group.flaws[0], position, torn=True)
+            raise _broken(file, group.flaws[0], position, torn=True, group_end=group.end.offset)
         yield group
         position = group.end
 
 
+def read_last(
+    file: SegmentFile, position: Position, known: LogEnd | None
+) -> Iterator[ScannedGroup]:
+    """As `read_groups` for the last segment, but a log shorter than what is known is damage.
+
+    Args:
+        file: The last segment.
+        position: Where to begin.
+        known: What FORMAT says of the end of the log; None if it says nothing.
+
+    Raises:
+        BrokenLogError: A bad group, or one that was there is missing.
+    """
+    group_end = 0
+    torn: BrokenLogError | None = None
+    try:
+        for group in read_groups(file, position, last=True):
+            yield group
+            position = group.end
+    except BrokenLogError as broken:
+        if not broken.torn_bytes:
+            raise
+        torn, group_end = broken, broken.group_end
+    flaw = None if known is None else _shortened(file, position, group_end, known)
+    if flaw is not None:
+        raise BrokenLogError(flaw, at=position) from torn
+    if torn is not None:
+        raise torn
+
+
+def _shortened(file: SegmentFile, end: Position, group_end: int, known: LogEnd) -> Flaw | None:
+    if end.group < known.group:
+        reason = (
+            f"the log ends behind group {end.group}, but it had group {known.group} when FORMAT "
+            "was written"
+        )
+        return Flaw(file.path, end.offset, reason)
+    if known.closed and end.group == known.group:
+        return None
+    least = max(known.file_bytes, end.offset + GROUP_HEADER_BYTES, group_end)
+    if file.size >= least:
+        return None
+    reason = f"the file was shortened: it ends here, but was allocated with {least} bytes or more"
+    return Flaw(file.path, file.size, reason)
+
+
 def read_log(
-    directory: Path, begin: Position, numbers: Sequence[int]
+    directory: Path, begin: Position, numbers: Sequence[int], known: LogEnd | None = None
 ) -> Iterator[tuple[SegmentFile, ScannedGroup]]:
     """The groups from `begin` to the clean end of the log, each with its file, open until the next.
 
@@ -205,6 +256,7 @@ def read_log(
         directory: The data directory.
         begin: `ORIGIN`, or the position of the snapshot.
         numbers: The numbers of the segments, ascending.
+        known: What FORMAT says of the end of the log; None not to check it.
 
     Raises:
         BrokenLogError: A bad group, or a segment that is missing or does not continue the one
@@ -212,7 +264,7 @@ def read_log(
     """
     position = begin
     first = max(1, begin.segment)
-    last = max([first, *numbers])
+    last = max([first, *numbers, known.segment if known else 0])
     for number in range(first, last + 1):
         path = directory / segment_name(number)
         try:
@@ -223,7 +275,12 @@ def read_log(
         with file:
             if number != begin.segment:
                 position = _next_start(directory, file, position)
-            for group in read_groups(file, position, last=number == last):
+            groups = (
+                read_last(file, position, known)
+                if number == last
+                else read_groups(file, position, last=False)
+            )
+            for group in groups:
                 yield file, group
                 position = group.end
 
@@ -262,15 +319,17 @@ def _read_group(file: SegmentFile, at: Position, salt: int, *, last: bool) -> Sc
     except _BadRecordError as error:
         flaw = Flaw(file.path, body + error.offset, str(error))
         torn = last and not _followed(file, end)
-        raise _broken(file, flaw, at, torn=torn) from error
+        raise _broken(file, flaw, at, torn=torn, group_end=end) from error
     core = sum(record.header.kind == CORE for record in records)
     after = Position(at.segment, end, header.number, header.crc, at.sequence + core)
     return ScannedGroup(at.offset, header, records, flaws, after)
 
 
-def _broken(file: SegmentFile, flaw: Flaw, at: Position, *, torn: bool) -> BrokenLogError:
+def _broken(
+    file: SegmentFile, flaw: Flaw, at: Position, *, torn: bool, group_end: int = 0
+) -> BrokenLogError:
     torn_bytes = file.data_end(at.offset) - at.offset if torn else 0
-    return BrokenLogError(flaw, at=at, torn_bytes=torn_bytes)
+    return BrokenLogError(flaw, at=at, torn_bytes=torn_bytes, group_end=group_end)
 
 
 def _check_order(header: GroupHeader, at: Position) -> None:

@@ -87,6 +87,8 @@ def repair(
             )
         work = _Repair(data, disk, keep_damaged=keep_damaged, segment_bytes=segment_bytes)
         data.lost_blocks = tuple(sorted(lost))
+        # From here on the log may end before it.
+        data.log_end = None
         data.new_history(REPAIRED)
         data.write_format()
         return work.run()
@@ -107,6 +109,7 @@ class _Repair:
             raise UnsupportedError(
                 f"{error.message}; a damaged snapshot cannot be repaired", directory=data.path
             ) from error
+        self._known = data.log_end
         self._keep_damaged = keep_damaged
         self._kept_in: Path | None = None
 
@@ -118,7 +121,7 @@ class _Repair:
         cut: Flaw | None = None
         end = begin
         try:
-            for _, group in read_log(data.path, begin, data.segments()):
+            for _, group in read_log(data.path, begin, data.segments(), self._known):
                 marks[group.end.segment].update(_marks(group))
                 end = group.end
         except BrokenLogError as broken:
@@ -140,7 +143,7 @@ class _Repair:
 
     def _replace_missing(self, begin: Position) -> None:
         """Replaces missing segments by empty ones: their blocks are lost, the journal opens."""
-        for number in missing_segments(self._snapshot, self._data.segments()):
+        for number in missing_segments(self._snapshot, self._data.segments(), self._known):
             if number < begin.segment:
                 self._rebuild(number, SEGMENT_HEADER_BYTES, {})
             elif number == begin.segment:

@@ -72,14 +72,14 @@ def inspect(data: DataDirectory) -> Report:
     numbers = data.segments()
     flaws += [
         Flaw(data.path / segment_name(number), 0, "the file is missing")
-        for number in missing_segments(snapshot, numbers)
+        for number in missing_segments(snapshot, numbers, data.log_end)
         if number < begin.segment
     ]
     lost = set(_unreadable(data, snapshot))
     groups = torn_bytes = 0
     end = begin
     try:
-        for _, group in read_log(data.path, begin, numbers):
+        for _, group in read_log(data.path, begin, numbers, data.log_end):
             flaws += group.flaws
             groups += 1
             end = group.end

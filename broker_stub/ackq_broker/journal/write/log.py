@@ -1,23 +1,32 @@
 """The end of the log: writes groups into the last segment and starts new segments.
 
 Invariant: a group is written only after the group before it was synced; a segment has its name only
-after it is on the disk. After any error the log is not used again: the effect of a failed write or
-sync is not known, and the next open finds out from the disk.
+after it is on the disk, and the room of a group is on the disk before the group. So only a clean
+end leaves a last segment that is shorter than it was allocated. After any error the log is not used
+again: the effect of a failed write or sync is not known, and the next open finds out from the disk.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from ackq_broker.journal.failpoints import Failpoint
 from ackq_broker.journal.files.block_table import Location
-from ackq_broker.journal.files.directory import segment_name, unfinished
+from ackq_broker.journal.files.directory import (
+    DataDirectory,
+    LogEnd,
+    segment_name,
+    unfinished,
+)
 from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.files.format import (
     CORE,
+    END_ROOM_BYTES,
     GROUP_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     Entry,
@@ -27,12 +36,14 @@ from ackq_broker.journal.files.format import (
     encode_group,
 )
 
+_log: Final = logging.getLogger(__name__)
+
 
 class Log:
     """The last segment, open for writing at `position`.
 
     Args:
-        directory: The data directory.
+        data: The data directory.
         disk: Makes every change.
         header: Of the last segment.
         fd: Its file; the log closes it.
@@ -45,7 +56,7 @@ class Log:
 
     def __init__(
         self,
-        directory: Path,
+        data: DataDirectory,
         disk: Disk,
         *,
         header: SegmentHeader,
@@ -55,7 +66,7 @@ class Log:
         segment_bytes: int,
         failpoint: Failpoint,
     ) -> None:
-        self._directory = directory
+        self._data = data
         self._disk = disk
         self._header = header
         self._fd = fd
@@ -72,10 +83,14 @@ class Log:
         assert self._unsynced is None, "a group is written only after the one before it was synced"
         # Room for the empty group that closes the log is kept, so that it never needs a new
         # segment.
-        end = self.position.offset + GROUP_HEADER_BYTES + size + GROUP_HEADER_BYTES
-        if records and end > self._segment_bytes and self.position.offset > SEGMENT_HEADER_BYTES:
+        least = GROUP_HEADER_BYTES + size + END_ROOM_BYTES
+        over = self.position.offset + least > self._segment_bytes
+        if records and over and self.position.offset > SEGMENT_HEADER_BYTES:
             self._start_segment()
         at = self.position
+        if records and at.offset + least > self._segment_bytes:
+            self._disk.allocate(self._fd, at.offset + least)
+            self._disk.sync_file(self._fd)
         group = encode_group(at, self._header.salt, records)
         self._failpoint("before_write")
         self._disk.write(self._fd, group.buffers, at.offset)
@@ -103,9 +118,18 @@ class Log:
         self._failpoint("after_sync")
 
     def close(self) -> None:
-        """Truncates the unused room and closes the file."""
+        """Ends the log behind its empty group, truncates the unused room and closes the file."""
         assert self._unsynced is None
-        self._disk.truncate(self._fd, self.position.offset)
+        assert self.closed
+        at = self.position
+        self._data.log_end = LogEnd(at.segment, at.group, self._segment_bytes, closed=True)
+        try:
+            # First: what is short without that in FORMAT is damage.
+            self._data.write_format()
+        except OSError as error:
+            _log.warning("the log keeps its unused room: FORMAT cannot be written: %s", error)
+        else:
+            self._disk.truncate(self._fd, at.offset)
         self.abandon()
 
     def abandon(self) -> None:
@@ -115,16 +139,16 @@ class Log:
             self._fd = -1
 
     def _start_segment(self) -> None:
-        # First, to make room for the new one. Without a sync: zeros behind the last group are a
-        # clean end as well.
-        self._disk.truncate(self._fd, self.position.offset)
         header, fd = create_segment(
-            self._directory,
+            self._data.path,
             self._disk,
             self.position,
             self._header.history_id,
             self._segment_bytes,
         )
+        # Not before: a short segment with none behind it is damage. Without a sync: zeros behind
+        # the last group are a clean end as well.
+        self._disk.truncate(self._fd, self.position.offset)
         os.close(self._fd)
         self._header, self._fd = header, fd
         self.position = header.position

@@ -9,8 +9,10 @@ from ackq_broker.journal import dump, repair, verify
 from ackq_broker.journal.files.directory import segment_name, snapshot_name
 from ackq_broker.journal.files.format import GROUP_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.unit.journal.running_journal import (
+    Running,
     block,
     block_bytes,
+    kill,
     opened,
     recovered,
     segment_files,
@@ -73,13 +75,18 @@ def test_a_sound_journal(filled):
 
 def test_a_torn_tail_is_no_damage(filled):
     """Verify tells the tail of a crash from damage."""
+    running = Running(filled)
+    running.append(block(21))
+    end = running.journal._group_commit._log.position.offset
+    kill(running)
     path = segment_files(filled)[-1]
-    path.write_bytes(path.read_bytes()[: -GROUP_HEADER_BYTES - 1])
+    content = path.read_bytes()
+    path.write_bytes(content[: end - 1].ljust(len(content), b"\0"))
 
     report = verify(filled)
 
-    assert (report.opens, report.end.sequence) == (True, 19)
-    assert report.torn_bytes == GROUP_HEADER_BYTES + RECORD_HEADER_BYTES + 18 - 1 + 600 - 1 + 1
+    assert (report.opens, report.end.sequence) == (True, 20)
+    assert report.torn_bytes == GROUP_HEADER_BYTES + RECORD_HEADER_BYTES + 18 + 600 - 1
     assert recovered(filled).cut_bytes == report.torn_bytes
 
 

@@ -1,0 +1,216 @@
+"""A journal that is shorter than what was synced is refused, however it lost its end (Q7)."""
+
+import json
+import shutil
+
+import pytest
+
+from ackq.errors import DamagedError
+from ackq_broker.journal import repair, verify
+from ackq_broker.journal.files.format import (
+    END_ROOM_BYTES,
+    GROUP_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+)
+from tests.unit.journal.running_journal import (
+    Running,
+    block,
+    kill,
+    opened,
+    recovered,
+    segment_files,
+)
+
+
+@pytest.fixture
+def data(tmp_path):
+    return tmp_path / "data"
+
+
+def filled(directory, last=20, *, clean):
+    """Blocks 1 to `last`, a group and a record each, over several segments; where groups end."""
+    running = Running(directory)
+    ends = []
+    for number in range(1, last + 1):
+        running.append(block(number))
+        ends.append(running.journal._group_commit._log.position[:2])
+    if clean:
+        running.journal.close()
+    else:
+        kill(running)
+    return ends
+
+
+def history(directory):
+    return json.loads((directory / "FORMAT").read_text())["history_id"]
+
+
+def refused(directory, reason):
+    """What serve, verify and repair say of a directory is the same; repair goes on without it."""
+    with pytest.raises(DamagedError, match=reason) as caught:
+        recovered(directory)
+    report = verify(directory)
+    assert not report.opens
+    assert report.torn_bytes == 0
+    flaw = report.flaws[0]
+    assert (caught.value.fields["segment"], caught.value.fields["byte"]) == (
+        str(flaw.path),
+        str(flaw.offset),
+    )
+    assert f"ackq-broker repair --keep-damaged {directory}" in caught.value.message
+    before = history(directory)
+    done = repair(directory, segment_bytes=4096)
+    assert (done.changed, done.cut) == (True, flaw)
+    assert done.history_id == history(directory) != before
+    assert verify(directory).opens
+    found = recovered(directory)
+    assert len(found.records) == done.end.sequence == report.end.sequence
+    assert found.history_id == done.history_id
+    return done.end.sequence
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_last_segment_cut_anywhere(data, tmp_path, clean):
+    """Whatever is left of the last segment, the records that it had are not given up silently."""
+    ends = filled(data, 4, clean=clean)
+    path = segment_files(data)[-1]
+    content = path.read_bytes()
+    groups = [end for _, end in ends]
+    cuts = {*range(SEGMENT_HEADER_BYTES, len(content), 97), *groups, len(content) - 1}
+    cuts |= {end + GROUP_HEADER_BYTES for end in groups if end + GROUP_HEADER_BYTES < len(content)}
+
+    for cut in sorted(cuts):
+        target = tmp_path / f"cut-{cut}"
+        shutil.copytree(data, target)
+        (target / path.name).write_bytes(content[:cut])
+        expected = sum(end <= cut for end in groups)
+        assert refused(target, "shortened|had group 5") == expected, cut
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_last_segment_without_its_header(data, clean):
+    """A file of no bytes is damage as well."""
+    filled(data, clean=clean)
+    segment_files(data)[-1].write_bytes(b"")
+
+    assert refused(data, "header is short") == 15
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_last_segment_that_is_missing(data, clean):
+    """The segment before it does not pass for the end."""
+    filled(data, clean=clean)
+    segment_files(data)[-1].unlink()
+
+    assert refused(data, "the file is missing" if clean else "shortened") == 15
+
+
+def test_a_last_segment_that_is_missing_behind_an_idle_close(data):
+    """An empty group in front of a new segment does not pass for a clean end."""
+    running = Running(data, idle_close_s=0)
+    for number in range(1, 21):
+        running.append(block(number))
+    kill(running)
+    paths = segment_files(data)
+    paths[-1].unlink()
+
+    with pytest.raises(DamagedError, match=f"{paths[-2].name} byte .* shortened"):
+        recovered(data)
+
+
+def test_a_group_larger_than_a_segment(data, tmp_path):
+    """Its room is on the disk before it is written: what lacks is not torn."""
+    running = Running(data)
+    running.append(block(1))
+    running.append(block(2, 10_000))
+    kill(running)
+    path = segment_files(data)[-1]
+    content = path.read_bytes()
+    assert recovered(shutil.copytree(data, tmp_path / "whole")).cut_bytes == 0
+
+    for cut in (100, 4095, 4096, 9000, len(content) - END_ROOM_BYTES):
+        target = tmp_path / f"cut-{cut}"
+        shutil.copytree(data, target)
+        (target / path.name).write_bytes(content[:cut])
+        refused(target, "shortened")
+
+
+def test_a_missing_segment_behind_a_group_larger_than_a_segment(data):
+    """A segment that was cut for the next one shows that, however large it is."""
+    running = Running(data)
+    running.append(block(1, 10_000))
+    running.append(block(2))
+    kill(running)
+    segment_files(data)[-1].unlink()
+
+    assert refused(data, "shortened") == 1
+
+
+def test_zeros_in_the_place_of_synced_groups(data):
+    """What was there at the last clean end, or the last start, is there."""
+    ends = filled(data, 3, clean=True)
+    path = segment_files(data)[-1]
+    content = path.read_bytes()
+    path.write_bytes(content[: ends[1][1]].ljust(len(content), b"\0"))
+    with pytest.raises(DamagedError, match="had group 4"):
+        recovered(data)
+    path.write_bytes(content)
+    running = Running(data)
+    running.append(block(4))
+    kill(running)
+    path.write_bytes(content[: ends[1][1]].ljust(4096, b"\0"))
+
+    assert refused(data, "had group 4") == 2
+
+
+def test_an_older_last_segment(data):
+    """A segment that was put back as it was before the last start is refused."""
+    filled(data, 2, clean=True)
+    path = segment_files(data)[-1]
+    older = path.read_bytes()
+    with opened(data) as running:
+        running.append(block(3))
+    path.write_bytes(older)
+
+    assert refused(data, "had group 5") == 2
+
+
+def test_a_torn_tail_in_a_whole_file_is_cut(data):
+    """P4: a crash leaves the size that was allocated, and what it tore was not answered for."""
+    ends = filled(data, 3, clean=False)
+    path = segment_files(data)[-1]
+    content = path.read_bytes()
+    assert len(content) == 4096
+    path.write_bytes(content[: ends[2][1] - 10].ljust(4096, b"\0"))
+
+    assert verify(data).torn_bytes
+    assert len(recovered(data).records) == 2
+
+
+def test_segments_of_another_size(data):
+    """The size of a segment may change from start to start, also across a kill."""
+    for size in (8192, 4096, 65536, 4096):
+        running = Running(data, segment_bytes=size)
+        running.append(b"record")
+        kill(running)
+
+    assert len(recovered(data).records) == 4
+
+
+def test_a_directory_of_an_older_version_opens_as_before(data):
+    """Without an end in FORMAT a short file may be what its broker left; the start adds one."""
+    ends = filled(data, 3, clean=False)
+    form = data / "FORMAT"
+    meta = json.loads(form.read_text())
+    del meta["log_end"]
+    form.write_text(json.dumps(meta))
+    path = segment_files(data)[-1]
+    path.write_bytes(path.read_bytes()[: ends[2][1]])
+    assert verify(data).opens
+
+    running = Running(data)
+    assert len(running.records) == 3
+    kill(running)
+    path.write_bytes(path.read_bytes()[: ends[2][1]])
+
+    assert refused(data, "shortened") == 3
