@@ -9,6 +9,7 @@ from ackq import limits
 from ackq.errors import FencedError, InvalidArgumentError, WrongModeError
 from ackq.v1 import publishing_pb2 as pb
 from ackq_broker.core import commands
+from ackq_broker.service.publishing import stream as publisher_stream
 from ackq_broker.service.publishing import transaction_mode
 from tests.unit.service import publisher_streams
 from tests.unit.service.publisher_streams import CONFIRM, TRANSACTION, Stream, disk, run_until_idle
@@ -229,6 +230,50 @@ async def test_a_commit_repeated_on_a_new_stream_is_answered_from_the_record():
         newer.half_close()
         await newer.task
         await asyncio.gather(stream.task, return_exceptions=True)
+
+
+async def test_a_repeated_commit_returns_again():
+    """I1, P7, P13: what was lost with the first answer, without the messages."""
+    async with opened() as (engine, stream, service):
+        publish(stream, 7)
+        publish(stream, 8, routing_key="nobody", mandatory=True)
+        publish(stream, 9, routing_key="nobody")
+        commit(stream, 3)
+        await run_until_idle()
+        newer = Stream(service)
+        newer.open(mode=TRANSACTION, resume=True)
+        commit(newer, 3)
+        await run_until_idle()
+        assert newer.kinds() == []
+        await disk(engine)
+        assert newer.kinds() == ["opened", "returned", "transaction"]
+        assert list(newer.answers[1].returned.numbers) == [8]
+        assert newer.answers[1].returned.reason.code == "unroutable"
+        assert last(newer).repeated
+        newer.half_close()
+        await newer.task
+        await asyncio.gather(stream.task, return_exceptions=True)
+
+
+async def test_repeated_returns_that_nobody_reads_are_bounded(monkeypatch):
+    """I6, P7, P13: a client that repeats a commit and reads nothing is not read any further."""
+    monkeypatch.setattr(publisher_stream, "_RETURNED_BYTES", 1000)
+    async with opened() as (engine, stream, _):
+        publish(stream, 1, routing_key="nobody", mandatory=True)
+        commit(stream, 1)
+        await disk(engine)
+        handled = []
+        decide = engine.decide
+        monkeypatch.setattr(engine, "decide", lambda *args: handled.append(1) or decide(*args))
+        stream.reads.clear()
+        for _ in range(100):
+            commit(stream, 1)
+        await run_until_idle()
+        assert len(handled) < 20
+        stream.reads.set()
+        stream.half_close()
+        await stream.task
+        assert stream.kinds().count("returned") == 101
 
 
 async def test_a_commit_with_other_counts_is_refused_and_rolled_back():
