@@ -253,6 +253,20 @@ def test_kill_at_every_point(life, tmp_path):
             check(tmp_path / "data", image.notes, step)
 
 
+def test_power_cut_in_a_group_larger_than_a_segment(life, tmp_path):
+    """Q7: its room is on the disk before it is, so that what a power cut leaves of it is torn."""
+    image, cut = Image(), 0
+    for step, change in enumerate(life):
+        image.apply(change)
+        if change[0] != "write" or len(change[3]) <= OPTIONS["segment_bytes"]:
+            continue
+        for attempt in range(40):
+            put(tmp_path / "data", image.after_power_cut(random.Random(attempt)))
+            check(tmp_path / "data", image.notes, (step, attempt))
+        cut += 1
+    assert cut
+
+
 @pytest.mark.parametrize("kind", ["sync", "sync_directory"])
 def test_the_model_has_teeth(life, tmp_path, kind):
     """A journal that left out its syncs, of files or of the directory, fails the tests above."""
