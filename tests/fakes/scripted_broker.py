@@ -29,6 +29,7 @@ from ackq.v1 import (
 from ackq.wire import block
 
 HISTORY = "history-1"
+SOON_S = 10
 Script = Callable[[Iterator[publishing_pb2.PublishRequest]], Iterator[object]]
 
 
@@ -102,6 +103,85 @@ def commit_all(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[ob
             yield answer(transaction=request.header.commit)
         elif request.header.HasField("rollback"):
             yield answer(transaction=request.header.rollback)
+
+
+def ignore_all(requests: Iterator[object]) -> Iterator[object]:
+    """A broker that answers nothing more."""
+    for _ in requests:
+        pass
+    yield from ()
+
+
+def returned(*numbers: int, block: bytes = b"", why: str = "No queue.") -> object:
+    """The return of messages, with the reason that no queue wants them."""
+    reason = detail(errors.UnroutableError(why))
+    response = answer(returned=publishing_pb2.PublishReturn(numbers=numbers, reason=reason))
+    response.block = block
+    return response
+
+
+def second_returned(request: publishing_pb2.PublishRequest) -> object:
+    """The return of the second message of a frame, as it came."""
+    header, batch = block.decode(request.block)
+    return returned(2, block=block.encode(batch.slice(1, 1), routing_key=header.routing_key))
+
+
+def blocked_until(release: threading.Event) -> tuple[object, ...]:
+    """Answers of a broker whose disk is full until the event is set."""
+    blocked = answer(blocked=publishing_pb2.PublishBlocked(reason="disk 99 % full"))
+    return blocked, held(release), answer(unblocked=publishing_pb2.PublishUnblocked())
+
+
+def held(release: threading.Event) -> Callable[[object], None]:
+    """A step of a script that waits for the event."""
+
+    def step(_: object) -> None:
+        assert release.wait(SOON_S)
+
+    return step
+
+
+def answering(
+    *answers: object,
+    opening: object = None,
+    after: Callable[[Iterator[object]], object] = next,
+    then: Script = confirm_all,
+    end: type[Exception] | Exception | None = None,
+) -> Script:
+    """A script that opens, gives the answers to a first request, and then behaves well or ends.
+
+    Args:
+        answers: Frames, or calls with the request that make a frame or none.
+        opening: The answer to the open.
+        after: Finds the request that is answered.
+        then: The rest of the script.
+        end: The error that the stream ends with instead.
+    """
+
+    def script(requests: Iterator[object]) -> Iterator[object]:
+        next(requests)
+        yield opening or opened()
+        request = after(requests)
+        for each in answers:
+            frame = each(request) if callable(each) else each
+            if frame is not None:
+                yield frame
+        if end is not None:
+            raise end
+        yield from then(requests)
+
+    return script
+
+
+def refusing(error: type[Exception] | Exception) -> Script:
+    """A script that ends the stream with an error instead of opening it."""
+
+    def script(requests: Iterator[object]) -> Iterator[object]:
+        next(requests)
+        raise error
+        yield
+
+    return script
 
 
 def _well_behaved(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[object]:

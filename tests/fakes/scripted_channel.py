@@ -5,6 +5,7 @@ import pyarrow as pa
 from ackq.v1 import consuming_pb2 as pb
 from ackq.v1 import messages_pb2
 from ackq.wire import block, columns
+from tests.fakes import scripted_broker
 from tests.fakes.scripted_broker import detail
 
 ALL = (
@@ -24,6 +25,11 @@ def opened(*, resumed=False, outcomes=ALL, heartbeat_ms=0, settle_runs=False):
             settle_runs=settle_runs,
         )
     )
+
+
+def answering(*frames, end):
+    """A script that opens, answers a first request with the frames, and ends with the error."""
+    return scripted_broker.answering(*frames, opening=opened(), end=end)
 
 
 def frame(content=b"", **kind):

@@ -67,6 +67,20 @@ class Broker:
     def open(self, channel_id=b"c" * 16, **opening):
         return Stream(self.service, channel_id, **opening)
 
+    async def subscribed(self, **fields):
+        """A stream that has subscribed to `q`."""
+        stream = self.open()
+        stream.subscribe(**fields)
+        await run_until_idle()
+        return stream
+
+    async def reconnected(self, stream):
+        """A new stream of the channel, whose stream before was disconnected."""
+        await stream.disconnect()
+        stream = self.open()
+        await run_until_idle()
+        return stream
+
 
 class Stream:
     """One stream of a channel; `frames` is what it was sent, apart from heartbeats.

@@ -344,14 +344,9 @@ def test_the_end_of_a_consumer_is_told(broker, caplog):
 
 def test_the_end_of_a_channel_is_raised_although_a_callback_met_it(broker, caplog):
     """The application never calls into the callback's thread: `close` raises."""
-
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        raise errors.QueueNotFoundError("There is no queue 'orders'.")
-
-    broker.consuming.scripts.append(script)
+    broker.consuming.scripts.append(
+        fake.answering(end=errors.QueueNotFoundError("There is no queue 'orders'."))
+    )
     it = channel(broker)
     consumer = it.consume("orders", print)
     with pytest.raises(errors.QueueNotFoundError):

@@ -57,14 +57,7 @@ def test_bad_arguments_are_told_before_anything_is_sent(broker, arguments, words
 
 def test_outcomes_that_the_broker_lacks_are_refused(broker):
     """C5: InvalidOperation at open; the channel goes on."""
-
-    def script(requests):
-        next(requests)
-        yield fake.opened(outcomes=[pb.OUTCOME_ACCEPTED])
-        for _ in requests:
-            pass
-
-    broker.consuming.scripts.append(script)
+    broker.consuming.scripts.append(react(open=fake.opened(outcomes=[pb.OUTCOME_ACCEPTED])))
     with channel(broker) as it:
         with pytest.raises(errors.InvalidOperationError, match="rejected"):
             it.consume("orders", outcomes=["rejected"])
@@ -232,15 +225,8 @@ def test_what_the_broker_ends_a_channel_with_is_raised(broker):
 def test_a_failure_that_nobody_saw_is_raised_by_close(broker):
     """Nothing is swallowed: an application that only waits gets the error at the end."""
     failed = threading.Event()
-
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        failed.set()
-        raise errors.QueueNotFoundError("There is no queue 'orders'.")
-
-    broker.consuming.scripts.append(script)
+    gone = errors.QueueNotFoundError("There is no queue 'orders'.")
+    broker.consuming.scripts.append(fake.answering(lambda _: failed.set(), end=gone))
     it = channel(broker)
     it.consume("orders")
     assert failed.wait(SOON_S)
@@ -284,15 +270,9 @@ def test_a_consumer_the_broker_ends_gives_what_it_has_first(broker):
 
 def test_none_gives_what_it_has_after_the_channel_is_gone(broker):
     """C10, NONE: the broker has removed the messages, so no one else gets them."""
-
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        yield fake.numbered(1, 3)
-        raise errors.ClosedError("The channel was closed.")
-
-    broker.consuming.scripts.append(script)
+    broker.consuming.scripts.append(
+        fake.answering(fake.numbered(1, 3), end=errors.ClosedError("The channel was closed."))
+    )
     with channel(broker) as it:
         consumer = it.consume("orders", mode="none")
         it._stream._thread.join(SOON_S)

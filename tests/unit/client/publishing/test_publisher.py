@@ -8,7 +8,6 @@ import pytest
 from ackq import errors
 from ackq.client import Confirmation, Publisher
 from ackq.v1 import publishing_pb2
-from ackq.wire import block
 from tests.fakes import scripted_broker as fake
 from tests.unit.client.publishing.scripts import SOON_S, publisher
 from tests.unit.client.threads import client_threads
@@ -24,16 +23,12 @@ def test_every_publish_is_confirmed_with_its_number(broker):
 
 def test_nack_fails_its_messages_alone(broker):
     """P8: the reason is in the future and in flush; the others are confirmed."""
-
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        yield fake.nack(2, 3, errors.QueueFullError("The queue 'orders' is full.", queue="orders"))
-        yield fake.confirm(4)
-        yield from fake.confirm_all(requests)
-
-    broker.publishing.scripts.append(script)
+    broker.publishing.scripts.append(
+        fake.answering(
+            fake.nack(2, 3, errors.QueueFullError("The queue 'orders' is full.", queue="orders")),
+            fake.confirm(4),
+        )
+    )
     with publisher(broker, linger_ms=1000) as out:
         futures = [out.publish(f"m{i}") for i in range(4)]
         with pytest.raises(errors.QueueFullError, match="full") as failure:
@@ -51,19 +46,15 @@ def test_nack_fails_its_messages_alone(broker):
 
 def test_confirms_out_of_order(broker):
     """P9: answers may come in any order and shape; each message is told once."""
-
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        yield fake.confirm(5, first=5)
-        yield fake.confirm(2, first=2)
-        yield fake.confirm(3)
-        yield fake.confirm(3)
-        yield fake.confirm(6)
-        yield from fake.confirm_all(requests)
-
-    broker.publishing.scripts.append(script)
+    broker.publishing.scripts.append(
+        fake.answering(
+            fake.confirm(5, first=5),
+            fake.confirm(2, first=2),
+            fake.confirm(3),
+            fake.confirm(3),
+            fake.confirm(6),
+        )
+    )
     order = []
     with publisher(broker, linger_ms=1000) as out:
         for i in range(6):
@@ -74,23 +65,7 @@ def test_confirms_out_of_order(broker):
 def test_return_comes_before_its_confirm(broker):
     """P7: a mandatory message that no queue wants is returned, then confirmed with the reason."""
 
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        request = next(requests)
-        header, batch = block.decode(request.block)
-        yield publishing_pb2.PublishResponse(
-            header=publishing_pb2.PublishAnswer(
-                returned=publishing_pb2.PublishReturn(
-                    numbers=[2], reason=fake.detail(errors.UnroutableError("No queue."))
-                )
-            ),
-            block=block.encode(batch.slice(1, 1), routing_key=header.routing_key),
-        )
-        yield fake.confirm(3)
-        yield from fake.confirm_all(requests)
-
-    broker.publishing.scripts.append(script)
+    broker.publishing.scripts.append(fake.answering(fake.second_returned, fake.confirm(3)))
     events = []
     with publisher(broker, mandatory=True, linger_ms=1000, on_return=events.append) as out:
         futures = [out.publish(f"m{i}") for i in range(3)]
@@ -117,36 +92,25 @@ def test_return_comes_before_its_confirm(broker):
 
 def test_return_without_a_listener_fails_the_flush(broker):
     """P7: nobody else would hear of it."""
-
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        yield fake.answer(
-            returned=publishing_pb2.PublishReturn(
-                numbers=[1], reason=fake.detail(errors.UnroutableError("No queue."))
-            )
+    broker.publishing.scripts.append(
+        fake.answering(
+            fake.answer(
+                returned=publishing_pb2.PublishReturn(
+                    numbers=[1], reason=fake.detail(errors.UnroutableError("No queue."))
+                )
+            ),
+            fake.confirm(1),
         )
-        yield fake.confirm(1)
-        yield from fake.confirm_all(requests)
-
-    broker.publishing.scripts.append(script)
+    )
     with pytest.raises(errors.UnroutableError, match="No queue"), publisher(broker) as out:
         out.publish(b"a", mandatory=True)
 
 
 def test_cut_in_mid_publish_retransmits_the_same_numbers(broker):
     """P10: on a new stream exactly what is unconfirmed goes again, under the same numbers."""
-
-    def cut(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        yield fake.confirm(2)
-        yield fake.confirm(4, first=4)
-        raise fake.Cut
-
-    broker.publishing.scripts.append(cut)
+    broker.publishing.scripts.append(
+        fake.answering(fake.confirm(2), fake.confirm(4, first=4), end=fake.Cut)
+    )
     with publisher(broker, linger_ms=1000) as out:
         futures = [out.publish(f"m{i}") for i in range(6)]
     assert [each.result().number for each in futures] == [1, 2, 3, 4, 5, 6]
@@ -165,12 +129,7 @@ def test_cut_in_mid_publish_retransmits_the_same_numbers(broker):
 def test_publisher_that_was_never_opened_does_not_resume(broker):
     """P10: a broker that never answered the open is not asked for a state that it has not."""
 
-    def refuse(requests):
-        next(requests)
-        raise fake.Cut
-        yield
-
-    broker.publishing.scripts.append(refuse)
+    broker.publishing.scripts.append(fake.refusing(fake.Cut))
     with publisher(broker) as out:
         out.publish(b"a")
     assert [each[0].header.open.resume for each in broker.publishing.streams] == [False, False]
@@ -212,18 +171,8 @@ def test_late_answer_is_probed_and_only_what_is_missing_goes_again(broker):
 def test_forgotten_publisher_fails_with_outcome_unknown(broker):
     """P10: a forgotten id is never replaced by a new one on its own."""
 
-    def cut(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        raise fake.Cut
-
-    def forgotten(requests):
-        next(requests)
-        raise errors.PublisherForgottenError("This publisher is not known any more.")
-        yield
-
-    broker.publishing.scripts.extend([cut, forgotten])
+    forgotten = errors.PublisherForgottenError("This publisher is not known any more.")
+    broker.publishing.scripts.extend([fake.answering(end=fake.Cut), fake.refusing(forgotten)])
     out = publisher(broker)
     future = out.publish(b"a")
     with pytest.raises(errors.OutcomeUnknownError, match="not known any more") as failure:
@@ -236,22 +185,11 @@ def test_forgotten_publisher_fails_with_outcome_unknown(broker):
     assert client_threads() == []
 
 
-def cut_after_the_first(requests):
-    next(requests)
-    yield fake.opened("history-1")
-    next(requests)
-    raise fake.Cut
-
-
 def test_restored_broker_fails_with_outcome_unknown(broker):
     """Q8: a broker refuses a publisher of an older history; what was under way may be in or not."""
 
-    def refuse(requests):
-        next(requests)
-        raise errors.HistoryChangedError("The publisher began in history 1.")
-        yield
-
-    broker.publishing.scripts.extend([cut_after_the_first, refuse])
+    changed = errors.HistoryChangedError("The publisher began in history 1.")
+    broker.publishing.scripts.extend([fake.answering(end=fake.Cut), fake.refusing(changed)])
     out = publisher(broker)
     future = out.publish(b"a")
     with pytest.raises(errors.OutcomeUnknownError, match="began in history 1") as failure:
@@ -269,7 +207,7 @@ def test_goes_on_in_a_history_that_an_operator_accepted(broker):
         yield fake.opened("history-2")
         yield from fake.confirm_all(requests)
 
-    broker.publishing.scripts.extend([cut_after_the_first, other])
+    broker.publishing.scripts.extend([fake.answering(end=fake.Cut), other])
     with publisher(broker) as out:
         out.publish(b"a").result(SOON_S)
 
@@ -291,15 +229,10 @@ def test_full_window_blocks_publish_until_an_answer(broker):
     """P14: the window bounds what is unanswered; an answer lets the next publish in."""
     release = threading.Event()
 
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        first = next(requests)
-        release.wait(SOON_S)
-        yield fake.confirm(fake.last_number(first))
-        yield from fake.confirm_all(requests)
+    def confirmed(request):
+        return fake.confirm(fake.last_number(request))
 
-    broker.publishing.scripts.append(script)
+    broker.publishing.scripts.append(fake.answering(fake.held(release), confirmed))
     with publisher(broker, window_messages=3) as out:
         for i in range(3):
             out.publish(f"m{i}")
@@ -329,17 +262,8 @@ def test_blocked_broker_is_told_and_respected(broker):
         told.append(reason)
         blocked.set()
 
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        yield fake.confirm(1)
-        yield fake.answer(blocked=publishing_pb2.PublishBlocked(reason="disk 99 % full"))
-        release.wait(SOON_S)
-        yield fake.answer(unblocked=publishing_pb2.PublishUnblocked())
-        yield from fake.confirm_all(requests)
-
-    broker.publishing.scripts.append(script)
+    full = fake.blocked_until(release)
+    broker.publishing.scripts.append(fake.answering(fake.confirm(1), *full))
     with publisher(broker, on_blocked=on_blocked, publish_ack_timeout_ms=20) as out:
         assert out.blocked is None
         out.publish(b"a")
@@ -358,13 +282,7 @@ def test_blocked_broker_is_told_and_respected(broker):
 def test_answer_to_an_unsent_number_ends_the_publisher(broker):
     """P3: a confirm of what was never published would be a lie."""
 
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        yield fake.confirm(9)
-
-    broker.publishing.scripts.append(script)
+    broker.publishing.scripts.append(fake.answering(fake.confirm(9)))
     out = publisher(broker)
     with pytest.raises(errors.OutcomeUnknownError, match="answered publish number 9"):
         out.publish(b"a").result(SOON_S)
@@ -374,15 +292,11 @@ def test_answer_to_an_unsent_number_ends_the_publisher(broker):
 
 def test_every_failed_publish_has_an_error_of_its_own(broker):
     """P8: errors that are raised again and again would share one ever longer traceback."""
-
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        yield fake.nack(1, 2, errors.QueueFullError("Queue 'orders' is full.", queue="orders"))
-        yield from fake.confirm_all(requests)
-
-    broker.publishing.scripts.append(script)
+    broker.publishing.scripts.append(
+        fake.answering(
+            fake.nack(1, 2, errors.QueueFullError("Queue 'orders' is full.", queue="orders"))
+        )
+    )
     out = publisher(broker, linger_ms=1000)
     futures = [out.publish(b"a"), out.publish(b"b")]
     with pytest.raises(errors.QueueFullError):

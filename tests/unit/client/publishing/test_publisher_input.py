@@ -8,7 +8,7 @@ import pytest
 
 from ackq import errors, limits
 from ackq.client import Confirmation, Publisher
-from ackq.v1 import messages_pb2, publishing_pb2
+from ackq.v1 import messages_pb2
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake
 from tests.unit.client.publishing.scripts import SOON_S, publisher
@@ -107,16 +107,9 @@ def test_batch_is_cut_into_frames_with_one_future(broker):
 
 def test_batch_fails_once_all_its_rows_are_answered(broker):
     """P3, P8: the future of a batch has the first failure."""
-
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        yield fake.nack(2, 2, errors.NackError("Over a limit."))
-        yield fake.confirm(3)
-        yield from fake.confirm_all(requests)
-
-    broker.publishing.scripts.append(script)
+    broker.publishing.scripts.append(
+        fake.answering(fake.nack(2, 2, errors.NackError("Over a limit.")), fake.confirm(3))
+    )
     with publisher(broker) as out:
         future = out.publish_batch(pa.table({"body": [b"a", b"b", b"c"]}))
         with pytest.raises(errors.NackError, match="Over a limit"):
@@ -129,28 +122,14 @@ def test_batch_fails_once_all_its_rows_are_answered(broker):
 def test_batch_with_returned_rows_fails_unless_they_are_told(broker, told):
     """P7: a batch's future has no other place for them."""
 
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        response = fake.answer(
-            returned=publishing_pb2.PublishReturn(
-                numbers=[2], reason=fake.detail(errors.UnroutableError("No queue wants it."))
-            )
-        )
-        response.block = block.encode(pa.record_batch({"body": pa.array([b"b"], pa.binary())}))
-        yield response
-        yield fake.confirm(3)
-        yield from fake.confirm_all(requests)
-
-    broker.publishing.scripts.append(script)
+    broker.publishing.scripts.append(fake.answering(fake.second_returned, fake.confirm(3)))
     out = publisher(broker, mandatory=True, on_return=told)
     future = out.publish_batch(pa.record_batch({"body": [b"a", b"b", b"c"]}))
     if told is not None:
         assert future.result(SOON_S) == 3
         out.close()
         return
-    with pytest.raises(errors.UnroutableError, match="No queue wants it"):
+    with pytest.raises(errors.UnroutableError, match="No queue"):
         future.result(SOON_S)
     with pytest.raises(errors.UnroutableError):
         out.close()

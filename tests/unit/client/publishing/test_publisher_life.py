@@ -47,13 +47,7 @@ def test_flush_in_a_callback_is_refused(broker):
 def test_close_with_a_bound_gives_up(broker):
     """P14: a broker that does not answer holds close no longer than it was told to wait."""
 
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        for _ in requests:
-            pass
-
-    broker.publishing.scripts.append(script)
+    broker.publishing.scripts.append(never_answer)
     out = publisher(broker)
     future = out.publish(b"a")
     with pytest.raises(errors.BrokerUnavailableError, match=r"1 publishes unanswered for 0\.2 s"):
@@ -147,21 +141,8 @@ def exit_on_return(returned):
 def test_callback_that_exits_stops_nothing(broker, caplog):
     """P3: `sys.exit()` in a callback ends neither the publisher nor the telling of the others."""
     batch = pa.record_batch({"body": pa.array([b"m0"], pa.binary())})
-
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        returned = publishing_pb2.PublishReturn(
-            numbers=[1], reason=fake.detail(errors.UnroutableError("no queue"))
-        )
-        response = fake.answer(returned=returned)
-        response.block = block.encode(batch)
-        yield response
-        yield fake.confirm(3)
-        yield from fake.confirm_all(requests)
-
-    broker.publishing.scripts.append(script)
+    returned = fake.returned(1, block=block.encode(batch))
+    broker.publishing.scripts.append(fake.answering(returned, fake.confirm(3)))
     with publisher(broker, on_return=exit_on_return, linger_ms=1000) as out:
         futures = [out.publish(f"m{i}") for i in range(3)]
         futures[0].add_done_callback(lambda _: sys.exit(3))
@@ -226,20 +207,16 @@ def test_closed_publisher_takes_nothing(broker):
         out.publish(b"b")
 
 
+def silent_from_now(silent):
+    """A script that answers no publish, and sets the event at the first."""
+    return fake.answering(lambda _: silent.set(), then=fake.ignore_all)
+
+
 def test_leaving_by_an_exception_does_not_wait(broker):
     """What is unanswered fails: sent or not is told apart."""
     silent = threading.Event()
 
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        silent.set()
-        yield from ()
-        for _ in requests:
-            pass
-
-    broker.publishing.scripts.append(script)
+    broker.publishing.scripts.append(silent_from_now(silent))
     futures = []
 
     def leave():
@@ -258,15 +235,7 @@ def test_forsaken_publisher_leaves_no_thread(broker):
     """A publisher that is collected ends its stream and says what was lost."""
     silent = threading.Event()
 
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        silent.set()
-        for _ in requests:
-            pass
-
-    broker.publishing.scripts.append(script)
+    broker.publishing.scripts.append(silent_from_now(silent))
     out = publisher(broker)
     future = out.publish(b"a")
     assert silent.wait(SOON_S)

@@ -151,13 +151,7 @@ def test_refusal_reaches_the_writer(broker):
 
 def test_cut_upload_fails(broker):
     """A stage is never resumed: the task runs again under a new one."""
-
-    def script(requests):
-        next(requests)
-        raise fake.Cut
-        yield
-
-    broker.publishing.stage_script = script
+    broker.publishing.stage_script = fake.refusing(fake.Cut)
     with writer(broker) as out, pytest.raises(errors.BrokerUnavailableError, match="cut"):
         out.seal()
 

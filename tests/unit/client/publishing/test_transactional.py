@@ -3,6 +3,7 @@
 import gc
 import threading
 import warnings
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -10,9 +11,8 @@ import pytest
 from ackq import errors
 from ackq.client import Committed, TransactionalPublisher
 from ackq.v1 import publishing_pb2
-from ackq.wire import block
 from tests.fakes import scripted_broker as fake
-from tests.unit.client.publishing.scripts import SOON_S
+from tests.unit.client.publishing.scripts import SOON_S, never_answer
 from tests.unit.client.threads import client_threads
 
 
@@ -37,12 +37,12 @@ def commit_of(requests):
     return next(each for each in requests if each.header.HasField("commit"))
 
 
-def silent(requests):
-    """Opens, and answers no commit."""
-    next(requests)
-    yield fake.opened()
-    for _ in requests:
-        pass
+def answering_commit(*answers):
+    """A script that gives these answers to its first commit."""
+    return fake.answering(*answers, after=commit_of, then=fake.commit_all)
+
+
+cut_at_commit = fake.answering(after=commit_of, end=fake.Cut)
 
 
 def test_transactions_follow_each_other(broker):
@@ -91,13 +91,7 @@ def test_a_rollback_of_sent_rows_is_told(broker):
     """P13: in its order, before what is published later."""
     sent = threading.Event()
 
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        sent.set()
-        yield from fake.commit_all(requests)
-
+    script = fake.answering(lambda _: sent.set(), then=fake.commit_all)
     broker.publishing.scripts.append(script)
     with publisher(broker) as out:
         out.publish_batch(pa.record_batch({"body": ["a"]}))
@@ -123,14 +117,7 @@ def test_blocks_do_not_nest(broker):
 
 def test_a_commit_whose_answer_was_lost_is_repeated(broker):
     """P13: on a new stream, alone, with the same id and count."""
-
-    def cut(requests):
-        next(requests)
-        yield fake.opened()
-        commit_of(requests)
-        raise fake.Cut
-
-    broker.publishing.scripts.append(cut)
+    broker.publishing.scripts.append(cut_at_commit)
     with publisher(broker) as out, out.transaction():
         out.publish("a")
     first, second = broker.publishing.streams
@@ -143,15 +130,7 @@ def test_a_commit_whose_answer_was_lost_is_repeated(broker):
 def test_a_cut_transaction_is_rolled_back_and_runs_again(broker):
     """P13: publish and commit tell; a rollback, or the failed commit, ends it."""
     sent = threading.Event()
-
-    def cut(requests):
-        next(requests)
-        yield fake.opened()
-        next(requests)
-        sent.wait(SOON_S)
-        raise fake.Cut
-
-    broker.publishing.scripts.extend([cut, cut])
+    broker.publishing.scripts.extend([fake.answering(fake.held(sent), end=fake.Cut)] * 2)
     with publisher(broker) as out:
         for end in (out.commit, out.rollback):
             sent.clear()
@@ -175,15 +154,8 @@ def test_a_cut_transaction_is_rolled_back_and_runs_again(broker):
 
 def test_a_refused_row_fails_the_commit(broker):
     """P8, P13: with the broker's reason; the next transaction goes on."""
-
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        full = fake.detail(errors.QueueFullError("The queue 'orders' is full.", queue="orders"))
-        yield answer_to(commit_of(requests), reason=full)
-        yield from fake.commit_all(requests)
-
-    broker.publishing.scripts.append(script)
+    full = fake.detail(errors.QueueFullError("The queue 'orders' is full.", queue="orders"))
+    broker.publishing.scripts.append(answering_commit(partial(answer_to, reason=full)))
     with publisher(broker) as out:
         out.publish("a")
         with pytest.raises(errors.QueueFullError, match="full") as failure:
@@ -197,16 +169,7 @@ def returning(requests):
     """Returns the second message of a transaction before it is committed."""
     next(requests)
     yield fake.opened()
-    request = next(requests)
-    header, batch = block.decode(request.block)
-    yield publishing_pb2.PublishResponse(
-        header=publishing_pb2.PublishAnswer(
-            returned=publishing_pb2.PublishReturn(
-                numbers=[2], reason=fake.detail(errors.UnroutableError("No queue."))
-            )
-        ),
-        block=block.encode(batch.slice(1, 1), routing_key=header.routing_key),
-    )
+    yield fake.second_returned(next(requests))
     yield answer_to(commit_of(requests))
     yield from fake.commit_all(requests)
 
@@ -236,18 +199,8 @@ def test_a_return_that_nobody_hears_of_fails_a_commit_that_is_done(broker):
         assert out.uncommitted == 0
 
 
-def returning_again(requests):
-    """A later stream: the repeated commit, after its returns without their messages."""
-    next(requests)
-    yield fake.opened()
-    commit = commit_of(requests)
-    yield fake.answer(
-        returned=publishing_pb2.PublishReturn(
-            numbers=[2, 4], reason=fake.detail(errors.UnroutableError("No queue."))
-        )
-    )
-    yield answer_to(commit, repeated=True)
-    yield from fake.commit_all(requests)
+# A later stream: the repeated commit, after its returns without their messages.
+returning_again = answering_commit(fake.returned(2, 4), partial(answer_to, repeated=True))
 
 
 def cut_after(returns):
@@ -297,16 +250,7 @@ def test_a_lost_return_that_nobody_hears_of_fails_the_commit(broker):
 def test_a_late_commit_can_be_waited_for_again(broker):
     """P13: it is under way, so neither a publish nor a rollback is possible meanwhile."""
     release = threading.Event()
-
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        commit = commit_of(requests)
-        release.wait(SOON_S)
-        yield answer_to(commit)
-        yield from fake.commit_all(requests)
-
-    broker.publishing.scripts.append(script)
+    broker.publishing.scripts.append(answering_commit(fake.held(release), answer_to))
     with publisher(broker) as out:
         out.publish("a")
         with pytest.raises(errors.OutcomeUnknownError, match=r"0\.05 s; it is under way"):
@@ -346,7 +290,7 @@ def test_leaving_by_an_exception_rolls_back_quietly(broker):
 
 def test_a_block_left_during_its_commit(broker):
     """P13: a commit under way is not rolled back; the exception goes on."""
-    broker.publishing.scripts.append(silent)
+    broker.publishing.scripts.append(never_answer)
 
     def commit_early(out):
         with out.transaction():
@@ -374,7 +318,7 @@ def test_a_forsaken_publisher_leaves_no_thread(broker):
 
 def test_a_commit_that_the_broker_never_answers(broker):
     """P13: the outcome is unknown, and close does not wait for ever."""
-    broker.publishing.scripts.append(silent)
+    broker.publishing.scripts.append(never_answer)
     out = publisher(broker)
     out.publish("a")
     with pytest.raises(errors.OutcomeUnknownError, match="did not answer the commit"):
@@ -385,19 +329,8 @@ def test_a_commit_that_the_broker_never_answers(broker):
 
 def test_a_forgotten_publisher_does_not_know_the_outcome(broker):
     """P10, P13: the commit was sent, and the broker knows nothing of it any more."""
-
-    def cut(requests):
-        next(requests)
-        yield fake.opened()
-        commit_of(requests)
-        raise fake.Cut
-
-    def forgotten(requests):
-        next(requests)
-        raise errors.PublisherForgottenError("This publisher is not known any more.")
-        yield
-
-    broker.publishing.scripts.extend([cut, forgotten])
+    forgotten = errors.PublisherForgottenError("This publisher is not known any more.")
+    broker.publishing.scripts.extend([cut_at_commit, fake.refusing(forgotten)])
     with publisher(broker) as out:
         out.publish("a")
         with pytest.raises(errors.OutcomeUnknownError, match="not known any more") as failure:
@@ -421,13 +354,8 @@ def test_no_broker_names_endpoint_and_cause():
 
 def test_a_refused_mode_ends_the_publisher(broker):
     """P1: the broker's word is the error."""
-
-    def script(requests):
-        next(requests)
-        raise errors.WrongModeError("The publisher was opened in confirm mode.")
-        yield
-
-    broker.publishing.scripts.append(script)
+    wrong = errors.WrongModeError("The publisher was opened in confirm mode.")
+    broker.publishing.scripts.append(fake.refusing(wrong))
     with publisher(broker) as out:
         out.publish("a")
         with pytest.raises(errors.WrongModeError, match="confirm mode"):
@@ -444,15 +372,7 @@ def test_a_blocked_broker_is_told_and_respected(broker):
         told.append(reason)
         blocked.set()
 
-    def script(requests):
-        next(requests)
-        yield fake.opened()
-        yield answer_to(commit_of(requests))
-        yield fake.answer(blocked=publishing_pb2.PublishBlocked(reason="disk 99 % full"))
-        release.wait(SOON_S)
-        yield fake.answer(unblocked=publishing_pb2.PublishUnblocked())
-        yield from fake.commit_all(requests)
-
+    script = answering_commit(answer_to, *fake.blocked_until(release))
     broker.publishing.scripts.append(script)
     with publisher(broker, on_blocked=on_blocked) as out:
         out.publish("a")

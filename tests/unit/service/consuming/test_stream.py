@@ -28,9 +28,7 @@ async def test_deliveries_and_answers_wait_for_the_disk():
     """I1: neither a message nor the answer to its settlement leaves before its record is synced."""
     broker = Broker(prompt=False)
     broker.publish(b"a")
-    stream = broker.open()
-    stream.subscribe()
-    await run_until_idle()
+    stream = await broker.subscribed()
     assert stream.kinds() == ["opened"]
     broker.engine.sync()
     await run_until_idle()
@@ -41,7 +39,6 @@ async def test_deliveries_and_answers_wait_for_the_disk():
     broker.engine.sync()
     await run_until_idle()
     assert stream.kinds() == ["settled"]
-    await stream.disconnect()
 
 
 async def test_a_refused_settlement_leaves_after_what_came_before_it():
@@ -70,9 +67,7 @@ async def test_settlements_that_come_together_are_few_decisions():
     """C15: a thousand settlements in one read, of two kinds, are two records."""
     broker = Broker()
     broker.publish(*[b"m"] * 1000)
-    stream = broker.open()
-    stream.subscribe(outcomes=[pb.OUTCOME_REJECTED])
-    await run_until_idle()
+    stream = await broker.subscribed(outcomes=[pb.OUTCOME_REJECTED])
     before = broker.engine.core.sequence
     for tag in range(1, 1001):
         settlement = pb.Settle(delivery_tag=tag, outcome=1 + 2 * (tag % 2), number=tag)
@@ -81,7 +76,6 @@ async def test_settlements_that_come_together_are_few_decisions():
     await run_until_idle()
     assert broker.engine.core.sequence == before + 2
     assert stream.kinds().count("settled") == 1000
-    await stream.disconnect()
 
 
 async def test_overdue_frames_come_again_oldest_first_with_back_off():
@@ -105,7 +99,6 @@ async def test_overdue_frames_come_again_oldest_first_with_back_off():
     stream.transport_ack(2)
     await alive(stream, 20)
     assert stream.tags() == []
-    await stream.disconnect()
 
 
 async def test_a_client_that_does_not_read_is_sent_nothing_twice():
@@ -124,16 +117,13 @@ async def test_a_client_that_does_not_read_is_sent_nothing_twice():
     for _ in range(20):
         await run_until_idle()
     assert stream.tags() == list(range(1, 20 * limits.FRAME_TARGET_ROWS + 1))
-    await stream.disconnect()
 
 
 async def test_a_silent_client_loses_its_channel():
     """C12: without a heartbeat the channel ends and everything is requeued."""
     broker = Broker()
     broker.publish(b"a")
-    stream = broker.open()
-    stream.subscribe()
-    await run_until_idle()
+    stream = await broker.subscribed()
     await asyncio.sleep(HEARTBEAT_S - 1)
     assert broker.queue().unacked == 1
     await asyncio.sleep(1)
@@ -149,16 +139,13 @@ async def test_signs_of_life_go_both_ways():
     await alive(stream, 3 * HEARTBEAT_S)
     assert stream.beats == pytest.approx(3 * limits.HEARTBEAT_MS / limits.HEARTBEAT_SEND_MS, abs=1)
     assert not stream.task.done()
-    await stream.disconnect()
 
 
 async def test_a_cut_channel_waits_for_its_client_and_no_longer():
     """C11, C12: nothing is requeued within the grace, everything after it."""
     broker = Broker()
     broker.publish(b"a")
-    stream = broker.open()
-    stream.subscribe()
-    await run_until_idle()
+    stream = await broker.subscribed()
     await stream.disconnect()
     broker.publish(b"b")
     await asyncio.sleep(RESUME_S - 0.1)
@@ -172,35 +159,26 @@ async def test_a_cut_channel_waits_for_its_client_and_no_longer():
 async def test_a_channel_can_be_cut_and_resumed_again_and_again():
     """C11: frames whose transport ack is missing come in order each time, new ones behind them."""
     broker = Broker()
-    stream = broker.open()
-    stream.subscribe()
-    await run_until_idle()
+    stream = await broker.subscribed()
     for number in range(1, 6):
         broker.publish(b"m")
         await run_until_idle()
         assert stream.tags() == list(range(1, number + 1))
-        await stream.disconnect()
-        stream = broker.open()
-        await run_until_idle()
+        stream = await broker.reconnected(stream)
         assert stream.frames[0].header.opened.resumed
         assert stream.tags() == list(range(1, number + 1))
         await stream.disconnect()
         stream = broker.open()
     stream.transport_ack(4)
     await run_until_idle()
-    await stream.disconnect()
-    stream = broker.open()
-    await run_until_idle()
+    stream = await broker.reconnected(stream)
     assert stream.tags() == [5]
-    await stream.disconnect()
 
 
 async def test_a_queue_that_goes_during_a_cut_ends_its_consumers_alone():
     """C11, Q4: subscriptions that are repeated then are answered, and the channel goes on."""
     broker = Broker()
-    stream = broker.open()
-    stream.subscribe("seen")
-    await run_until_idle()
+    stream = await broker.subscribed(consumer="seen")
     await stream.disconnect()
     broker.engine.decide(commands.DeleteQueue("q", force=True))
     for consumer in broker.dispatcher.consumers("q"):
@@ -212,27 +190,21 @@ async def test_a_queue_that_goes_during_a_cut_ends_its_consumers_alone():
     said = [frame.header.cancelled.consumer for frame in stream.frames]
     assert said == ["", "seen", "seen", "lost"]
     assert not stream.task.done()
-    await stream.disconnect()
 
 
 async def test_without_acks_frames_can_be_sent_again():
     """C10, C11: bodies that were removed at send are kept for retransmission, and then freed."""
     broker = Broker()
     broker.publish(b"a")
-    stream = broker.open()
-    stream.subscribe(no_ack=True)
-    await run_until_idle()
+    stream = await broker.subscribed(no_ack=True)
     assert (stream.tags(), broker.queue().accepted) == ([1], 1)
-    await stream.disconnect()
-    stream = broker.open()
-    await run_until_idle()
+    stream = await broker.reconnected(stream)
     assert stream.tags() == [1]
     assert broker.engine.journal.freed == []
     stream.transport_ack(1)
     await run_until_idle()
     broker.publish(b"b")
     assert len(broker.engine.journal.freed) == 1
-    await stream.disconnect()
 
 
 async def test_a_retransmission_leaves_out_what_was_settled():
@@ -240,25 +212,18 @@ async def test_a_retransmission_leaves_out_what_was_settled():
     broker = Broker()
     broker.publish(b"a")
     broker.publish(b"b")
-    stream = broker.open()
-    stream.subscribe()
-    await run_until_idle()
+    stream = await broker.subscribed()
     stream.accept(1)
     await run_until_idle()
     assert len(broker.engine.journal.freed) == 1
-    await stream.disconnect()
-    stream = broker.open()
-    await run_until_idle()
+    stream = await broker.reconnected(stream)
     assert stream.tags() == [2]
-    await stream.disconnect()
 
 
 async def test_a_half_closed_channel_ends_even_while_messages_flow():
     """C12: it gets nothing more, and its answers do not wait behind deliveries."""
     broker = Broker()
-    stream = broker.open()
-    stream.subscribe()
-    await run_until_idle()
+    stream = await broker.subscribed()
     stream.half_close()
     for _ in range(10):
         broker.publish(b"m")
@@ -293,4 +258,3 @@ async def test_a_deleted_queue_leaves_its_pulls_empty():
     stream.transport_ack(1)
     await run_until_idle()
     assert stream.kinds() == ["opened", "delivery", "get_empty"]
-    await stream.disconnect()
