@@ -52,6 +52,22 @@ def refused(call, *args, **fields):
     return error_of(failed.value)
 
 
+@contextmanager
+def killed(broker):
+    """A client of the broker after a `kill -9` and a new start."""
+    broker.kill()
+    with restarted(broker) as again:
+        yield again
+
+
+@contextmanager
+def restarted(broker):
+    """A client of the broker after a restart."""
+    broker.restart()
+    with Client(broker.endpoint) as again:
+        yield again
+
+
 class Client:
     """A channel to a broker with all stubs."""
 
@@ -400,6 +416,11 @@ class ConsumeCall:
             found += delivered(response)
         assert len(found) == count
         return found
+
+    def pull(self, messages=1):
+        """Gets messages that are ready, and reads them."""
+        self.get(messages)
+        return self.deliveries(messages)
 
     def settled(self, number, messages=1):
         """Reads the answer to a settlement."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
+
+import pytest
 
 from tests.wire.brokers.dialect import (
     Channel,
@@ -87,6 +90,11 @@ class Bench(Generic[D]):
         self.fill(queue, *bodies)
         return queue
 
+    def dead_lettering(self, **properties: Any) -> tuple[str, str]:
+        """A queue with these `Properties`, and the dead-letter queue that it has."""
+        dead = self.queue()
+        return self.queue(dead_letter_queue=dead, **properties), dead
+
     # --- looking ---
 
     def ready(self, queue: str) -> int:
@@ -133,6 +141,14 @@ class Bench(Generic[D]):
     def judged(self) -> None:
         """Fails when a difference that is listed for this scenario was not looked at."""
         self._differences.finished()
+
+
+@contextlib.contextmanager
+def refused_as(condition: str) -> Iterator[None]:
+    """The broker refuses what is asked here, for this reason."""
+    with pytest.raises(Refused) as refused:
+        yield
+    assert refused.value.condition == condition
 
 
 def bodies(deliveries: list[Delivery]) -> list[bytes]:

@@ -5,7 +5,7 @@ import pytest
 import ackq_broker
 from ackq.client import close_channels
 from ackq.v1 import admin_pb2, sessions_pb2
-from tests.fakes.raw_client import Client
+from tests.fakes.raw_client import Client, holder
 from tests.wire.bench import Bench
 from tests.wire.brokers import ackq as ackq_target
 from tests.wire.brokers import rabbitmq as rabbitmq_target
@@ -43,6 +43,12 @@ def client(shared_broker):
             raw.admin.DeleteExchange(admin_pb2.DeleteExchangeRequest(exchange=info.exchange))
         for info in raw.admin.ListQueues(admin_pb2.ListQueuesRequest()).queues:
             raw.admin.DeleteQueue(admin_pb2.DeleteQueueRequest(queue=info.queue, force=True))
+
+
+@pytest.fixture
+def reader():
+    """The holder of a session."""
+    return holder()
 
 
 @pytest.fixture

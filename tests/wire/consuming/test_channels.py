@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.wire.bench import bodies, silent, taken
+from tests.wire.bench import bodies, refused_as, silent, taken
 from tests.wire.brokers.dialect import NEGATIVE, Outcome, Refused
 from tests.wire.brokers.streams import until
 
@@ -62,9 +62,8 @@ def test_tag_of_another_channel(bench):
     queue, connection = bench.filled(b"a", b"b"), bench.connect()
     mine, other = connection.channel(), connection.channel()
     mine.get(queue, 2)
-    with pytest.raises(Refused) as refused:
+    with refused_as("precondition_failed"):
         other.settle(2)
-    assert refused.value.condition == "precondition_failed"
     mine.settle(2)  # still open
     assert bench.ready(queue) == 0
 
@@ -90,8 +89,7 @@ def test_multiple(bench, outcome, left):
 
 def test_multiple_failed(ackq):
     """C3, C4: `multiple` fails every outstanding tag up to this one."""
-    dead = ackq.queue()
-    queue = ackq.queue(delivery_limit=1, dead_letter_queue=dead)
+    queue, dead = ackq.dead_lettering(delivery_limit=1)
     ackq.fill(queue, b"a", b"b", b"c")
     channel = ackq.channel()
     for _ in range(2):
@@ -114,8 +112,7 @@ def test_multiple_failed(ackq):
 )
 def test_outcome(bench, outcome, left, dead_letters):
     """C4: accepted is gone, rejected goes to the dead-letter queue, released is back."""
-    dead = bench.queue()
-    queue = bench.queue(dead_letter_queue=dead)
+    queue, dead = bench.dead_lettering()
     bench.fill(queue, b"x")
     channel = bench.channel()
     channel.settle(channel.get(queue)[0], outcome)
@@ -133,8 +130,7 @@ def test_rejected_without_a_dead_letter_queue(bench):
 
 def test_released_does_not_count(bench):
     """C4: what is released does not count against the delivery limit."""
-    dead = bench.queue()
-    queue = bench.queue(delivery_limit=1, dead_letter_queue=dead)
+    queue, dead = bench.dead_lettering(delivery_limit=1)
     bench.fill(queue, b"x")
     channel = bench.channel()
     released = 0
@@ -370,9 +366,8 @@ def test_get_answers_with_what_there_is(bench):
 def test_get_from_a_missing_queue(bench):
     """C9: a pull needs its queue; without it the channel is closed."""
     channel = bench.channel()
-    with pytest.raises(Refused) as refused:
+    with refused_as("not_found"):
         channel.get(bench.name("missing"))
-    assert refused.value.condition == "not_found"
 
 
 # --- C10: acknowledge modes ---
@@ -384,9 +379,8 @@ def test_no_ack(bench):
     channel.consume(queue, prefetch=1, no_ack=True)
     deliveries = taken(channel, 2)
     assert [delivery.tag for delivery in deliveries] == [1, 2]
-    with pytest.raises(Refused) as refused:
+    with refused_as("precondition_failed"):
         channel.settle(1)
-    assert refused.value.condition == "precondition_failed"
     assert bench.drain(queue) == []
 
 
@@ -438,8 +432,7 @@ def test_acknowledge_modes(ackq, mode, left_in_callback, left_after):
 @pytest.mark.parametrize("outcomes", [(), ("failed",)], ids=["released", "failed"])
 def test_a_callback_that_raises(ackq, outcomes):
     """C10: in AUTO what a callback raised at is FAILED when that was declared, else RELEASED."""
-    dead = ackq.queue()
-    queue = ackq.queue(delivery_limit=1, dead_letter_queue=dead)
+    queue, _ = ackq.dead_lettering(delivery_limit=1)
     ackq.fill(queue, b"bad", b"last")
     seen, _ = consumed(ackq, queue, raising=True, mode="auto", outcomes=outcomes)
     assert seen == [b"bad", b"bad", b"last"]
@@ -591,8 +584,7 @@ def test_heartbeat_loss(bench):
 
 def test_delivery_limit(bench):
     """C13: one failure more than the limit moves a message to the dead-letter queue."""
-    dead = bench.queue()
-    queue = bench.queue(delivery_limit=2, dead_letter_queue=dead)
+    queue, dead = bench.dead_lettering(delivery_limit=2)
     bench.fill(queue, b"x")
     channel = bench.channel()
     for _ in range(3):
@@ -612,8 +604,7 @@ def test_delivery_limit(bench):
 )
 def test_provenance(bench, cause, properties):
     """C13: a dead letter says why, when and in which queue it died, and keeps its own headers."""
-    dead = bench.queue()
-    queue = bench.queue(dead_letter_queue=dead, **properties)
+    queue, dead = bench.dead_lettering(**properties)
     before = time.time()
     bench.fill(queue, b"x", headers={"tenant": "blue"})
     if cause == "rejected":
@@ -643,8 +634,7 @@ def test_provenance(bench, cause, properties):
 
 def test_dropped_from_the_head(bench):
     """C13, Q3: what a full queue drops from its head is gone and no dead letter."""
-    dead = bench.queue()
-    queue = bench.queue(dead_letter_queue=dead, max_length=1, overflow="drop-head")
+    queue, dead = bench.dead_lettering(max_length=1, overflow="drop-head")
     for body in (b"a", b"b", b"c"):
         bench.fill(queue, body)
     assert bench.drain(queue) == [b"c"]
@@ -667,8 +657,7 @@ def test_second_death(bench):
 
 def test_dead_lettering_clears_the_time_to_live(bench):
     """C13: a message that expired does not expire again in the dead-letter queue."""
-    dead = bench.queue()
-    queue = bench.queue(dead_letter_queue=dead)
+    queue, dead = bench.dead_lettering()
     bench.fill(queue, b"x", ttl_ms=50)
     (letter,) = bench.dead(dead)
     assert not letter.expires
@@ -688,8 +677,7 @@ def test_dead_lettering_ignores_reject_publish(bench):
 
 def test_dead_letter_target_is_gone(bench):
     """C13: a dead letter whose target is gone goes to the built-in queue."""
-    dead = bench.queue()
-    queue = bench.queue(dead_letter_queue=dead)
+    queue, dead = bench.dead_lettering()
     bench.fill(queue, b"x")
     bench.broker.delete(dead, force=True)
     channel = bench.channel()

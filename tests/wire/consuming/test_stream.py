@@ -67,8 +67,7 @@ def test_settlements_that_come_together_are_answered_one_by_one(client):
     """C15: a thousand settlements in one breath, each with its answer, in their order."""
     client.publish(*[b"%d" % n for n in range(1000)])
     with client.consume() as channel:
-        channel.get(1000)
-        channel.deliveries(1000)
+        channel.pull(1000)
         numbers = [channel.settle(tag, 1 + tag % 4) for tag in range(1, 1001)]
         for number in numbers:
             channel.settled(number)
@@ -83,8 +82,7 @@ def test_an_unknown_tag_closes_the_channel(client, tag, multiple):
     """C2: what came before takes effect and is answered; the rest is requeued."""
     client.publish(b"a", b"b")
     with client.consume() as channel:
-        channel.get(2)
-        channel.deliveries(2)
+        channel.pull(2)
         number = channel.settle(1)
         channel.settle(tag, multiple=multiple)
         channel.settle(2)
@@ -101,8 +99,7 @@ def test_runs_of_tags_are_settled_in_one_decision(client):
     client.publish(*[b"%d" % n for n in range(20)])
     with client.consume() as channel:
         assert channel.opened.settle_runs
-        channel.get(20)
-        channel.deliveries(20)
+        channel.pull(20)
         channel.settled(channel.settle(0, first_tag=[2, 5, 9], rows=[1, 3, 10]), 14)
         channel.settled(channel.settle(0, RELEASED, first_tag=[4], rows=[1]))
         info = client.queue()
@@ -125,8 +122,7 @@ def test_one_unknown_tag_in_runs_settles_none_of_them(client, first_tag, rows, u
     """C2: the lowest one is named, the channel is closed; what came before takes effect."""
     client.publish(*[b"%d" % n for n in range(10)])
     with client.consume() as channel:
-        channel.get(10)
-        channel.deliveries(10)
+        channel.pull(10)
         number = channel.settle(3)
         channel.settle(0, first_tag=first_tag, rows=rows)
         channel.settled(number)
@@ -157,8 +153,7 @@ def test_runs_that_are_none_are_refused(client, fields, kind):
     """C2, I6: not parallel, not ascending, empty, past 64 bits, beside a tag, too many."""
     client.publish(*[b"%d" % n for n in range(5000)])
     with client.consume() as channel:
-        channel.get(5000)
-        channel.deliveries(5000)
+        channel.pull(5000)
         channel.settle(fields.pop("delivery_tag", 0), **fields)
         assert type(channel.refusal()[0]) is kind
         assert client.queue().ready == 5000
@@ -168,8 +163,7 @@ def test_the_most_runs_that_a_settlement_may_name(client):
     """I6: 4096 of them are one settlement."""
     client.publish(*[b"%d" % n for n in range(8192)])
     with client.consume() as channel:
-        channel.get(8192)
-        channel.deliveries(8192)
+        channel.pull(8192)
         channel.settled(channel.settle(0, first_tag=range(2, 8193, 2), rows=[1] * 4096), 4096)
 
 
@@ -177,8 +171,7 @@ def test_undeclared_outcomes_are_refused_for_runs(client):
     """C5: one message of a consumer that did not declare the outcome refuses the settlement."""
     client.publish(b"a", b"b", b"c")
     with client.consume() as channel:
-        channel.get(1)
-        channel.deliveries(1)
+        channel.pull(1)
         channel.subscribe(outcomes=[])
         channel.deliveries(2)
         channel.settle(0, FAILED, first_tag=[1, 3], rows=[1, 1])
@@ -236,8 +229,7 @@ def test_a_settlement_names_an_outcome(client, outcome):
     """C4: no outcome, or one that is none, is refused."""
     client.publish(b"a")
     with client.consume() as channel:
-        channel.get()
-        channel.deliveries(1)
+        channel.pull()
         channel.settle(1, outcome)
         assert type(channel.refusal()[0]) is InvalidArgumentError
 
@@ -357,8 +349,7 @@ def test_a_consumer_whose_queue_went_during_a_cut_is_cancelled(client):
     """C11, Q4: a subscription that is repeated for it ends that consumer, not the channel."""
     client.publish(b"a")
     with client.consume() as channel:
-        channel.get()
-        channel.deliveries(1)
+        channel.pull()
         channel.subscribe("me")
         channel.quiet()
         client.delete(force=True)
@@ -375,8 +366,7 @@ def test_a_subscription_that_was_lost_with_its_queue_is_cancelled(client):
     """C11, Q4: also one that the broker never saw, for its client cannot tell."""
     client.publish(b"a")
     with client.consume() as channel:
-        channel.get()
-        channel.deliveries(1)
+        channel.pull()
         client.delete(force=True)
         with client.resume(channel) as resumed:
             resumed.deliveries(1)

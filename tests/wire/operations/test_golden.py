@@ -14,7 +14,7 @@ from ackq.errors import BatchOrderError
 from ackq.v1 import admin_pb2, publishing_pb2
 from ackq_broker import embedded
 from tests.fakes.blocks import rows
-from tests.fakes.raw_client import TIMEOUT_S, Client, holder, refused
+from tests.fakes.raw_client import TIMEOUT_S, Client, holder, killed, refused
 
 GOLDEN = Path(__file__).with_name("golden")
 READER = holder(token=b"h" * 16)
@@ -129,7 +129,5 @@ def test_a_writer_goes_on_with_its_stage(broker, old):
     done = old.commit((b"2" * 16, 2, 2 * ROW_BYTES), batch_id=2)
     assert (done.rows, done.repeated) == (2, False)
     assert old.browse("out")[0] == [b"b0", b"b1", b"b2", b"b3"]
-    broker.kill()
-    broker.restart()
-    with Client(broker.endpoint) as again:
+    with killed(broker) as again:
         assert again.browse("out")[0] == [b"b0", b"b1", b"b2", b"b3"]

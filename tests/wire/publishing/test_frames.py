@@ -13,7 +13,7 @@ from ackq.errors import (
 )
 from ackq.v1 import admin_pb2, publishing_pb2
 from tests.fakes.blocks import encoded, rows
-from tests.fakes.raw_client import Client, PublishCall, refused
+from tests.fakes.raw_client import PublishCall, refused, restarted
 
 
 def reason(nack):
@@ -38,8 +38,7 @@ def test_mixed_delivery_modes_in_one_frame(broker, own):
         stream.publish(1, b"p", b"t", b"d", persistent=[True, False, None], routing_key="q")
         assert stream.confirmed(3) == {1, 2, 3}
     assert own.queue().ready == 3
-    broker.restart()
-    with Client(broker.endpoint) as again:
+    with restarted(broker) as again:
         assert again.browse()[0] == [b"p", b"d"]
 
 

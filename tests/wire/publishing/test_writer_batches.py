@@ -13,7 +13,7 @@ from ackq.errors import (
 )
 from ackq.v1 import admin_pb2, publishing_pb2
 from tests.fakes.blocks import encoded
-from tests.fakes.raw_client import TIMEOUT_S, Client, refused
+from tests.fakes.raw_client import TIMEOUT_S, killed, refused
 
 # A body of one byte with the routing key "q".
 SIZE = 2
@@ -55,9 +55,7 @@ def test_a_version_used_twice_is_refused_in_every_run(broker, own):
     own.stage([b"a"], stage_id=(first := new_id()), seal=(1, SIZE))
     own.commit((first, 1, SIZE), execution_id="7")
     assert own.commit((first, 1, SIZE), run_id="next", execution_id="1").repeated is True
-    broker.kill()
-    broker.restart()
-    with Client(broker.endpoint) as again:
+    with killed(broker) as again:
         for run_id, execution_id in (("next", "2"), ("r", "8")):
             error, _ = refused(again.commit, run_id=run_id, execution_id=execution_id)
             assert type(error) is BatchOrderError
@@ -165,9 +163,7 @@ def test_sealed_stages_and_committed_batches_survive_a_kill(broker, own):
     own.stage([b"a"], stage_id=one, seal=(1, SIZE))
     own.commit((one, 1, SIZE))
     own.stage([b"b"], stage_id=two, batch_id=1, seal=(1, SIZE))
-    broker.kill()
-    broker.restart()
-    with Client(broker.endpoint) as again:
+    with killed(broker) as again:
         assert again.commit((one, 1, SIZE)).repeated is True
         assert again.commit((two, 1, SIZE), batch_id=1).rows == 1
         assert again.browse()[0] == [b"a", b"b"]

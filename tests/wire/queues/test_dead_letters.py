@@ -7,7 +7,7 @@ import pytest
 from ackq.errors import QueueNotFoundError
 from ackq.v1 import admin_pb2
 from tests.fakes.blocks import rows
-from tests.fakes.raw_client import TIMEOUT_S, Client, holder, refused
+from tests.fakes.raw_client import TIMEOUT_S, holder, refused, restarted
 from tests.wire.brokers.streams import until
 from tests.wire.consuming.test_stream import FAILED, REJECTED
 
@@ -128,8 +128,7 @@ def test_provenance_and_delays_survive_a_kill(broker, own):
         channel.settled(channel.settle(1, REJECTED, reason="bad"))
         channel.settled(channel.settle(2, FAILED))
         broker.kill()
-    broker.restart()
-    with Client(broker.endpoint) as again, again.consume() as channel:
+    with restarted(broker) as again, again.consume() as channel:
         channel.get(queue="dead")
         assert headers(channel.deliveries(1)[0])["ackq-dead-reason"] == "bad"
         channel.subscribe(queue="work")

@@ -14,7 +14,15 @@ from ackq.errors import (
 from ackq.v1 import sessions_pb2
 from ackq_broker.service.blocks import dead_letter_headers
 from tests.fakes.blocks import rows
-from tests.fakes.raw_client import TIMEOUT_S, Client, error_of, holder, refused, tags
+from tests.fakes.raw_client import (
+    TIMEOUT_S,
+    error_of,
+    holder,
+    killed,
+    refused,
+    restarted,
+    tags,
+)
 from tests.wire.sessions.test_sessions import HoldCall
 
 FAILED, REJECTED, RELEASED = 2, 3, 4
@@ -85,14 +93,10 @@ def test_outcomes_survive_kills_between_all_steps(broker, own):
     """S6, Q7: stage, commit and the note of who reads are on disk when they are answered."""
     reader, _, lease = leased(own, b"a", b"b")
     assert own.stage_outcomes(A, (REJECTED, [2], {"reason": "bad"}), owner=OWNER) == 1
-    broker.kill()
-    broker.restart()
-    with Client(broker.endpoint) as again:
+    with killed(broker) as again:
         assert again.stage_outcomes(A, (REJECTED, [2], {"reason": "bad"}), owner=OWNER) == 1
         assert again.commit_outcomes((A, 1), owner=OWNER).tags == 1
-    broker.kill()
-    broker.restart()
-    with Client(broker.endpoint) as again:
+    with killed(broker) as again:
         assert again.commit_outcomes((A, 1), owner=OWNER).tags == 1
         assert again.session().settled == 1
         accept(again, reader, lease)
@@ -101,8 +105,7 @@ def test_outcomes_survive_kills_between_all_steps(broker, own):
         assert again.fetch(lease, 0, 2)[0] == [b"a", b"b"]
         again.stage_outcomes(B, (REJECTED, [1], {}), owner=OWNER)
         assert again.commit_outcomes((B, 1), owner=OWNER).accepted_before is True
-    broker.restart()
-    with Client(broker.endpoint) as again:
+    with restarted(broker) as again:
         assert list(dead_headers(again)) == [b"b"]
         assert (again.queue().ready, again.queue().unacked) == (0, 0)
 
@@ -214,11 +217,10 @@ def test_a_bad_settlement_is_refused(client):
 # --- who reads ---
 
 
-def test_a_pattern_finds_queues_that_come(client):
+def test_a_pattern_finds_queues_that_come(client, reader):
     """S10: with a pattern, a new queue joins at the next call."""
     client.declare("orders-1")
     client.publish(b"a", queue="orders-1")
-    reader = holder()
     names = {"queues": [], "queue_pattern": "orders-*"}
     incarnation, lease = client.open(reader, **names)
     assert client.session().queue_pattern == "orders-*"

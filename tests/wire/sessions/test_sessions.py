@@ -18,7 +18,15 @@ from ackq.errors import (
 from ackq.v1 import sessions_pb2
 from ackq.wire import columns
 from tests.fakes.blocks import rows
-from tests.fakes.raw_client import TIMEOUT_S, Client, error_of, holder, refused, tags
+from tests.fakes.raw_client import (
+    TIMEOUT_S,
+    error_of,
+    holder,
+    killed,
+    refused,
+    restarted,
+    tags,
+)
 
 
 class HoldCall:
@@ -85,9 +93,8 @@ def test_a_lease_has_tags_from_one(client):
     assert [list(header.queues) for header in headers] == [["q"]]
 
 
-def test_one_lease_at_a_time(client):
+def test_one_lease_at_a_time(client, reader):
     """S1: while a lease is outstanding, new messages wait, whatever the limit."""
-    reader = holder()
     client.publish(b"a", b"b", b"c")
     incarnation, lease = client.open(reader, max_messages=2)
     assert lease.end_tag == 2
@@ -131,31 +138,27 @@ def test_fetch_outside_the_lease_is_refused(client):
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_leases_and_their_rows_survive_a_restart(broker, own, end):
+def test_leases_and_their_rows_survive_a_restart(broker, own, end, reader):
     """S1, S2, Q7: by `kill -9` or clean, the same holder gets the same lease with the same rows."""
-    reader = holder()
     own.publish(b"a", b"b", b"c")
     incarnation, lease = own.open(reader, max_messages=2)
     before = own.fetch(lease, 0, 2)
     getattr(broker, end)()
-    broker.restart()
-    with Client(broker.endpoint) as again:
+    with restarted(broker) as again:
         repeated = again.advance(reader, incarnation=incarnation, max_messages=9)
         assert (repeated.epoch, repeated.end_tag) == (lease.epoch, lease.end_tag)
         assert again.fetch(repeated, 0, 2) == before
 
 
-def test_transient_leased_messages_become_holes(broker, own):
+def test_transient_leased_messages_become_holes(broker, own, reader):
     """S2, Q7: a leased transient message is a hole after a restart; the other tags stay."""
-    reader = holder()
     with own.publisher() as stream:
         stream.publish(1, b"p", b"t", b"p2", persistent=[True, False, True], routing_key="q")
         stream.confirmed(3)
     incarnation, lease = own.open(reader)
     order, headers = own.fetch(lease, 0, 3)
     kept = dict(zip(tags(headers), order, strict=True))
-    broker.restart()
-    with Client(broker.endpoint) as again:
+    with restarted(broker) as again:
         repeated = again.advance(reader, incarnation=incarnation)
         found, headers = again.fetch(repeated, 0, 3)
         expected = {tag: body for tag, body in kept.items() if body != b"t"}
@@ -166,9 +169,8 @@ def test_transient_leased_messages_become_holes(broker, own):
 # --- advance ---
 
 
-def test_advance_accepts_and_leases_anew(client):
+def test_advance_accepts_and_leases_anew(client, reader):
     """S4: start = end accepts what the checkpoint covers and leases what follows."""
-    reader = holder()
     client.publish(b"a", b"b", b"c")
     incarnation, lease = client.open(reader, max_messages=2)
     following = client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
@@ -177,9 +179,8 @@ def test_advance_accepts_and_leases_anew(client):
     assert (client.queue().accepted, client.queue().unacked) == (2, 1)
 
 
-def test_accept_may_be_repeated(client):
+def test_accept_may_be_repeated(client, reader):
     """S4: the same call again, after its answer was lost, is a success with the same answer."""
-    reader = holder()
     client.publish(b"a", b"b", b"c")
     incarnation, lease = client.open(reader, max_messages=2)
     first = client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
@@ -188,9 +189,8 @@ def test_accept_may_be_repeated(client):
 
 
 @pytest.mark.parametrize("start_tag", [0, 1, 9])
-def test_other_starts_are_refused_with_the_tags(client, start_tag):
+def test_other_starts_are_refused_with_the_tags(client, start_tag, reader):
     """S4: a start that is neither begin nor end of the lease is refused, naming the tags."""
-    reader = holder()
     client.publish(b"a", b"b", b"c", b"d")
     incarnation, lease = client.open(reader, max_messages=2)
     client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
@@ -219,9 +219,8 @@ def waiting(client, reader, incarnation, **fields):
     return client.sessions.Advance.future(request, timeout=TIMEOUT_S)
 
 
-def test_advance_waits_for_messages(client):
+def test_advance_waits_for_messages(client, reader):
     """S4, K5: with nothing ready the call waits and is woken by the publish, not by its timeout."""
-    reader = holder()
     incarnation = client.advance(reader).incarnation
     answer = waiting(client, reader, incarnation)
     started = time.monotonic()
@@ -230,18 +229,16 @@ def test_advance_waits_for_messages(client):
     assert time.monotonic() - started < 5
 
 
-def test_advance_without_messages_answers_the_start(client):
+def test_advance_without_messages_answers_the_start(client, reader):
     """S4: with nothing to lease the end is the start, after the time the caller gave."""
-    reader = holder()
     incarnation = client.advance(reader).incarnation
     started = time.monotonic()
     assert client.advance(reader, incarnation=incarnation, wait_ms=200).end_tag == 0
     assert time.monotonic() - started >= 0.2
 
 
-def test_minimum_messages_and_their_delay(client):
+def test_minimum_messages_and_their_delay(client, reader):
     """K6: fewer than the minimum are leased only once the oldest has waited the maximum delay."""
-    reader = holder()
     incarnation = client.advance(reader).incarnation
     client.publish(b"a")
     wanted = {"incarnation": incarnation, "min_messages": 2}
@@ -250,9 +247,8 @@ def test_minimum_messages_and_their_delay(client):
     assert waited.end_tag == 1
 
 
-def test_minimum_messages_reached(client):
+def test_minimum_messages_reached(client, reader):
     """K6: the call that waits for the minimum answers when it is there."""
-    reader = holder()
     incarnation = client.advance(reader).incarnation
     answer = waiting(client, reader, incarnation, min_messages=3, max_delay_ms=60_000)
     started = time.monotonic()
@@ -262,9 +258,8 @@ def test_minimum_messages_reached(client):
     assert time.monotonic() - started < 5
 
 
-def test_a_horizon_bounds_the_lease(client):
+def test_a_horizon_bounds_the_lease(client, reader):
     """K5: what became ready after the horizon is not leased under it."""
-    reader = holder()
     incarnation = client.advance(reader).incarnation
     client.publish(b"a", b"b")
     bound = client.sessions.Horizon(sessions_pb2.HorizonRequest(), timeout=TIMEOUT_S).sequence
@@ -316,9 +311,8 @@ def test_a_cut_holder_is_replaced_and_fenced(client):
     assert client.fetch(taken, 0, 2)[0] == [b"a", b"b"]
 
 
-def test_a_replaced_holders_stream_ends(client):
+def test_a_replaced_holders_stream_ends(client, reader):
     """S3: the liveness stream of a holder that an operator fenced ends with the reason."""
-    reader = holder()
     client.publish(b"a")
     _, lease = client.open(reader)
     hold = HoldCall(client, lease, reader)
@@ -329,21 +323,17 @@ def test_a_replaced_holders_stream_ends(client):
     assert (type(error), status) == (SessionNotFoundError, "NOT_FOUND")
 
 
-def test_a_durable_holder_counts_as_live_after_a_restart(broker, own):
+def test_a_durable_holder_counts_as_live_after_a_restart(broker, own, reader):
     """S3: the broker's own downtime is not the holder's: it has a heartbeat to come back."""
-    reader = holder()
     incarnation, _ = own.open(reader)
-    broker.kill()
-    broker.restart()
-    with Client(broker.endpoint) as again:
+    with killed(broker) as again:
         error, _ = refused(again.advance, holder(), incarnation=incarnation)
         assert type(error) is AlreadyHeldError
         assert again.advance(reader, incarnation=incarnation).epoch == 1
 
 
-def test_a_stranger_cannot_hold(client):
+def test_a_stranger_cannot_hold(client, reader):
     """S3: a liveness stream with another token is refused."""
-    reader = holder()
     _, lease = client.open(reader)
     error, _ = refused(HoldCall, client, lease, holder())
     assert type(error) is FencedError
@@ -355,9 +345,8 @@ def test_a_holder_token_is_16_bytes(client):
     assert type(error) is InvalidArgumentError
 
 
-def test_attach_for_a_replay(client):
+def test_attach_for_a_replay(client, reader):
     """S4, K2: attach gives the boundaries of exactly the outstanding lease."""
-    reader = holder()
     client.publish(b"a", b"b")
     incarnation, lease = client.open(reader)
     request = sessions_pb2.AttachRequest(
@@ -403,9 +392,8 @@ def test_a_fetch_proves_the_incarnation(client):
     assert (client.session().proven, client.session().query_id) == (True, "")
 
 
-def test_an_unproven_incarnation_is_replaced_silently(client):
+def test_an_unproven_incarnation_is_replaced_silently(client, reader):
     """S9: an opening replaces an incarnation that no checkpoint is known to name."""
-    reader = holder()
     first = client.advance(reader)
     second = client.advance(reader)
     assert (second.incarnation != first.incarnation, list(second.warnings)) == (True, [])
@@ -413,9 +401,8 @@ def test_an_unproven_incarnation_is_replaced_silently(client):
     assert (type(error), status) == (SessionNotFoundError, "NOT_FOUND")
 
 
-def test_a_proven_lease_is_not_abandoned(client):
+def test_a_proven_lease_is_not_abandoned(client, reader):
     """S9: an opening that would abandon a proven lease is refused, unless it takes over."""
-    reader = holder()
     client.publish(b"a", b"b")
     incarnation, _ = client.open(reader)
     error, status = refused(client.advance, reader)
@@ -426,9 +413,8 @@ def test_a_proven_lease_is_not_abandoned(client):
     assert client.advance(reader, incarnation=taken.incarnation).end_tag == 2
 
 
-def test_an_anonymous_session(client):
+def test_an_anonymous_session(client, reader):
     """S9: an opening without a name gets one from the broker."""
-    reader = holder()
     opened = client.advance(reader, session="")
     assert opened.session
     assert client.advance(reader, session="", incarnation=opened.incarnation).epoch == 1
@@ -437,9 +423,8 @@ def test_an_anonymous_session(client):
 # --- operators ---
 
 
-def test_release_puts_the_lease_back(client):
+def test_release_puts_the_lease_back(client, reader):
     """S5, S9: a release returns the messages to their queue, delivered once before."""
-    reader = holder()
     client.publish(b"a", b"b")
     incarnation, _ = client.open(reader)
     assert release(client, fence=True) == 2
@@ -469,9 +454,8 @@ def test_other_live_sessions_are_reported(client):
     assert list(client.advance(holder()).other_sessions) == ["other"]
 
 
-def test_an_opening_names_who_is_absent_and_holds_messages(client):
+def test_an_opening_names_who_is_absent_and_holds_messages(client, reader):
     """S9: a query that lost its checkpoint learns where its messages are, and how to free them."""
-    reader = holder()
     client.publish(b"a", b"b")
     lost = client.advance(reader, session="", open_and_lease=True)
     (warning,) = client.advance(holder(), session="", open_and_lease=True).warnings
@@ -485,11 +469,10 @@ def test_an_opening_names_who_is_absent_and_holds_messages(client):
     assert (lost.session in opened.other_sessions, len(opened.warnings)) == (False, 1)
 
 
-def test_the_attach_of_a_replay_may_warn(client):
+def test_the_attach_of_a_replay_may_warn(client, reader):
     """S10: as an advance does."""
     client.declare("p", dead_letter_queue="q")
     client.publish(b"a")
-    reader = holder()
     incarnation, _ = client.open(reader, queues=["p", "q"])
     leased = client.advance(reader, incarnation=incarnation, queues=["p", "q"])
     cut(client, HoldCall(client, leased, reader))

@@ -1,5 +1,7 @@
 """A channel of a scripted broker, scripts that serve it, and what it settled."""
 
+from contextlib import contextmanager
+
 from ackq.client import Channel
 from tests.fakes import scripted_channel as fake
 from tests.unit.client.consuming.settlement_model import SettlementModel
@@ -8,6 +10,14 @@ from tests.unit.client.threads import SOON_S
 
 def channel(broker, **options):
     return Channel(broker.endpoint, **options)
+
+
+@contextmanager
+def consuming(broker, *frames, mode="client", **options):
+    """A channel whose consumer gets these frames, and the consumer."""
+    broker.consuming.scripts.append(serve(*frames))
+    with channel(broker) as it:
+        yield it, it.consume("orders", mode=mode, **options)
 
 
 def serve(*frames, settle=True, resumed=False, settle_runs=False, asked=None):

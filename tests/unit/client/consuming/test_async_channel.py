@@ -1,6 +1,7 @@
 """Consuming on an event loop, over a scripted broker: C10, C11, C15."""
 
 import asyncio
+import contextlib
 import logging
 import threading
 
@@ -26,60 +27,54 @@ def run(coroutine):
     return result
 
 
-def test_iteration_and_settlements(broker):
+RUN = run
+
+
+@contextlib.asynccontextmanager
+async def consuming(broker, callback=None, **options):
+    """A channel and a consumer of it."""
+    async with AsyncChannel(broker.endpoint) as it:
+        yield it, await it.consume("orders", callback, **options)
+
+
+async def test_iteration_and_settlements(broker):
     """C15: a settlement is awaited, or left to itself."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
-
-    async def main():
-        async with AsyncChannel(broker.endpoint) as it:
-            consumer = await it.consume("orders", mode="client", outcomes=["rejected"])
-            async for message in consumer:
-                if message.body == b"1":
-                    assert await message.accept() == 1
-                elif message.body == b"2":
-                    message.reject("no")
-                else:
-                    break
-
-    run(main())
+    async with consuming(broker, mode="client", outcomes=["rejected"]) as (_, consumer):
+        async for message in consumer:
+            if message.body == b"1":
+                assert await message.accept() == 1
+            elif message.body == b"2":
+                message.reject("no")
+            else:
+                break
     assert outcomes(broker) == [(1, "ACCEPTED"), (2, "REJECTED")]
 
 
-def test_auto_accepts_before_it_returns(broker):
+async def test_auto_accepts_before_it_returns(broker):
     """C10: the message is off the queue when the application has it."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
-
-    async def main():
-        async with AsyncChannel(broker.endpoint) as it:
-            consumer = await it.consume("orders")
-            assert (await consumer.receive()).body == b"1"
-            return outcomes(broker)
-
-    assert run(main()) == [(1, "ACCEPTED")]
+    async with consuming(broker) as (it, consumer):
+        assert (await consumer.receive()).body == b"1"
+        assert outcomes(broker) == [(1, "ACCEPTED")]
 
 
-def test_batches(broker):
+async def test_batches(broker):
     """C16: no object per message."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 5)))
-
-    async def main():
-        async with AsyncChannel(broker.endpoint) as it:
-            consumer = await it.consume("orders", mode="client")
-            first = await consumer.receive_batch(2)
-            rest = await consumer.receive_batch()
-            assert [first.num_rows, rest.num_rows] == [2, 3]
-            assert await consumer.settle(rest.slice(0, 0)) == 0
-            assert await consumer.settle(rest) == 3
-            assert await consumer.settle(first) == 2
-
-    run(main())
+    async with consuming(broker, mode="client") as (_, consumer):
+        first = await consumer.receive_batch(2)
+        rest = await consumer.receive_batch()
+        assert [first.num_rows, rest.num_rows] == [2, 3]
+        assert await consumer.settle(rest.slice(0, 0)) == 0
+        assert await consumer.settle(rest) == 3
+        assert await consumer.settle(first) == 2
     assert [tag for tag, _ in outcomes(broker)] == [1, 2, 3, 4, 5]
 
 
 async def test_receive_gives_up_in_time(broker):
     """None: there was no message."""
-    async with AsyncChannel(broker.endpoint) as it:
-        consumer = await it.consume("orders")
+    async with consuming(broker) as (_, consumer):
         assert await consumer.receive(0.01) is None
         assert await consumer.receive_batch(timeout_s=0) is None
 
@@ -100,8 +95,7 @@ async def test_a_cancelled_receive_loses_no_message(broker):
                 yield fake.settled(request)
 
     broker.consuming.scripts.append(script)
-    async with AsyncChannel(broker.endpoint) as it:
-        consumer = await it.consume("orders")
+    async with consuming(broker) as (_, consumer):
         task = asyncio.create_task(consumer.receive())
         assert await asyncio.to_thread(asked.wait, SOON_S)
         task.cancel()
@@ -111,78 +105,65 @@ async def test_a_cancelled_receive_loses_no_message(broker):
         assert (await consumer.receive()).body == b"1"
 
 
-def test_a_callback_is_awaited(broker, caplog):
+async def test_a_callback_is_awaited(broker, caplog):
     """C10: accepted after it, requeued when it raises; logged once."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
     bodies = []
+    done = asyncio.Event()
 
-    async def main():
-        done = asyncio.Event()
+    async def call_back(message):
+        await asyncio.sleep(0)
+        bodies.append(message.body)
+        if message.body == b"3":
+            done.set()
+        if message.body == b"2":
+            raise ValueError
 
-        async def call_back(message):
-            await asyncio.sleep(0)
-            bodies.append(message.body)
-            if message.body == b"3":
-                done.set()
-            if message.body == b"2":
-                raise ValueError
-
-        async with AsyncChannel(broker.endpoint) as it:
-            await it.consume("orders", call_back, outcomes=["failed"])
-            await done.wait()
-            await asyncio.sleep(0)
-            await it.flush()
-
-    run(main())
+    async with AsyncChannel(broker.endpoint) as it:
+        await it.consume("orders", call_back, outcomes=["failed"])
+        await done.wait()
+        await asyncio.sleep(0)
+        await it.flush()
     assert bodies == [b"1", b"2", b"3"]
     assert outcomes(broker) == [(1, "ACCEPTED"), (2, "FAILED"), (3, "ACCEPTED")]
     assert [each.levelno for each in logged(caplog)] == [logging.ERROR]
 
 
-def test_a_callback_may_be_a_plain_function(broker):
+async def test_a_callback_may_be_a_plain_function(broker):
     """C10: one that waits for nothing."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
+    done = asyncio.Event()
 
-    async def main():
-        done = asyncio.Event()
+    def call_back(message):
+        if message.body == b"2":
+            done.set()
 
-        def call_back(message):
-            if message.body == b"2":
-                done.set()
-
-        async with AsyncChannel(broker.endpoint) as it:
-            with pytest.raises(errors.InvalidArgumentError, match="'callback' is a int"):
-                await it.consume("orders", 7)
-            await it.consume("orders", call_back)
-            await done.wait()
-            await asyncio.sleep(0)
-            await it.flush()
-
-    run(main())
+    async with AsyncChannel(broker.endpoint) as it:
+        with pytest.raises(errors.InvalidArgumentError, match="'callback' is a int"):
+            await it.consume("orders", 7)
+        await it.consume("orders", call_back)
+        await done.wait()
+        await asyncio.sleep(0)
+        await it.flush()
     assert outcomes(broker) == [(1, "ACCEPTED"), (2, "ACCEPTED")]
 
 
-def test_a_callback_may_close_its_consumer_and_not_its_channel(broker):
+async def test_a_callback_may_close_its_consumer_and_not_its_channel(broker):
     """It would end itself."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
+    caught = []
 
-    async def main():
-        caught = []
+    async def call_back(_):
+        try:
+            await it.close()
+        except errors.PreconditionFailedError as error:
+            caught.append(error)
+        await consumer.close()
 
-        async def call_back(_):
-            try:
-                await it.close()
-            except errors.PreconditionFailedError as error:
-                caught.append(error)
-            await consumer.close()
-
-        async with AsyncChannel(broker.endpoint) as it:
-            consumer = await it.consume("orders", call_back, mode="client")
-            await asyncio.wait([consumer.task])
-            assert consumer.task.exception() is None
-        return caught
-
-    assert len(run(main())) == 1
+    async with consuming(broker, call_back, mode="client") as (it, consumer):
+        await asyncio.wait([consumer.task])
+        assert consumer.task.exception() is None
+    assert len(caught) == 1
     assert outcomes(broker) == [(2, "RELEASED")]
 
 
@@ -192,8 +173,7 @@ async def test_a_consumer_with_a_callback_has_no_receive(broker):
     async def call_back(_):
         pass
 
-    async with AsyncChannel(broker.endpoint) as it:
-        consumer = await it.consume("orders", call_back)
+    async with consuming(broker, call_back) as (_, consumer):
         with pytest.raises(errors.PreconditionFailedError):
             await consumer.receive()
 
@@ -206,8 +186,7 @@ async def test_why_a_callbacks_consumer_ended_is_in_its_task(broker):
     async def call_back(_):
         pass
 
-    async with AsyncChannel(broker.endpoint) as it:
-        consumer = await it.consume("orders", call_back)
+    async with consuming(broker, call_back) as (it, consumer):
         with pytest.raises(errors.QueueNotFoundError):
             await consumer.task
 
@@ -238,8 +217,7 @@ async def test_a_cut_beyond_the_grace_is_told(broker):
                 raise Cut
 
     broker.consuming.scripts += [script, serve()]
-    async with AsyncChannel(broker.endpoint) as it:
-        consumer = await it.consume("orders", mode="client")
+    async with consuming(broker, mode="client") as (it, consumer):
         message = await consumer.receive()
         await consumer.receive()
         with pytest.raises(errors.OutcomeUnknownError):

@@ -15,7 +15,7 @@ from ackq.client.consuming.state import ChannelState, Lost
 from ackq.v1 import consuming_pb2 as pb
 from tests.fakes import scripted_channel as fake
 from tests.fakes.scripted_broker import Cut
-from tests.unit.client.consuming.scripts import channel, react, serve, settles
+from tests.unit.client.consuming.scripts import channel, consuming, react, serve, settles
 from tests.unit.client.threads import SOON_S, client_threads, logged, refuse_threads
 
 
@@ -77,9 +77,7 @@ def test_an_undeclared_outcome_is_refused(broker):
 
 def test_settling_twice_closes_the_channel(broker):
     """C2: earlier settlements take effect, unsettled messages are requeued with the channel."""
-    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
-    with channel(broker) as it:
-        consumer = it.consume("orders", mode="client")
+    with consuming(broker, fake.numbered(1, 2)) as (_, consumer):
         message = consumer.receive(SOON_S)
         first = message.accept()
         with pytest.raises(errors.UnknownDeliveryTagError, match="unknown delivery tag 1"):
@@ -108,9 +106,7 @@ def test_a_message_of_another_channel_closes_the_channel(broker):
 def test_acknowledge_takes_everything_before(broker):
     """C10, CLIENT: up to and including the message, in one settlement."""
 
-    broker.consuming.scripts.append(serve(fake.numbered(1, 5)))
-    with channel(broker) as it:
-        consumer = it.consume("orders", mode="client")
+    with consuming(broker, fake.numbered(1, 5)) as (it, consumer):
         messages = [consumer.receive(SOON_S) for _ in range(4)]
         assert it.acknowledge(messages[2]).result(SOON_S) == 3
         assert it.unacked == 1
@@ -121,9 +117,7 @@ def test_acknowledge_takes_everything_before(broker):
 @pytest.mark.parametrize("mode", ["auto", "pre", "dups_ok", "none"])
 def test_other_modes_refuse_to_be_settled_by_hand(broker, mode):
     """C10: the message is settled; saying so again is a mistake that costs no channel."""
-    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
-    with channel(broker) as it:
-        consumer = it.consume("orders", mode=mode)
+    with consuming(broker, fake.numbered(1, 2), mode=mode) as (it, consumer):
         message = consumer.receive(SOON_S)
         with pytest.raises(errors.PreconditionFailedError, match=mode.upper()):
             message.accept()
@@ -258,9 +252,7 @@ def test_a_failure_that_comes_while_closing_is_raised(broker):
 def test_a_consumer_the_broker_ends_gives_what_it_has_first(broker):
     """The channel goes on: its other consumers, and what is to be settled."""
     reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")
-    broker.consuming.scripts.append(serve(fake.numbered(1, 1), fake.cancelled("1", reason)))
-    with channel(broker) as it:
-        consumer = it.consume("orders", mode="client")
+    with consuming(broker, fake.numbered(1, 1), fake.cancelled("1", reason)) as (_, consumer):
         message = consumer.receive(SOON_S)
         with pytest.raises(errors.QueueNotFoundError, match="was deleted"):
             consumer.receive(SOON_S)
@@ -326,9 +318,7 @@ def test_a_malformed_frame_ends_the_channel(broker):
     lie = fake.frame(
         fake.block_of(b"a"), delivery=pb.Delivery(consumer="1", runs=fake.runs_of((1, 2)))
     )
-    broker.consuming.scripts.append(serve(lie))
-    with channel(broker) as it:
-        consumer = it.consume("orders")
+    with consuming(broker, lie, mode="auto") as (_, consumer):
         with pytest.raises(errors.MalformedBlockError, match="announce 2 rows"):
             consumer.receive(SOON_S)
 
@@ -526,9 +516,7 @@ def test_a_bug_in_the_thread_is_told(broker, monkeypatch):
     """Nothing hangs: every call raises what happened."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr("ackq.client.consuming.state.ChannelState.on_delivery", lambda *_: 1 / 0)
-    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
-    with channel(broker) as it:
-        consumer = it.consume("orders")
+    with consuming(broker, fake.numbered(1, 1), mode="auto") as (_, consumer):
         with pytest.raises(errors.InternalError, match="ZeroDivisionError"):
             consumer.receive(SOON_S)
     assert client_threads() == []

@@ -28,6 +28,16 @@ def channel(*, opened=True, **fields):
     return state
 
 
+@pytest.fixture
+def state():
+    return channel()
+
+
+@pytest.fixture
+def consumer(state):
+    return subscribe(state)
+
+
 def subscribe(state, queue="orders", *, prefetch=0, outcomes=(), no_ack=False):
     chosen = frozenset({Outcome.ACCEPTED, *outcomes})
     return state.subscribe(queue, prefetch=prefetch, outcomes=chosen, no_ack=no_ack)
@@ -84,9 +94,8 @@ def test_nothing_is_sent_before_the_open_is_answered():
     assert kinds(state) == ["subscribe"]
 
 
-def test_a_subscription_says_what_it_will_use():
+def test_a_subscription_says_what_it_will_use(state):
     """C5: the outcomes of the application, and RELEASED for the client's own use."""
-    state = channel()
     subscribe(state, prefetch=7, outcomes=[Outcome.REJECTED])
     ((request,), _) = requests(state)
     assert request.subscribe == pb.Subscribe(
@@ -106,10 +115,8 @@ def test_an_outcome_the_broker_lacks_is_refused():
     assert kinds(state) == []
 
 
-def test_messages_are_handed_over_in_order():
+def test_messages_are_handed_over_in_order(state, consumer):
     """C1: tags grow by one, and the application gets them in that order."""
-    state = channel()
-    consumer = subscribe(state)
     deliver(state, 1, 3)
     deliver(state, 4, 5)
     first = state.take(consumer, 2)
@@ -118,20 +125,16 @@ def test_messages_are_handed_over_in_order():
     assert len(state.unsettled.unacked) == 5
 
 
-def test_a_frame_that_comes_again_is_dropped():
+def test_a_frame_that_comes_again_is_dropped(state, consumer):
     """C11: by tag, whole or in part."""
-    state = channel()
-    consumer = subscribe(state)
     deliver(state, 1, 3)
     assert deliver(state, 1, 3) is None
     deliver(state, 2, 5)
     assert bodies(state, consumer) == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_rows_of_a_frame_that_are_news_keep_their_tags():
+def test_rows_of_a_frame_that_are_news_keep_their_tags(state, consumer):
     """C11: also when what is new lies around what is not."""
-    state = channel()
-    consumer = subscribe(state)
     deliver(state, 3, 3)
     deliver(state, 1, 5)
     taken = []
@@ -140,9 +143,8 @@ def test_rows_of_a_frame_that_are_news_keep_their_tags():
     assert taken == [(3, b"3"), (1, b"1"), (2, b"2"), (4, b"4"), (5, b"5")]
 
 
-def test_each_consumer_gets_its_own():
+def test_each_consumer_gets_its_own(state):
     """C8: consumers of a channel share its tags and nothing else."""
-    state = channel()
     first, second = subscribe(state), subscribe(state, "bills")
     deliver(state, 1, 2)
     deliver(state, 3, 3, consumer="2")
@@ -150,17 +152,14 @@ def test_each_consumer_gets_its_own():
     assert bodies(state, first) == [b"1", b"2"]
 
 
-def test_messages_for_nobody_are_an_error():
+def test_messages_for_nobody_are_an_error(state):
     """A broker that sends them is not of this version."""
-    state = channel()
     with pytest.raises(errors.InternalError, match="consumer '9'"):
         deliver(state, 1, 1, consumer="9")
 
 
-def test_transport_acks_come_before_settlements():
+def test_transport_acks_come_before_settlements(state, consumer):
     """C11: they hold up the broker, settlements do not."""
-    state = channel()
-    consumer = subscribe(state)
     requests(state)
     deliver(state, 1, 6)
     state.take(consumer, 1)
@@ -170,9 +169,8 @@ def test_transport_acks_come_before_settlements():
     assert sent[0].transport_ack.delivery_tag == 6
 
 
-def test_the_sender_is_woken_when_there_is_something_to_say():
+def test_the_sender_is_woken_when_there_is_something_to_say(state):
     """C11: by a full part of the window, not by each message."""
-    state = channel()
     subscribe(state)
     requests(state)
     deliver(state, 1, 1)
@@ -185,9 +183,8 @@ def test_the_sender_is_woken_when_there_is_something_to_say():
     assert not state.wakes_sender()  # it is on its way
 
 
-def test_a_sign_of_life_is_sent_when_nothing_else_is():
+def test_a_sign_of_life_is_sent_when_nothing_else_is(state):
     """C12: within the heartbeat, and no more often than it must."""
-    state = channel()
     assert requests(state) == ([], Wait(SEND_S))
     assert kinds(state, SEND_S) == ["heartbeat"]
     state.on_frame(SEND_S)
@@ -208,9 +205,8 @@ def test_a_silent_broker_is_lost(opened):
     assert isinstance(requests(state, LOST_S)[1], Lost)
 
 
-def test_a_cut_channel_goes_on():
+def test_a_cut_channel_goes_on(state):
     """C11: unanswered requests are repeated, repeated deliveries are known by their tags."""
-    state = channel()
     known, unknown = subscribe(state), subscribe(state, "bills")
     requests(state)
     deliver(state, 1, 2)
@@ -223,10 +219,8 @@ def test_a_cut_channel_goes_on():
     assert bodies(state, known) == [b"1", b"2", b"3"]
 
 
-def test_after_a_cut_settlements_are_asked_again_before_anything_is_acked():
+def test_after_a_cut_settlements_are_asked_again_before_anything_is_acked(state, consumer):
     """C11, C15: an ack on the new stream must not look as if the answers had arrived."""
-    state = channel()
-    consumer = subscribe(state)
     deliver(state, 1, 6)
     state.take(consumer, 2)
     state.unsettled.settle([Range(1, 1)], ACCEPT, None)
@@ -240,9 +234,8 @@ def test_after_a_cut_settlements_are_asked_again_before_anything_is_acked():
     assert [each.settle.number for each in sent if each.HasField("settle")] == [1, 2]
 
 
-def test_a_forgotten_channel_does_not_go_on():
+def test_a_forgotten_channel_does_not_go_on(state):
     """C11: its tags are gone."""
-    state = channel()
     state.on_disconnect(1.0)
     assert not state.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 9.0)
 
@@ -254,12 +247,11 @@ def test_an_open_that_was_never_answered_is_repeated():
     assert state.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 9.0)
 
 
-def test_after_a_cut_everything_that_stands_is_said_again():
+def test_after_a_cut_everything_that_stands_is_said_again(state):
     """C8, C9, C11: prefetch, consumers that ended, pulls; each may have been lost with its stream.
 
     A consumer that the broker has ended is not started again.
     """
-    state = channel()
     kept, closed, ended = subscribe(state), subscribe(state), subscribe(state)
     state.set_prefetch(None, 5)
     state.set_prefetch(kept, 3)
@@ -282,10 +274,8 @@ def test_after_a_cut_everything_that_stands_is_said_again():
     assert sent[3].unsubscribe.consumer == closed.request.consumer
 
 
-def test_what_a_closed_consumer_did_not_read_goes_back():
+def test_what_a_closed_consumer_did_not_read_goes_back(state, consumer):
     """C4: what waits, and what was on its way."""
-    state = channel()
-    consumer = subscribe(state)
     deliver(state, 1, 3)
     state.take(consumer, 1)
     state.unsubscribe(consumer)
@@ -300,9 +290,8 @@ def test_what_a_closed_consumer_did_not_read_goes_back():
     assert len(state.unsettled.unacked) == 1
 
 
-def test_nothing_is_given_back_to_a_channel_that_ends():
+def test_nothing_is_given_back_to_a_channel_that_ends(state):
     """C12: its end does that; a settlement behind the half-close would never be answered."""
-    state = channel()
     state.unsubscribe(subscribe(state))
     state.finishing = True
     assert isinstance(requests(state)[1], Finish)
@@ -311,9 +300,8 @@ def test_nothing_is_given_back_to_a_channel_that_ends():
     assert isinstance(requests(state)[1], Finish)
 
 
-def test_a_closed_consumer_without_acks_gives_nothing_back():
+def test_a_closed_consumer_without_acks_gives_nothing_back(state):
     """C10, NONE: its messages are not the broker's any more."""
-    state = channel()
     consumer = subscribe(state, no_ack=True)
     deliver(state, 1, 3)
     state.unsubscribe(consumer)
@@ -337,9 +325,8 @@ def test_without_released_a_closed_consumers_messages_stay():
     assert [(each.delivery_tag, each.multiple) for each in settles] == [(3, False)]
 
 
-def test_closing_consumers_leaves_nothing_behind():
+def test_closing_consumers_leaves_nothing_behind(state):
     """I6: a channel may start and close consumers for ever."""
-    state = channel()
     for _ in range(limits.MAX_CONSUMERS_PER_CHANNEL + 50):
         state.unsubscribe(subscribe(state))
         requests(state)
@@ -348,9 +335,8 @@ def test_closing_consumers_leaves_nothing_behind():
 
 
 @pytest.mark.parametrize("found", [0, 2, 3])
-def test_a_pull_is_complete_with_all_or_with_the_word(found):
+def test_a_pull_is_complete_with_all_or_with_the_word(found, state):
     """C9: nothing more comes after as many as were asked, or after `GetEmpty`."""
-    state = channel()
     pull = state.pull("orders", 3, no_ack=False)
     if found:
         deliver(state, 1, found, get_number=1)
@@ -362,9 +348,8 @@ def test_a_pull_is_complete_with_all_or_with_the_word(found):
     assert state.inboxes == []
 
 
-def test_what_comes_for_a_pull_that_was_given_up_goes_back():
+def test_what_comes_for_a_pull_that_was_given_up_goes_back(state):
     """C9: the application does not wait for it any more."""
-    state = channel()
     pull = state.pull("orders", 3, no_ack=False)
     deliver(state, 1, 1, get_number=1)
     state.cancel_pull(pull)
@@ -376,19 +361,16 @@ def test_what_comes_for_a_pull_that_was_given_up_goes_back():
     assert state.inboxes == []
 
 
-def test_a_small_prefetch_makes_laziness_small():
+def test_a_small_prefetch_makes_laziness_small(state):
     """C8, C10: lazily accepted messages must not use up what may be unsettled."""
-    state = channel()
     subscribe(state, prefetch=10)
     assert state.unsettled.lazy_limit == 5
     state.set_prefetch(None, 1)
     assert state.unsettled.lazy_limit == 1
 
 
-def test_the_stream_ends_when_all_is_answered():
+def test_the_stream_ends_when_all_is_answered(state, consumer):
     """C15: the last settlement is resolved before the channel ends."""
-    state = channel()
-    consumer = subscribe(state)
     deliver(state, 1, 1)
     state.take(consumer, 1)
     state.unsettled.settle([Range(1, 1)], ACCEPT, None)

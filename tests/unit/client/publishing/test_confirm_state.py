@@ -35,6 +35,11 @@ def make_state(*, opened=True, **changes):
     return state
 
 
+@pytest.fixture
+def state():
+    return make_state()
+
+
 def row(body):
     return encoding.Row(body, "q", None, None, None, None, None, None, None)
 
@@ -65,17 +70,15 @@ def test_nothing_goes_before_the_stream_is_open():
     assert sent(state.next_action(50.0)) == (1, 1)
 
 
-def test_idle_publisher_waits_one_linger():
+def test_idle_publisher_waits_one_linger(state):
     """A single message waits for others, but not longer than the linger."""
-    state = make_state()
     add(state, now=10.0)
     assert state.next_action(10.5) == Wait(11.0)
     assert sent(state.next_action(11.0)) == (1, 1)
 
 
-def test_answers_clock_the_next_frame():
+def test_answers_clock_the_next_frame(state):
     """With frames in flight messages gather until an answer comes, or ten lingers have passed."""
-    state = make_state()
     state.append_frame(frame(1))
     assert sent(state.next_action(0.0)) == (1, 1)
     add(state, now=1.0, count=5)
@@ -155,9 +158,8 @@ def test_timer_follows_the_oldest_frame():
     assert state.next_action(8.0) == Probe(Range(2, 2), 2)
 
 
-def test_probed_numbers_go_again_unless_answered_meanwhile():
+def test_probed_numbers_go_again_unless_answered_meanwhile(state):
     """P10: data goes again only for what the broker never saw."""
-    state = make_state()
     state.append_frame(frame(3))
     state.append_frame(frame(3))
     state.next_action(0.0)
@@ -169,9 +171,8 @@ def test_probed_numbers_go_again_unless_answered_meanwhile():
     assert state.unconfirmed.in_flight == 2
 
 
-def test_probe_does_not_double_what_is_in_line():
+def test_probe_does_not_double_what_is_in_line(state):
     """P10: a frame that has yet to go on this stream is missing by nature."""
-    state = make_state()
     state.append_frame(frame(2))
     state.next_action(0.0)
     state.append_frame(frame(2))
@@ -181,9 +182,8 @@ def test_probe_does_not_double_what_is_in_line():
     assert isinstance(state.next_action(1.0), Wait)
 
 
-def test_cut_sends_the_unanswered_again_in_order():
+def test_cut_sends_the_unanswered_again_in_order(state):
     """P10: the same numbers, in order, without what has its answer."""
-    state = make_state()
     state.append_frame(frame(3))
     state.append_frame(frame(2))
     state.next_action(0.0)
@@ -196,9 +196,8 @@ def test_cut_sends_the_unanswered_again_in_order():
     assert [sent(state.next_action(1.0)) for _ in range(4)] == [(1, 1), (3, 3), (4, 5), (6, 6)]
 
 
-def test_part_of_a_frame_is_a_block_of_its_own():
+def test_part_of_a_frame_is_a_block_of_its_own(state):
     """P10: a number below the lowest unanswered must never travel again, so frames are sliced."""
-    state = make_state()
     state.append_frame(frame(4))
     state.next_action(0.0)
     state.on_confirm(2, 2, multiple=True)
@@ -210,9 +209,8 @@ def test_part_of_a_frame_is_a_block_of_its_own():
     assert (header.routing_key, action.lowest_unanswered) == ("q", 3)
 
 
-def test_return_is_news_once():
+def test_return_is_news_once(state):
     """P7: a cut between return and confirm brings the return again."""
-    state = make_state()
     state.append_frame(frame(3))
     state.next_action(0.0)
     reason = errors.UnroutableError("no queue")
@@ -237,9 +235,8 @@ def test_finishing_publisher_ends_when_all_is_answered():
     assert state.next_action(0.0) == Finish()
 
 
-def test_answer_to_an_unsent_number_is_an_error():
+def test_answer_to_an_unsent_number_is_an_error(state):
     """P3: the broker cannot know it."""
-    state = make_state()
     state.append_frame(frame(2))
     with pytest.raises(errors.InternalError, match="number 1, but only 0 were sent"):
         state.on_confirm(1, 1, multiple=True)

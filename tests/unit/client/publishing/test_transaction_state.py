@@ -27,6 +27,11 @@ def make_state(*, opened=True, keep_mandatory=False):
     return state
 
 
+@pytest.fixture
+def state():
+    return make_state()
+
+
 def add(state, *bodies, destination=ORDERS):
     fields = dict.fromkeys(encoding.Row._fields) | {"routing_key": "q"}
     return [
@@ -47,9 +52,8 @@ def kinds(state):
     return [type(action) for action in actions(state)]
 
 
-def test_a_transaction_goes_with_its_commit():
+def test_a_transaction_goes_with_its_commit(state):
     """P13: one frame, then the commit that counts its messages."""
-    state = make_state()
     assert add(state, b"a", b"b") == [1, 2]
     assert kinds(state) == []
     transaction = state.commit()
@@ -67,9 +71,8 @@ def test_a_transaction_goes_with_its_commit():
     assert add(state, b"c") == [3]
 
 
-def test_destinations_make_frames():
+def test_destinations_make_frames(state):
     """P13: the order of the publishes is kept, whatever they go to."""
-    state = make_state()
     add(state, b"a")
     add(state, b"b", destination=OTHERS)
     assert state.append_frame(ORDERS, b"frame", 5) == 3
@@ -92,9 +95,8 @@ def test_an_empty_commit_needs_no_broker():
     assert state.idle
 
 
-def test_a_rollback_of_what_was_not_sent_needs_no_broker():
+def test_a_rollback_of_what_was_not_sent_needs_no_broker(state):
     """P13: the rows never go."""
-    state = make_state()
     add(state, b"a")
     state.append_frame(ORDERS, b"frame", 1)
     add(state, b"b")
@@ -105,9 +107,8 @@ def test_a_rollback_of_what_was_not_sent_needs_no_broker():
     assert state.transaction.first_number == 4
 
 
-def test_a_rollback_goes_before_what_follows():
+def test_a_rollback_goes_before_what_follows(state):
     """P13: one stream, one order; its own unsent rows never go."""
-    state = make_state()
     state.append_frame(ORDERS, b"one", 1)
     first = state.transaction.transaction_id
     assert kinds(state) == [AddRows]
@@ -122,9 +123,8 @@ def test_a_rollback_goes_before_what_follows():
     assert state.transaction.outcome is None
 
 
-def test_a_cut_before_the_commit_loses_the_transaction():
+def test_a_cut_before_the_commit_loses_the_transaction(state):
     """P13: what went on the stream is rolled back there, so nothing of it can be committed."""
-    state = make_state()
     state.append_frame(ORDERS, b"one", 1)
     actions(state)
     add(state, b"two")
@@ -139,9 +139,8 @@ def test_a_cut_before_the_commit_loses_the_transaction():
     assert kinds(state) == []
 
 
-def test_a_cut_before_anything_was_sent_loses_nothing():
+def test_a_cut_before_anything_was_sent_loses_nothing(state):
     """P13: all of it goes on the next stream."""
-    state = make_state()
     add(state, b"one")
     state.commit()
     state.on_disconnect()
@@ -150,9 +149,8 @@ def test_a_cut_before_anything_was_sent_loses_nothing():
     assert kinds(state) == [AddRows, Commit]
 
 
-def test_a_cut_between_rows_and_commit_ends_the_commit():
+def test_a_cut_between_rows_and_commit_ends_the_commit(state):
     """P13: rows went, the commit did not: it has a known outcome."""
-    state = make_state()
     add(state, b"one")
     transaction = state.commit()
     assert isinstance(state.next_action(0.0), AddRows)
@@ -161,9 +159,8 @@ def test_a_cut_between_rows_and_commit_ends_the_commit():
     assert state.idle
 
 
-def test_a_commit_is_repeated_on_the_next_stream():
+def test_a_commit_is_repeated_on_the_next_stream(state):
     """P13: its answer was lost; the rows do not go again."""
-    state = make_state()
     add(state, b"one")
     transaction = state.commit()
     assert kinds(state) == [AddRows, Commit]
@@ -176,9 +173,8 @@ def test_a_commit_is_repeated_on_the_next_stream():
     assert transaction.outcome == Committed(1)
 
 
-def test_a_cut_forgets_a_rollback_on_its_way():
+def test_a_cut_forgets_a_rollback_on_its_way(state):
     """P13: the stream's end is one."""
-    state = make_state()
     state.append_frame(ORDERS, b"one", 1)
     actions(state)
     state.roll_back()
@@ -187,18 +183,16 @@ def test_a_cut_forgets_a_rollback_on_its_way():
     assert kinds(state) == []
 
 
-def test_a_commit_is_asked_for_once():
+def test_a_commit_is_asked_for_once(state):
     """P13: an application that waits again waits for the same commit."""
-    state = make_state()
     add(state, b"one")
     transaction = state.commit()
     assert state.commit() is transaction
     assert kinds(state) == [AddRows, Commit]
 
 
-def test_a_refused_commit():
+def test_a_refused_commit(state):
     """P8, P13: the broker's reason is the outcome."""
-    state = make_state()
     add(state, b"one")
     transaction = state.commit()
     actions(state)
@@ -207,17 +201,15 @@ def test_a_refused_commit():
     assert transaction.outcome is full
 
 
-def test_an_unasked_answer_is_an_error():
+def test_an_unasked_answer_is_an_error(state):
     """P13: a commit that was never asked for cannot be answered."""
-    state = make_state()
     add(state, b"one")
     with pytest.raises(errors.InternalError, match="unasked"):
         state.on_transaction(state.transaction.transaction_id, 1, None)
 
 
-def test_returns_are_counted_for_their_transaction():
+def test_returns_are_counted_for_their_transaction(state):
     """P7: those of one that was rolled back may still come, and are nobody's."""
-    state = make_state()
     state.append_frame(ORDERS, b"one", 2)
     actions(state)
     state.roll_back()
@@ -232,9 +224,8 @@ def test_returns_are_counted_for_their_transaction():
     assert transaction.unroutable is NO_QUEUE
 
 
-def test_returns_that_come_again_with_their_commit_are_counted_once():
+def test_returns_that_come_again_with_their_commit_are_counted_once(state):
     """P7, P13: a repeated commit repeats the returns; some of them may have come before."""
-    state = make_state()
     add(state, b"a", b"b", b"c", destination=OTHERS)
     transaction = state.commit()
     actions(state)
@@ -267,18 +258,16 @@ def test_mandatory_messages_are_kept_until_the_answer():
     assert transaction.kept == []
 
 
-def test_messages_are_not_kept_for_nobody():
+def test_messages_are_not_kept_for_nobody(state):
     """P13: without a callback the numbers are enough."""
-    state = make_state()
     add(state, b"a", destination=OTHERS)
     state.commit()
     actions(state)
     assert state.transaction.kept == []
 
 
-def test_a_blocked_broker_gets_no_rows_and_their_commit_waits():
+def test_a_blocked_broker_gets_no_rows_and_their_commit_waits(state):
     """P14: the commit of what it has already goes."""
-    state = make_state()
     state.append_frame(ORDERS, b"one", 1)
     actions(state)
     state.on_blocked("disk")
@@ -305,9 +294,8 @@ def test_the_window_counts_what_has_yet_to_go():
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_dead_publisher_tells_what_is_known(asked):
+def test_a_dead_publisher_tells_what_is_known(asked, state):
     """P13: without its commit nothing happened; with it, nobody can know."""
-    state = make_state()
     add(state, b"one")
     transaction = state.commit()
     if asked:
@@ -319,9 +307,8 @@ def test_a_dead_publisher_tells_what_is_known(asked):
     assert state.idle
 
 
-def test_a_finishing_publisher_ends_when_nothing_is_under_way():
+def test_a_finishing_publisher_ends_when_nothing_is_under_way(state):
     """Close: a rollback still goes, a commit is waited for."""
-    state = make_state()
     state.append_frame(ORDERS, b"one", 1)
     actions(state)
     state.roll_back()

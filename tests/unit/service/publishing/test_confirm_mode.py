@@ -31,8 +31,7 @@ async def test_the_opening_is_answered_from_disk():
     stream.open()
     await run_until_idle()
     assert stream.kinds() == []
-    engine.sync()
-    await run_until_idle()
+    await disk(engine)
     assert stream.kinds() == ["opened"]
     stream.half_close()
     await stream.task
@@ -48,8 +47,7 @@ async def test_no_confirm_before_the_sync_and_one_for_all_it_covers():
         engine.sync(engine.core.sequence - 2)
         await run_until_idle()
         assert stream.confirms() == [(3, True)]
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert stream.confirms() == [(3, True), (5, True)]
 
 
@@ -61,8 +59,7 @@ async def test_frames_that_arrive_together_are_one_record():
             stream.publish(number)
         await run_until_idle()
         assert engine.core.sequence == before + 1
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert stream.confirms() == [(100, True)]
 
 
@@ -74,8 +71,7 @@ async def test_transient_overtakes_persistent():
         stream.publish(2, delivery_mode=2)
         await run_until_idle()
         assert stream.confirms() == [(2, False)]
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert stream.confirms() == [(2, False), (1, True)]
 
 
@@ -89,8 +85,7 @@ async def test_nacks_wait_for_the_sync():
         stream.publish(2, routing_key="small")
         await run_until_idle()
         assert stream.kinds() == ["opened"]
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert sorted(stream.kinds()) == ["confirm", "nack", "opened"]
 
 
@@ -116,8 +111,7 @@ async def test_a_fenced_stream_publishes_nothing_more():
         await run_until_idle()
         with pytest.raises(FencedError):
             await stream.task
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert engine.core.queues("q")[0].ready == 0
         newer.publish(1)
         await disk(engine)
@@ -259,8 +253,7 @@ async def test_too_much_waiting_for_the_disk_blocks():
         await run_until_idle()
         assert (stream.kinds()[-1], engine.core.sequence) == ("blocked", before)
         engine.journal.unsynced_bytes = 0
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert (stream.kinds()[-1], engine.core.sequence) == ("unblocked", before + 1)
 
 
@@ -335,8 +328,7 @@ async def test_confirms_in_many_pieces_are_folded():
         mixed(stream, 1, 1000)
         await run_until_idle()
         assert stream.confirms() == [(1, True)]
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert stream.confirms() == [(1, True), (1000, True)]
 
 
@@ -353,8 +345,7 @@ async def test_a_slow_disk_delays_confirms_by_a_second_at_most(monkeypatch):
         mixed(stream, 401, 2)
         await run_until_idle()
         assert len(stream.confirms()) == 201
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert stream.confirms()[-1] == (402, True)
 
 
@@ -407,8 +398,7 @@ async def test_a_refusal_that_is_on_its_way_is_told_once():
         for _ in range(2):
             stream.publish(1, ttl_ms=[-1])
             await run_until_idle()
-        engine.sync()
-        await run_until_idle()
+        await disk(engine)
         assert stream.kinds() == ["opened", "nack"]
 
 
