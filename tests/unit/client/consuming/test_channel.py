@@ -318,9 +318,11 @@ def test_a_malformed_frame_ends_the_channel(broker):
     lie = fake.frame(
         fake.block_of(b"a"), delivery=pb.Delivery(consumer="1", runs=fake.runs_of((1, 2)))
     )
-    with consuming(broker, lie, mode="auto") as (_, consumer):
-        with pytest.raises(errors.MalformedBlockError, match="announce 2 rows"):
-            consumer.receive(SOON_S)
+    with (
+        consuming(broker, lie, mode="auto") as (_, consumer),
+        pytest.raises(errors.MalformedBlockError, match="announce 2 rows"),
+    ):
+        consumer.receive(SOON_S)
 
 
 def test_a_kind_of_a_later_version_is_passed_over(broker):
@@ -516,9 +518,11 @@ def test_a_bug_in_the_thread_is_told(broker, monkeypatch):
     """Nothing hangs: every call raises what happened."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr("ackq.client.consuming.state.ChannelState.on_delivery", lambda *_: 1 / 0)
-    with consuming(broker, fake.numbered(1, 1), mode="auto") as (_, consumer):
-        with pytest.raises(errors.InternalError, match="ZeroDivisionError"):
-            consumer.receive(SOON_S)
+    with (
+        consuming(broker, fake.numbered(1, 1), mode="auto") as (_, consumer),
+        pytest.raises(errors.InternalError, match="ZeroDivisionError"),
+    ):
+        consumer.receive(SOON_S)
     assert client_threads() == []
 
 
