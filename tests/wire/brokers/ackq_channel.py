@@ -61,14 +61,7 @@ class AckqChannel(Channel):
             stub.Consume, consuming_pb2.ConsumeRequest(open=opening), self.log, self._take
         )
 
-    def consume(
-        self,
-        queue: str,
-        *,
-        prefetch: int = 0,
-        no_ack: bool = False,
-        outcomes: tuple[Outcome, ...] = NEGATIVE,
-    ) -> str:
+    def consume(self, queue, *, prefetch=0, no_ack=False, outcomes=NEGATIVE):
         self._number += 1
         consumer = f"consumer-{self._number}"
         self.send(
@@ -101,15 +94,7 @@ class AckqChannel(Channel):
 
         return self.log.wait(complete, what="the answer to a pull")
 
-    def settle(
-        self,
-        delivery: Delivery | int,
-        outcome: Outcome = Outcome.ACCEPTED,
-        *,
-        multiple: bool = False,
-        reason: str = "",
-        delay_ms: int = 0,
-    ) -> int:
+    def settle(self, delivery, outcome=Outcome.ACCEPTED, *, multiple=False, reason="", delay_ms=0):
         """Settles a delivery or a bare tag; how many messages, by the broker's answer (C15)."""
         number = self._numbered()
         self.send(

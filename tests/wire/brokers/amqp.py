@@ -234,14 +234,7 @@ class AmqpChannel(AmqpStream, Channel):
         self._prefetch = 0
         self.post(self._listen).result(TIMEOUT_S)
 
-    def consume(
-        self,
-        queue: str,
-        *,
-        prefetch: int = 0,
-        no_ack: bool = False,
-        outcomes: tuple[Outcome, ...] = NEGATIVE,
-    ) -> str:
+    def consume(self, queue, *, prefetch=0, no_ack=False, outcomes=NEGATIVE):
         """Starts a consumer; its name. AMQP has no declaration of outcomes."""
         assert outcomes == NEGATIVE
         # Counts for consumers that start from now on, this one; and lifts the channel's bound.
@@ -271,15 +264,7 @@ class AmqpChannel(AmqpStream, Channel):
             pulled.append(delivery)
         return pulled
 
-    def settle(
-        self,
-        delivery: Delivery | int,
-        outcome: Outcome = Outcome.ACCEPTED,
-        *,
-        multiple: bool = False,
-        reason: str = "",
-        delay_ms: int = 0,
-    ) -> None:
+    def settle(self, delivery, outcome=Outcome.ACCEPTED, *, multiple=False, reason="", delay_ms=0):
         """Settles a delivery or a bare tag (C4).
 
         FAILED and RELEASED are both a nack with requeue: whether that counts against a limit is the

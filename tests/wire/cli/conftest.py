@@ -1,8 +1,11 @@
+import json
+
 import pytest
 from click.testing import CliRunner
 
 from ackq.cli.commands import ackq
-from ackq.client import Admin, close_channels
+from ackq.client import Admin, Session, close_channels, holder
+from ackq.v1 import sessions_pb2
 from ackq_broker import embedded
 
 
@@ -17,6 +20,31 @@ def endpoint():
 @pytest.fixture
 def admin(endpoint):
     return Admin(endpoint)
+
+
+@pytest.fixture
+def open_lease(endpoint):
+    """Leases what is ready in a queue to a session that has the queue's name."""
+
+    def opened(name):
+        session = Session(endpoint)
+        opening = {"session": name, "queues": [name], "holder": holder("test")}
+        incarnation = session.advance(sessions_pb2.AdvanceRequest(**opening)).incarnation
+        session.advance(sessions_pb2.AdvanceRequest(**opening, incarnation=incarnation))
+
+    return opened
+
+
+def read(result):
+    """What a command that succeeded printed for programs."""
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def failed(result):
+    """What a command that failed said."""
+    assert result.exit_code == 1
+    return result.stderr
 
 
 @pytest.fixture

@@ -1,34 +1,24 @@
 """`ackq session` against a real broker: what a lease holds, and freeing parts of it."""
 
-import json
-
 import pytest
 
 from ackq.cli.output import as_dict, print_fields
-from ackq.client import Session, holder
 from ackq.v1 import sessions_pb2
+from tests.wire.cli.conftest import failed, read
 
 
 @pytest.fixture
-def lease(endpoint, admin, run, request):
+def lease(open_lease, admin, run, request):
     """A session with five leased messages, named after its queue, which has a dead-letter queue."""
     name = request.node.name.partition("[")[0]
     admin.declare_queue(f"{name}-dead")
     admin.declare_queue(name, dead_letter_queue=f"{name}-dead")
     run("publish", name, input="a\nb\nc\nd\ne\n")
-    calls = Session(endpoint)
-    opening = {"session": name, "queues": [name], "holder": holder("test")}
-    incarnation = calls.advance(sessions_pb2.AdvanceRequest(**opening)).incarnation
-    calls.advance(sessions_pb2.AdvanceRequest(**opening, incarnation=incarnation))
+    open_lease(name)
     yield name
     run("session", "release", name, "--fence")
     admin.delete_queue(name, force=True)
     admin.delete_queue(f"{name}-dead", force=True)
-
-
-def read(result):
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def leased(run, name, *options):
@@ -74,8 +64,7 @@ def test_reject_needs_tags(run):
 def test_reject_moves_messages_to_the_dead_letter_queue(run, lease):
     """S8: with a live reader only by --fence; the reason is in the dead letter."""
     refused = run("session", "reject", lease, "--tags", "2,4-5")
-    assert refused.exit_code == 1
-    assert "--fence" in refused.stderr
+    assert "--fence" in failed(refused)
     done = run("session", "reject", lease, "--tags", "2,4-5", "--reason", "no JSON", "--fence")
     assert done.stdout == (f"session '{lease}': 3 messages rejected, 3 to a dead-letter queue\n")
     assert leased(run, lease) == [(1, "a"), (3, "c")]
@@ -131,18 +120,14 @@ def test_tags_outside_the_lease_are_refused_in_one_line(run, lease):
     assert len(leased(run, lease)) == 5
 
 
-def test_reject_without_a_dead_letter_queue_needs_discard(run, endpoint, admin, request):
+def test_reject_without_a_dead_letter_queue_needs_discard(run, open_lease, admin, request):
     """S6, S8: a rejection that would lose a message is refused, and says how to want it."""
     name = request.node.name
     admin.declare_queue(name)
     run("publish", name, input="a\nb\n")
-    calls = Session(endpoint)
-    opening = {"session": name, "queues": [name], "holder": holder("test")}
-    incarnation = calls.advance(sessions_pb2.AdvanceRequest(**opening)).incarnation
-    calls.advance(sessions_pb2.AdvanceRequest(**opening, incarnation=incarnation))
+    open_lease(name)
     refused = run("session", "reject", name, "--tags", "1", "--fence")
-    assert refused.exit_code == 1
-    assert name in refused.stderr
+    assert name in failed(refused)
     done = run("session", "reject", name, "--tags", "1", "--fence", "--discard")
     assert done.stdout == f"session '{name}': 1 message rejected, 1 dropped\n"
     assert leased(run, name) == [(2, "b")]

@@ -54,7 +54,7 @@ async def test_iteration_and_settlements(broker):
 async def test_auto_accepts_before_it_returns(broker):
     """C10: the message is off the queue when the application has it."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
-    async with consuming(broker) as (it, consumer):
+    async with consuming(broker) as (_, consumer):
         assert (await consumer.receive()).body == b"1"
         assert outcomes(broker) == [(1, "ACCEPTED")]
 
@@ -186,7 +186,7 @@ async def test_why_a_callbacks_consumer_ended_is_in_its_task(broker):
     async def call_back(_):
         pass
 
-    async with consuming(broker, call_back) as (it, consumer):
+    async with consuming(broker, call_back) as (_, consumer):
         with pytest.raises(errors.QueueNotFoundError):
             await consumer.task
 
