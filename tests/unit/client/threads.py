@@ -1,5 +1,8 @@
 """The client's threads and log records in a test process, and a bound for what happens at once."""
 
+import subprocess
+import sys
+import textwrap
 import threading
 
 # For what happens at once, on a machine that may do much else.
@@ -30,3 +33,9 @@ def refuse_threads(monkeypatch, name):
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+def run_program(program):
+    """Runs a program of the client in a process of its own."""
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

@@ -46,6 +46,11 @@ class Stream:
     def half_close(self):
         self._requests.put_nowait(None)
 
+    async def finish(self):
+        """Half-closes, and waits until the broker has answered everything."""
+        self.half_close()
+        await self.task
+
     def kinds(self):
         return [answer.WhichOneof("kind") for answer in self.answers]
 
@@ -65,6 +70,25 @@ class Stream:
             for answer in self.answers
             if answer.HasField("confirm")
         ]
+
+
+def resumed(service, mode=CONFIRM):
+    """A newer stream of the publisher."""
+    stream = Stream(service)
+    stream.open(mode=mode, resume=True)
+    return stream
+
+
+def decode_late(engine):
+    """Has large frames decoded only after the event that it returns is set."""
+    decoded = asyncio.Event()
+
+    async def run(work):
+        await decoded.wait()
+        return work()
+
+    engine.run = run
+    return decoded
 
 
 async def run_until_idle():

@@ -31,69 +31,63 @@ def test_backoff_jitter_and_largest_wait():
     assert waits[-1] == 3.75
 
 
-def test_progress_renews_the_patience():
+class Clock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self):
+        self._now = 0.0
+
+    def time(self):
+        return self._now
+
+    def sleep(self, seconds):
+        self._now += seconds
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_progress_renews_the_patience(clock):
     """The bound counts from the last sign of progress."""
-    now = 0.0
-
-    def sleep(seconds):
-        nonlocal now
-        now += seconds
-
-    patience = retry.Patience("e:1", 1_000, clock=lambda: now, sleep=sleep)
+    patience = retry.Patience("e:1", 1_000, clock=clock.time, sleep=clock.sleep)
     for _ in range(3):
         patience.wait_or_raise(GONE)
-        now += 900
+        clock.sleep(900)
         patience.progress()
     patience.wait_or_raise(GONE)
-    now += 2
+    clock.sleep(2)
     with pytest.raises(errors.BrokerUnavailableError, match="could not be reached for 1 s"):
         patience.wait_or_raise(GONE)
 
 
-def test_held_session_has_a_bound_of_its_own():
+def test_held_session_has_a_bound_of_its_own(clock):
     """S3: after twice the heartbeat the holder is alive, and its name is the answer."""
-    now = 0.0
-
-    def sleep(seconds):
-        nonlocal now
-        now += seconds
-
     held = errors.AlreadyHeldError("held by a", host="a")
-    patience = retry.Patience("e:1", 1_000, clock=lambda: now, sleep=sleep)
+    patience = retry.Patience("e:1", 1_000, clock=clock.time, sleep=clock.sleep)
     with pytest.raises(errors.AlreadyHeldError):
         deque(map(patience.wait_or_raise, repeat(held)))
-    assert now == pytest.approx(30.0)
+    assert clock.time() == pytest.approx(30.0)
 
 
-def test_outage_renews_the_wait_for_a_holder():
+def test_outage_renews_the_wait_for_a_holder(clock):
     """S3: a holder's silence does not count while the broker is down, so neither does the wait."""
-    now = 0.0
-
-    def sleep(seconds):
-        nonlocal now
-        now += seconds
-
     held = errors.AlreadyHeldError("held by a", host="a")
-    patience = retry.Patience("e:1", 60_000, clock=lambda: now, sleep=sleep)
+    patience = retry.Patience("e:1", 60_000, clock=clock.time, sleep=clock.sleep)
     patience.wait_or_raise(held)
     patience.wait_or_raise(GONE)
-    now += 40
+    clock.sleep(40)
     with pytest.raises(errors.AlreadyHeldError):
         deque(map(patience.wait_or_raise, repeat(held)))
-    assert now > 70
+    assert clock.time() > 70
 
 
-def test_answer_of_a_held_session_renews_the_patience_with_outages():
+def test_answer_of_a_held_session_renews_the_patience_with_outages(clock):
     """S3: a broker that answers is there: a later outage has its whole bound."""
-    now = 0.0
-
-    def sleep(seconds):
-        nonlocal now
-        now += seconds
-
-    patience = retry.Patience("e:1", 1_000, clock=lambda: now, sleep=sleep)
+    patience = retry.Patience("e:1", 1_000, clock=clock.time, sleep=clock.sleep)
     patience.wait_or_raise(GONE)
     patience.wait_or_raise(errors.AlreadyHeldError("held by a"))
-    now += 10
+    clock.sleep(10)
     patience.wait_or_raise(GONE)
-    assert now < 11
+    assert clock.time() < 11

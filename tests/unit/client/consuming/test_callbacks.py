@@ -29,8 +29,9 @@ class Calls:
             raise self._error
 
 
-def consume(broker, calls, **options):
-    """Everything the calls want, and then the end."""
+def consume(broker, script, calls, **options):
+    """Everything the calls want of what the script sends, and then the end."""
+    broker.consuming.scripts.append(script)
     with channel(broker) as it:
         it.consume("orders", calls, **options)
         assert calls.done.wait(SOON_S)
@@ -52,9 +53,8 @@ def one_by_one(requests):
 
 def test_auto_accepts_after_the_callback(broker):
     """C10: when it returned without raising."""
-    broker.consuming.scripts.append(one_by_one)
     calls = Calls(3)
-    consume(broker, calls)
+    consume(broker, one_by_one, calls)
     assert calls.bodies == [b"1", b"2", b"3"]
     assert outcomes(broker) == [(1, "ACCEPTED"), (2, "ACCEPTED"), (3, "ACCEPTED")]
 
@@ -65,9 +65,8 @@ def test_auto_accepts_after_the_callback(broker):
 @pytest.mark.parametrize("mode", ["auto", "dups_ok"])
 def test_a_raising_callback_puts_its_message_back(broker, caplog, mode, declared, outcome):
     """C10: FAILED when that was declared, else RELEASED; logged once, and the next one comes."""
-    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
     calls = Calls(2, raises_on=[b"1"])
-    consume(broker, calls, mode=mode, outcomes=declared)
+    consume(broker, serve(fake.numbered(1, 2)), calls, mode=mode, outcomes=declared)
     assert outcomes(broker) == [(1, outcome), (2, "ACCEPTED")]
     (record,) = logged(caplog)
     assert record.getMessage() == "The callback of a consumer of queue 'orders' raised on message 1"
@@ -76,9 +75,8 @@ def test_a_raising_callback_puts_its_message_back(broker, caplog, mode, declared
 
 def test_a_raising_callback_says_why(broker, caplog):
     """C13: what it raised is the reason in the dead letter, whatever characters it holds."""
-    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
     calls = Calls(1, raises_on=[b"1"], error=KeyError("\ud800" + "x" * 9999))
-    consume(broker, calls, outcomes="failed")
+    consume(broker, serve(fake.numbered(1, 1)), calls, outcomes="failed")
     (settle,) = settles(broker.consuming.streams[0])
     assert settle.reason.startswith("KeyError: '")
     assert len(settle.reason) <= 500
@@ -87,9 +85,8 @@ def test_a_raising_callback_says_why(broker, caplog):
 
 def test_a_callback_that_exits_ends_nothing(broker, caplog):
     """C10: `sys.exit()` in a callback is one more thing it can raise."""
-    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
     calls = Calls(2, raises_on=[b"1"], error=SystemExit(3))
-    consume(broker, calls)
+    consume(broker, serve(fake.numbered(1, 2)), calls)
     assert calls.bodies == [b"1", b"2"]
     assert len(logged(caplog)) == 1
 
@@ -117,8 +114,7 @@ def test_pre_accepts_before_the_callback(broker, caplog):
 @pytest.mark.parametrize("mode", ["none", "client"])
 def test_no_mode_of_the_application_settles_by_itself(broker, caplog, mode):
     """C10: NONE has no acks, and CLIENT is the application's to settle, raising or not."""
-    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
-    consume(broker, Calls(2, raises_on=[b"1"]), mode=mode)
+    consume(broker, serve(fake.numbered(1, 2)), Calls(2, raises_on=[b"1"]), mode=mode)
     assert outcomes(broker) == []
     assert len(logged(caplog)) == 1
 

@@ -1,9 +1,7 @@
 """A channel over a scripted broker, with its cuts, threads and forks: C2, C5, C9-C12, C15."""
 
 import gc
-import subprocess
 import sys
-import textwrap
 import threading
 
 import pytest
@@ -16,7 +14,7 @@ from ackq.v1 import consuming_pb2 as pb
 from tests.fakes import scripted_channel as fake
 from tests.fakes.scripted_broker import Cut
 from tests.unit.client.consuming.scripts import channel, consuming, react, serve, settles
-from tests.unit.client.threads import SOON_S, client_threads, logged, refuse_threads
+from tests.unit.client.threads import SOON_S, client_threads, logged, refuse_threads, run_program
 
 
 def test_a_channel_connects_when_it_is_used(broker):
@@ -547,11 +545,6 @@ def test_a_consumer_keeps_its_channel(broker):
     gc.collect()
     assert consumer.receive(SOON_S).body == b"1"
     consumer.channel.close()
-
-
-def run_program(program):
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=SOON_S, check=True)
 
 
 def test_an_unclosed_channel_does_not_hold_up_the_exit(broker):

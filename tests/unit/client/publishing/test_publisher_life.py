@@ -2,9 +2,7 @@
 
 import gc
 import logging
-import subprocess
 import sys
-import textwrap
 import threading
 import warnings
 
@@ -17,7 +15,7 @@ from ackq.v1 import publishing_pb2
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake
 from tests.unit.client.publishing.scripts import SOON_S, never_answer, publisher
-from tests.unit.client.threads import client_threads
+from tests.unit.client.threads import client_threads, run_program
 
 
 def test_callbacks_may_publish(broker):
@@ -68,11 +66,6 @@ def test_close_in_an_outage_names_its_cause(broker):
     assert "Connection refused" in late.value.fields["cause"]
     assert "Check the address and that the broker runs" in late.value.message
     assert client_threads() == []
-
-
-def run_program(program):
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
 
 
 def test_unclosed_publisher_does_not_hold_up_the_exit(broker):

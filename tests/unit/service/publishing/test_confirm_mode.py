@@ -21,7 +21,14 @@ from ackq_broker.service.publishing import stream as publisher_stream
 from ackq_broker.service.publishing.service import PublishingService
 from tests.fakes.blocks import encoded
 from tests.fakes.journal import HeldEngine
-from tests.unit.service.publisher_streams import TRANSACTION, Stream, disk, opened, run_until_idle
+from tests.unit.service.publisher_streams import (
+    TRANSACTION,
+    Stream,
+    disk,
+    opened,
+    resumed,
+    run_until_idle,
+)
 
 
 async def test_the_opening_is_answered_from_disk():
@@ -33,8 +40,7 @@ async def test_the_opening_is_answered_from_disk():
     assert stream.kinds() == []
     await disk(engine)
     assert stream.kinds() == ["opened"]
-    stream.half_close()
-    await stream.task
+    await stream.finish()
 
 
 async def test_no_confirm_before_the_sync_and_one_for_all_it_covers():
@@ -104,8 +110,7 @@ async def test_half_close_answers_everything_first():
 async def test_a_fenced_stream_publishes_nothing_more():
     """P10: after a newer stream came, what the older one still sends is not handled."""
     async with opened() as (engine, stream, service):
-        newer = Stream(service)
-        newer.open(resume=True)
+        newer = resumed(service)
         await run_until_idle()
         stream.publish(1)
         await run_until_idle()
@@ -116,8 +121,7 @@ async def test_a_fenced_stream_publishes_nothing_more():
         newer.publish(1)
         await disk(engine)
         assert newer.confirms() == [(1, True)]
-        newer.half_close()
-        await newer.task
+        await newer.finish()
 
 
 async def test_a_stopping_broker_answers_what_it_has_and_ends_the_stream():
@@ -161,8 +165,7 @@ async def test_a_full_disk_confirms_what_it_has(numbers):
         await run_until_idle()
         engine.free_bytes = 0
         engine.poll_disk()
-        newer = Stream(service)
-        newer.open(resume=True)
+        newer = resumed(service)
         await disk(engine)
         for number in numbers:
             newer.publish(number)
@@ -185,8 +188,7 @@ async def test_returns_that_nobody_reads_are_bounded(monkeypatch):
             await run_until_idle()
         assert engine.counters["published"] == 10
         stream.reads.set()
-        stream.half_close()
-        await stream.task
+        await stream.finish()
         returned = [a for a in stream.answers if a.HasField("returned")]
         assert sum(len(answer.returned.numbers) for answer in returned) == 50
 
@@ -294,8 +296,7 @@ async def test_a_message_that_is_gone_before_its_confirm_was_handled(end, delive
         assert stream.confirmed() == {1, 2, 3}
         assert set(stream.kinds()) == {"opened", "confirm"}
         # It comes again with its confirm lost: it is not placed a second time.
-        again = Stream(service)
-        again.open(resume=True)
+        again = resumed(service)
         await disk(engine)
         again.publish(1)
         await disk(engine)
@@ -405,8 +406,7 @@ async def test_a_refusal_that_is_on_its_way_is_told_once():
 async def test_an_opening_in_the_wrong_mode_harms_nobody():
     """P1: it is refused, and the publisher's stream in the right mode goes on."""
     async with opened() as (engine, stream, service):
-        wrong = Stream(service)
-        wrong.open(mode=TRANSACTION, resume=True)
+        wrong = resumed(service, TRANSACTION)
         await run_until_idle()
         with pytest.raises(WrongModeError):
             await wrong.task

@@ -12,7 +12,13 @@ from ackq_broker.core import commands
 from ackq_broker.service.publishing import stream as publisher_stream
 from ackq_broker.service.publishing import transaction_mode
 from tests.unit.service import publisher_streams
-from tests.unit.service.publisher_streams import CONFIRM, TRANSACTION, Stream, disk, run_until_idle
+from tests.unit.service.publisher_streams import (
+    TRANSACTION,
+    decode_late,
+    disk,
+    resumed,
+    run_until_idle,
+)
 
 ONE, TWO = b"1" * 16, b"2" * 16
 
@@ -197,8 +203,7 @@ async def test_a_stream_that_goes_rolls_back(monkeypatch, end):
         elif end == "cut":
             stream.task.cancel()
         await disk(engine)
-        newer = Stream(service)
-        newer.open(mode=TRANSACTION, resume=True)
+        newer = resumed(service, TRANSACTION)
         if end == "replaced":
             commit(stream, 1)
         await disk(engine)
@@ -209,8 +214,7 @@ async def test_a_stream_that_goes_rolls_back(monkeypatch, end):
         commit(newer, 1)
         await disk(engine)
         assert last(newer).reason.code == "transaction_rolled_back"
-        newer.half_close()
-        await newer.task
+        await newer.finish()
 
 
 async def test_a_commit_repeated_on_a_new_stream_is_answered_from_the_record():
@@ -219,16 +223,14 @@ async def test_a_commit_repeated_on_a_new_stream_is_answered_from_the_record():
         publish(stream, 1)
         commit(stream, 1)
         await run_until_idle()
-        newer = Stream(service)
-        newer.open(mode=TRANSACTION, resume=True)
+        newer = resumed(service, TRANSACTION)
         await disk(engine)
         commit(newer, 1)
         await disk(engine)
         expected = pb.PublishTransaction(transaction_id=ONE, messages=1, repeated=True)
         assert last(newer) == expected
         assert ready(engine) == 1
-        newer.half_close()
-        await newer.task
+        await newer.finish()
         await asyncio.gather(stream.task, return_exceptions=True)
 
 
@@ -240,8 +242,7 @@ async def test_a_repeated_commit_returns_again():
         publish(stream, 9, routing_key="nobody")
         commit(stream, 3)
         await run_until_idle()
-        newer = Stream(service)
-        newer.open(mode=TRANSACTION, resume=True)
+        newer = resumed(service, TRANSACTION)
         commit(newer, 3)
         await run_until_idle()
         assert newer.kinds() == []
@@ -250,8 +251,7 @@ async def test_a_repeated_commit_returns_again():
         assert list(newer.answers[1].returned.numbers) == [8]
         assert newer.answers[1].returned.reason.code == "unroutable"
         assert last(newer).repeated
-        newer.half_close()
-        await newer.task
+        await newer.finish()
         await asyncio.gather(stream.task, return_exceptions=True)
 
 
@@ -271,8 +271,7 @@ async def test_repeated_returns_that_nobody_reads_are_bounded(monkeypatch):
         await run_until_idle()
         assert len(handled) < 20
         stream.reads.set()
-        stream.half_close()
-        await stream.task
+        await stream.finish()
         assert stream.kinds().count("returned") == 101
 
 
@@ -294,13 +293,7 @@ async def test_a_fenced_stream_does_nothing_more(monkeypatch, then):
     """
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
     async with opened() as (engine, stream, service):
-        decoded = asyncio.Event()
-
-        async def decode_late(work):
-            await decoded.wait()
-            return work()
-
-        engine.run = decode_late
+        decoded = decode_late(engine)
         publish(stream, 1, body=bytes(100_000))
         if then is commit:
             commit(stream, 1)
@@ -310,8 +303,7 @@ async def test_a_fenced_stream_does_nothing_more(monkeypatch, then):
             data = pb.PublishData(first_number=2, rows=(1 << 32) - 1, transaction_id=ONE)
             stream.send(b"no block", data=data)
         await run_until_idle()
-        newer = Stream(service)
-        newer.open(mode=TRANSACTION, resume=True)
+        newer = resumed(service, TRANSACTION)
         publish(newer, 2, TWO)
         await disk(engine)
         assert staged(engine) == 1
@@ -322,8 +314,7 @@ async def test_a_fenced_stream_does_nothing_more(monkeypatch, then):
         await disk(engine)
         assert last(newer) == pb.PublishTransaction(transaction_id=TWO, messages=1)
         assert (ready(engine), staged(engine)) == (1, 0)
-        newer.half_close()
-        await newer.task
+        await newer.finish()
 
 
 @pytest.mark.parametrize("refused", [False, True])
@@ -331,13 +322,7 @@ async def test_a_stream_fenced_in_its_commit(monkeypatch, refused):
     """P10, P13: the rows that it buffered are dropped, and the newer one's are left alone."""
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 1 << 20)
     async with opened() as (engine, stream, service):
-        decoded = asyncio.Event()
-
-        async def decode_late(work):
-            await decoded.wait()
-            return work()
-
-        engine.run = decode_late
+        decoded = decode_late(engine)
         publish(stream, 1, body=bytes(100_000))
         if refused:
             data = pb.PublishData(first_number=2, rows=(1 << 32) - 1, transaction_id=ONE)
@@ -345,8 +330,7 @@ async def test_a_stream_fenced_in_its_commit(monkeypatch, refused):
         commit(stream, 1)
         await run_until_idle()
         monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", 0)
-        newer = Stream(service)
-        newer.open(mode=TRANSACTION, resume=True)
+        newer = resumed(service, TRANSACTION)
         publish(newer, 3, TWO)
         await disk(engine)
         decoded.set()
@@ -374,8 +358,7 @@ async def test_confirms_are_not_for_transaction_mode(kind):
 async def test_an_opening_in_confirm_mode_is_refused():
     """P1: in this direction too, and the stream in transaction mode goes on."""
     async with opened() as (engine, stream, service):
-        wrong = Stream(service)
-        wrong.open(mode=CONFIRM, resume=True)
+        wrong = resumed(service)
         await run_until_idle()
         with pytest.raises(WrongModeError, match="opened in transaction mode"):
             await wrong.task
