@@ -13,6 +13,7 @@ from ackq.errors import AckqError
 from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
+from ackq_broker.core.sessions.holder import FORGOTTEN
 from tests.unit.core.harness import Harness, block_rows
 
 NOW_US = 1_800_000_000_000_000
@@ -55,6 +56,12 @@ class Stage(NamedTuple):
 
 class TimePasses(NamedTuple):
     """What was put back with a delay is ready; a command of the core that can be a key."""
+
+
+class DayPasses(NamedTuple):
+    """The broker forgets what nobody came back for; a command of the core that can be a key."""
+
+    live: bool
 
 
 class Broker:
@@ -135,10 +142,12 @@ class Broker:
         """The world with its epochs as low as they may be.
 
         An epoch matters by whether it is the session's or an older one; the incarnations that have
-        ended by being no session's.
+        ended by being no session's, but for those that were forgotten.
         """
         epoch = self._epoch(world.broker)
-        broker = self._changed(world.broker, "epoch", {})
+        named = {incarnation for incarnation, _ in world.checkpoint.offsets}
+        named |= {d.incarnation for d in (world.driver, world.zombie) if d is not None}
+        broker = self._changed(world.broker, "epoch", {}, frozenset(named))
         changes = {}
         for role in ("driver", "zombie"):
             driver = getattr(world, role)
@@ -154,11 +163,14 @@ class Broker:
             self._reads[key] = session.epoch if session is not None else 0
         return self._reads[key]
 
-    def _changed(self, snapshot, what, names):
-        key = snapshot, what, tuple(names.items())
+    def _changed(self, snapshot, what, names, named=None):
+        key = snapshot, what, tuple(names.items()), named
         if key not in self._calls:
             core = Core.restore(snapshot)
-            core._state.ended.clear()
+            for incarnation, ended in sorted(core._state.ended.items()):
+                del core._state.ended[incarnation]
+                if ended.how == FORGOTTEN and (named is None or incarnation in named):
+                    core._state.ended[incarnation] = ended
             for session in core._state.sessions.values():
                 _rename(session, names)
                 if what == "epoch":
@@ -209,6 +221,9 @@ class Broker:
             command = c.StageOutcomes(command.stage_id, command.owner, "", False, groups)
         if isinstance(command, TimePasses):
             command, now_us = c.Tick(), NOW_US + HOUR_US
+        if isinstance(command, DayPasses):
+            live = frozenset({SESSION} if command.live else ())
+            command, now_us = c.Housekeep(live), NOW_US + 25 * HOUR_US
         decision = core.decide(command, now_us)
         for record in decision.records:
             core.apply(core.sequence + 1, record)

@@ -5,6 +5,8 @@ from dataclasses import replace
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core.sessions import advance
+from ackq_broker.core.sessions.holder import FORGOTTEN, find_session
+from ackq_broker.core.state.state import Ended
 from tests.model.broker import QUEUE, SESSION, Broker
 from tests.model.world import DRIVER, Spark
 
@@ -35,6 +37,39 @@ class LeaseMadeAnew(Broker):
                 core._state.queues[queue_id].requeue(positions, core.sequence)
             session.lease, session.end = None, session.floor
         return super().perform(core, command)
+
+
+class ForgottenIsRefused(Broker):
+    """S9 off: tag 0 of an incarnation that was forgotten is refused, as any other tag of it is."""
+
+    def perform(self, core, command):
+        if isinstance(command, c.Advance):
+            known = core._state.incarnations
+            if command.incarnation and command.incarnation not in known:
+                find_session(core._state, command.session, command.incarnation)
+        return super().perform(core, command)
+
+
+class UnknownOpensAnew(Broker):
+    """S9 off: tag 0 of any incarnation that is not there opens anew, also of one replaced."""
+
+    def perform(self, core, command):
+        state = core._state
+        if isinstance(command, c.Advance) and command.incarnation and not command.start_tag:
+            known = command.incarnation in state.incarnations or SESSION in state.sessions
+            if not known:
+                state.ended[command.incarnation] = Ended(SESSION, FORGOTTEN, 0)
+        return super().perform(core, command)
+
+
+class NoSuccessor(Broker):
+    """S9 off: what was opened in place of a forgotten incarnation does not know of it."""
+
+    def perform(self, core, command):
+        reply = super().perform(core, command)
+        for session in core._state.sessions.values():
+            session.succeeds = ""
+        return reply
 
 
 class OpeningTakesOver(Broker):

@@ -6,7 +6,8 @@ checkpoint, and runs the last batch again when that is not in the commit log.
 
 Faults: a driver dies (and with its machine the files Spark did not sync: the last one of commits/,
 of offsets/, or of both); a driver is thought dead and goes on as a zombie while another begins; the
-broker dies, with or without having done what it was asked; an operator deletes the checkpoint.
+broker dies, with or without having done what it was asked; an operator deletes the checkpoint. Days
+pass, and the broker forgets a session that nobody holds and that no checkpoint came back for.
 """
 
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from ackq.errors import AckqError, FencedError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from tests.model.broker import CHANNEL, QUEUE, SESSION, Row, Settle
+from tests.model.broker import CHANNEL, QUEUE, SESSION, DayPasses, Row, Settle
 
 LIMIT = 2
 # Tokens and incarnations stand for random ones, and are used again where nobody knows them any
@@ -92,6 +93,9 @@ class Spark:
     def _all(self, world):
         yield from self._steps(world)
         yield from self._others(world)
+        live = self.broker.holder(world.broker, "") == DRIVER
+        later, _ = self.broker.call(world.broker, DayPasses(live))
+        yield "a day passes", world._replace(broker=later)
         if world.crashes < self.crashes:
             yield from self._crashes(world._replace(crashes=world.crashes + 1))
         if world.deletions < self.deletions and world.checkpoint.offsets:
@@ -216,7 +220,7 @@ class Spark:
                 driver.start,
                 max_messages=LIMIT,
                 incumbent_live=live,
-                new_incarnation="" if driver.incarnation else unused(world),
+                new_incarnation="" if driver.start else unused(world),
             )
         return self.broker.call(world.broker, command)
 
@@ -225,7 +229,7 @@ class Spark:
         broker, reply = self._ask(world, role, driver)
         if isinstance(reply, AckqError):
             return self._refused(world, role, driver, reply)
-        if driver.incarnation and reply.end_tag == driver.start:
+        if driver.incarnation == reply.incarnation and reply.end_tag == driver.start:
             now = driver._replace(epoch=reply.epoch)
             text = f"advance({driver.start}): nothing"
         else:

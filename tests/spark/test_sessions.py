@@ -1,5 +1,6 @@
 """Sessions with a real Spark and a real broker: what they wait for, who has a say, what is seen."""
 
+import asyncio
 import json
 from threading import Event
 from types import SimpleNamespace
@@ -7,9 +8,12 @@ from types import SimpleNamespace
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from ackq import limits
 from ackq.client import Channel, Session, holder
 from ackq.spark import BatchLogger, settle
 from ackq.v1.sessions_pb2 import AdvanceRequest
+from ackq_broker.core import commands
+from ackq_broker.service.engine import recovery
 from tests.spark.ledger import N
 
 TIMEOUT_S = 90
@@ -67,6 +71,30 @@ def test_available_now_reads_what_its_opening_puts_back(kit, kept):
     session.hold(lost.session, lost.incarnation, lost.epoch, reader.token).close()
     assert kit.depth("in") == (0, 10, 0)
     kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
+    assert kept.bodies == N
+    assert kit.depth("in") == (0, 0, 0)
+
+
+def test_once_starts_days_after_it_found_nothing(kit, kept, monkeypatch):
+    """S9: the broker forgets the session, and takes the checkpoint that stands at its tag 0."""
+    kit.declare("in")
+
+    def once():
+        kit.run(kit.each(kit.source("in", session="job"), "cp", kept, once=True))
+
+    async def days_pass():
+        monkeypatch.setattr(limits, "UNPROVEN_RETENTION_S", -1)
+        async with recovery.offline(kit.broker.data_dir) as recovered:
+            await recovered.engine.call(commands.Housekeep())
+            assert recovered.engine.core.sessions() == []
+
+    once()
+    kit.broker.kill()
+    asyncio.run(days_pass())
+    kit.broker.restart()
+    kit.publish("in", *N)
+    once()
+    once()
     assert kept.bodies == N
     assert kit.depth("in") == (0, 0, 0)
 

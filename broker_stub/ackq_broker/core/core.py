@@ -236,8 +236,9 @@ class Core:
         """The incarnation and token of the holder that a session's next caller meets.
 
         The service knows whether that holder is live (`incumbent_live`). None when there is none.
-        With an incarnation the name is ignored.
+        With an incarnation the name is ignored, but for one that has a successor (S9).
         """
+        incarnation = holder.standing(self._state, session, incarnation)
         name = self._state.incarnations.get(incarnation) if incarnation else session
         found = self._state.sessions.get(name) if name is not None else None
         return (found.incarnation, found.holder.token) if found is not None else None

@@ -13,6 +13,7 @@ from ackq_broker.core.consuming import channels
 from ackq_broker.core.publishing import publishers, writer_batches
 from ackq_broker.core.queues.topology import detach_queue, drop_exchange, forget_if_drained
 from ackq_broker.core.sessions import accept, advance
+from ackq_broker.core.sessions.holder import FORGOTTEN
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import State
 
@@ -116,8 +117,7 @@ def apply_expired(state: State, sequence: int, record: records.Expired) -> None:
     for name in record.replays:
         accept.release_kept(state, state.sessions[name])
     for name in record.sessions:
-        how = "forgotten, because no checkpoint came back with it in time,"
-        advance.end(state, state.sessions[name], sequence, how, record.at_us)
+        advance.end(state, state.sessions[name], sequence, FORGOTTEN, record.at_us)
     for name in record.writers:
         del state.writers[name]
 

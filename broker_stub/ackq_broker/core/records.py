@@ -100,10 +100,14 @@ class PublisherOpened(Record, frozen=True, tag="publisher_opened"):
 
 
 class PublisherClosed(Record, frozen=True, tag="publisher_closed"):
-    """A publisher's last stream ended; what it had not committed is dropped."""
+    """A publisher's last stream ended; what it had not committed is dropped.
+
+    It is forgotten at once when `finished`, and in 7 days otherwise.
+    """
 
     publisher_id: bytes
     at_us: int
+    finished: bool = False
 
 
 class Published(Record, frozen=True, tag="published"):
@@ -226,7 +230,10 @@ class BatchRepeated(Record, frozen=True, tag="batch_repeated"):
 
 
 class SessionOpened(Record, frozen=True, tag="session_opened"):
-    """A new incarnation; the lease of the one it replaces, if any, was requeued."""
+    """A new incarnation; the lease of the one it replaces, if any, was requeued.
+
+    It succeeds an incarnation that was forgotten when a checkpoint stands at tag 0 of that one.
+    """
 
     session: str
     incarnation: str
@@ -237,6 +244,7 @@ class SessionOpened(Record, frozen=True, tag="session_opened"):
     leased: tuple[QueuePositions, ...] = ()
     queue_pattern: str = ""
     timeout_ms: int = 0
+    succeeds: str = ""
 
 
 class SessionAdvanced(Record, frozen=True, tag="session_advanced"):

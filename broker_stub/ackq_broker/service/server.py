@@ -21,7 +21,6 @@ from grpc_reflection.v1alpha import reflection
 from ackq import limits
 from ackq.errors import AckqError, InvalidArgumentError
 from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
-from ackq_broker.core import commands
 from ackq_broker.journal import Failpoint
 from ackq_broker.service.admin import AdminService
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
@@ -122,7 +121,6 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
         asyncio.create_task(_every(_POLL_S, uptime)),
         asyncio.create_task(_every(_POLL_S, sessions.detach_absent)),
         asyncio.create_task(_every(_RECLAIM_S, engine.reclaim)),
-        asyncio.create_task(_every(_HOUSEKEEP_S, lambda: engine.decide(commands.Housekeep()))),
         asyncio.create_task(_every(_HOUSEKEEP_S, sessions.housekeep)),
     ]
     if engine.disk_alarm.reason:

@@ -26,20 +26,22 @@ class PublishRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[PublishHeader, _Mapping]] = ..., block: _Optional[bytes] = ...) -> None: ...
 
 class PublishHeader(_message.Message):
-    __slots__ = ("lowest_unanswered", "open", "data", "probe", "commit", "rollback")
+    __slots__ = ("lowest_unanswered", "open", "data", "probe", "commit", "rollback", "close")
     LOWEST_UNANSWERED_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
     lowest_unanswered: int
     open: PublishOpen
     data: PublishData
     probe: PublishProbe
     commit: PublishTransaction
     rollback: PublishTransaction
-    def __init__(self, lowest_unanswered: _Optional[int] = ..., open: _Optional[_Union[PublishOpen, _Mapping]] = ..., data: _Optional[_Union[PublishData, _Mapping]] = ..., probe: _Optional[_Union[PublishProbe, _Mapping]] = ..., commit: _Optional[_Union[PublishTransaction, _Mapping]] = ..., rollback: _Optional[_Union[PublishTransaction, _Mapping]] = ...) -> None: ...
+    close: PublishClose
+    def __init__(self, lowest_unanswered: _Optional[int] = ..., open: _Optional[_Union[PublishOpen, _Mapping]] = ..., data: _Optional[_Union[PublishData, _Mapping]] = ..., probe: _Optional[_Union[PublishProbe, _Mapping]] = ..., commit: _Optional[_Union[PublishTransaction, _Mapping]] = ..., rollback: _Optional[_Union[PublishTransaction, _Mapping]] = ..., close: _Optional[_Union[PublishClose, _Mapping]] = ...) -> None: ...
 
 class PublishOpen(_message.Message):
     __slots__ = ("publisher_id", "mode", "resume", "window_messages", "label")
@@ -92,6 +94,10 @@ class PublishTransaction(_message.Message):
     reason: _messages_pb2.ErrorDetail
     repeated: bool
     def __init__(self, transaction_id: _Optional[bytes] = ..., messages: _Optional[int] = ..., reason: _Optional[_Union[_messages_pb2.ErrorDetail, _Mapping]] = ..., repeated: bool = ...) -> None: ...
+
+class PublishClose(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class PublishResponse(_message.Message):
     __slots__ = ("header", "block")

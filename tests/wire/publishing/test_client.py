@@ -1,5 +1,6 @@
 """The client against the reference broker, also across restarts: P4, P7, P8, P10, S2, S3, K3."""
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -17,6 +18,7 @@ from ackq.client import (
     wait_ready,
 )
 from ackq.v1 import sessions_pb2
+from ackq_broker.service.engine import recovery
 from tests.fakes.relay import Relay
 from tests.wire.brokers.streams import until
 
@@ -159,6 +161,33 @@ def test_transactions_of_any_size(broker, admin):
         with out.transaction():
             out.publish("last")
     assert bodies(admin) == [b"%d" % at for at in range(50_000)] + [b"last"]
+
+
+@pytest.mark.usefixtures("admin")
+@pytest.mark.parametrize("kind", [Publisher, TransactionalPublisher])
+def test_closed_publishers_are_not_remembered(broker, kind):
+    """P10, I6: many tasks with a publisher each leave nothing; one that was cut can come back."""
+    for number in range(50):
+        with kind(broker.endpoint, routing_key="orders") as out:
+            out.publish(b"%d" % number)
+            if kind is TransactionalPublisher:
+                out.commit()
+    cut = kind(broker.endpoint, routing_key="orders")
+    cut.publish(b"cut")
+    if kind is TransactionalPublisher:
+        cut.commit()
+    else:
+        cut.flush()
+    cut_id = cut._stream._publisher_id
+    cut._stream.abandon()
+    cut._stream.join()
+    broker.kill()
+
+    async def remembered():
+        async with recovery.offline(broker.data_dir) as recovered:
+            return list(recovered.engine.core._state.publishers)
+
+    assert asyncio.run(remembered()) == [cut_id]
 
 
 def test_delivery_mode_and_ttl_of_a_message(broker, admin):

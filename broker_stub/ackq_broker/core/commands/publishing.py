@@ -31,9 +31,13 @@ class ClosePublisherStream(Command):
     """Reply: None. The publisher's last stream ended: its state is dropped 7 days from now (P10).
 
     What it had not committed is dropped at once (P13).
+
+    Attributes:
+        finished: The client has all answers and will not come back: the state is dropped at once.
     """
 
     publisher_id: bytes
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

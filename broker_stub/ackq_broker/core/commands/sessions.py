@@ -52,7 +52,8 @@ class Advance(Command):
     takeover: bool = False
     session_timeout_ms: int = 0
     incumbent_live: bool = False
-    new_incarnation: str = ""  # randomness comes from outside: 32 hex digits for an opening
+    # Randomness comes from outside: 32 hex digits for an opening, which any start at tag 0 may be.
+    new_incarnation: str = ""
     queue_pattern: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Publishers (P1, P10): opened in one mode, closed, kept for their retention.
+"""Publishers (P1, P10): opened in one mode, closed, kept for their retention unless finished.
 
 Invariant: a publisher without a stream has no open transaction (P13).
 """
@@ -37,8 +37,8 @@ def open_publisher(state: State, command: commands.OpenPublisher, _now_us: int) 
     elif len(state.publishers) >= MAX_PUBLISHERS:
         raise LimitError(
             f"The publisher was not opened: the broker remembers {MAX_PUBLISHERS} publishers, its "
-            "limit. They are forgotten 7 days after their last stream; use fewer, longer-lived "
-            "publishers.",
+            "limit. One that is closed is forgotten at once, and one whose stream was cut 7 days "
+            "later: close publishers, and use fewer, longer-lived ones.",
             limit=MAX_PUBLISHERS,
         )
     record = records.PublisherOpened(command.publisher_id, command.label, command.transactional)
@@ -62,16 +62,18 @@ def apply_publisher_opened(state: State, _sequence: int, record: records.Publish
 
 
 def close_stream(state: State, command: commands.ClosePublisherStream, now_us: int) -> Decision:
-    """P10, P13: begins the retention of 7 days; drops what was not committed."""
+    """P10, P13: begins the retention of 7 days, or forgets; drops what was not committed."""
     known = state.publishers.get(command.publisher_id)
     if known is None or known.closed_us:
         return Decision()
-    return Decision((records.PublisherClosed(command.publisher_id, now_us),))
+    return Decision((records.PublisherClosed(command.publisher_id, now_us, command.finished),))
 
 
 def apply_publisher_closed(state: State, _sequence: int, record: records.PublisherClosed) -> None:
-    """Starts the retention."""
+    """Starts the retention, or forgets the publisher."""
     end_stream(state, state.publishers[record.publisher_id], record.at_us)
+    if record.finished:
+        del state.publishers[record.publisher_id]
 
 
 def end_stream(state: State, publisher: Publisher, at_us: int) -> None:
@@ -116,8 +118,8 @@ def _forgotten(state: State, publisher_id: bytes) -> PublisherForgottenError:
     if state.history:
         lost = f", or what was known of it went when the history changed, {utc(state.began_us)}"
     return PublisherForgottenError(
-        f"The broker does not know the publisher {publisher_id.hex()}: its last stream ended more "
-        f"than 7 days ago, or it belongs to another broker{lost}. The outcome of its unconfirmed "
-        "publishes is unknown; open a new publisher.",
+        f"The broker does not know the publisher {publisher_id.hex()}: it was closed, its last "
+        f"stream ended more than 7 days ago, or it belongs to another broker{lost}. The outcome of "
+        "its unconfirmed publishes is unknown; open a new publisher.",
         publisher=publisher_id.hex(),
     )

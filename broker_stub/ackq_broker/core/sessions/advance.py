@@ -27,7 +27,9 @@ from ackq_broker.core.sessions.holder import (
     claim,
     drop_stages,
     find_session,
+    forgotten,
     new_holder,
+    standing,
 )
 from ackq_broker.core.sessions.lease import (
     Positions,
@@ -48,9 +50,14 @@ MAX_ENDED: Final = 10_000
 def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
     """S4: accepts what the start proves; leases anew, or returns the outstanding lease again."""
     check_duration("The session timeout cannot be", command.session_timeout_ms)
-    if not command.incarnation:
+    incarnation = command.incarnation
+    if incarnation and not command.start_tag:
+        incarnation = standing(state, command.session, incarnation)
+        if forgotten(state, command.session, incarnation):
+            return _open(state, command, now_us)
+    if not incarnation:
         return _open(state, command, now_us)
-    session = find_session(state, command.session, command.incarnation)
+    session = find_session(state, command.session, incarnation)
     check_free(session, command.holder.token, incumbent_live=command.incumbent_live)
     holder, epoch = claim(session, command.holder, now_us)
     accepted = checkpoint.accepts(session, command.start_tag)
@@ -221,7 +228,10 @@ def attach(state: State, command: commands.Attach, now_us: int) -> Decision:
 
 
 def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
-    """S9: makes a new incarnation; it may replace one that nothing depends on."""
+    """S9: makes a new incarnation; it may replace one that nothing depends on.
+
+    One that succeeds a forgotten incarnation is proven, and goes on as an advance from tag 0 does.
+    """
     assert command.new_incarnation
     if command.start_tag:
         raise InvalidArgumentError(
@@ -245,8 +255,11 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
         warnings = checkpoint.replace(
             old, release_counts(state, requeued), takeover=command.takeover
         )
+    if command.incarnation:
+        assert old is None
+        warnings = (_anew(name, command.incarnation),)
     taken: tuple[QueuePositions, ...] = ()
-    if command.open_and_lease:
+    if command.open_and_lease or command.incarnation:
         taken = choose_messages(state, queue_ids, 0, command, now_us, requeued=requeued)
     record = records.SessionOpened(
         session=name,
@@ -258,6 +271,7 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
         leased=taken,
         queue_pattern=command.queue_pattern,
         timeout_ms=command.session_timeout_ms,
+        succeeds=command.incarnation,
     )
     parts = make_segments(taken, 0)
     reply = Advanced(
@@ -277,6 +291,14 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
     return Decision((record,), reply)
 
 
+def _anew(name: str, incarnation: str) -> str:
+    """The warning of an opening that succeeds an incarnation (S9)."""
+    return (
+        f"The session '{name}' was opened anew: its incarnation {incarnation} was forgotten, as "
+        "nothing had come of it."
+    )
+
+
 def apply_session_opened(state: State, sequence: int, record: records.SessionOpened) -> None:
     """Ends the replaced incarnation and begins the new one."""
     if record.replaces:
@@ -291,7 +313,9 @@ def apply_session_opened(state: State, sequence: int, record: records.SessionOpe
         (),
         record.holder,
         record.at_us,
+        proven=bool(record.succeeds),
         history=state.history,
+        succeeds=record.succeeds,
     )
     state.sessions[session.name] = session
     state.incarnations[session.incarnation] = session.name
@@ -318,8 +342,9 @@ def end(state: State, session: Session, sequence: int, how: str, at_us: int) -> 
     del state.sessions[session.name]
     del state.incarnations[session.incarnation]
     state.labels.pop(session.name, None)
-    state.ended[session.incarnation] = Ended(session.name, how, at_us)
-    if len(state.ended) > MAX_ENDED:
+    for incarnation in filter(None, (session.succeeds, session.incarnation)):
+        state.ended[incarnation] = Ended(session.name, how, at_us)
+    while len(state.ended) > MAX_ENDED:
         del state.ended[next(iter(state.ended))]
 
 

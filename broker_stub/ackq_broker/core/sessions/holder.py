@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ackq.errors import (
     AlreadyHeldError,
     CheckpointMismatchError,
@@ -13,6 +15,9 @@ from ackq_broker.core.checks import holder_fields, holder_text, utc
 from ackq_broker.core.commands import HolderInfo
 from ackq_broker.core.record_fields import Holder
 from ackq_broker.core.state.state import Session, State
+
+# How an unproven incarnation ended that nobody came back for (S9).
+FORGOTTEN: Final = "forgotten, because no checkpoint came back with it in time,"
 
 
 def session_named(state: State, name: str) -> Session:
@@ -54,6 +59,25 @@ def find_session(state: State, name: str, incarnation: str) -> Session:
         "Or start the query with a new checkpoint.",
     )
     return session
+
+
+def standing(state: State, name: str, incarnation: str) -> str:
+    """S9: the incarnation that stands at tag 0 for this one: its successor, or itself."""
+    session = state.sessions.get(name)
+    if session is None or not incarnation or session.succeeds != incarnation:
+        return incarnation
+    return session.incarnation
+
+
+def forgotten(state: State, name: str, incarnation: str) -> bool:
+    """S9: whether another incarnation may be opened in the place of this one.
+
+    It may when the broker remembers that nothing was ever leased under this one, and the name is
+    free. Of what is merely unknown, rows may have been read that would come again as others.
+    """
+    ended = state.ended.get(incarnation)
+    gone = ended is not None and ended.how == FORGOTTEN and ended.session == name
+    return gone and incarnation not in state.incarnations and name not in state.sessions
 
 
 def check_free(session: Session, token: bytes, *, incumbent_live: bool) -> None:

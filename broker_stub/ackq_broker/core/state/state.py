@@ -257,6 +257,8 @@ class Session(msgspec.Struct):
         detached: The timeout has passed: the messages of the lease are requeued.
         fenced: Tokens of the holders that an operator ended last: they can not attach again (S8).
         history: The number of the history in which it was opened (Q8).
+        succeeds: The forgotten incarnation in whose place it was opened: tag 0 of that one is its
+            own tag 0 (S9).
     """
 
     name: str
@@ -276,6 +278,7 @@ class Session(msgspec.Struct):
     detached: bool = False
     fenced: tuple[bytes, ...] = ()
     history: int = 0
+    succeeds: str = ""
 
     def held(self) -> dict[int, BitMap64]:
         """The messages of the outstanding lease by queue id, holes left out."""

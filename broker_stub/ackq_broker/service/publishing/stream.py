@@ -82,6 +82,7 @@ class PublisherStream(ABC, Generic[A]):
         self._returned_bytes = 0
         self._blocked = False
         self._fenced = False
+        self._finished = False  # the client said that it will not come back
 
     async def run(self) -> None:
         """Serves the stream until the client half-closes; everything is answered then.
@@ -110,7 +111,9 @@ class PublisherStream(ABC, Generic[A]):
         finally:
             if self._live.get(self._publisher_id) is self:
                 del self._live[self._publisher_id]
-                self._engine.decide(commands.ClosePublisherStream(self._publisher_id))
+                self._engine.decide(
+                    commands.ClosePublisherStream(self._publisher_id, self._finished)
+                )
         if self._engine.stopping:
             raise BrokerUnavailableError(
                 "The broker is shutting down; publish what has no answer again when it is back."
@@ -155,8 +158,18 @@ class PublisherStream(ABC, Generic[A]):
             for group in coalescing.groups(requests):
                 if self._fenced:
                     break  # the next take raises
-                await self._handle(group)
+                await self._handle_next(group)
         await self._responses.drained()
+
+    async def _handle_next(self, group: list[Request]) -> None:
+        """Handles what came next, of which a close is the last (P10)."""
+        if self._finished:
+            self._finished = False  # it goes on: what it sent may come again
+            raise InvalidArgumentError("A publisher sent more after its close; open another one.")
+        if group[0].header.WhichOneof("kind") == "close":
+            self._finished = True
+        else:
+            await self._handle(group)
 
     async def _prepare(self, group: list[Request]) -> ingest.Prepared | None:
         """The parts and refusals of frames that came together; None: fenced meanwhile.

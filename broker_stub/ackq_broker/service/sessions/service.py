@@ -212,7 +212,13 @@ class SessionsService:
             )
 
     def housekeep(self) -> None:
-        """Forgets the holders of sessions that have ended."""
+        """Drops what is past its retention, but no session that is held; forgets ended ones."""
+        live = (
+            session.session
+            for session in self._engine.core.sessions()
+            if self._liveness.live(session.incarnation)
+        )
+        self._engine.decide(commands.Housekeep(frozenset(live)))
         self._liveness.housekeep()
 
     # --- parts ---
@@ -238,6 +244,7 @@ class SessionsService:
 
     def _advance(self, request: pb.AdvanceRequest) -> Ticket:
         """Decides one advance, and updates the liveness of the holder that it makes."""
+        known = request.incarnation and request.start_tag
         incumbent = self._liveness.incumbent(request.session, request.incarnation)
         ticket = self._engine.decide(
             commands.Advance(
@@ -256,7 +263,7 @@ class SessionsService:
                 session_timeout_ms=request.session_timeout_ms,
                 queue_pattern=request.queue_pattern,
                 incumbent_live=self._liveness.live(incumbent),
-                new_incarnation="" if request.incarnation else secrets.token_hex(16),
+                new_incarnation="" if known else secrets.token_hex(16),
             )
         )
         reply: commands.Advanced = ticket.reply

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from ackq.client.blocks import encoding
-from ackq.client.connection.duplex import Finish, Wait
+from ackq.client.connection.duplex import Wait
 from ackq.client.publishing.receipts import Confirmation, MessageReceipt
 from ackq.client.publishing.requests import Action, Probe, SendRows
 from ackq.client.publishing.state import PublishState, Window
@@ -155,7 +155,7 @@ class ConfirmState(PublishState):
     def next_action(self, now: float) -> Action:
         """The next frame or probe, or how long to wait for one."""
         if self.done:
-            return Finish()
+            return self.last_action()
         if not self.opened or self.blocked is not None:
             return Wait(None)
         if self._draft is not None and not self.unconfirmed.has_more_to_send:

@@ -53,7 +53,13 @@ class Rollback(NamedTuple):
     transaction_id: bytes
 
 
-Action = SendRows | Probe | AddRows | Commit | Rollback | Wait | Finish
+class Close(NamedTuple):
+    """Say that every answer was read and nothing will follow: the publisher is forgotten (P10)."""
+
+    lowest_unanswered: int
+
+
+Action = SendRows | Probe | AddRows | Commit | Rollback | Close | Wait | Finish
 
 
 def opening(
@@ -98,6 +104,10 @@ def encoded(action: Action) -> bytes:
         header = pb.PublishHeader(commit=pb.PublishTransaction(**action._asdict()))
     elif isinstance(action, Rollback):
         header = pb.PublishHeader(rollback=pb.PublishTransaction(**action._asdict()))
+    elif isinstance(action, Close):
+        header = pb.PublishHeader(
+            lowest_unanswered=action.lowest_unanswered, close=pb.PublishClose()
+        )
     else:
         return b""
     return frame.encode(header.SerializeToString(), content)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from ackq.client.publishing.requests import Action
+from ackq.client.connection.duplex import Finish
+from ackq.client.publishing.requests import Action, Close
 from ackq.errors import InvalidArgumentError
 
 
@@ -64,6 +65,7 @@ class PublishState(ABC):
         self.opened = False
         self.blocked: str | None = None
         self.finishing = False
+        self._close_sent = False
 
     @property
     @abstractmethod
@@ -97,6 +99,13 @@ class PublishState(ABC):
     @abstractmethod
     def close_draft(self) -> None:
         """Queues the draft, if any, to be sent."""
+
+    def last_action(self) -> Action:
+        """A close, once the state is `done`, and then the half-close (P10)."""
+        if self.opened and not self._close_sent:
+            self._close_sent = True
+            return Close(self.lowest_unanswered)
+        return Finish()
 
     def on_opened(self) -> None:
         """Lets publishes be sent: the stream is open."""

@@ -194,6 +194,8 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
                 f"The publisher to {self.endpoint} was closed before the answer.",
                 endpoint=self.endpoint,
             )
+        elif self._state.done:
+            return  # everything is answered: how the stream ends after the close concerns nobody
         if error is not None:
             with self.lock:
                 self._failure = error

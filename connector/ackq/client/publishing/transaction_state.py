@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ackq.client.blocks import encoding
-from ackq.client.connection.duplex import Finish, Wait
+from ackq.client.connection.duplex import Wait
 from ackq.client.publishing.requests import Action, AddRows, Commit, Rollback
 from ackq.client.publishing.state import PublishState, Window
 from ackq.client.publishing.unconfirmed import Destination, Draft
@@ -193,7 +193,7 @@ class TransactionState(PublishState):
     def next_action(self, _now: float) -> Action:
         """The next rows, commit or rollback, or that there is nothing to send."""
         if self.done:
-            return Finish()
+            return self.last_action()
         if not self.opened:
             return Wait(None)
         if self._rollback is not None:

@@ -13,7 +13,7 @@ from ackq.client.connection.duplex import Finish, Wait
 from ackq.client.publishing import requests
 from ackq.client.publishing.confirm_state import ConfirmState, PublishSettings
 from ackq.client.publishing.receipts import MessageReceipt
-from ackq.client.publishing.requests import Probe, SendRows
+from ackq.client.publishing.requests import Close, Probe, SendRows
 from ackq.client.publishing.unconfirmed import Destination, PublishFrame, Unconfirmed
 from ackq.client.ranges import Range
 from ackq.wire import block
@@ -225,13 +225,22 @@ def test_return_is_news_once(state):
 
 
 def test_finishing_publisher_ends_when_all_is_answered():
-    """Close sends the draft at once, and half-closes after the last answer."""
+    """P10: close sends the draft at once, and says that it has the last answer."""
     state = make_state(linger_s=100.0)
     add(state)
     state.finishing = True
     assert sent(state.next_action(0.0)) == (1, 1)
     assert isinstance(state.next_action(0.0), Wait)
     state.on_confirm(1, 1, multiple=True)
+    assert state.next_action(0.0) == Close(2)
+    assert state.next_action(0.0) == Finish()
+
+
+def test_a_finishing_publisher_without_a_stream_says_nothing():
+    """P10: what was cut is kept for its 7 days; no stream is opened for a close."""
+    state = make_state()
+    state.on_disconnect()
+    state.finishing = True
     assert state.next_action(0.0) == Finish()
 
 

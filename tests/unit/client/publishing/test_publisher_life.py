@@ -42,6 +42,43 @@ def test_flush_in_a_callback_is_refused(broker):
     assert len(caught) == 1
 
 
+@pytest.mark.parametrize("old", [False, True], ids=["known", "unknown to the broker"])
+def test_close_says_that_every_answer_was_read(broker, old):
+    """P10: after the last confirm; a broker without it refuses, which changes nothing."""
+    confirmed = threading.Event()
+
+    def script(requests):
+        for request in requests:
+            kind = request.header.WhichOneof("kind")
+            if kind == "open":
+                yield fake.opened()
+            elif kind == "data":
+                assert not confirmed.wait(0.2)
+                confirmed.set()
+                yield fake.confirm(fake.last_number(request))
+            elif old:
+                raise errors.InvalidArgumentError("opened once")
+
+    broker.publishing.scripts.append(script)
+    with publisher(broker) as out:
+        future = out.publish(b"a")
+    assert future.result(0) == Confirmation(1)
+    (requests,) = broker.publishing.streams
+    assert [each.header.WhichOneof("kind") for each in requests] == ["open", "data", "close"]
+    assert client_threads() == []
+
+
+def test_close_of_an_unanswered_publisher_says_nothing(broker):
+    """P10: what has no answer may have to be asked for again."""
+    broker.publishing.scripts.append(never_answer)
+    out = publisher(broker)
+    out.publish(b"a")
+    with pytest.raises(errors.BrokerUnavailableError):
+        out.close(0.2)
+    (requests,) = broker.publishing.streams
+    assert not any(each.header.HasField("close") for each in requests)
+
+
 def test_close_with_a_bound_gives_up(broker):
     """P14: a broker that does not answer holds close no longer than it was told to wait."""
 

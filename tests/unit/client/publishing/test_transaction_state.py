@@ -5,7 +5,7 @@ import pytest
 from ackq import errors
 from ackq.client.blocks import encoding
 from ackq.client.connection.duplex import Finish, Wait
-from ackq.client.publishing.requests import AddRows, Commit, Rollback
+from ackq.client.publishing.requests import AddRows, Close, Commit, Rollback
 from ackq.client.publishing.transaction_state import Committed, TransactionState
 from ackq.client.publishing.unconfirmed import Destination
 from ackq.wire import block
@@ -314,4 +314,5 @@ def test_a_finishing_publisher_ends_when_nothing_is_under_way(state):
     state.roll_back()
     state.finishing = True
     assert isinstance(state.next_action(0.0), Rollback)
+    assert isinstance(state.next_action(0.0), Close)
     assert state.next_action(0.0) == Finish()

@@ -56,7 +56,7 @@ def test_transactions_follow_each_other(broker):
         assert out.commit() == Committed(0, 0)
         assert out.uncommitted == 0
     (requests,) = broker.publishing.streams
-    assert kinds(requests) == ["open", "data", "data", "commit", "data", "commit"]
+    assert kinds(requests) == ["open", "data", "data", "commit", "data", "commit", "close"]
     assert requests[0].header.open.mode == publishing_pb2.PUBLISH_MODE_TRANSACTION
     first, second, third = (each.header.data for each in fake.data_frames(requests))
     assert (first.exchange, second.exchange, second.mandatory) == ("", "x", True)
@@ -100,7 +100,7 @@ def test_a_rollback_of_sent_rows_is_told(broker):
         out.publish("b")
         out.commit(SOON_S)
     (requests,) = broker.publishing.streams
-    assert kinds(requests) == ["open", "data", "rollback", "data", "commit"]
+    assert kinds(requests) == ["open", "data", "rollback", "data", "commit", "close"]
     rolled_back = requests[1].header.data.transaction_id
     assert requests[2].header.rollback.transaction_id == rolled_back
     assert requests[3].header.data.transaction_id != rolled_back
@@ -122,7 +122,7 @@ def test_a_commit_whose_answer_was_lost_is_repeated(broker):
         out.publish("a")
     first, second = broker.publishing.streams
     assert kinds(first) == ["open", "data", "commit"]
-    assert kinds(second) == ["open", "commit"]
+    assert kinds(second) == ["open", "commit", "close"]
     assert second[0].header.open.resume
     assert second[1].header.commit == first[2].header.commit
 
@@ -149,7 +149,7 @@ def test_a_cut_transaction_is_rolled_back_and_runs_again(broker):
                 out.rollback()
         out.publish("c")
         assert out.commit(SOON_S).messages == 1
-    assert kinds(broker.publishing.streams[-1]) == ["open", "data", "commit"]
+    assert kinds(broker.publishing.streams[-1]) == ["open", "data", "commit", "close"]
 
 
 def test_a_refused_row_fails_the_commit(broker):

@@ -321,6 +321,27 @@ def test_a_forgotten_publisher_is_refused(harness: Harness) -> None:
         harness.core.missing(PUBLISHER, 1, 1)
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_publisher_that_is_finished_is_forgotten_at_once(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, *, transactional: bool
+) -> None:
+    """P10, I6: whoever has all answers leaves nothing, so that no number of them is too many."""
+    monkeypatch.setattr("ackq_broker.core.publishing.publishers.MAX_PUBLISHERS", 2)
+    before = harness.core._state.publishers.keys()
+    for number in range(10):
+        name = f"{number}".encode().ljust(16)
+        harness.do(c.OpenPublisher(name, transactional=transactional))
+        harness.do(c.ClosePublisherStream(name, finished=True))
+        assert harness.core._state.publishers.keys() == before == {PUBLISHER}
+        with pytest.raises(PublisherForgottenError, match="it was closed"):
+            harness.do(c.OpenPublisher(name, resume=True, transactional=transactional))
+        harness.do(c.ClosePublisherStream(name, finished=True))
+    harness.do(c.OpenPublisher(b"cut".ljust(16)))
+    harness.do(c.ClosePublisherStream(b"cut".ljust(16)))
+    with pytest.raises(LimitError, match="close publishers"):
+        harness.do(c.OpenPublisher(b"other".ljust(16)))
+
+
 def test_an_open_publisher_is_never_forgotten(harness: Harness) -> None:
     """P10: the seven days begin when the last stream ends."""
     harness.now_us += 30 * DAY_US

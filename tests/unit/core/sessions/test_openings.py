@@ -1,9 +1,13 @@
 """Openings of a session (S9): what they replace, refuse and warn of."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from ackq.errors import (
     AlreadyHeldError,
+    CheckpointMismatchError,
     InvalidArgumentError,
     LeaseHeldError,
     LimitError,
@@ -178,7 +182,90 @@ def test_unproven_sessions_without_owner_and_lease_are_removed_after_a_day(
     harness.do(c.Housekeep(frozenset({"live"})))
     assert [s.session for s in harness.core.sessions()] == ["live", "once", "proven"]
     with pytest.raises(SessionNotFoundError, match="no checkpoint came back"):
-        gone.advance(0)
+        gone.advance(1)
+
+
+def forgotten(harness: Harness, **opening: Any) -> Reader:
+    """A reader whose session found nothing, and was forgotten."""
+    harness.declare("q")
+    reader = harness.open("q", **opening)
+    harness.now_us += DAY_US + 100
+    harness.do(c.Housekeep())
+    assert harness.core.sessions() == []
+    return reader
+
+
+def anew(reader: Reader, number: int = 99, **changes: Any) -> c.Advanced:
+    """It starts at tag 0 of its incarnation; another one may be opened."""
+    return reader.advance(0, new_incarnation=f"{number:032x}", **changes)
+
+
+@pytest.mark.parametrize("session", ["s", ""], ids=["named", "anonymous"])
+def test_tag_0_of_a_forgotten_incarnation_opens_anew(harness: Harness, session: str) -> None:
+    """S9: it has accepted nothing, so a query that found nothing for a day goes on."""
+    reader = forgotten(harness, session=session, open_and_lease=True)
+    old = reader.reply
+    reader.command = replace(reader.command, session=old.session)
+    harness.publish_to("q", 3)
+    reply = anew(reader, holder=BOB, max_messages=2)
+    assert (reply.session, reply.incarnation, reply.end_tag) == (old.session, f"{99:032x}", 2)
+    assert "opened anew" in reply.warnings[0]
+    assert reader.info().proven
+    reader.command = replace(reader.command, incarnation=reply.incarnation, holder=BOB)
+    assert reader.fetch(0, 2) == labels(1, 2)
+    assert reader.advance(2).end_tag == 3
+
+
+def test_tag_0_of_one_that_has_a_successor_is_that_of_the_successor(harness: Harness) -> None:
+    """S9, K2: Spark asks again whose answer, or whose file with it, was lost: the same lease."""
+    reader = forgotten(harness)
+    harness.publish_to("q", 3)
+    first = anew(reader, max_messages=2)
+    harness.restart()
+    second = anew(reader, 98, holder=BOB)
+    assert (second.incarnation, second.end_tag, second.epoch) == (first.incarnation, 2, 2)
+    incumbent = harness.core.incumbent("s", reader.command.incarnation)
+    assert incumbent == (first.incarnation, BOB.token)
+    with pytest.raises(AlreadyHeldError):
+        anew(reader, 97, incumbent_live=True)
+    successor = replace(reader.command, incarnation=first.incarnation, holder=BOB)
+    assert harness.do(replace(successor, start_tag=2)).end_tag == 3
+    with pytest.raises(CheckpointMismatchError, match="accepted"):
+        anew(reader, 96, holder=BOB)
+    with pytest.raises(SessionNotFoundError):
+        reader.advance(2)
+
+
+def test_a_successor_is_never_forgotten_and_ends_with_what_it_succeeds(harness: Harness) -> None:
+    """S9: a checkpoint came back for it; what is released is refused under both names."""
+    reader = forgotten(harness)
+    assert anew(reader).end_tag == 0
+    harness.now_us += 30 * DAY_US
+    assert harness.decide(c.Housekeep()).records == ()
+    harness.do(c.ReleaseSession("s"))
+    for incarnation in (reader.command.incarnation, reader.reply.incarnation):
+        reader.command = replace(reader.command, incarnation=incarnation)
+        with pytest.raises(SessionNotFoundError, match="released by an operator"):
+            anew(reader, 98)
+
+
+def test_what_somebody_ended_does_not_open_anew(harness: Harness) -> None:
+    """S9: what was replaced is refused, and so is a name that another checkpoint has by now."""
+    reader = forgotten(harness)
+    owner = harness.open("q", holder=BOB)
+    with pytest.raises(SessionNotFoundError, match="forgotten"):
+        anew(reader)
+    harness.open("q")
+    with pytest.raises(SessionNotFoundError, match="replaced"):
+        anew(owner)
+
+
+def test_tag_0_of_an_incarnation_that_nobody_knows_is_refused(harness: Harness) -> None:
+    """S9, S10: rows may have been read under it, of which the checkpoint lost the files."""
+    harness.declare("q")
+    command = c.Advance("s", "unknown", ALICE, ("q",), 0, new_incarnation="0" * 32)
+    with pytest.raises(SessionNotFoundError, match="another broker"):
+        harness.do(command)
 
 
 def test_the_memory_of_ended_incarnations_is_bounded(

@@ -107,6 +107,63 @@ async def test_half_close_answers_everything_first():
         assert stream.confirms() == [(1, True)]
 
 
+@pytest.mark.parametrize("mode", [pb.PUBLISH_MODE_CONFIRM, TRANSACTION])
+async def test_a_closed_publisher_is_forgotten_when_all_is_answered(mode):
+    """P10, I6: the client has all answers and will not come back; what was cut is kept."""
+    async with opened(mode=mode) as (engine, stream, service):
+        stream.send(close=pb.PublishClose())
+        await run_until_idle()
+        assert len(engine.core._state.publishers) == 1
+        stream.half_close()
+        await stream.task
+        assert not engine.core._state.publishers
+        cut = Stream(service)
+        cut.open(mode=mode)
+        cut.half_close()
+        await disk(engine)
+        await cut.task
+        assert len(engine.core._state.publishers) == 1
+
+
+async def test_a_close_has_its_publishes_answered_first():
+    """P3, P10: also of a client that says too early that it has all answers."""
+    async with opened() as (engine, stream, _):
+        stream.publish(1)
+        stream.send(close=pb.PublishClose())
+        stream.half_close()
+        await run_until_idle()
+        assert not stream.task.done()
+        engine.sync()
+        await stream.task
+        assert stream.confirms() == [(1, True)]
+
+
+async def test_a_publish_after_the_close_is_refused():
+    """P10: the publisher goes on, so it is not forgotten."""
+    async with opened() as (engine, stream, _):
+        stream.send(close=pb.PublishClose())
+        stream.publish(1)
+        with pytest.raises(InvalidArgumentError, match="after its close"):
+            await stream.task
+        assert len(engine.core._state.publishers) == 1
+
+
+async def test_the_close_of_a_fenced_stream_forgets_nothing():
+    """P10: the publisher has a newer stream."""
+    async with opened() as (engine, stream, service):
+        stream.send(close=pb.PublishClose())
+        await run_until_idle()
+        newer = Stream(service)
+        newer.open(resume=True)
+        await run_until_idle()
+        with pytest.raises(FencedError):
+            await stream.task
+        assert len(engine.core._state.publishers) == 1
+        newer.half_close()
+        await disk(engine)
+        await newer.task
+
+
 async def test_a_fenced_stream_publishes_nothing_more():
     """P10: after a newer stream came, what the older one still sends is not handled."""
     async with opened() as (engine, stream, service):

@@ -6,7 +6,7 @@ import pytest
 from pyroaring import BitMap64
 
 from ackq import limits
-from ackq.errors import FencedError
+from ackq.errors import AlreadyHeldError, FencedError
 from ackq.v1 import sessions_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.service.sessions.liveness import Liveness
@@ -111,6 +111,38 @@ def test_a_silent_owner_is_absent_after_a_heartbeat(broker):
     assert broker.session.detached is False
     broker.passed(0.001)
     assert broker.session.detached is True
+
+
+def test_the_session_of_a_live_holder_is_never_forgotten(broker, monkeypatch):
+    """S9: a query with a day between two triggers finds its session; one that is away does not."""
+    monkeypatch.setattr(limits, "UNPROVEN_RETENTION_S", 1)
+    opened = broker.advance()
+    stream = broker.liveness.opened(opened.incarnation, READER.token)
+    broker.engine.wall_us += 2_000_000
+    broker.service.housekeep()
+    assert broker.session.incarnation == opened.incarnation
+    broker.liveness.disconnected(stream)
+    broker.now += 2 * GRACE_S
+    broker.service.housekeep()
+    assert broker.engine.core.sessions() == []
+
+
+def test_a_query_that_found_nothing_starts_days_later(broker, monkeypatch):
+    """S9: tag 0 of what was forgotten opens anew, and is held as any other is."""
+    monkeypatch.setattr(limits, "UNPROVEN_RETENTION_S", 1)
+    opened = broker.advance()
+    broker.now += 2 * HEARTBEAT_S
+    broker.engine.wall_us += 2_000_000
+    broker.service.housekeep()
+    anew = broker.advance(incarnation=opened.incarnation)
+    assert (anew.session, anew.end_tag) == ("s", 2)
+    assert anew.incarnation != opened.incarnation
+    stream = broker.liveness.opened(anew.incarnation, READER.token)
+    other = pb.Holder(token=b"o" * 16, host="other", pid=2)
+    with pytest.raises(AlreadyHeldError):
+        broker.advance(incarnation=opened.incarnation, holder=other)
+    assert broker.advance(incarnation=opened.incarnation).incarnation == anew.incarnation
+    assert stream.holder.streams == 1
 
 
 def test_never_is_the_default(broker):
