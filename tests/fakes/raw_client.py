@@ -52,6 +52,20 @@ def refused(call, *args, **fields):
     return error_of(failed.value)
 
 
+def refused_with(kind, call, *args, **fields):
+    """The error that a call must fail with, of this type."""
+    error, _ = refused(call, *args, **fields)
+    assert type(error) is kind
+    return error
+
+
+def refused_with_status(kind, status, call, *args, **fields):
+    """The error that a call must fail with, of this type and with this gRPC status."""
+    error, found = refused(call, *args, **fields)
+    assert (type(error), found) == (kind, status)
+    return error
+
+
 @contextmanager
 def killed(broker):
     """A client of the broker after a `kill -9` and a new start."""

@@ -90,10 +90,13 @@ class Bench(Generic[D]):
         self.fill(queue, *bodies)
         return queue
 
-    def dead_lettering(self, **properties: Any) -> tuple[str, str]:
-        """A queue with these `Properties`, and the dead-letter queue that it has."""
+    def dead_lettering(self, *bodies: bytes, **properties: Any) -> tuple[str, str]:
+        """A queue with these bodies ready, and the dead-letter queue that it has."""
         dead = self.queue()
-        return self.queue(dead_letter_queue=dead, **properties), dead
+        queue = self.queue(dead_letter_queue=dead, **properties)
+        if bodies:
+            self.fill(queue, *bodies)
+        return queue, dead
 
     # --- looking ---
 

@@ -151,6 +151,14 @@ class Stream:
             self.frames.append(frame)
 
 
+async def subscribed(*messages, **fields):
+    """A broker with these messages in `q`, and a stream that has subscribed to it."""
+    broker = Broker()
+    if messages:
+        broker.publish(*messages)
+    return broker, await broker.subscribed(**fields)
+
+
 async def run_until_idle():
     """Runs everything that can run now, without time going on."""
     for _ in range(50):

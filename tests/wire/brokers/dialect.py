@@ -141,6 +141,11 @@ class Publisher(Protocol):
         """Publishes bodies as `Message`s with these fields; their numbers."""
         return self.publish_all(*(Message(key, body, **fields) for body in bodies))
 
+    def publish_and_wait(self, key: str, *bodies: bytes, **fields: object) -> None:
+        """Publishes bodies and waits for all answers."""
+        self.publish(key, *bodies, **fields)
+        self.answers.all()
+
     def publish_all(self, *messages: Message) -> list[int]:
         """Publishes messages, all to one exchange; their numbers."""
 

@@ -89,8 +89,7 @@ def test_multiple(bench, outcome, left):
 
 def test_multiple_failed(ackq):
     """C3, C4: `multiple` fails every outstanding tag up to this one."""
-    queue, dead = ackq.dead_lettering(delivery_limit=1)
-    ackq.fill(queue, b"a", b"b", b"c")
+    queue, dead = ackq.dead_lettering(b"a", b"b", b"c", delivery_limit=1)
     channel = ackq.channel()
     for _ in range(2):
         deliveries = channel.get(queue, 2)
@@ -112,8 +111,7 @@ def test_multiple_failed(ackq):
 )
 def test_outcome(bench, outcome, left, dead_letters):
     """C4: accepted is gone, rejected goes to the dead-letter queue, released is back."""
-    queue, dead = bench.dead_lettering()
-    bench.fill(queue, b"x")
+    queue, dead = bench.dead_lettering(b"x")
     channel = bench.channel()
     channel.settle(channel.get(queue)[0], outcome)
     assert bodies(bench.dead(dead, len(dead_letters))) == dead_letters
@@ -130,8 +128,7 @@ def test_rejected_without_a_dead_letter_queue(bench):
 
 def test_released_does_not_count(bench):
     """C4: what is released does not count against the delivery limit."""
-    queue, dead = bench.dead_lettering(delivery_limit=1)
-    bench.fill(queue, b"x")
+    queue, dead = bench.dead_lettering(b"x", delivery_limit=1)
     channel = bench.channel()
     released = 0
     while released < 3 and (deliveries := channel.get(queue)):
@@ -432,8 +429,7 @@ def test_acknowledge_modes(ackq, mode, left_in_callback, left_after):
 @pytest.mark.parametrize("outcomes", [(), ("failed",)], ids=["released", "failed"])
 def test_a_callback_that_raises(ackq, outcomes):
     """C10: in AUTO what a callback raised at is FAILED when that was declared, else RELEASED."""
-    queue, _ = ackq.dead_lettering(delivery_limit=1)
-    ackq.fill(queue, b"bad", b"last")
+    queue, _ = ackq.dead_lettering(b"bad", b"last", delivery_limit=1)
     seen, _ = consumed(ackq, queue, raising=True, mode="auto", outcomes=outcomes)
     assert seen == [b"bad", b"bad", b"last"]
     assert ackq.broker.admin.queue(queue).accepted == 2
@@ -584,8 +580,7 @@ def test_heartbeat_loss(bench):
 
 def test_delivery_limit(bench):
     """C13: one failure more than the limit moves a message to the dead-letter queue."""
-    queue, dead = bench.dead_lettering(delivery_limit=2)
-    bench.fill(queue, b"x")
+    queue, dead = bench.dead_lettering(b"x", delivery_limit=2)
     channel = bench.channel()
     for _ in range(3):
         bench.wait_ready(queue, 1)
@@ -677,8 +672,7 @@ def test_dead_lettering_ignores_reject_publish(bench):
 
 def test_dead_letter_target_is_gone(bench):
     """C13: a dead letter whose target is gone goes to the built-in queue."""
-    queue, dead = bench.dead_lettering()
-    bench.fill(queue, b"x")
+    queue, dead = bench.dead_lettering(b"x")
     bench.broker.delete(dead, force=True)
     channel = bench.channel()
     channel.settle(channel.get(queue)[0], Outcome.REJECTED)
@@ -796,8 +790,7 @@ def test_many_unacked(bench):
     queue, channel = bench.queue(), bench.channel()
     publisher = bench.publisher()
     for _ in range(100):
-        publisher.publish(queue, *[b"x"] * 100)
-    publisher.answers.all()
+        publisher.publish_and_wait(queue, *[b"x"] * 100)
     channel.consume(queue)
     last = taken(channel, 10_000)[-1]
     assert last.tag == 10_000

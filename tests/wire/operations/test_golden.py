@@ -14,7 +14,7 @@ from ackq.errors import BatchOrderError
 from ackq.v1 import admin_pb2, publishing_pb2
 from ackq_broker import embedded
 from tests.fakes.blocks import rows
-from tests.fakes.raw_client import TIMEOUT_S, Client, holder, killed, refused
+from tests.fakes.raw_client import TIMEOUT_S, Client, holder, killed, refused_with
 
 GOLDEN = Path(__file__).with_name("golden")
 READER = holder(token=b"h" * 16)
@@ -123,7 +123,7 @@ def test_a_commit_is_answered_from_the_record(old):
 
 def test_a_writer_goes_on_with_its_stage(broker, old):
     """K3: committed batches are known, a sealed stage can be committed, and a kill keeps it."""
-    assert type(refused(old.commit, batch_id=0)[0]) is BatchOrderError
+    refused_with(BatchOrderError, old.commit, batch_id=0)
     done = old.commit((b"1" * 16, 1, ROW_BYTES), batch_id=1)
     assert (done.rows, done.repeated) == (1, True)
     done = old.commit((b"2" * 16, 2, 2 * ROW_BYTES), batch_id=2)

@@ -47,8 +47,7 @@ def test_the_mode_outlives_the_broker(ackq, mode):
 def test_commit_in_confirm_mode(ackq):
     """P1: a commit on a stream in confirm mode closes it, and what was confirmed stays."""
     queue, publisher = ackq.queue(), ackq.publisher()
-    publisher.publish(queue, b"x")
-    publisher.answers.all()
+    publisher.publish_and_wait(queue, b"x")
     with pytest.raises(Refused) as refused:
         publisher.commit()
     assert (refused.value.condition, refused.value.code) == ("precondition_failed", "wrong_mode")
@@ -178,10 +177,8 @@ def test_removed_counts_as_handled(bench, how):
 def test_unroutable(bench):
     """P7: a message that no queue wants is confirmed, and a mandatory one returned before that."""
     publisher, nowhere = bench.publisher(), bench.name("nowhere")
-    publisher.publish(nowhere, b"quiet")
-    publisher.answers.all()
-    publisher.publish(nowhere, b"returned", mandatory=True)
-    publisher.answers.all()
+    publisher.publish_and_wait(nowhere, b"quiet")
+    publisher.publish_and_wait(nowhere, b"returned", mandatory=True)
     assert [type(event) for event in publisher.answers.seen] == [Confirm, Return, Confirm]
     (returned,) = publisher.answers.returned.values()
     assert (returned.number, returned.body) == (2, b"returned")
@@ -220,8 +217,7 @@ def test_publish_to_a_missing_exchange(bench):
 def test_nack_says_why(bench):
     """P8: a nack carries the reason."""
     queue, publisher = bench.filled(b"x", max_length=1), bench.publisher()
-    publisher.publish(queue, b"y")
-    publisher.answers.all()
+    publisher.publish_and_wait(queue, b"y")
     bench.expect("reason of the nack", publisher.answers.nacked, {1: "queue_full"})
 
 
@@ -240,8 +236,7 @@ def test_nacked_is_in_no_queue(bench):
 def test_nacked_may_come_again(bench):
     """P8: what was nacked can be published again, under a new number."""
     queue, publisher = bench.filled(b"x", max_length=1), bench.publisher()
-    publisher.publish(queue, b"y")
-    publisher.answers.all()
+    publisher.publish_and_wait(queue, b"y")
     bench.drain(queue)
     publisher.publish(queue, b"y")
     assert publisher.answers.all().confirmed == {2}
@@ -345,8 +340,7 @@ def test_forgotten_publisher(ackq, mode):
 def test_second_stream_fences_the_first(ackq):
     """P10: a second live stream of a publisher ends the first."""
     queue, first = ackq.queue(), ackq.publisher()
-    first.publish(queue, b"a")
-    first.answers.all()
+    first.publish_and_wait(queue, b"a")
     second = ackq.publisher(identity=first.identity, resume=True)
     fenced = first.answers.wait_end()
     assert (fenced.condition, fenced.code) == ("aborted", "fenced")
@@ -375,8 +369,7 @@ def test_confirms_come_without_more_publishes(bench):
     queue, publisher = bench.queue(), bench.publisher()
     for persistent in (True, False):
         started = time.monotonic()
-        publisher.publish(queue, b"x", persistent=persistent)
-        publisher.answers.all()
+        publisher.publish_and_wait(queue, b"x", persistent=persistent)
         assert time.monotonic() - started < 5
 
 
@@ -386,8 +379,7 @@ def test_confirms_come_at_a_third_of_the_window(ackq):
     publisher = ackq.publisher(window_messages=30)
     started = time.monotonic()
     for _ in range(10):
-        publisher.publish(queue, *[b"x"] * 10)
-        publisher.answers.all()
+        publisher.publish_and_wait(queue, *[b"x"] * 10)
     assert time.monotonic() - started < 5
 
 
@@ -396,8 +388,7 @@ def test_ack_immediately(bench):
     queue, publisher = bench.queue(), bench.publisher()
     started = time.monotonic()
     for _ in range(20):
-        publisher.publish(queue, b"x", ack_immediately=True)
-        publisher.answers.all()
+        publisher.publish_and_wait(queue, b"x", ack_immediately=True)
     assert time.monotonic() - started < 10
 
 
@@ -408,8 +399,7 @@ def test_delivery_mode_per_message(bench):
     """P12: each message has its own delivery mode."""
     queue, publisher = bench.queue(), bench.publisher()
     for persistent in (True, False, True):
-        publisher.publish(queue, b"x", persistent=persistent)
-    publisher.answers.all()
+        publisher.publish_and_wait(queue, b"x", persistent=persistent)
     deliveries = bench.channel().get(queue, 3)
     assert [delivery.persistent for delivery in deliveries] == [True, False, True]
 

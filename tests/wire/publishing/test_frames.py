@@ -13,7 +13,13 @@ from ackq.errors import (
 )
 from ackq.v1 import admin_pb2, publishing_pb2
 from tests.fakes.blocks import encoded, rows
-from tests.fakes.raw_client import PublishCall, refused, restarted
+from tests.fakes.raw_client import (
+    PublishCall,
+    refused,
+    refused_with,
+    refused_with_status,
+    restarted,
+)
 
 
 def reason(nack):
@@ -87,8 +93,7 @@ def test_a_frame_of_the_other_mode_ends_the_stream(client, mode, fields):
     """P1, P13: FAILED_PRECONDITION, and nothing of it is published."""
     with client.publisher(mode=mode) as stream:
         stream.send_data(1, 1, encoded(body=[b"a"], routing_key="q"), **fields)
-        error, status = refused(stream.answer)
-    assert (type(error), status) == (WrongModeError, "FAILED_PRECONDITION")
+        refused_with_status(WrongModeError, "FAILED_PRECONDITION", stream.answer)
     assert client.queue().ready == 0
 
 
@@ -100,7 +105,7 @@ def test_malformed_frames_end_the_stream(client, count, block):
     """P8: a frame that is not what it says ends the stream, with the reason; the broker lives."""
     with client.publisher() as stream:
         stream.send_data(1, count, block)
-        assert type(refused(stream.answer)[0]) is MalformedBlockError
+        refused_with(MalformedBlockError, stream.answer)
     client.publish(b"fine")
 
 

@@ -13,7 +13,7 @@ from ackq.errors import (
 )
 from ackq.v1 import admin_pb2, publishing_pb2
 from tests.fakes.blocks import encoded
-from tests.fakes.raw_client import TIMEOUT_S, killed, refused
+from tests.fakes.raw_client import TIMEOUT_S, killed, refused, refused_with
 
 # A body of one byte with the routing key "q".
 SIZE = 2
@@ -57,8 +57,7 @@ def test_a_version_used_twice_is_refused_in_every_run(broker, own):
     assert own.commit((first, 1, SIZE), run_id="next", execution_id="1").repeated is True
     with killed(broker) as again:
         for run_id, execution_id in (("next", "2"), ("r", "8")):
-            error, _ = refused(again.commit, run_id=run_id, execution_id=execution_id)
-            assert type(error) is BatchOrderError
+            refused_with(BatchOrderError, again.commit, run_id=run_id, execution_id=execution_id)
         assert again.commit(run_id="next", execution_id="1").repeated is True
 
 
@@ -86,8 +85,7 @@ def test_a_lower_batch_is_refused(client):
 def test_a_stage_without_a_seal_leaves_nothing(client):
     """K3: an upload that ends without a seal is dropped, and the writer is told."""
     writer, stage = secrets.token_hex(8), new_id()
-    error, _ = refused(client.stage, [b"a"], stage_id=stage, writer=writer)
-    assert type(error) is InvalidArgumentError
+    refused_with(InvalidArgumentError, client.stage, [b"a"], stage_id=stage, writer=writer)
     assert client.queue().staged == 0
     error, _ = refused(client.commit, (stage, 1, SIZE), writer=writer)
     assert type(error) is StageMismatchError
@@ -172,5 +170,4 @@ def test_sealed_stages_and_committed_batches_survive_a_kill(broker, own):
 @pytest.mark.parametrize("opening", [{"stage_id": b"short"}, {"stage_id": bytes(16), "writer": ""}])
 def test_openings_that_are_refused(client, opening):
     """K3: a stage has 16 random bytes for a name, and a writer."""
-    error, _ = refused(client.stage, seal=(0, 0), **opening)
-    assert type(error) is InvalidArgumentError
+    refused_with(InvalidArgumentError, client.stage, seal=(0, 0), **opening)

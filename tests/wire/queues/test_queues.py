@@ -36,8 +36,7 @@ def test_redeclared_name_is_another_queue(bench):
     bench.queue(queue)
     publisher = bench.publisher()
     publisher.publish("", b"lost", exchange=exchange)
-    publisher.publish(queue, b"new")
-    publisher.answers.all()
+    publisher.publish_and_wait(queue, b"new")
     assert bench.drain(queue) == [b"new"]
 
 
@@ -48,8 +47,7 @@ def routed(bench, exchange, queue, *keys):
     """Which of these routing keys bring a message into the queue."""
     publisher = bench.publisher()
     for key in keys:
-        publisher.publish(key, key.encode(), exchange=exchange)
-    publisher.answers.all()
+        publisher.publish_and_wait(key, key.encode(), exchange=exchange)
     return [body.decode() for body in bench.drain(queue)]
 
 
@@ -72,8 +70,7 @@ def test_fanout_exchange(bench):
     for queue in queues:
         bench.broker.bind(exchange, queue, "ignored")
     publisher = bench.publisher()
-    publisher.publish("any", b"x", exchange=exchange)
-    publisher.answers.all()
+    publisher.publish_and_wait("any", b"x", exchange=exchange)
     assert [bench.drain(queue) for queue in queues] == [[b"x"], [b"x"]]
 
 
@@ -110,8 +107,7 @@ def test_topic_of_an_empty_key(bench):
         queues[pattern] = bench.queue()
         bench.broker.bind(exchange, queues[pattern], pattern)
     publisher = bench.publisher()
-    publisher.publish("", b"x", exchange=exchange)
-    publisher.answers.all()
+    publisher.publish_and_wait("", b"x", exchange=exchange)
     matching = [pattern for pattern, queue in queues.items() if bench.drain(queue)]
     bench.expect("patterns that match an empty key", matching, ["#", "", "#.#"])
 
@@ -158,8 +154,7 @@ def test_bind_what_is_not_there(bench, missing):
 
 def test_queue_ttl(bench):
     """Q3: messages of a queue with a time to live expire."""
-    queue, dead = bench.dead_lettering(message_ttl_ms=100)
-    bench.fill(queue, b"a", b"b")
+    queue, dead = bench.dead_lettering(b"a", b"b", message_ttl_ms=100)
     assert bodies(bench.dead(dead, 2)) == [b"a", b"b"]
     assert bench.drain(queue) == []
 
@@ -211,8 +206,7 @@ def test_reject_publish(bench):
     queue = bench.queue(max_length=2)
     publisher = bench.publisher()
     for body in (b"a", b"b", b"c"):
-        publisher.publish(queue, body)
-        publisher.answers.all()
+        publisher.publish_and_wait(queue, body)
     assert publisher.answers.confirmed == {1, 2}
     assert set(publisher.answers.nacked) == {3}
     channel = bench.channel()
@@ -236,8 +230,7 @@ def test_max_bytes_reject_publish(bench):
     queue = bench.queue(max_bytes=1_000)
     publisher = bench.publisher()
     for _ in range(4):
-        publisher.publish(queue, bytes(400))
-        publisher.answers.all()
+        publisher.publish_and_wait(queue, bytes(400))
     assert publisher.answers.confirmed == {1, 2}
 
 
@@ -255,8 +248,7 @@ def test_length_counts_unacked_messages(bench):
     channel = bench.channel()
     channel.get(queue)
     publisher = bench.publisher()
-    publisher.publish(queue, b"c")
-    publisher.answers.all()
+    publisher.publish_and_wait(queue, b"c")
     nacked = len(publisher.answers.nacked)
     bench.expect("nacked with one ready and one unacked message of two", nacked, 1)
 
@@ -507,8 +499,7 @@ def test_delivery_counts_survive(ackq):
     RabbitMQ's quorum queues count too, but one that is killed within about a second of its
     declaration is not found again: nothing to compare without waiting for the clock.
     """
-    queue, dead = ackq.dead_lettering(delivery_limit=2)
-    ackq.fill(queue, b"x")
+    queue, dead = ackq.dead_lettering(b"x", delivery_limit=2)
     failed(ackq, queue, 2)
     ackq.wait_ready(queue, 1)
     ackq.broker.crash()

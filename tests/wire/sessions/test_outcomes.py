@@ -20,6 +20,7 @@ from tests.fakes.raw_client import (
     holder,
     killed,
     refused,
+    refused_with,
     restarted,
     tags,
 )
@@ -180,16 +181,13 @@ def test_an_operator_frees_a_poisoned_batch(client):
     hold = HoldCall(client, lease, reader)
     done = client.settle_session(REJECTED, (2, 2), reason="poison", fence=True)
     assert (done.settled, done.dead_lettered, done.epoch) == (1, 1, 2)
-    error, _ = refused(next, hold.call)
-    assert type(error) is FencedError
-    error, _ = refused(client.fetch, lease, 0, 3)
-    assert type(error) is FencedError
+    refused_with(FencedError, next, hold.call)
+    refused_with(FencedError, client.fetch, lease, 0, 3)
     assert dead_headers(client)[b"bad"][dead_letter_headers.REASON] == "poison"
     info = client.session()
     assert (info.live, info.leased, dict(info.holes_by_reason)) == (False, 2, {"settled": 1})
     # The process that was ended may not go on; another has it at once, with the same tags.
-    error, _ = refused(client.advance, reader, incarnation=incarnation)
-    assert type(error) is FencedError
+    refused_with(FencedError, client.advance, reader, incarnation=incarnation)
     again = client.advance(holder("second"), incarnation=incarnation)
     assert again.end_tag == 3
     found, headers = client.fetch(again, 0, 3)
@@ -209,8 +207,7 @@ def test_a_bad_settlement_is_refused(client):
     leased(client, b"a")
     error, _ = refused(client.settle_session, REJECTED, (1, 2), fence=True)
     assert isinstance(error, PreconditionFailedError)
-    error, _ = refused(client.settle_session, 1, (1, 1), fence=True)
-    assert type(error) is InvalidArgumentError
+    refused_with(InvalidArgumentError, client.settle_session, 1, (1, 1), fence=True)
     assert client.session().epoch == 1
 
 
@@ -248,6 +245,5 @@ def test_an_unsealed_stream_however_it_ends(client, how):
         call.result()
     if how == "half-close":
         assert type(error_of(ended.value)[0]) is InvalidArgumentError
-    error, _ = refused(client.commit_outcomes, (A, 1), owner=OWNER)
-    assert type(error) is StageMismatchError
+    refused_with(StageMismatchError, client.commit_outcomes, (A, 1), owner=OWNER)
     assert client.stage_outcomes(A, (REJECTED, [1], {}), owner=OWNER) == 1

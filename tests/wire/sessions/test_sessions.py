@@ -24,6 +24,8 @@ from tests.fakes.raw_client import (
     holder,
     killed,
     refused,
+    refused_with,
+    refused_with_status,
     restarted,
     tags,
 )
@@ -301,12 +303,10 @@ def test_a_cut_holder_is_replaced_and_fenced(client):
     client.publish(b"a", b"b")
     incarnation, lease = client.open(reader)
     HoldCall(client, lease, reader).call.cancel()
-    error, _ = refused(client.advance, second, incarnation=incarnation)
-    assert type(error) is AlreadyHeldError
+    refused_with(AlreadyHeldError, client.advance, second, incarnation=incarnation)
     taken = taken_over(client, second, incarnation)
     assert (taken.epoch, taken.end_tag, taken.attaches) == (2, 2, 2)
-    error, status = refused(client.fetch, lease, 0, 2)
-    assert (type(error), status) == (FencedError, "ABORTED")
+    error = refused_with_status(FencedError, "ABORTED", client.fetch, lease, 0, 2)
     assert "second" in error.message
     assert client.fetch(taken, 0, 2)[0] == [b"a", b"b"]
 
@@ -316,8 +316,7 @@ def test_a_replaced_holders_stream_ends(client, reader):
     client.publish(b"a")
     _, lease = client.open(reader)
     hold = HoldCall(client, lease, reader)
-    error, _ = refused(release, client)
-    assert type(error) is AlreadyHeldError
+    refused_with(AlreadyHeldError, release, client)
     assert release(client, fence=True) == 1
     error, status = refused(next, hold.call)
     assert (type(error), status) == (SessionNotFoundError, "NOT_FOUND")
@@ -327,8 +326,7 @@ def test_a_durable_holder_counts_as_live_after_a_restart(broker, own, reader):
     """S3: the broker's own downtime is not the holder's: it has a heartbeat to come back."""
     incarnation, _ = own.open(reader)
     with killed(broker) as again:
-        error, _ = refused(again.advance, holder(), incarnation=incarnation)
-        assert type(error) is AlreadyHeldError
+        refused_with(AlreadyHeldError, again.advance, holder(), incarnation=incarnation)
         assert again.advance(reader, incarnation=incarnation).epoch == 1
 
 
@@ -405,8 +403,7 @@ def test_a_proven_lease_is_not_abandoned(client, reader):
     """S9: an opening that would abandon a proven lease is refused, unless it takes over."""
     client.publish(b"a", b"b")
     incarnation, _ = client.open(reader)
-    error, status = refused(client.advance, reader)
-    assert (type(error), status) == (LeaseHeldError, "FAILED_PRECONDITION")
+    error = refused_with_status(LeaseHeldError, "FAILED_PRECONDITION", client.advance, reader)
     assert "2 messages" in error.message
     taken = client.advance(reader, takeover=True)
     assert taken.incarnation != incarnation
@@ -428,8 +425,7 @@ def test_release_puts_the_lease_back(client, reader):
     client.publish(b"a", b"b")
     incarnation, _ = client.open(reader)
     assert release(client, fence=True) == 2
-    error, _ = refused(client.advance, reader, incarnation=incarnation)
-    assert type(error) is SessionNotFoundError
+    refused_with(SessionNotFoundError, client.advance, reader, incarnation=incarnation)
     _, lease = client.open(reader)
     found, headers = client.fetch(lease, 0, 2)
     assert (found, [list(header.delivery_count) for header in headers]) == ([b"a", b"b"], [[2]])

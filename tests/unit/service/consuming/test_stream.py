@@ -9,7 +9,7 @@ from ackq.errors import ClosedError, QueueNotFoundError, UnknownDeliveryTagError
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
 from tests.fakes.clock import run
-from tests.unit.service.channel_streams import Broker, run_until_idle
+from tests.unit.service.channel_streams import Broker, run_until_idle, subscribed
 
 RUN = run
 RETRANSMIT_S = limits.RETRANSMIT_MS / 1000
@@ -65,9 +65,7 @@ async def test_a_refused_settlement_leaves_after_what_came_before_it():
 
 async def test_settlements_that_come_together_are_few_decisions():
     """C15: a thousand settlements in one read, of two kinds, are two records."""
-    broker = Broker()
-    broker.publish(*[b"m"] * 1000)
-    stream = await broker.subscribed(outcomes=[pb.OUTCOME_REJECTED])
+    broker, stream = await subscribed(*[b"m"] * 1000, outcomes=[pb.OUTCOME_REJECTED])
     before = broker.engine.core.sequence
     for tag in range(1, 1001):
         settlement = pb.Settle(delivery_tag=tag, outcome=1 + 2 * (tag % 2), number=tag)
@@ -121,9 +119,7 @@ async def test_a_client_that_does_not_read_is_sent_nothing_twice():
 
 async def test_a_silent_client_loses_its_channel():
     """C12: without a heartbeat the channel ends and everything is requeued."""
-    broker = Broker()
-    broker.publish(b"a")
-    stream = await broker.subscribed()
+    broker, stream = await subscribed(b"a")
     await asyncio.sleep(HEARTBEAT_S - 1)
     assert broker.queue().unacked == 1
     await asyncio.sleep(1)
@@ -143,9 +139,7 @@ async def test_signs_of_life_go_both_ways():
 
 async def test_a_cut_channel_waits_for_its_client_and_no_longer():
     """C11, C12: nothing is requeued within the grace, everything after it."""
-    broker = Broker()
-    broker.publish(b"a")
-    stream = await broker.subscribed()
+    broker, stream = await subscribed(b"a")
     await stream.disconnect()
     broker.publish(b"b")
     await asyncio.sleep(RESUME_S - 0.1)
@@ -158,8 +152,7 @@ async def test_a_cut_channel_waits_for_its_client_and_no_longer():
 
 async def test_a_channel_can_be_cut_and_resumed_again_and_again():
     """C11: frames whose transport ack is missing come in order each time, new ones behind them."""
-    broker = Broker()
-    stream = await broker.subscribed()
+    broker, stream = await subscribed()
     for number in range(1, 6):
         broker.publish(b"m")
         await run_until_idle()
@@ -177,8 +170,7 @@ async def test_a_channel_can_be_cut_and_resumed_again_and_again():
 
 async def test_a_queue_that_goes_during_a_cut_ends_its_consumers_alone():
     """C11, Q4: subscriptions that are repeated then are answered, and the channel goes on."""
-    broker = Broker()
-    stream = await broker.subscribed(consumer="seen")
+    broker, stream = await subscribed(consumer="seen")
     await stream.disconnect()
     broker.engine.decide(commands.DeleteQueue("q", force=True))
     for consumer in broker.dispatcher.consumers("q"):
@@ -194,9 +186,7 @@ async def test_a_queue_that_goes_during_a_cut_ends_its_consumers_alone():
 
 async def test_without_acks_frames_can_be_sent_again():
     """C10, C11: bodies that were removed at send are kept for retransmission, and then freed."""
-    broker = Broker()
-    broker.publish(b"a")
-    stream = await broker.subscribed(no_ack=True)
+    broker, stream = await subscribed(b"a", no_ack=True)
     assert (stream.tags(), broker.queue().accepted) == ([1], 1)
     stream = await broker.reconnected(stream)
     assert stream.tags() == [1]
@@ -222,8 +212,7 @@ async def test_a_retransmission_leaves_out_what_was_settled():
 
 async def test_a_half_closed_channel_ends_even_while_messages_flow():
     """C12: it gets nothing more, and its answers do not wait behind deliveries."""
-    broker = Broker()
-    stream = await broker.subscribed()
+    broker, stream = await subscribed()
     stream.half_close()
     for _ in range(10):
         broker.publish(b"m")
