@@ -2,14 +2,7 @@
 
 import pytest
 
-from ackq.errors import (
-    FencedError,
-    InvalidArgumentError,
-    LimitError,
-    OutcomeNotSupportedError,
-    QueueNotFoundError,
-    UnknownDeliveryTagError,
-)
+from ackq import errors
 from ackq.v1 import consuming_pb2 as pb
 from tests.fakes.raw_client import TIMEOUT_S, refused
 
@@ -39,7 +32,7 @@ def test_a_channel_begins_with_an_open(client, request_):
     """C1: the first request opens the channel, under an id of 16 bytes."""
     assert (
         type(refused(list, client.consuming.Consume(iter([request_]), timeout=TIMEOUT_S))[0])
-        is InvalidArgumentError
+        is errors.InvalidArgumentError
     )
 
 
@@ -47,7 +40,7 @@ def test_a_channel_is_opened_once(client):
     """C1: a second open on a stream is an error."""
     with client.consume() as channel:
         channel.send(open=pb.ChannelOpen(channel_id=channel.channel_id))
-        assert type(channel.refusal()[0]) is InvalidArgumentError
+        assert type(channel.refusal()[0]) is errors.InvalidArgumentError
 
 
 # --- deliveries and settlements ---
@@ -88,7 +81,7 @@ def test_an_unknown_tag_closes_the_channel(client, tag, multiple):
         channel.settle(2)
         channel.settled(number)
         error, status = channel.refusal()
-        assert (type(error), status) == (UnknownDeliveryTagError, "FAILED_PRECONDITION")
+        assert (type(error), status) == (errors.UnknownDeliveryTagError, "FAILED_PRECONDITION")
         assert f"unknown delivery tag {tag}" in error.message
         info = client.queue()
         assert (info.accepted, info.ready, info.unacked) == (1, 1, 0)
@@ -127,7 +120,7 @@ def test_one_unknown_tag_in_runs_settles_none_of_them(client, first_tag, rows, u
         channel.settle(0, first_tag=first_tag, rows=rows)
         channel.settled(number)
         error, status = channel.refusal()
-        assert (type(error), status) == (UnknownDeliveryTagError, "FAILED_PRECONDITION")
+        assert (type(error), status) == (errors.UnknownDeliveryTagError, "FAILED_PRECONDITION")
         assert error.fields["delivery_tag"] == str(unknown)
         info = client.queue()
         assert (info.accepted, info.ready, info.unacked) == (1, 9, 0)
@@ -136,17 +129,17 @@ def test_one_unknown_tag_in_runs_settles_none_of_them(client, first_tag, rows, u
 @pytest.mark.parametrize(
     ("fields", "kind"),
     [
-        ({"first_tag": [1, 3], "rows": [1]}, InvalidArgumentError),
-        ({"first_tag": [1]}, InvalidArgumentError),
-        ({"rows": [1]}, InvalidArgumentError),
-        ({"first_tag": [3, 1], "rows": [1, 1]}, InvalidArgumentError),
-        ({"first_tag": [1, 2], "rows": [2, 1]}, InvalidArgumentError),
-        ({"first_tag": [1, 3], "rows": [1, 0]}, InvalidArgumentError),
-        ({"first_tag": [0], "rows": [1]}, InvalidArgumentError),
-        ({"first_tag": [(1 << 64) - 1], "rows": [2]}, InvalidArgumentError),
-        ({"first_tag": [1], "rows": [1], "multiple": True}, InvalidArgumentError),
-        ({"first_tag": [1], "rows": [1], "delivery_tag": 2}, InvalidArgumentError),
-        ({"first_tag": range(1, 4098), "rows": [1] * 4097}, LimitError),
+        ({"first_tag": [1, 3], "rows": [1]}, errors.InvalidArgumentError),
+        ({"first_tag": [1]}, errors.InvalidArgumentError),
+        ({"rows": [1]}, errors.InvalidArgumentError),
+        ({"first_tag": [3, 1], "rows": [1, 1]}, errors.InvalidArgumentError),
+        ({"first_tag": [1, 2], "rows": [2, 1]}, errors.InvalidArgumentError),
+        ({"first_tag": [1, 3], "rows": [1, 0]}, errors.InvalidArgumentError),
+        ({"first_tag": [0], "rows": [1]}, errors.InvalidArgumentError),
+        ({"first_tag": [(1 << 64) - 1], "rows": [2]}, errors.InvalidArgumentError),
+        ({"first_tag": [1], "rows": [1], "multiple": True}, errors.InvalidArgumentError),
+        ({"first_tag": [1], "rows": [1], "delivery_tag": 2}, errors.InvalidArgumentError),
+        ({"first_tag": range(1, 4098), "rows": [1] * 4097}, errors.LimitError),
     ],
 )
 def test_runs_that_are_none_are_refused(client, fields, kind):
@@ -175,7 +168,7 @@ def test_undeclared_outcomes_are_refused_for_runs(client):
         channel.subscribe(outcomes=[])
         channel.deliveries(2)
         channel.settle(0, FAILED, first_tag=[1, 3], rows=[1, 1])
-        assert type(channel.refusal()[0]) is OutcomeNotSupportedError
+        assert type(channel.refusal()[0]) is errors.OutcomeNotSupportedError
         assert client.queue().ready == 3
 
 
@@ -191,15 +184,15 @@ def test_undeclared_outcomes_are_refused_for_multiple(client):
         channel.deliveries(1)
         channel.settled(channel.settle(2, FAILED, multiple=True), 2)
         channel.settle(5, FAILED, multiple=True)
-        assert type(channel.refusal()[0]) is OutcomeNotSupportedError
+        assert type(channel.refusal()[0]) is errors.OutcomeNotSupportedError
 
 
 @pytest.mark.parametrize(
     ("subscription", "kind"),
     [
-        ({"queue": "nowhere"}, QueueNotFoundError),
-        ({"consumer": ""}, InvalidArgumentError),
-        ({"consumer": "x" * 256}, InvalidArgumentError),
+        ({"queue": "nowhere"}, errors.QueueNotFoundError),
+        ({"consumer": ""}, errors.InvalidArgumentError),
+        ({"consumer": "x" * 256}, errors.InvalidArgumentError),
     ],
 )
 def test_bad_subscriptions(client, subscription, kind):
@@ -214,7 +207,7 @@ def test_consumer_names_are_unique_on_a_channel(client):
     with client.consume() as channel:
         channel.subscribe("one")
         channel.subscribe("one")
-        assert type(channel.refusal()[0]) is InvalidArgumentError
+        assert type(channel.refusal()[0]) is errors.InvalidArgumentError
 
 
 def test_ending_a_consumer_that_never_was(client):
@@ -231,7 +224,7 @@ def test_a_settlement_names_an_outcome(client, outcome):
     with client.consume() as channel:
         channel.pull()
         channel.settle(1, outcome)
-        assert type(channel.refusal()[0]) is InvalidArgumentError
+        assert type(channel.refusal()[0]) is errors.InvalidArgumentError
 
 
 # --- prefetch ---
@@ -271,7 +264,7 @@ def test_a_transport_ack_of_nothing_delivered_is_refused(client):
     """C11: everything up to a tag that was never given cannot have arrived."""
     with client.consume() as channel:
         channel.transport_ack(1)
-        assert type(channel.refusal()[0]) is InvalidArgumentError
+        assert type(channel.refusal()[0]) is errors.InvalidArgumentError
 
 
 def test_a_resumed_client_asks_again(client):
@@ -330,7 +323,7 @@ def test_a_newer_stream_takes_the_channel_over(client):
         older.subscribe()
         older.deliveries(1)
         with client.consume(older.channel_id) as newer:
-            assert type(older.refusal()[0]) is FencedError
+            assert type(older.refusal()[0]) is errors.FencedError
             assert tags(newer.deliveries(1)) == [1]
             newer.settled(newer.settle(1))
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from ackq import errors
 from ackq.cli.commands import ackq
 from ackq.client import (
     Admin,
@@ -17,12 +18,6 @@ from ackq.client import (
     StageWriter,
     commit_batch,
     holder,
-)
-from ackq.errors import (
-    BrokerUnavailableError,
-    HistoryChangedError,
-    OutcomeUnknownError,
-    StageMismatchError,
 )
 from ackq.v1 import sessions_pb2
 from tests.wire.operations.processes import run
@@ -111,12 +106,12 @@ def test_restored_from_a_copy(broker, query):
     assert (info.history_cause, info.held_back) == ("copied", 4)
     assert info.history_id != history
     for use in (query.read, query.write):
-        with pytest.raises(HistoryChangedError, match="ackq broker accept-history") as told:
+        with pytest.raises(errors.HistoryChangedError, match="ackq broker accept-history") as told:
             use()
         assert told.value.fields["history"] == history
-    with pytest.raises(HistoryChangedError):
+    with pytest.raises(errors.HistoryChangedError):
         publisher.publish(b"after").result(SOON_S)
-    with pytest.raises(HistoryChangedError):
+    with pytest.raises(errors.HistoryChangedError):
         publisher.close(SOON_S)
     with Publisher(broker.endpoint, routing_key="q") as new:
         new.publish(b"new").result(SOON_S)
@@ -178,7 +173,9 @@ def test_the_rest_of_a_repaired_queue_is_delivered(broker, query, ends):
         broker.stop()
     damage(broker.data_dir, b"body 1", b"body 4")
     if ends == "killed":
-        with pytest.raises(BrokerUnavailableError, match="ackq-broker repair --keep-damaged"):
+        with pytest.raises(
+            errors.BrokerUnavailableError, match="ackq-broker repair --keep-damaged"
+        ):
             broker.restart()
     status, out, _ = run("repair", "--keep-damaged", broker.data_dir)
     assert status == 0
@@ -194,13 +191,13 @@ def test_the_rest_of_a_repaired_queue_is_delivered(broker, query, ends):
     broker.restart()
 
     assert query.admin.info().history_id != history
-    with pytest.raises(HistoryChangedError, match="it was damaged and repaired"):
+    with pytest.raises(errors.HistoryChangedError, match="it was damaged and repaired"):
         query.read()
     found = query.admin.queue("q")
     assert (found.ready, found.unacked, found.dropped) == (4, 1, 2)
-    with pytest.raises((HistoryChangedError, OutcomeUnknownError)):
+    with pytest.raises((errors.HistoryChangedError, errors.OutcomeUnknownError)):
         publisher.publish(b"more").result(SOON_S)
-    with pytest.raises((HistoryChangedError, OutcomeUnknownError)):
+    with pytest.raises((errors.HistoryChangedError, errors.OutcomeUnknownError)):
         publisher.close(SOON_S)
     bodies = [body for batch in query.admin.browse("q") for body in batch["body"].to_pylist()]
     assert bodies == [b"body 0", b"body 2", b"body 3", b"body 5", b"last"]
@@ -223,7 +220,7 @@ def test_a_stage_with_a_lost_block_has_to_be_written_again(broker, query):
     assert "dropped: 1 stages, whose batches have to run again" in out
     run("accept-history", "--data", broker.data_dir)
     broker.restart()
-    with pytest.raises(StageMismatchError, match="is not there"):
+    with pytest.raises(errors.StageMismatchError, match="is not there"):
         commit_batch(broker.endpoint, **batch, stages=[stage])
 
 

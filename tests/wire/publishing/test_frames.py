@@ -2,15 +2,7 @@
 
 import pytest
 
-from ackq import limits
-from ackq.errors import (
-    InvalidArgumentError,
-    MalformedBlockError,
-    MessageTooLargeError,
-    UnroutableError,
-    WrongModeError,
-    from_code,
-)
+from ackq import errors, limits
 from ackq.v1 import admin_pb2, publishing_pb2
 from tests.fakes.blocks import encoded, rows
 from tests.fakes.raw_client import (
@@ -23,7 +15,7 @@ from tests.fakes.raw_client import (
 
 
 def reason(nack):
-    return type(from_code(nack.reason.code, nack.reason.message, {}))
+    return type(errors.from_code(nack.reason.code, nack.reason.message, {}))
 
 
 def test_every_publish_has_exactly_one_answer(client):
@@ -54,7 +46,7 @@ def test_a_return_comes_before_its_confirm(client):
         stream.publish(1, b"a", b"b", b"c", routing_key=["nobody", "q", "else"], mandatory=True)
         returned = stream.answer().returned
         assert list(returned.numbers) == [1, 3]
-        assert reason(returned) is UnroutableError
+        assert reason(returned) is errors.UnroutableError
         assert rows(stream.returned_block)["body"] == [b"a", b"c"]
         assert stream.confirmed(3) == {1, 2, 3}
     assert client.browse()[0] == [b"b"]
@@ -65,7 +57,11 @@ def test_a_message_over_the_limit_is_nacked_alone(client):
     with client.publisher() as stream:
         stream.publish(1, b"a", b"x" * (limits.MAX_MESSAGE_BYTES + 1), b"c", routing_key="q")
         nack = stream.answer().nack
-        assert (nack.first_number, nack.last_number, reason(nack)) == (2, 2, MessageTooLargeError)
+        assert (nack.first_number, nack.last_number, reason(nack)) == (
+            2,
+            2,
+            errors.MessageTooLargeError,
+        )
         assert stream.confirmed(2) == {1, 3}
     assert client.browse()[0] == [b"a", b"c"]
 
@@ -73,8 +69,8 @@ def test_a_message_over_the_limit_is_nacked_alone(client):
 @pytest.mark.parametrize(
     ("mode", "publisher_id", "expected"),
     [
-        (publishing_pb2.PUBLISH_MODE_UNSPECIFIED, bytes(16), InvalidArgumentError),
-        (publishing_pb2.PUBLISH_MODE_CONFIRM, b"short", InvalidArgumentError),
+        (publishing_pb2.PUBLISH_MODE_UNSPECIFIED, bytes(16), errors.InvalidArgumentError),
+        (publishing_pb2.PUBLISH_MODE_CONFIRM, b"short", errors.InvalidArgumentError),
     ],
 )
 def test_openings_that_are_refused(client, mode, publisher_id, expected):
@@ -93,7 +89,7 @@ def test_a_frame_of_the_other_mode_ends_the_stream(client, mode, fields):
     """P1, P13: FAILED_PRECONDITION, and nothing of it is published."""
     with client.publisher(mode=mode) as stream:
         stream.send_data(1, 1, encoded(body=[b"a"], routing_key="q"), **fields)
-        refused_with_status(WrongModeError, "FAILED_PRECONDITION", stream.answer)
+        refused_with_status(errors.WrongModeError, "FAILED_PRECONDITION", stream.answer)
     assert client.queue().ready == 0
 
 
@@ -105,7 +101,7 @@ def test_malformed_frames_end_the_stream(client, count, block):
     """P8: a frame that is not what it says ends the stream, with the reason; the broker lives."""
     with client.publisher() as stream:
         stream.send_data(1, count, block)
-        refused_with(MalformedBlockError, stream.answer)
+        refused_with(errors.MalformedBlockError, stream.answer)
     client.publish(b"fine")
 
 

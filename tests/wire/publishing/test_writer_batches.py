@@ -5,12 +5,7 @@ import secrets
 import grpc
 import pytest
 
-from ackq.errors import (
-    BatchOrderError,
-    InvalidArgumentError,
-    StageMismatchError,
-    UnroutableError,
-)
+from ackq import errors
 from ackq.v1 import admin_pb2, publishing_pb2
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import TIMEOUT_S, killed, refused, refused_with
@@ -57,7 +52,9 @@ def test_a_version_used_twice_is_refused_in_every_run(broker, own):
     assert own.commit((first, 1, SIZE), run_id="next", execution_id="1").repeated is True
     with killed(broker) as again:
         for run_id, execution_id in (("next", "2"), ("r", "8")):
-            refused_with(BatchOrderError, again.commit, run_id=run_id, execution_id=execution_id)
+            refused_with(
+                errors.BatchOrderError, again.commit, run_id=run_id, execution_id=execution_id
+            )
         assert again.commit(run_id="next", execution_id="1").repeated is True
 
 
@@ -79,16 +76,16 @@ def test_a_lower_batch_is_refused(client):
     client.stage([b"a"], stage_id=stage, writer=writer, batch_id=5, seal=(1, SIZE))
     client.commit((stage, 1, SIZE), writer=writer, batch_id=5)
     error, status = refused(client.commit, writer=writer, batch_id=4)
-    assert (type(error), status) == (BatchOrderError, "FAILED_PRECONDITION")
+    assert (type(error), status) == (errors.BatchOrderError, "FAILED_PRECONDITION")
 
 
 def test_a_stage_without_a_seal_leaves_nothing(client):
     """K3: an upload that ends without a seal is dropped, and the writer is told."""
     writer, stage = secrets.token_hex(8), new_id()
-    refused_with(InvalidArgumentError, client.stage, [b"a"], stage_id=stage, writer=writer)
+    refused_with(errors.InvalidArgumentError, client.stage, [b"a"], stage_id=stage, writer=writer)
     assert client.queue().staged == 0
     error, _ = refused(client.commit, (stage, 1, SIZE), writer=writer)
-    assert type(error) is StageMismatchError
+    assert type(error) is errors.StageMismatchError
 
 
 def test_a_cut_upload_leaves_nothing(client):
@@ -109,7 +106,7 @@ def test_a_cut_upload_leaves_nothing(client):
     with pytest.raises(grpc.RpcError):
         list(call)
     error, _ = refused(client.commit, (stage, 1, SIZE), writer=writer)
-    assert type(error) is StageMismatchError
+    assert type(error) is errors.StageMismatchError
 
 
 @pytest.mark.parametrize("counts", [(2, 2 * SIZE), (1, SIZE + 1)])
@@ -119,7 +116,7 @@ def test_a_commit_with_other_counts_shows_nothing(client, counts):
     client.stage([b"a"], stage_id=one, writer=writer, seal=(1, SIZE))
     client.stage([b"b"], stage_id=two, writer=writer, seal=(1, SIZE))
     error, status = refused(client.commit, (one, 1, SIZE), (two, *counts), writer=writer)
-    assert (type(error), status) == (StageMismatchError, "FAILED_PRECONDITION")
+    assert (type(error), status) == (errors.StageMismatchError, "FAILED_PRECONDITION")
     assert client.queue().ready == 0
 
 
@@ -127,7 +124,7 @@ def test_a_seal_with_other_counts_is_refused(client):
     """K3: the seal's counts are those of what arrived."""
     writer = secrets.token_hex(8)
     error, _ = refused(client.stage, [b"a"], stage_id=new_id(), writer=writer, seal=(2, SIZE))
-    assert type(error) is StageMismatchError
+    assert type(error) is errors.StageMismatchError
     assert client.queue().staged == 0
 
 
@@ -138,7 +135,7 @@ def test_an_unroutable_row_refuses_a_mandatory_stage(client):
     error, _ = refused(
         client.stage, [b"a"], stage_id=new_id(), writer=writer, seal=(1, SIZE), mandatory=True
     )
-    assert type(error) is UnroutableError
+    assert type(error) is errors.UnroutableError
 
 
 def test_abort_drops_stages_and_never_uncommits(client):
@@ -170,4 +167,4 @@ def test_sealed_stages_and_committed_batches_survive_a_kill(broker, own):
 @pytest.mark.parametrize("opening", [{"stage_id": b"short"}, {"stage_id": bytes(16), "writer": ""}])
 def test_openings_that_are_refused(client, opening):
     """K3: a stage has 16 random bytes for a name, and a writer."""
-    refused_with(InvalidArgumentError, client.stage, seal=(0, 0), **opening)
+    refused_with(errors.InvalidArgumentError, client.stage, seal=(0, 0), **opening)

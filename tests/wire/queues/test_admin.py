@@ -5,15 +5,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from ackq import __version__
-from ackq.errors import (
-    ExchangeNotFoundError,
-    InUseError,
-    InvalidArgumentError,
-    MalformedBlockError,
-    PropertiesDifferError,
-    QueueNotFoundError,
-)
+from ackq import __version__, errors
 from ackq.v1 import admin_pb2
 from tests.fakes.raw_client import TIMEOUT_S, error_of, holder
 
@@ -44,7 +36,7 @@ def test_declare_is_idempotent(client):
     with pytest.raises(grpc.RpcError) as failed:
         client.declare("a", max_length=6)
     error, status = error_of(failed.value)
-    assert (type(error), status) == (PropertiesDifferError, "FAILED_PRECONDITION")
+    assert (type(error), status) == (errors.PropertiesDifferError, "FAILED_PRECONDITION")
     assert error.fields["queue"] == "a"
     client.delete("a")
     assert client.declare("a").queue_id > first.queue_id
@@ -56,7 +48,7 @@ def test_passive_declare(client):
     assert client.admin.DeclareQueue(request, timeout=TIMEOUT_S).created is False
     request.queue = "nowhere"
     error, status = refused(client.admin.DeclareQueue, request)
-    assert (type(error), status) == (QueueNotFoundError, "NOT_FOUND")
+    assert (type(error), status) == (errors.QueueNotFoundError, "NOT_FOUND")
 
 
 def test_bind_and_unbind_are_idempotent(client):
@@ -74,13 +66,13 @@ def test_delete_an_exchange(client):
     bind(client, "x", "q", "k")
     request = admin_pb2.DeleteExchangeRequest(exchange="x")
     assert client.admin.DeleteExchange(request, timeout=TIMEOUT_S).bindings == 1
-    assert type(refused(client.admin.DeleteExchange, request)[0]) is ExchangeNotFoundError
+    assert type(refused(client.admin.DeleteExchange, request)[0]) is errors.ExchangeNotFoundError
 
 
 def test_an_exchange_needs_a_type(client):
     """Q2: a declare without a type is a caller's mistake."""
     request = admin_pb2.DeclareExchangeRequest(exchange="x")
-    assert type(refused(client.admin.DeclareExchange, request)[0]) is InvalidArgumentError
+    assert type(refused(client.admin.DeclareExchange, request)[0]) is errors.InvalidArgumentError
 
 
 def test_purge_and_delete_are_answered_with_counts(client):
@@ -90,7 +82,7 @@ def test_purge_and_delete_are_answered_with_counts(client):
     purge = client.admin.PurgeQueue(admin_pb2.PurgeQueueRequest(queue="q"), timeout=TIMEOUT_S)
     assert purge.purged == 2
     request = admin_pb2.DeleteQueueRequest(queue="q")
-    assert type(refused(client.admin.DeleteQueue, request)[0]) is InUseError
+    assert type(refused(client.admin.DeleteQueue, request)[0]) is errors.InUseError
     request.force = True
     deleted = client.admin.DeleteQueue(request, timeout=TIMEOUT_S)
     assert (deleted.ready, deleted.unacked) == (0, 1)
@@ -117,13 +109,13 @@ def test_an_unknown_queue_is_named(client):
     """Q5: an error names the object and what the reader can do."""
     error, status = refused(client.admin.PlanBrowse, admin_pb2.PlanBrowseRequest(queue="nowhere"))
     assert (type(error), status, error.fields["queue"]) == (
-        QueueNotFoundError,
+        errors.QueueNotFoundError,
         "NOT_FOUND",
         "nowhere",
     )
     with pytest.raises(grpc.RpcError) as failed:
         client.browse("nowhere")
-    assert type(error_of(failed.value)[0]) is QueueNotFoundError
+    assert type(error_of(failed.value)[0]) is errors.QueueNotFoundError
 
 
 def test_server_info(client):
@@ -144,7 +136,7 @@ def test_accepting_a_history_that_nothing_waits_for(client):
 def test_bytes_that_are_no_request(client):
     """I6: what is not the protocol is refused with a status, not a traceback."""
     call = client.channel.unary_unary("/ackq.v1.AdminService/ListQueues")
-    assert type(refused(call, b"\xff\xff\xff")[0]) is MalformedBlockError
+    assert type(refused(call, b"\xff\xff\xff")[0]) is errors.MalformedBlockError
 
 
 def test_health(client):

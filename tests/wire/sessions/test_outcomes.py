@@ -3,14 +3,7 @@
 import grpc
 import pytest
 
-from ackq.errors import (
-    AlreadyHeldError,
-    FencedError,
-    InvalidArgumentError,
-    PreconditionFailedError,
-    SessionNotFoundError,
-    StageMismatchError,
-)
+from ackq import errors
 from ackq.v1 import sessions_pb2
 from ackq_broker.service.blocks import dead_letter_headers
 from tests.fakes.blocks import rows
@@ -117,7 +110,7 @@ def test_a_commit_of_what_is_not_there_changes_nothing(client):
     client.stage_outcomes(A, (REJECTED, [1], {}), owner=OWNER)
     for stages in (((A, 1), (B, 1)), ((A, 2),)):
         error, status = refused(client.commit_outcomes, *stages, owner=OWNER)
-        assert (type(error), status) == (StageMismatchError, "FAILED_PRECONDITION")
+        assert (type(error), status) == (errors.StageMismatchError, "FAILED_PRECONDITION")
     request = sessions_pb2.AbortOutcomesRequest(stage_ids=[A, B])
     assert client.sessions.AbortOutcomes(request, timeout=TIMEOUT_S).dropped == 1
     accept(client, reader, lease)
@@ -129,7 +122,7 @@ def test_a_settle_call_without_a_lease_is_refused(client):
     leased(client, b"a")
     other = sessions_pb2.LeaseOwner(query_id="query", run_id="run", batch_id=8)
     error, status = refused(client.stage_outcomes, A, (REJECTED, [1], {}), owner=other)
-    assert (type(error), status) == (SessionNotFoundError, "NOT_FOUND")
+    assert (type(error), status) == (errors.SessionNotFoundError, "NOT_FOUND")
     assert "session" in error.message
 
 
@@ -137,14 +130,14 @@ def test_bad_outcomes_are_refused(client):
     """S6: a tag outside the lease, and a rejection that nothing would keep."""
     leased(client, b"a")
     error, _ = refused(client.stage_outcomes, A, (FAILED, [1, 2], {}), owner=OWNER)
-    assert isinstance(error, PreconditionFailedError)
+    assert isinstance(error, errors.PreconditionFailedError)
     assert "2" in error.message
     client.declare("plain")
     client.publish(b"x", queue="plain")
     client.open(holder(), session="t", queues=["plain"])
     other = sessions_pb2.LeaseOwner(session="t")
     error, _ = refused(client.stage_outcomes, A, (REJECTED, [1], {}), owner=other)
-    assert isinstance(error, PreconditionFailedError)
+    assert isinstance(error, errors.PreconditionFailedError)
     assert "plain" in error.message
     assert client.stage_outcomes(A, (REJECTED, [1], {}), owner=other, discard=True) == 1
 
@@ -154,7 +147,7 @@ def test_a_replaced_run_cannot_settle(client):
     _, _, _ = leased(client, b"a", b"b")
     client.settle_session(RELEASED, (2, 2), fence=True)
     error, status = refused(client.stage_outcomes, A, (REJECTED, [1], {}), owner=OWNER)
-    assert (type(error), status) == (FencedError, "ABORTED")
+    assert (type(error), status) == (errors.FencedError, "ABORTED")
 
 
 # --- by operators ---
@@ -170,24 +163,24 @@ def test_an_operator_sees_the_lease(client):
     client.settle_session(REJECTED, (2, 3), fence=True)
     assert tags(client.browse_lease()[1]) == [1, 4]
     error, _ = refused(client.browse_lease, session="nobody")
-    assert type(error) is SessionNotFoundError
+    assert type(error) is errors.SessionNotFoundError
 
 
 def test_an_operator_frees_a_poisoned_batch(client):
     """S8: refused while a live holder is attached; the next attach has the batch without it."""
     reader, incarnation, lease = leased(client, b"a", b"bad", b"c")
     error, status = refused(client.settle_session, REJECTED, (2, 2), reason="poison")
-    assert (type(error), status) == (AlreadyHeldError, "ALREADY_EXISTS")
+    assert (type(error), status) == (errors.AlreadyHeldError, "ALREADY_EXISTS")
     hold = HoldCall(client, lease, reader)
     done = client.settle_session(REJECTED, (2, 2), reason="poison", fence=True)
     assert (done.settled, done.dead_lettered, done.epoch) == (1, 1, 2)
-    refused_with(FencedError, next, hold.call)
-    refused_with(FencedError, client.fetch, lease, 0, 3)
+    refused_with(errors.FencedError, next, hold.call)
+    refused_with(errors.FencedError, client.fetch, lease, 0, 3)
     assert dead_headers(client)[b"bad"][dead_letter_headers.REASON] == "poison"
     info = client.session()
     assert (info.live, info.leased, dict(info.holes_by_reason)) == (False, 2, {"settled": 1})
     # The process that was ended may not go on; another has it at once, with the same tags.
-    refused_with(FencedError, client.advance, reader, incarnation=incarnation)
+    refused_with(errors.FencedError, client.advance, reader, incarnation=incarnation)
     again = client.advance(holder("second"), incarnation=incarnation)
     assert again.end_tag == 3
     found, headers = client.fetch(again, 0, 3)
@@ -206,8 +199,8 @@ def test_a_bad_settlement_is_refused(client):
     """S8: tags outside the lease, and an outcome that is not an operator's."""
     leased(client, b"a")
     error, _ = refused(client.settle_session, REJECTED, (1, 2), fence=True)
-    assert isinstance(error, PreconditionFailedError)
-    refused_with(InvalidArgumentError, client.settle_session, 1, (1, 1), fence=True)
+    assert isinstance(error, errors.PreconditionFailedError)
+    refused_with(errors.InvalidArgumentError, client.settle_session, 1, (1, 1), fence=True)
     assert client.session().epoch == 1
 
 
@@ -244,6 +237,6 @@ def test_an_unsealed_stream_however_it_ends(client, how):
     with pytest.raises((grpc.RpcError, grpc.FutureCancelledError)) as ended:
         call.result()
     if how == "half-close":
-        assert type(error_of(ended.value)[0]) is InvalidArgumentError
-    refused_with(StageMismatchError, client.commit_outcomes, (A, 1), owner=OWNER)
+        assert type(error_of(ended.value)[0]) is errors.InvalidArgumentError
+    refused_with(errors.StageMismatchError, client.commit_outcomes, (A, 1), owner=OWNER)
     assert client.stage_outcomes(A, (REJECTED, [1], {}), owner=OWNER) == 1

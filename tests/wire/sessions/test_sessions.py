@@ -6,15 +6,7 @@ import time
 import grpc
 import pytest
 
-from ackq import limits
-from ackq.errors import (
-    AlreadyHeldError,
-    CheckpointMismatchError,
-    FencedError,
-    InvalidArgumentError,
-    LeaseHeldError,
-    SessionNotFoundError,
-)
+from ackq import errors, limits
 from ackq.v1 import sessions_pb2
 from ackq.wire import columns
 from tests.fakes.blocks import rows
@@ -136,7 +128,7 @@ def test_fetch_outside_the_lease_is_refused(client):
     client.publish(b"a", b"b")
     _, lease = client.open(holder(), max_messages=1)
     error, status = refused(client.fetch, lease, 0, 2)
-    assert (type(error), status) == (CheckpointMismatchError, "FAILED_PRECONDITION")
+    assert (type(error), status) == (errors.CheckpointMismatchError, "FAILED_PRECONDITION")
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
@@ -197,7 +189,7 @@ def test_other_starts_are_refused_with_the_tags(client, start_tag, reader):
     incarnation, lease = client.open(reader, max_messages=2)
     client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
     error, status = refused(client.advance, reader, incarnation=incarnation, start_tag=start_tag)
-    assert (type(error), status) == (CheckpointMismatchError, "FAILED_PRECONDITION")
+    assert (type(error), status) == (errors.CheckpointMismatchError, "FAILED_PRECONDITION")
     assert error.fields["floor_tag"] == "2"
 
 
@@ -284,7 +276,7 @@ def test_another_holder_is_refused_while_the_stream_is_open(client):
     assert hold.answer.heartbeat_ms == limits.HEARTBEAT_SEND_MS
     assert hold.beat().heartbeat_ms == limits.HEARTBEAT_SEND_MS
     error, status = refused(client.advance, holder("second"), incarnation=incarnation)
-    assert (type(error), status) == (AlreadyHeldError, "ALREADY_EXISTS")
+    assert (type(error), status) == (errors.AlreadyHeldError, "ALREADY_EXISTS")
     assert (error.fields["holder_host"], error.fields["holder_pid"]) == ("host", "1")
     assert client.session().live is True
     hold.call.cancel()
@@ -294,7 +286,7 @@ def test_a_holder_that_only_attached_counts_as_live(client):
     """S3: before its stream came, a holder is granted a heartbeat."""
     incarnation = client.advance(holder()).incarnation
     error, _ = refused(client.advance, holder(), incarnation=incarnation)
-    assert type(error) is AlreadyHeldError
+    assert type(error) is errors.AlreadyHeldError
 
 
 def test_a_cut_holder_is_replaced_and_fenced(client):
@@ -303,10 +295,10 @@ def test_a_cut_holder_is_replaced_and_fenced(client):
     client.publish(b"a", b"b")
     incarnation, lease = client.open(reader)
     HoldCall(client, lease, reader).call.cancel()
-    refused_with(AlreadyHeldError, client.advance, second, incarnation=incarnation)
+    refused_with(errors.AlreadyHeldError, client.advance, second, incarnation=incarnation)
     taken = taken_over(client, second, incarnation)
     assert (taken.epoch, taken.end_tag, taken.attaches) == (2, 2, 2)
-    error = refused_with_status(FencedError, "ABORTED", client.fetch, lease, 0, 2)
+    error = refused_with_status(errors.FencedError, "ABORTED", client.fetch, lease, 0, 2)
     assert "second" in error.message
     assert client.fetch(taken, 0, 2)[0] == [b"a", b"b"]
 
@@ -316,17 +308,17 @@ def test_a_replaced_holders_stream_ends(client, reader):
     client.publish(b"a")
     _, lease = client.open(reader)
     hold = HoldCall(client, lease, reader)
-    refused_with(AlreadyHeldError, release, client)
+    refused_with(errors.AlreadyHeldError, release, client)
     assert release(client, fence=True) == 1
     error, status = refused(next, hold.call)
-    assert (type(error), status) == (SessionNotFoundError, "NOT_FOUND")
+    assert (type(error), status) == (errors.SessionNotFoundError, "NOT_FOUND")
 
 
 def test_a_durable_holder_counts_as_live_after_a_restart(broker, own, reader):
     """S3: the broker's own downtime is not the holder's: it has a heartbeat to come back."""
     incarnation, _ = own.open(reader)
     with killed(broker) as again:
-        refused_with(AlreadyHeldError, again.advance, holder(), incarnation=incarnation)
+        refused_with(errors.AlreadyHeldError, again.advance, holder(), incarnation=incarnation)
         assert again.advance(reader, incarnation=incarnation).epoch == 1
 
 
@@ -334,13 +326,13 @@ def test_a_stranger_cannot_hold(client, reader):
     """S3: a liveness stream with another token is refused."""
     _, lease = client.open(reader)
     error, _ = refused(HoldCall, client, lease, holder())
-    assert type(error) is FencedError
+    assert type(error) is errors.FencedError
 
 
 def test_a_holder_token_is_16_bytes(client):
     """S3: a token that is not 16 bytes is a caller's mistake."""
     error, _ = refused(client.advance, holder(token=b"short"))
-    assert type(error) is InvalidArgumentError
+    assert type(error) is errors.InvalidArgumentError
 
 
 def test_attach_for_a_replay(client, reader):
@@ -354,7 +346,7 @@ def test_attach_for_a_replay(client, reader):
     assert (attached.epoch, list(attached.chunks)) == (lease.epoch, list(lease.chunks))
     request.end_tag = 1
     error, _ = refused(client.sessions.Attach, request, timeout=TIMEOUT_S)
-    assert type(error) is CheckpointMismatchError
+    assert type(error) is errors.CheckpointMismatchError
 
 
 # --- opening ---
@@ -396,14 +388,16 @@ def test_an_unproven_incarnation_is_replaced_silently(client, reader):
     second = client.advance(reader)
     assert (second.incarnation != first.incarnation, list(second.warnings)) == (True, [])
     error, status = refused(client.advance, reader, incarnation=first.incarnation)
-    assert (type(error), status) == (SessionNotFoundError, "NOT_FOUND")
+    assert (type(error), status) == (errors.SessionNotFoundError, "NOT_FOUND")
 
 
 def test_a_proven_lease_is_not_abandoned(client, reader):
     """S9: an opening that would abandon a proven lease is refused, unless it takes over."""
     client.publish(b"a", b"b")
     incarnation, _ = client.open(reader)
-    error = refused_with_status(LeaseHeldError, "FAILED_PRECONDITION", client.advance, reader)
+    error = refused_with_status(
+        errors.LeaseHeldError, "FAILED_PRECONDITION", client.advance, reader
+    )
     assert "2 messages" in error.message
     taken = client.advance(reader, takeover=True)
     assert taken.incarnation != incarnation
@@ -425,7 +419,7 @@ def test_release_puts_the_lease_back(client, reader):
     client.publish(b"a", b"b")
     incarnation, _ = client.open(reader)
     assert release(client, fence=True) == 2
-    refused_with(SessionNotFoundError, client.advance, reader, incarnation=incarnation)
+    refused_with(errors.SessionNotFoundError, client.advance, reader, incarnation=incarnation)
     _, lease = client.open(reader)
     found, headers = client.fetch(lease, 0, 2)
     assert (found, [list(header.delivery_count) for header in headers]) == ([b"a", b"b"], [[2]])

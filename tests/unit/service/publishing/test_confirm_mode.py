@@ -4,13 +4,7 @@ import asyncio
 
 import pytest
 
-from ackq import limits
-from ackq.errors import (
-    BrokerUnavailableError,
-    FencedError,
-    InvalidArgumentError,
-    WrongModeError,
-)
+from ackq import errors, limits
 from ackq.outcomes import Outcome
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
@@ -171,7 +165,7 @@ async def test_a_fenced_stream_publishes_nothing_more():
         await run_until_idle()
         stream.publish(1)
         await run_until_idle()
-        with pytest.raises(FencedError):
+        with pytest.raises(errors.FencedError):
             await stream.task
         await disk(engine)
         assert engine.core.queues("q")[0].ready == 0
@@ -189,7 +183,7 @@ async def test_a_stopping_broker_answers_what_it_has_and_ends_the_stream():
         engine.stop()
         await run_until_idle()
         engine.sync()
-        with pytest.raises(BrokerUnavailableError):
+        with pytest.raises(errors.BrokerUnavailableError):
             await stream.task
         assert stream.confirms() == [(1, True)]
 
@@ -258,7 +252,7 @@ async def test_a_probe_has_bounds(first, last):
     async with opened() as (_, stream, _service):
         stream.send(probe=pb.PublishProbe(first_number=first, last_number=last))
         await run_until_idle()
-        with pytest.raises(InvalidArgumentError):
+        with pytest.raises(errors.InvalidArgumentError):
             await stream.task
 
 
@@ -268,7 +262,7 @@ async def test_publish_numbers_have_bounds(number):
     async with opened() as (_, stream, _service):
         stream.publish(number)
         await run_until_idle()
-        with pytest.raises(InvalidArgumentError, match="Publish numbers start at 1"):
+        with pytest.raises(errors.InvalidArgumentError, match="Publish numbers start at 1"):
             await stream.task
 
 
@@ -465,7 +459,7 @@ async def test_an_opening_in_the_wrong_mode_harms_nobody():
     async with opened() as (engine, stream, service):
         wrong = resumed(service, TRANSACTION)
         await run_until_idle()
-        with pytest.raises(WrongModeError):
+        with pytest.raises(errors.WrongModeError):
             await wrong.task
         stream.publish(1)
         await disk(engine)
@@ -481,7 +475,7 @@ async def test_transactions_are_not_for_confirm_mode(kind):
         else:
             stream.send(**{kind: pb.PublishTransaction(transaction_id=bytes(16))})
         await run_until_idle()
-        with pytest.raises(WrongModeError, match="transaction mode"):
+        with pytest.raises(errors.WrongModeError, match="transaction mode"):
             await stream.task
 
 
