@@ -137,7 +137,7 @@ async def test_a_publish_after_the_close_is_refused():
     async with opened() as (engine, stream, _):
         stream.send(close=pb.PublishClose())
         stream.publish(1)
-        with pytest.raises(InvalidArgumentError, match="after its close"):
+        with pytest.raises(errors.InvalidArgumentError, match="after its close"):
             await stream.task
         assert len(engine.core._state.publishers) == 1
 
@@ -150,7 +150,7 @@ async def test_the_close_of_a_fenced_stream_forgets_nothing():
         newer = Stream(service)
         newer.open(resume=True)
         await run_until_idle()
-        with pytest.raises(FencedError):
+        with pytest.raises(errors.FencedError):
             await stream.task
         assert len(engine.core._state.publishers) == 1
         newer.half_close()
