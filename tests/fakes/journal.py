@@ -48,10 +48,14 @@ class FakeJournal:
 
 
 class HeldEngine(Engine):
-    """An engine on a fake journal, an ample disk and a clock that stands still unless told."""
+    """An engine on a fake journal, an ample disk and a clock that stands still unless told.
+
+    `failures` has what ended it.
+    """
 
     def __init__(self, free_bytes=1 << 60):
         self.free_bytes = free_bytes
+        self.failures = []
         self.wall_us = 1_700_000_000_000_000
         super().__init__(
             Core(),
@@ -59,6 +63,7 @@ class HeldEngine(Engine):
             "history",
             BrokerClock(wall_ns=lambda: self.wall_us * 1000),
             DiskAlarm(lambda: self.free_bytes),
+            self.failures.append,
         )
 
     def sync(self, up_to=None):

@@ -154,7 +154,10 @@ class Core:
         return _DECIDE[type(command)](self._state, command, now_us)
 
     def apply(self, sequence: int, record: Record) -> None:
-        """Applies a record to the state; `sequence` is the next one."""
+        """Applies a record to the state; `sequence` is the next one.
+
+        An exception leaves the state half changed: the core must not be used any more.
+        """
         assert sequence == self._state.sequence + 1, (sequence, self._state.sequence)
         _APPLY[type(record)](self._state, sequence, record)
         self._state.sequence = sequence

@@ -46,14 +46,18 @@ class AdminService:
 
     async def server_info(self, _: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
         """The version, history and sync state of the broker."""
+        core = self._engine.core
+        sequence, cause, refused = await self._engine.query(
+            lambda: (core.sequence, core.history_cause, core.refused_by_history())
+        )
         return pb.ServerInfoResponse(
             version=__version__,
             history_id=self._engine.history_id,
-            sequence=await self._engine.query(lambda: self._engine.core.sequence),
+            sequence=sequence,
             synced=self._engine.sync_gate.synced,
             sync_mode=self._sync_mode,
-            history_cause=self._engine.core.history_cause,
-            held_back=sum(self._engine.core.refused_by_history()),
+            history_cause=cause,
+            held_back=sum(refused),
         )
 
     async def accept_history(self, _: pb.AcceptHistoryRequest) -> pb.AcceptHistoryResponse:

@@ -19,7 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from ackq import limits
-from ackq.errors import AckqError, InvalidArgumentError
+from ackq.errors import InvalidArgumentError
 from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
 from ackq_broker.journal import Failpoint
 from ackq_broker.service.admin import AdminService
@@ -117,11 +117,11 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
     await wait_synced(recovered)
     await server.start()
     timers = [
-        asyncio.create_task(_every(_POLL_S, engine.poll_disk)),
-        asyncio.create_task(_every(_POLL_S, uptime)),
-        asyncio.create_task(_every(_POLL_S, sessions.detach_absent)),
-        asyncio.create_task(_every(_RECLAIM_S, engine.reclaim)),
-        asyncio.create_task(_every(_HOUSEKEEP_S, sessions.housekeep)),
+        asyncio.create_task(_every(_POLL_S, engine.or_fail(engine.poll_disk))),
+        asyncio.create_task(_every(_POLL_S, engine.or_fail(uptime))),
+        asyncio.create_task(_every(_POLL_S, engine.or_fail(sessions.detach_absent))),
+        asyncio.create_task(_every(_RECLAIM_S, engine.or_fail(engine.reclaim))),
+        asyncio.create_task(_every(_HOUSEKEEP_S, engine.or_fail(sessions.housekeep))),
     ]
     if engine.disk_alarm.reason:
         _log.warning("%s", engine.disk_alarm.reason)
@@ -177,10 +177,7 @@ def _check_free(host: str, port: int) -> None:
 
 
 async def _every(seconds: float, work: Callable[[], object]) -> None:
-    """Repeats a small piece of work; a failure is logged and the next turn comes."""
+    """Repeats a small piece of work."""
     while True:
         await asyncio.sleep(seconds)
-        try:
-            work()
-        except (AckqError, OSError) as error:
-            _log.error("housekeeping failed: %s", error)
+        work()

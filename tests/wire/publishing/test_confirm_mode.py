@@ -99,7 +99,7 @@ def test_every_publish_has_one_answer(bench):
 # --- P4, P5: what a confirm promises ---
 
 
-def test_confirmed_is_on_disk_in_every_queue(bench):
+def test_confirmed_outlives_a_kill_in_every_queue(bench):
     """P4: a confirmed persistent message outlives a kill -9 in every queue it was routed to."""
     queues, exchange = [bench.queue(), bench.queue()], bench.exchange("fanout")
     for queue in queues:

@@ -46,7 +46,7 @@ def test_a_repeated_commit_is_answered_from_the_record(client):
 
 
 def test_a_version_used_twice_is_refused_in_every_run(broker, own):
-    """K12: the runs of a version are on disk, with the write that each of them repeats."""
+    """K12: the runs of a version outlive a kill -9, with the write that each of them repeats."""
     own.stage([b"a"], stage_id=(first := new_id()), seal=(1, SIZE))
     own.commit((first, 1, SIZE), execution_id="7")
     assert own.commit((first, 1, SIZE), run_id="next", execution_id="1").repeated is True

@@ -118,7 +118,7 @@ def test_redrive_of_no_queue(client):
 
 
 def test_provenance_and_delays_survive_a_kill(broker, own):
-    """Q7: where dead letters came from, delays and expiries are on disk."""
+    """Q7: where dead letters came from, delays and expiries outlive a kill -9."""
     own.declare("dead")
     own.declare("work", dead_letter_queue="dead", redelivery_delay_ms=1000)
     own.publish(b"a", b"b", queue="work")

@@ -84,7 +84,7 @@ def test_outcomes_of_a_query_apply_with_the_accept(client):
 
 
 def test_outcomes_survive_kills_between_all_steps(broker, own):
-    """S6, Q7: stage, commit and the note of who reads are on disk when they are answered."""
+    """S6, Q7: stage, commit and the note of who reads outlive a kill -9 once they are answered."""
     reader, _, lease = leased(own, b"a", b"b")
     assert own.stage_outcomes(A, (REJECTED, [2], {"reason": "bad"}), owner=OWNER) == 1
     with killed(broker) as again:

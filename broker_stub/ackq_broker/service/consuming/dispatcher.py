@@ -70,6 +70,7 @@ class ConsumerDispatcher:
 
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
         self._core = engine.core
+        self._turn_or_fail = engine.or_fail(self._turn)
         self._clock = clock
         self._consumers: dict[str, set[QueueConsumer]] = {}
         self._rings: dict[str, _Ring] = {}
@@ -122,7 +123,7 @@ class ConsumerDispatcher:
         """Schedules one turn on the event loop for all changes until then."""
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            asyncio.get_running_loop().call_soon(self._turn_or_fail)
 
     def _turn(self) -> None:
         """Serves active queues one delivery each, round-robin, until the turn is over."""

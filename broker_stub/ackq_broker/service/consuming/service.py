@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ackq import limits
@@ -96,7 +97,7 @@ class ConsumingService:
             return
         channel.detach()
         self._disconnected[channel] = asyncio.get_running_loop().call_later(
-            limits.CHANNEL_RESUME_MS / 1000, self._end, channel
+            limits.CHANNEL_RESUME_MS / 1000, self._engine.or_fail(partial(self._end, channel))
         )
 
     def _end(self, channel: BrokerChannel) -> None:

@@ -2,7 +2,8 @@
 
 Invariant I1: `call` and `query` return only once the journal has synced what their answer depends
 on; refusals wait in `transport.rpc`, by `wait_synced`. Everything here runs on one event loop, so
-the core and the order of the journal need no locks.
+the core and the order of the journal need no locks. Whatever fails and is no refusal may leave
+core and journal apart: it ends the process, without another answer (I2).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ackq import limits
+from ackq.errors import AckqError, ClosedError
 from ackq_broker.core import commands, records
 from ackq_broker.core.core import Core
 from ackq_broker.journal import Bulk, Entry, Journal
@@ -67,6 +69,7 @@ class Engine:
         history_id: Identity of the journal's history (Q8).
         clock: The broker's clock.
         disk_alarm: Whether the disk is at its reserve.
+        on_failure: Ends the process, without another answer.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Engine:
         history_id: str,
         clock: BrokerClock,
         disk_alarm: DiskAlarm,
+        on_failure: Callable[[BaseException], object],
     ) -> None:
         self.core = core
         self.journal = journal
@@ -86,6 +90,8 @@ class Engine:
         self.block_cache = BlockCache(journal.read_block)
         self.counters = Counter[str]()
         self.stopping = False
+        self.failure: BaseException | None = None
+        self._on_failure = on_failure
         # Called after every decision that has records; they read the core in a later turn.
         self.on_change: list[Callable[[], object]] = []
         self._pool = ThreadPoolExecutor(_WORKERS, "ackq-worker")
@@ -105,16 +111,35 @@ class Engine:
         Raises:
             AckqError: The core refuses, or the disk is full and the command would add to it;
                 nothing was changed.
+            ClosedError: The engine has failed.
         """
-        decision = self.core.decide(command, self.clock.now_us())
+        if self.failure is not None:
+            raise ClosedError(f"The broker failed, and decides nothing any more: {self.failure}")
+        decision = self._decision(command)
         if decision.records:
-            # What was done before has no records, and is answered on a full disk, too: a repeated
-            # declare, or a publish sent again because its confirm was lost (P10).
-            if isinstance(command, _FILLS_THE_DISK):
-                self.disk_alarm.check()
-            self._write(decision.records, block)
+            try:
+                self._write(decision.records, block)
+            except BaseException as error:
+                # A refusal, too, came too late: the records are applied in part, or not appended.
+                self.fail(error)
+                raise
         sequence = self.core.sequence if decision.after is None else decision.after
         return Ticket(decision.reply, sequence)
+
+    def _decision(self, command: commands.Command) -> commands.Decision:
+        """What the core and the disk allow, with nothing changed yet; else a refusal is raised."""
+        try:
+            decision = self.core.decide(command, self.clock.now_us())
+            # What was done before has no records, and is answered on a full disk, too: a repeated
+            # declare, or a publish sent again because its confirm was lost (P10).
+            if decision.records and isinstance(command, _FILLS_THE_DISK):
+                self.disk_alarm.check()
+        except AckqError:
+            raise
+        except BaseException as error:
+            self.fail(error)
+            raise
+        return decision
 
     async def call(self, command: commands.Command, block: Bulk = ()) -> Any:
         """`decide`, and waits until the reply may leave (I1); a refusal is raised at once."""
@@ -241,7 +266,33 @@ class Engine:
 
     def on_synced(self) -> None:
         """Releases the answers that waited for what the journal has synced."""
-        self.sync_gate.advance(self.journal.synced)
+        if self.failure is None:
+            self.sync_gate.advance(self.journal.synced)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the broker, without another answer, after an error that is no refusal (I2)."""
+        if self.failure is None:
+            self.failure = error
+            self.sync_gate.shut()
+            self._on_failure(error)
+
+    def or_fail(self, work: Callable[[], object]) -> Callable[[], None]:
+        """Work for a timer or callback of the event loop, where nobody meets its exceptions.
+
+        A refusal or an error of the disk is logged and leaves what was before; whatever else is
+        raised ends the broker.
+        """
+
+        def run() -> None:
+            try:
+                work()
+            except (AckqError, OSError) as error:
+                _log.error("work in the background failed: %s", error)
+            except BaseException as error:
+                self.fail(error)
+                raise
+
+        return run
 
     def stop(self) -> None:
         """Asks long-lived streams and waiting calls to end."""

@@ -1,7 +1,7 @@
 """From a data directory to an engine that may serve (Q7).
 
-Invariant: recovery replays records with the same `apply` as live traffic (I2), and after a failed
-write or sync the process ends without another answer.
+Invariant: recovery replays records with the same `apply` as live traffic (I2). After a failed write
+or sync, or a failure of the engine that is no refusal, the process ends without another answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ackq_broker.service.engine.snapshot import unpack_state
 
 _log = logging.getLogger(__name__)
 
-_JOURNAL_FAILED: Final = 70
+_FAILED: Final = 70
 
 
 class Recovered(NamedTuple):
@@ -64,7 +64,7 @@ def recover(directory: Path, *, sync: bool, failpoint: Failpoint) -> Recovered:
 
     def on_synced(_: int) -> None:
         assert engine is not None
-        loop.call_soon_threadsafe(engine.on_synced)
+        loop.call_soon_threadsafe(engine.or_fail(engine.on_synced))
 
     journal, recovery = Journal.open(
         directory, sync=sync, on_synced=on_synced, on_failure=_die, failpoint=failpoint
@@ -82,7 +82,8 @@ def recover(directory: Path, *, sync: bool, failpoint: Failpoint) -> Recovered:
         replayed += 1
     journal.start()
     clock = BrokerClock(newest_us)
-    engine = Engine(core, journal, recovery.history_id, clock, DiskAlarm(journal.disk_free_bytes))
+    disk_alarm = DiskAlarm(journal.disk_free_bytes)
+    engine = Engine(core, journal, recovery.history_id, clock, disk_alarm, _die)
     start = commands.Start(
         recovery.history_id, recovery.history_cause, BitMap64(recovery.lost_blocks)
     )
@@ -140,7 +141,15 @@ async def offline(directory: Path) -> AsyncIterator[Recovered]:
 
 
 def _die(error: BaseException) -> NoReturn:
-    """Ends the process: after a failure of the journal no answer may leave any more."""
-    _log.critical("the journal failed, the broker ends without answers: %s", error, exc_info=error)
+    """Ends the process: after a failure of journal or engine no answer may leave any more.
+
+    The next start has what the journal has: all that was answered, and nothing half done.
+    """
+    _log.critical(
+        "the broker failed, and ends without answers: %s: %s",
+        type(error).__name__,
+        error,
+        exc_info=error,
+    )
     logging.shutdown()
-    os._exit(_JOURNAL_FAILED)
+    os._exit(_FAILED)

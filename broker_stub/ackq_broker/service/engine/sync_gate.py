@@ -18,11 +18,14 @@ class SyncGate:
 
     def __init__(self, synced: int) -> None:
         self.synced = synced
+        self._shut = False
         self._waiting: list[tuple[int, int, Callable[[], object]]] = []
         self._order = 0
 
     def when_synced(self, sequence: int, release: Callable[[], object]) -> None:
         """Calls `release` once `sequence` is synced: at once when it is, else with that sync."""
+        if self._shut:
+            return
         if sequence <= self.synced:
             release()
             return
@@ -30,12 +33,17 @@ class SyncGate:
         heapq.heappush(self._waiting, (sequence, self._order, release))
 
     async def wait(self, sequence: int) -> None:
-        """Returns once `sequence` is synced."""
-        if sequence <= self.synced:
+        """Returns once `sequence` is synced; never when the gate is shut before."""
+        if sequence <= self.synced and not self._shut:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.when_synced(sequence, lambda: None if done.done() else done.set_result(None))
         await done
+
+    def shut(self) -> None:
+        """Holds back every answer for ever, also those that wait for nothing."""
+        self._shut = True
+        self._waiting.clear()
 
     def advance(self, synced: int) -> None:
         """Releases what waited for sequences up to `synced`, which are on disk."""

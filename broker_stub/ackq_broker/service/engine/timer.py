@@ -37,7 +37,7 @@ class TickTimer:
         """Schedules one check in the next turn of the event loop for all changes until then."""
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._set_timer)
+            asyncio.get_running_loop().call_soon(self._engine.or_fail(self._set_timer))
 
     def stop(self) -> None:
         """Stops all ticks, at the broker's stop."""
@@ -58,13 +58,13 @@ class TickTimer:
             if self._timer.when() <= at_s:
                 return
             self._timer.cancel()
-        self._timer = loop.call_at(at_s, self._tick)
+        self._timer = loop.call_at(at_s, self._engine.or_fail(self._tick))
 
     def _tick(self) -> None:
         self._timer = None
+        self.schedule()
         if 0 < self._engine.core.next_due_us() <= self._engine.clock.now_us():
             ticked: commands.Ticked = self._engine.decide(commands.Tick()).reply
             self._engine.counters["expired"] += ticked.expired
             for queue in ticked.deleted:
                 _log.info("queue '%s' was deleted: nothing had used it for its time", queue)
-        self.schedule()

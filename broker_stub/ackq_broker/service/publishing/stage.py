@@ -59,9 +59,8 @@ class StageStream:
             shorten(opening.label),
             opening.mandatory,
         )
-        _, opened = self._engine.decide(command)
+        self._engine.decide(command)  # has no answer; what comes later waits for its sync too
         try:
-            await self._engine.sync_gate.wait(opened)
             with self._engine.listening(alarm=lambda _: None, stop=self._stop):
                 await alongside(self._store_all(), self._receive(), self._report())
         finally:

@@ -1,7 +1,8 @@
 """The bridge to gRPC: servicers see requests, `read` and `write`, and raise `AckqError`.
 
-Invariant: every failure reaches the client as a status with an `ErrorDetail` in `ackq-error-bin`;
-an unexpected one is logged once, with its traceback, and sent as an internal error.
+Invariant: every failure of a request reaches the client as a status with an `ErrorDetail` in
+`ackq-error-bin`; an unexpected one is logged once, with its traceback, and sent as an internal
+error. Where state may have been touched the engine has ended the process before (I2).
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ class _Bridge:
         # refuses, and the client would wait for a status for ever.
         await context.send_initial_metadata(())
         await self._guard(context, lambda: self._call(self._reader(context), context.write))
+        await self._wait_synced()  # the end of a stream is an answer, too (I1)
 
     def _reader(self, context: _Context) -> Callable[[], Awaitable[Any]]:
         async def read() -> Any:

@@ -7,7 +7,12 @@ import pytest
 from pyroaring import BitMap64
 
 from ackq import limits
-from ackq.errors import DiskFullError, PropertiesDifferError, QueueNotFoundError
+from ackq.errors import (
+    ClosedError,
+    DiskFullError,
+    PropertiesDifferError,
+    QueueNotFoundError,
+)
 from ackq.v1 import admin_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.service.admin import AdminService
@@ -286,3 +291,109 @@ async def test_writable_leaves_the_loop_to_others_while_transient_blocks_are_wri
     assert not wait_writable.done()
     engine.journal.unsynced_bytes = 0
     await wait_writable
+
+
+async def test_server_info_tells_of_one_moment():
+    """I1, Q8: what was decided while it waited for the disk is not in it."""
+    engine = HeldEngine()
+    for history_id in ("older", "newer"):
+        engine.decide(commands.Start(history_id, "a copy", BitMap64()))
+        if history_id == "older":
+            open_publisher(engine)
+    engine.sync()
+    engine.decide(commands.DeclareQueue("q", DURABLE))
+    asked = engine.core.sequence
+    service = AdminService(engine, ConsumerDispatcher(engine), "none")
+    task = asyncio.ensure_future(service.server_info(pb.ServerInfoRequest()))
+    await run_until_idle()
+    engine.decide(commands.AcceptHistory())
+    engine.sync(asked)
+    assert (await task).held_back == 1
+
+
+# --- I2: what is no refusal ends the broker ---
+
+
+def broken(monkeypatch, engine, at):
+    """Makes the engine fail at one step of its next decision."""
+
+    def fail(*_):
+        raise MemoryError("no room for a column")
+
+    whose, name = {
+        "decide": (type(engine.core), "decide"),
+        "apply": (type(engine.core), "apply"),
+        "append": (engine.journal, "append"),
+        "free": (type(engine.core), "drain_dead_blocks"),
+    }[at]
+    monkeypatch.setattr(whose, name, fail)
+
+
+@pytest.mark.parametrize("at", ["decide", "apply", "append", "free"])
+async def test_what_is_no_refusal_ends_the_broker(monkeypatch, at):
+    """I2: core and journal may be apart: nobody is answered, nothing is decided any more."""
+    engine = HeldEngine()
+    waiting = asyncio.ensure_future(engine.call(commands.DeclareQueue("q", DURABLE)))
+    await run_until_idle()
+    with monkeypatch.context() as patched:
+        broken(patched, engine, at)
+        with pytest.raises(MemoryError):
+            engine.decide(commands.DeclareQueue("r", DURABLE))
+    assert [type(error) for error in engine.failures] == [MemoryError]
+    entries = len(engine.journal.entries)
+    with pytest.raises(ClosedError, match="no room for a column"):
+        engine.decide(commands.DeclareQueue("s", DURABLE))
+    asked = asyncio.ensure_future(engine.query(engine.core.queues))
+    engine.sync()
+    await run_until_idle()
+    assert (waiting.done(), asked.done()) == (False, False)
+    assert (len(engine.journal.entries), len(engine.failures)) == (entries, 1)
+    waiting.cancel()
+    asked.cancel()
+
+
+async def test_a_request_that_meets_the_failure_has_no_answer(monkeypatch):
+    """I2: not even an internal error, which a client would take for the end of the matter."""
+    engine = HeldEngine()
+    engine.decide(commands.DeclareQueue("q", DURABLE))
+    engine.sync()
+    with monkeypatch.context() as patched:
+        broken(patched, engine, "apply")
+        task, context = call(engine, "DeleteQueue", pb.DeleteQueueRequest(queue="q"))
+        await run_until_idle()
+    engine.sync()
+    await run_until_idle()
+    assert (len(engine.failures), context.aborted, task.done()) == (1, None, False)
+    task.cancel()
+
+
+async def test_a_refusal_by_the_journal_comes_too_late(monkeypatch):
+    """I2: its records are applied already, so it is a failure, whatever its kind."""
+    engine = HeldEngine()
+
+    def refuse(_):
+        raise ClosedError("the journal takes no records any more")
+
+    monkeypatch.setattr(engine.journal, "append", refuse)
+    with pytest.raises(ClosedError):
+        engine.decide(commands.DeclareQueue("q", DURABLE))
+    assert len(engine.failures) == 1
+
+
+def test_work_in_the_background_goes_on_or_ends_the_broker(caplog):
+    """I2, P8: a disk that cannot be asked is logged, anything unforeseen is the end."""
+    engine = HeldEngine()
+
+    def raises(error):
+        def work():
+            raise error
+
+        return engine.or_fail(work)
+
+    raises(OSError("statvfs failed"))()
+    raises(QueueNotFoundError("no queue 'q'"))()
+    assert engine.failures == []
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    with pytest.raises(ZeroDivisionError):
+        raises(ZeroDivisionError())()
+    assert [type(error) for error in engine.failures] == [ZeroDivisionError]

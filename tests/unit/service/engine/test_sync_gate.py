@@ -19,6 +19,22 @@ def test_released_in_sequence_order():
     assert released == [2, 3, 3, 4, 5]
 
 
+async def test_a_shut_gate_holds_everything_back():
+    """I2: after a failure nothing leaves, whether it waited, comes later or waits for nothing."""
+    gate, released = SyncGate(2), []
+    gate.when_synced(3, lambda: released.append(3))
+    waiting = [asyncio.ensure_future(gate.wait(3))]
+    await asyncio.sleep(0)
+    gate.shut()
+    gate.when_synced(1, lambda: released.append(1))
+    waiting.append(asyncio.ensure_future(gate.wait(1)))
+    gate.advance(9)
+    done, pending = await asyncio.wait(waiting, timeout=0.01)
+    assert (released, len(done), len(pending)) == ([], 0, 2)
+    for task in pending:
+        task.cancel()
+
+
 def test_synced_never_goes_back():
     """I1: a journal that un-syncs is a broken invariant."""
     with pytest.raises(AssertionError):

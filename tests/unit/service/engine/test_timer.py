@@ -127,3 +127,17 @@ async def test_a_stopped_ticker_decides_nothing():
     before = broker.engine.core.sequence
     await asyncio.sleep(20)
     assert broker.engine.core.sequence == before
+
+
+async def test_a_tick_that_fails_ends_the_broker(monkeypatch):
+    """I2: it does not leave a broker behind whose messages expire no more."""
+    broker = Ticking()
+    broker.publish(b"a", queue="t")
+
+    def fail(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(type(broker.engine.core), "apply", fail)
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    await asyncio.sleep(11)
+    assert [type(error) for error in broker.engine.failures] == [MemoryError]
