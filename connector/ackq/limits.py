@@ -82,6 +82,10 @@ MAX_SETTLE_RUNS: Final = 4_096
 CONSUMER_PREFETCH_MESSAGES: Final = 1_000
 
 # --- time ---
+# A publish time, microseconds since the epoch: 0001-01-03 to 9999-12-30, UTC. Arrow, Spark and
+# datetime hold the years 1 to 9999; a day or two less at each end can be shown in every time zone.
+MIN_PUBLISHED_AT_US: Final = -62_135_424_000_000_000
+MAX_PUBLISHED_AT_US: Final = 253_402_214_399_999_999
 # A time to live or a delay. A hundred years: a time of such an expiry is one that any reader knows.
 MAX_TTL_MS: Final = 100 * 365 * 24 * 3600 * 1000
 # Expiry waits so long after a forward jump of the wall clock of over CLOCK_JUMP_MS (Q8).

@@ -96,6 +96,13 @@ def check_write(schema: StructType) -> None:
             f" {', '.join(names) or 'no columns'}.",
             column="body",
         )
+    if "expires_at" in names:
+        raise SchemaError(
+            "The sink has no column 'expires_at': the broker sets it, by its own clock, from the"
+            " column 'ttl_ms' (milliseconds). Use .drop('expires_at'), and 'ttl_ms' for messages"
+            " that expire.",
+            column="expires_at",
+        )
     unknown = [name for name in names if name not in (*columns.PUBLISHABLE, *ROUTING)]
     if unknown:
         raise SchemaError(

@@ -95,6 +95,11 @@ def test_write_body_types(kind):
         (of(value=BinaryType()), "body", "missing"),
         (of(body=BinaryType(), value=LongType()), "value", r"\.drop\('value'\)"),
         (of(body=BinaryType(), delivery_tag=LongType()), "delivery_tag", "delivery_tag"),
+        (
+            of(body=BinaryType(), expires_at=TimestampType()),
+            "expires_at",
+            "the broker sets it.*'ttl_ms'",
+        ),
         (of(body=LongType()), "body", "bigint; expected binary or string"),
         (of(body=BinaryType(), routing_key=LongType()), "routing_key", "expected string"),
         (of(body=BinaryType(), ttl_ms=StringType()), "ttl_ms", "expected bigint"),

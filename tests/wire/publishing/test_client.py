@@ -8,7 +8,7 @@ from contextlib import closing
 import pyarrow as pa
 import pytest
 
-from ackq import errors
+from ackq import errors, limits
 from ackq.client import (
     Committed,
     Publisher,
@@ -18,6 +18,7 @@ from ackq.client import (
     wait_ready,
 )
 from ackq.v1 import sessions_pb2
+from ackq.wire import columns
 from ackq_broker.service.engine import recovery
 from tests.fakes.relay import Relay
 from tests.wire.brokers.streams import until
@@ -203,6 +204,24 @@ def test_delivery_mode_and_ttl_of_a_message(broker, admin):
     assert found == [(True, True), (False, False), (True, False), (False, True)]
     broker.restart()
     assert bodies(admin) == [b"kept", b"kept too"]
+
+
+@pytest.mark.parametrize("us", [1 << 62, -(1 << 62), limits.MAX_PUBLISHED_AT_US + 1])
+def test_a_publish_time_that_no_reader_can_show(broker, admin, us):
+    """P8, I6: its message is nacked with the reason; the others of its batch can be read."""
+    times = [limits.MIN_PUBLISHED_AT_US, us, limits.MAX_PUBLISHED_AT_US]
+    rows = pa.table(
+        {
+            "body": [b"first", b"odd", b"last"],
+            "published_at": pa.array(times, pa.int64()).cast(columns.TIMESTAMP),
+        }
+    )
+    out = Publisher(broker.endpoint, routing_key="orders")
+    out.publish_batch(rows)
+    with pytest.raises(errors.InvalidArgumentError, match="publish time of"):
+        out.close()
+    (batch,) = admin.browse("orders", columns=["body", "published_at"])
+    assert [row["body"] for row in batch.to_pylist()] == [b"first", b"last"]
 
 
 def test_fetch_outlives_a_killed_broker(broker, admin):

@@ -108,7 +108,12 @@ def refusals_of(decoded: block.Block) -> tuple[Refusal, ...]:
         return (Refusal(np.arange(decoded.header.rows), whole_frame),)
     left = np.ones(decoded.header.rows, np.bool_)
     found = []
-    for mask, reason in (*_too_large(decoded), *_long_routing_keys(decoded), *_odd_ttls(decoded)):
+    for mask, reason in (
+        *_too_large(decoded),
+        *_long_routing_keys(decoded),
+        *_odd_ttls(decoded),
+        *_odd_publish_times(decoded),
+    ):
         refused = mask.to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(refused & left)
         left &= ~refused
@@ -124,6 +129,8 @@ def _frame_refusal(decoded: block.Block) -> AckqError | None:
         return SchemaError(
             "The column 'expires_at' is set by the broker alone; leave it out.", column="expires_at"
         )
+    if not limits.MIN_PUBLISHED_AT_US <= header.published_at_us <= limits.MAX_PUBLISHED_AT_US:
+        return _odd_publish_time(header.published_at_us)
     if header.columns >> pb.COLUMN_ROUTING_KEY & 1 and (
         header.rows > limits.MAX_DISTINCT_ROUTES_PER_FRAME
     ):
@@ -181,6 +188,28 @@ def _odd_ttls(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqError]]:
                     limit=limits.MAX_TTL_MS,
                 ),
             )
+
+
+def _odd_publish_times(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqError]]:
+    """Rows with a publish time that no reader could show."""
+    if decoded.header.columns >> pb.COLUMN_PUBLISHED_AT & 1:
+        times = decoded.batch.column("published_at").cast(pa.int64())
+        ends = pc.min_max(times)
+        for end in (ends["min"].as_py(), ends["max"].as_py()):
+            if end is None or limits.MIN_PUBLISHED_AT_US <= end <= limits.MAX_PUBLISHED_AT_US:
+                continue
+            odd = pc.less(times, limits.MIN_PUBLISHED_AT_US)
+            if end > limits.MAX_PUBLISHED_AT_US:
+                odd = pc.greater(times, limits.MAX_PUBLISHED_AT_US)
+            yield pc.fill_null(odd, False), _odd_publish_time(end)
+
+
+def _odd_publish_time(us: int) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"A publish time of {us} us since 1970 is not between 0001-01-03 and 9999-12-30; change"
+        " 'published_at', or leave it out for the broker's clock.",
+        column="published_at",
+    )
 
 
 def _over(sizes: pa.Array, limit: int, what: str, remedy: str) -> tuple[pa.Array, AckqError]:

@@ -1,7 +1,8 @@
 """Record batches of data frames: the requested columns, in that order, with the wire's types.
 
 Constants that a block keeps in its header become columns; absent headers become empty maps, never
-null (an all-null map column makes Spark's default Arrow sink quadratic). Pure Arrow: the cost
+null (an all-null map column makes Spark's default Arrow sink quadratic). A publish time beyond what
+`datetime` holds, which older brokers took, becomes the nearest that it does. Pure Arrow: the cost
 follows runs and columns, not rows.
 """
 
@@ -13,6 +14,7 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackq import limits
 from ackq.errors import MalformedBlockError, SchemaError
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns
@@ -102,6 +104,8 @@ def assemble(runs: pb.DeliveryRuns, held: block.Block, wanted: pa.Schema) -> pa.
 def _stored(held: block.Block, field: pa.Field) -> pa.Array:
     name, rows = field.name, held.batch.num_rows
     column = held.batch.column(name) if name in held.batch.schema.names else None
+    if column is not None and name == "published_at":
+        column = _showable(column)
     if column is not None and not column.null_count:
         return column
     default = _default(name, held.header)
@@ -119,10 +123,25 @@ def _default(name: str, header: pb.BlockHeader) -> pa.Scalar | None:
     if name == "headers":
         return _NO_HEADERS
     if name == "published_at" and header.published_at_us:
-        return pa.scalar(header.published_at_us, columns.TIMESTAMP)
+        return pa.scalar(_nearest_us(header.published_at_us), columns.TIMESTAMP)
     if name == "persistent":
         return pa.scalar(header.delivery_mode != pb.DELIVERY_MODE_NON_PERSISTENT)
     return None
+
+
+def _nearest_us(us: int) -> int:
+    return min(max(us, limits.MIN_PUBLISHED_AT_US), limits.MAX_PUBLISHED_AT_US)
+
+
+def _showable(times: pa.Array) -> pa.Array:
+    """The same array, unless it holds a publish time that `datetime` does not."""
+    us = times.cast(pa.int64())
+    ends = pc.min_max(us)
+    if all(end is None or end == _nearest_us(end) for end in (e.as_py() for e in ends.values())):
+        return times
+    us = pc.max_element_wise(us, limits.MIN_PUBLISHED_AT_US, skip_nulls=False)
+    us = pc.min_element_wise(us, limits.MAX_PUBLISHED_AT_US, skip_nulls=False)
+    return us.cast(columns.TIMESTAMP)
 
 
 def _empty_maps(rows: int) -> pa.Array:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +35,9 @@ _LAYOUTS = {
     "persistent": (),
 }
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_INSTANT: Final = _EPOCH + timedelta(microseconds=limits.MIN_PUBLISHED_AT_US)
+_LAST_INSTANT: Final = _EPOCH + timedelta(microseconds=limits.MAX_PUBLISHED_AT_US)
 
 # The fields of a message that are plain text, in the order of `Row`.
 TEXTS = ("message_id", "correlation_id", "reply_to", "content_type")
@@ -115,7 +118,7 @@ def check_flag(name: str, value: object) -> None:
 
 
 def check_published_at(published_at: datetime) -> None:
-    """Raises InvalidArgumentError unless a value is a datetime with a time zone."""
+    """Raises InvalidArgumentError unless a value is a datetime with a time zone, in bounds."""
     if not isinstance(published_at, datetime):
         raise InvalidArgumentError(
             f"'published_at' is a {type(published_at).__name__}; it must be a datetime.",
@@ -124,6 +127,12 @@ def check_published_at(published_at: datetime) -> None:
     if published_at.utcoffset() is None:
         raise InvalidArgumentError(
             "'published_at' has no time zone; without one it names no instant.",
+            argument="published_at",
+        )
+    if not _FIRST_INSTANT <= published_at <= _LAST_INSTANT:
+        raise InvalidArgumentError(
+            f"'published_at' is {published_at.isoformat()}; it must be between 0001-01-03 and"
+            " 9999-12-30, which can be shown in every time zone.",
             argument="published_at",
         )
 

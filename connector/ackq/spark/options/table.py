@@ -1,7 +1,7 @@
 """Table of all options: name, parser, and the uses of the format that take them.
 
 Spark passes all options lower-cased, its own included; one that is neither Spark's nor in the table
-is an error that names the nearest.
+is an error that names the nearest, but for those that cost messages when they are set unmeant.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from ackq.errors import InvalidArgumentError, UnknownOptionError
+from ackq.errors import InvalidArgumentError, UnknownOptionError, UnsupportedError
 from ackq.spark.options import values
 
 
@@ -101,6 +101,14 @@ _SYNONYMS: Final = {
     "topic": "queue",
 }
 
+# Never suggested: messages are removed, delivered twice or lost by them.
+_COSTLY: Final = frozenset(
+    {"discard", "failondataloss", "mandatory", "sessiontimeout", "settle", "takeover"}
+)
+
+# Prefix of a table's options among its properties, which Spark passes when it makes the table.
+_TABLE_OPTION: Final = "option."
+
 Values = dict[str, Any]
 
 
@@ -113,7 +121,11 @@ def check(options: Mapping[str, str]) -> Values:
     Raises:
         UnknownOptionError: There is no such option; the message names the nearest.
         InvalidArgumentError: A value is not what its option takes, or `endpoint` is missing.
+        UnsupportedError: They are the properties of a table that is being made with options.
     """
+    if _is_table(options):
+        _check_table(options)
+        return {}
     found: Values = {}
     for key, value in options.items():
         lower = key.lower()
@@ -126,17 +138,45 @@ def check(options: Mapping[str, str]) -> Values:
     if "endpoint" not in found:
         raise InvalidArgumentError(
             "The option 'endpoint' is missing. Say where the broker is:"
-            " .option('endpoint', 'host:port').",
+            " .option('endpoint', 'host:port'), or in SQL SELECT ... FROM t WITH"
+            " (endpoint='host:port') and INSERT INTO t WITH (...): Spark passes none of the options"
+            " that a table was made with.",
             option="endpoint",
         )
     return found
 
 
+def _is_table(options: Mapping[str, str]) -> bool:
+    """Whether they are the properties of a table, in the making: CREATE TABLE ... USING ackq."""
+    return "owner" in options and options.get("provider", "").lower() == "ackq"
+
+
+def _check_table(properties: Mapping[str, str]) -> None:
+    """Refuses options, which no statement on the table would be passed."""
+    names = sorted(
+        key.removeprefix(_TABLE_OPTION) for key in properties if key.startswith(_TABLE_OPTION)
+    )
+    if names:
+        raise UnsupportedError(
+            f"CREATE TABLE has the options {', '.join(names)}, and Spark passes none of them to a"
+            " statement on the table. Create it without, and give them after its name in each"
+            " statement, t WITH (endpoint='host:port', queue='name'); or create a temporary view,"
+            " which keeps its options.",
+            options=", ".join(names),
+        )
+
+
 def _unknown(key: str) -> UnknownOptionError:
     nearest = _SYNONYMS.get(key.lower())
     if nearest is None:
-        (match,) = difflib.get_close_matches(key.lower(), OPTIONS, n=1, cutoff=0.0)
-        nearest = OPTIONS[match].name
+        matches = difflib.get_close_matches(key.lower(), OPTIONS, n=1)
+        nearest = next((OPTIONS[match].name for match in matches if match not in _COSTLY), None)
+    if nearest is None:
+        return UnknownOptionError(
+            f"There is no option '{key}'. The table of options is in connector/README.md.",
+            option=key,
+            nearest="",
+        )
     return UnknownOptionError(
         f"There is no option '{key}'. Did you mean '{nearest}'?", option=key, nearest=nearest
     )

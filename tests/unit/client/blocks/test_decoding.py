@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from ackq import errors
+from ackq import errors, limits
 from ackq.client.blocks import decoding
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns
@@ -74,6 +74,23 @@ def test_null_means_the_headers_constant():
     batch = decoding.delivered(runs((1, 2)), data, ["published_at", "persistent"])
     assert batch.column("published_at").cast(pa.int64()).to_pylist() == [NOON_US + 1, NOON_US]
     assert batch.column("persistent").to_pylist() == [True, False]
+
+
+@pytest.mark.parametrize("us", [1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63)])
+def test_a_publish_time_that_datetime_cannot_hold_becomes_the_nearest(us):
+    """I6: an older broker took any number; who reads it now gets a time, from rows and headers."""
+    nearest = limits.MAX_PUBLISHED_AT_US if us > 0 else limits.MIN_PUBLISHED_AT_US
+    rows = pa.RecordBatch.from_pydict(
+        {"body": [b"a", b"b"], "published_at": pa.array([NOON_US, us], columns.TIMESTAMP)}
+    )
+    for data, expected in (
+        (block.encode(rows), [NOON_US, nearest]),
+        (content([b"a", b"b"], published_at_us=us), [nearest, nearest]),
+    ):
+        column = decoding.delivered(runs((1, 2)), data, ["published_at"]).column(0)
+        assert column.type == columns.TIMESTAMP
+        assert column.cast(pa.int64()).to_pylist() == expected
+        assert all(isinstance(value, datetime) for value in column.to_pylist())
 
 
 def test_absent_headers_are_empty_maps():

@@ -1,7 +1,7 @@
 """What a publisher takes and sends: fields, frames, batches, and what it refuses. P12, P14."""
 
 import textwrap
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
@@ -12,6 +12,8 @@ from ackq.v1 import messages_pb2
 from ackq.wire import block
 from tests.fakes import scripted_broker as fake
 from tests.unit.client.publishing.scripts import SOON_S, publisher
+
+FAR_WEST = timezone(timedelta(hours=-14))
 
 
 def test_single_publishes_share_frames(broker):
@@ -173,6 +175,9 @@ def test_batch_keeps_its_place_among_single_messages(broker):
         ({"body": b"", "ttl_ms": 0}, "'ttl_ms' is 0; it must be 1 to"),
         ({"body": b"", "ttl_ms": 1 << 62}, "a hundred years"),
         ({"body": b"", "published_at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001
+        ({"body": b"", "published_at": datetime.max.replace(tzinfo=UTC)}, "every time zone"),
+        ({"body": b"", "published_at": datetime.min.replace(tzinfo=FAR_WEST)}, "every time zone"),
+        ({"body": b"", "published_at": datetime.max.replace(tzinfo=FAR_WEST)}, "every time zone"),
     ],
 )
 def test_bad_arguments_are_refused_at_once(broker, arguments, expected):

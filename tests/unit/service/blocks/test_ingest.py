@@ -17,7 +17,7 @@ from ackq.errors import (
     SchemaError,
 )
 from ackq.v1 import messages_pb2 as pb
-from ackq.wire import block
+from ackq.wire import block, columns
 from ackq_broker.core.columns.deadlines import rounded
 from ackq_broker.core.commands import Route
 from ackq_broker.service.blocks import validation
@@ -322,6 +322,42 @@ def test_expiry_is_the_brokers():
     """Q3: expires_at is set by the broker alone."""
     data = encoded(body=[b"a"], expires_at=[datetime(2030, 1, 1, tzinfo=UTC)])
     assert refused(prepare(data, NOW)) == [([0], SchemaError)]
+
+
+INSTANTS = (limits.MIN_PUBLISHED_AT_US, limits.MAX_PUBLISHED_AT_US)
+NO_INSTANTS = (INSTANTS[0] - 1, INSTANTS[1] + 1, 1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63))
+
+
+@pytest.mark.parametrize("us", NO_INSTANTS)
+def test_a_publish_time_that_no_reader_can_show_is_refused(us):
+    """P8, I6: by row, and named."""
+    times = pa.array([NOW, us, None], pa.int64()).cast(columns.TIMESTAMP)
+    prepared = prepare(encoded(body=[b"a", b"b", b"c"], published_at=times), NOW)
+    assert refused(prepared) == [([1], InvalidArgumentError)]
+    assert f"{us} us" in prepared.refusals[0].reason.message
+    assert [part.row_count for part in prepared.parts] == [2]
+
+
+@pytest.mark.parametrize("us", NO_INSTANTS)
+def test_a_publish_time_of_the_header_that_no_reader_can_show_is_refused(us):
+    """P8, I6: it is of every row, so every row is."""
+    prepared = prepare(encoded(body=[b"a", b"b"], published_at_us=us), NOW)
+    assert refused(prepared) == [([0, 1], InvalidArgumentError)]
+    assert not prepared.parts
+
+
+def test_the_first_and_the_last_publish_time():
+    """I6: both bounds are inside."""
+    times = pa.array(INSTANTS, pa.int64()).cast(columns.TIMESTAMP)
+    for us in INSTANTS:
+        assert not prepare(encoded(body=[b"a"], published_at_us=us), NOW).refusals
+    assert not prepare(encoded(body=[b"a", b"b"], published_at=times), NOW).refusals
+
+
+def test_a_message_with_a_publish_time_that_no_reader_can_show():
+    """P8: a small publisher's message is refused by itself, like a row."""
+    messages = [pb.Message(body=b"a"), pb.Message(body=b"b", published_at_us=1 << 62)]
+    assert refused(prepare(from_messages(messages, NOW), NOW)) == [([1], InvalidArgumentError)]
 
 
 # --- single messages ---

@@ -6,7 +6,7 @@ import pytest
 
 from ackq import limits
 from ackq.client.connection.security import Security
-from ackq.errors import InvalidArgumentError, UnknownOptionError
+from ackq.errors import InvalidArgumentError, UnknownOptionError, UnsupportedError
 from ackq.spark.options import options
 from ackq.spark.options.options import (
     Connection,
@@ -122,7 +122,7 @@ def test_batch_write_options():
     [
         ("queu", "queue"),
         ("maxMessagePerTriggers", "maxMessagesPerTrigger"),
-        ("failondataloss1", "failOnDataLoss"),
+        ("tlscert1", "tlsCert"),
         ("routing_key", "routingKey"),
         ("maxOffsetsPerTrigger", "maxMessagesPerTrigger"),
         ("topic", "queue"),
@@ -135,6 +135,62 @@ def test_unknown_option_names_the_nearest(key, nearest):
         check({**BASE, key: "1"})
     assert caught.value.fields == {"option": key, "nearest": nearest}
     assert str(caught.value) == f"There is no option '{key}'. Did you mean '{nearest}'?"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("takeovr", "take_over", "discards", "failondataloss1", "sessionTimeouts", "settles"),
+        *("mandatry", "provider", "owner", "xyzzy"),
+    ],
+)
+def test_no_option_is_suggested_that_costs_messages(key):
+    """Nor one that is far: the error says where all options are."""
+    with pytest.raises(UnknownOptionError) as caught:
+        check({**BASE, key: "true"})
+    assert caught.value.fields == {"option": key, "nearest": ""}
+    assert str(caught.value) == (
+        f"There is no option '{key}'. The table of options is in connector/README.md."
+    )
+
+
+# What Spark 4.2 passes for CREATE TABLE t USING ackq, with COMMENT, TBLPROPERTIES and the like.
+TABLE = {"provider": "ackq", "owner": "root"}
+CLAUSES = {
+    "location": "file:/data/t",
+    "path": "file:/data/t",
+    "external": "true",
+    "comment": "c",
+    "collation": "UTF8_BINARY",
+    "my.property": "1",
+}
+
+
+@pytest.mark.parametrize("properties", [TABLE, {**TABLE, **CLAUSES}])
+def test_a_table_without_options_can_be_made(properties):
+    """A statement on it brings its own; no property is taken for an option."""
+    assert check(properties) == {}
+
+
+def test_the_options_of_a_table_are_refused():
+    """Spark passes them once, with the table's properties, and to no statement on the table."""
+    made = {**TABLE, "option.queue": "q", "queue": "q", "endpoint": "e:1", "option.endpoint": "e:1"}
+    with pytest.raises(UnsupportedError, match=r"CREATE TABLE .* WITH \(") as caught:
+        check(made)
+    assert caught.value.fields == {"options": "endpoint, queue"}
+
+
+@pytest.mark.parametrize("key", ["provider", "owner", "option.queue"])
+def test_keys_of_a_table_are_no_options_of_a_load(key):
+    """An option is never ignored."""
+    with pytest.raises(UnknownOptionError):
+        check({**BASE, key: "ackq"})
+
+
+def test_a_missing_endpoint_names_the_ways_to_give_it():
+    """In SQL too, where Spark has dropped what the table was made with."""
+    with pytest.raises(InvalidArgumentError, match=r"\.option\('endpoint', .* WITH +\(endpoint="):
+        check({})
 
 
 @pytest.mark.parametrize(
