@@ -29,8 +29,7 @@ WHOLE = {
 }
 # Tests that need another process all the same, with the reason.
 PROCESSES = {
-    "client/consuming/test_channel.py": "an interpreter that exits or forks with a channel open",
-    "client/publishing/test_publisher_life.py": "one with a publisher open",
+    "client/threads.py": "an interpreter that exits or forks with a channel or a publisher open",
     "client/sessions/test_session.py": "a holder is one of its process",
     "client/connection/test_grpc_channels.py": "a fork",
     "client/test_public_names.py": "an import in a fresh interpreter",
