@@ -25,6 +25,7 @@ WHOLE = {
     "core/test_model_sessions.py": "sessions against a model",
     "core/test_restart.py": "recovery of the whole state",
     "core/sessions/test_kept_lease.py": "the lease that an accept keeps for a replay",
+    "journal/test_shortened.py": "a log that is shorter than what was synced, through every tool",
     "core/sessions/test_openings.py": "the openings of advance, which test_advance has no room for",
 }
 # Tests that need another process all the same, with the reason.
