@@ -137,6 +137,11 @@ class Harness:
         """Publishes `count` messages to one queue."""
         return self.publish([queue] * count, **options)
 
+    def declare_filled(self, queue: str, count: int, **properties: Any) -> None:
+        """Declares a queue and publishes `count` messages to it."""
+        self.declare(queue, **properties)
+        self.publish_to(queue, count)
+
     # --- stages ---
 
     def stage(
@@ -187,6 +192,14 @@ class Harness:
         reply = self.do(command)
         return Reader(self, replace(command, session=reply.session), reply)
 
+    def lease(
+        self, *queues: str, session: str = "s", holder: c.HolderInfo = ALICE, **changes: Any
+    ) -> Reader:
+        """Opens a session, leases its first messages, and gives its reader."""
+        reader = self.open(*queues, session=session, holder=holder)
+        reader.advance(0, **changes)
+        return reader
+
     # --- channels ---
 
     def deliver(
@@ -213,6 +226,11 @@ class Harness:
         ticked: c.Ticked = self.do(c.Tick())
         assert self.core.next_due_us() == 0 or self.core.next_due_us() > self.now_us
         return ticked
+
+    def housekeep_after(self, time_us: int) -> None:
+        """Time passes, and the broker forgets what is old enough."""
+        self.now_us += time_us
+        self.do(c.Housekeep())
 
     def rows(self, pieces: Iterable[c.Piece]) -> list[tuple[int, str, int]]:
         """(tag, label, delivery count) of the rows of pieces."""

@@ -21,10 +21,8 @@ def restart(harness: Harness, history: str, cause: str = "copied") -> None:
 @pytest.fixture
 def reader(harness: Harness) -> Reader:
     """A session with a lease, a writer with a sealed stage and a commit, and `PUBLISHER`."""
-    harness.declare("q")
-    harness.publish_to("q", 5)
-    reader = harness.open("q")
-    reader.advance(0, max_messages=2)
+    harness.declare_filled("q", 5)
+    reader = harness.lease("q", max_messages=2)
     harness.commit("w", 1, harness.stage("w", 1, ["q"], name="s"))
     harness.stage("w", 2, ["q"], name="t")
     return reader

@@ -23,8 +23,7 @@ def busy(harness: Harness) -> None:
     harness.publish(["k.1", "k.2", "z"] * 4, exchange="x")
     harness.publish_to("ring", 6)
     harness.publish_to("b", 3, persistent=False)
-    reader = harness.open("a", "b", "lost")
-    reader.advance(0, max_messages=7)
+    reader = harness.lease("a", "b", "lost", max_messages=7)
     reader.advance(7, max_messages=9)
     reader.advance(7, holder=BOB)
     stage = harness.stage("w", 1, ["a", "b", "a"], name="s")
@@ -45,8 +44,7 @@ def busy(harness: Harness) -> None:
     harness.do(c.PurgeQueue("ring"))
     harness.do(c.DeleteQueue("ring"))
     harness.do(c.ClosePublisherStream(PUBLISHER))
-    harness.now_us += 8 * 24 * 3600 * 1_000_000
-    harness.do(c.Housekeep())
+    harness.housekeep_after(8 * 24 * 3600 * 1_000_000)
     harness.do(c.DeleteExchange("y"))
     harness.do(c.Start("second", "copied"))
     harness.do(c.AcceptHistory())
@@ -89,10 +87,8 @@ def dead_letter(harness: Harness) -> None:
 
 def settle(harness: Harness) -> None:
     """Queries that settle what they read; some stages are left, and a lease that is detached."""
-    harness.declare("raw", dead_letter_queue="dead")
-    harness.publish_to("raw", 12)
-    reader = harness.open("raw", session="settling")
-    reader.advance(0, max_messages=6)
+    harness.declare_filled("raw", 12, dead_letter_queue="dead")
+    reader = harness.lease("raw", session="settling", max_messages=6)
     reader.note()
     outcomes = group(Outcome.REJECTED, 2, 5, reason="bad"), group(Outcome.FAILED, 3)
     reader.say(*outcomes, group(Outcome.RELEASED, 4))
@@ -179,8 +175,7 @@ def test_a_restart_keeps_what_is_durable(harness: Harness) -> None:
     harness.publish(["k"] * 6, exchange="x")
     harness.open("q").advance(0, max_messages=2)
     harness.do(c.ReleaseSession("s"))
-    reader = harness.open("q")
-    reader.advance(0, max_messages=3)
+    reader = harness.lease("q", max_messages=3)
     assert harness.restart() == 0
     assert harness.browse("q") == labels(1, 6)
     assert reader.pieces(0, 3)[0].runs == (c.Run(1, 2, 2), c.Run(3, 1, 1))
@@ -212,8 +207,7 @@ def test_a_deleted_queue_with_leased_messages_survives_a_restart(harness: Harnes
     """Q4, Q7: its bodies are read and given back, while a queue of its name is another one."""
     harness.declare("q", "r")
     block = harness.publish_to("q", 2).block_id
-    reader = harness.open("q", "r")
-    reader.advance(0)
+    reader = harness.lease("q", "r")
     harness.do(c.DeleteQueue("q", force=True))
     harness.declare("q")
     assert harness.restart() == 0
@@ -237,8 +231,7 @@ def test_positions_of_vanished_messages_are_not_given_again(harness: Harness) ->
 
 def test_leased_transient_messages_become_holes(harness: Harness) -> None:
     """Q7, S5: their tags stay, fetches skip them, and the accept goes by."""
-    harness.declare("q")
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2)
     harness.publish_to("q", 3, persistent=False)
     harness.publish_to("q", 1)
     reader = harness.open("q")
@@ -261,8 +254,7 @@ def test_a_lease_of_nothing_but_holes_is_still_a_lease(harness: Harness) -> None
     harness.declare("lost", durable=False)
     harness.declare("q")
     harness.publish_to("lost", 3)
-    reader = harness.open("q", "lost")
-    reader.advance(0)
+    reader = harness.lease("q", "lost")
     assert harness.restart() == 3
     reply = reader.advance(0, queues=("q",))
     assert (reply.end_tag, reply.chunks) == (3, (c.Chunk(3, 0),))
@@ -272,19 +264,16 @@ def test_a_lease_of_nothing_but_holes_is_still_a_lease(harness: Harness) -> None
 
 def test_holes_at_the_end_belong_to_the_last_chunk(harness: Harness) -> None:
     """S1: chunks cover the lease, whatever vanished."""
-    harness.declare("q")
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1)
     harness.publish_to("q", 2, persistent=False)
-    reader = harness.open("q")
-    reader.advance(0)
+    reader = harness.lease("q")
     harness.restart()
     assert reader.advance(0).chunks == (c.Chunk(3, 10),)
 
 
 def test_released_holes_do_not_come_back(harness: Harness) -> None:
     """S5: only what is there is put back."""
-    harness.declare("q")
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1)
     harness.publish_to("q", 2, persistent=False)
     harness.open("q").advance(0)
     harness.restart()
@@ -338,8 +327,7 @@ def test_parts_and_snapshots_of_the_first_version_are_read(harness: Harness) -> 
     assert msgspec.msgpack.decode(
         msgspec.msgpack.encode([1, 1, 3, 30, 0, None]), type=record_fields.RoutedRows
     ) == record_fields.RoutedRows(1, 1, 3, 30, 0)
-    harness.declare("q")
-    harness.publish_to("q", 4)
+    harness.declare_filled("q", 4)
     for _ in range(3):
         harness.deliver("x", "q", 2)
         harness.do(c.CloseChannel(b"x"))
@@ -371,8 +359,7 @@ def test_lost_blocks_take_their_messages(harness: Harness) -> None:
     harness.declare("q", "r", "e")
     harness.bind("x", "fanout", q="", r="")
     blocks = [harness.publish(["k"] * 2, exchange="x").block_id for _ in range(4)]
-    reader = harness.open("r")
-    reader.advance(0, max_messages=5)
+    reader = harness.lease("r", max_messages=5)
     harness.deliver("x", "q", 3)
     stage = harness.stage("w", 1, ["q"], name="s")
     torn = max(harness.core.live_blocks())
@@ -396,8 +383,7 @@ def test_lost_blocks_take_what_is_kept_for_a_replay(harness: Harness) -> None:
     harness.declare("q")
     lost = BitMap64([harness.publish_to("q", 2).block_id])
     harness.publish_to("q", 1)
-    reader = harness.open("q")
-    reader.advance(0, max_messages=3)
+    reader = harness.lease("q", max_messages=3)
     reader.advance(3)
     assert harness.do(c.Start("second", "repaired", lost)) == c.Started(0)
     assert (harness.info("q").accepted, harness.info("q").dropped) == (3, 0)

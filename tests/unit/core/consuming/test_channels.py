@@ -72,8 +72,7 @@ def test_multiple_settles_up_to_a_tag(harness: Harness, outcome: Outcome) -> Non
 
 def test_an_unknown_tag_is_refused_and_nothing_settled(harness: Harness) -> None:
     """C2: a tag twice, one not given yet, one of another channel; the lowest is named."""
-    harness.declare("q")
-    harness.publish_to("q", 5)
+    harness.declare_filled("q", 5)
     harness.deliver("x", "q", 4)
     harness.deliver("y", "q", 1)
     harness.settle("x", Outcome.ACCEPTED, 2)
@@ -92,8 +91,7 @@ def test_an_unknown_tag_is_refused_and_nothing_settled(harness: Harness) -> None
 
 def test_multiple_of_an_unknown_tag_is_refused(harness: Harness) -> None:
     """C2, C3: above the last tag given, or with nothing outstanding up to it."""
-    harness.declare("q")
-    harness.publish_to("q", 3)
+    harness.declare_filled("q", 3)
     harness.deliver("x", "q", 3)
     with pytest.raises(UnknownDeliveryTagError, match="unknown delivery tag 4:"):
         harness.settle("x", Outcome.ACCEPTED, up_to=4)
@@ -107,8 +105,7 @@ def test_multiple_of_an_unknown_tag_is_refused(harness: Harness) -> None:
 
 def test_a_delay_of_a_century_is_refused(harness: Harness) -> None:
     """C14, I6: with what is allowed."""
-    harness.declare("q")
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1)
     harness.deliver("x", "q")
     with pytest.raises(InvalidArgumentError, match="a hundred years"):
         harness.settle("x", Outcome.RELEASED, 1, delay_ms=1 << 60)
@@ -116,8 +113,7 @@ def test_a_delay_of_a_century_is_refused(harness: Harness) -> None:
 
 def test_released_messages_go_back_to_their_place(harness: Harness) -> None:
     """C6, C7: in front of what came later, with a delivery more; the tag is a new one."""
-    harness.declare("q")
-    harness.publish_to("q", 5)
+    harness.declare_filled("q", 5)
     harness.deliver("x", "q", 4)
     harness.settle("x", Outcome.RELEASED, 2, 4)
     assert harness.deliver("y", "q", 2) == [(1, "m2", 2), (2, "m4", 2)]
@@ -143,8 +139,7 @@ def test_a_channel_that_closes_puts_everything_back(harness: Harness) -> None:
 
 def test_a_channel_without_messages_leaves_nothing(harness: Harness) -> None:
     """C12, I6: its tag counter goes with it."""
-    harness.declare("q")
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1)
     before = len(harness.core.snapshot())
     harness.deliver("x", "q")
     harness.settle("x", Outcome.ACCEPTED, 1)
@@ -156,8 +151,7 @@ def test_a_channel_without_messages_leaves_nothing(harness: Harness) -> None:
 
 def test_a_restart_ends_every_channel(harness: Harness) -> None:
     """C12, Q7: what was unacked is ready again, redelivered; transient messages are gone."""
-    harness.declare("q")
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2)
     harness.publish_to("q", 2, persistent=False)
     harness.publish_to("q", 1)
     harness.deliver("x", "q", 3)
@@ -228,8 +222,7 @@ def test_a_deleted_queue_keeps_what_is_unacked(harness: Harness) -> None:
 
 def test_channels_and_sessions_share_a_queue(harness: Harness) -> None:
     """C1, S1: each message is held by one of them; nothing is given out twice."""
-    harness.declare("q")
-    harness.publish_to("q", 6)
+    harness.declare_filled("q", 6)
     harness.deliver("x", "q", 2)
     reader = harness.open("q")
     end = reader.advance(0, max_messages=2).end_tag
@@ -243,8 +236,7 @@ def test_channels_and_sessions_share_a_queue(harness: Harness) -> None:
 
 def test_a_horizon_leaves_out_what_channels_put_back_later(harness: Harness) -> None:
     """K5: what is released or matures after the horizon does not keep a run alive."""
-    harness.declare("q")
-    harness.publish_to("q", 4)
+    harness.declare_filled("q", 4)
     harness.deliver("x", "q", 3)
     harness.settle("x", Outcome.RELEASED, 1)
     horizon = harness.core.sequence

@@ -127,8 +127,7 @@ def test_a_mandatory_unroutable_message_is_returned(harness: Harness) -> None:
 
 def test_a_full_queue_nacks_what_does_not_fit(harness: Harness) -> None:
     """P8: the rows over the bound are nacked with the reason; the others are confirmed."""
-    harness.declare("q", max_length=3)
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2, max_length=3)
     reply = harness.publish_to("q", 3)
     assert list(reply.confirmed) == [3]
     (nack,) = reply.nacks
@@ -195,8 +194,7 @@ def test_a_known_number_is_confirmed_though_its_exchange_is_gone(harness: Harnes
 
 def test_a_retransmission_is_confirmed_and_not_placed(harness: Harness) -> None:
     """P10: an accepted number is confirmed again; only new ones are placed."""
-    harness.declare("q")
-    harness.publish_to("q", 3)
+    harness.declare_filled("q", 3)
     decision = harness.decide(harness.command(["q"] * 4, numbers=[2, 3, 4, 5]))
     assert list(decision.reply.confirmed) == [2, 3, 4, 5]
     assert decision.after is None
@@ -206,8 +204,7 @@ def test_a_retransmission_is_confirmed_and_not_placed(harness: Harness) -> None:
 
 def test_a_pure_retransmission_waits_for_what_was_decided(harness: Harness) -> None:
     """P10: a number still in progress is answered when the first is: after everything decided."""
-    harness.declare("q")
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2)
     decision = harness.decide(harness.command(["q"] * 2, numbers=[1, 2]))
     assert decision.records == ()
     assert decision.after is None
@@ -216,8 +213,7 @@ def test_a_pure_retransmission_waits_for_what_was_decided(harness: Harness) -> N
 
 def test_a_transient_retransmission_of_a_durable_number_waits(harness: Harness) -> None:
     """P5, P10: the early answer is only for blocks without any number seen before."""
-    harness.declare("q")
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1)
     decision = harness.decide(harness.command(["q"] * 2, numbers=[1, 2], persistent=False))
     assert decision.after is None
 
@@ -239,8 +235,7 @@ def test_numbers_below_the_lowest_unanswered_are_forgotten_and_stay_answered(
     harness: Harness,
 ) -> None:
     """P10: the broker drops them from the set; one that comes late is confirmed, never placed."""
-    harness.declare("q")
-    harness.publish_to("q", 3)
+    harness.declare_filled("q", 3)
     harness.publish_to("q", 1, lowest=4)
     assert harness.core.missing(PUBLISHER, 1, 6) == [(5, 6)]
     reply = harness.publish_to("q", 1, numbers=[2], lowest=1)
@@ -267,8 +262,7 @@ def test_a_probe_names_what_was_never_accepted(harness: Harness) -> None:
 
 def test_deduplication_survives_a_restart_but_for_transient_numbers(harness: Harness) -> None:
     """P10: durable numbers stay; transient ones lost in a restart are handled afresh."""
-    harness.declare("q")
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1)
     harness.publish_to("q", 1, persistent=False)
     harness.restart()
     harness.do(c.OpenPublisher(PUBLISHER, resume=True))
@@ -307,12 +301,10 @@ def test_a_number_in_progress_is_not_handled_again(harness: Harness) -> None:
 def test_a_forgotten_publisher_is_refused(harness: Harness) -> None:
     """P10: seven days after the last stream the state is gone, and a resume says so."""
     harness.do(c.ClosePublisherStream(PUBLISHER))
-    harness.now_us += 7 * DAY_US - 10
-    harness.do(c.Housekeep())
+    harness.housekeep_after(7 * DAY_US - 10)
     harness.do(c.OpenPublisher(PUBLISHER, resume=True))
     harness.do(c.ClosePublisherStream(PUBLISHER))
-    harness.now_us += 7 * DAY_US + 10
-    harness.do(c.Housekeep())
+    harness.housekeep_after(7 * DAY_US + 10)
     with pytest.raises(PublisherForgottenError, match="outcome of its unconfirmed publishes"):
         harness.do(c.OpenPublisher(PUBLISHER, resume=True))
     with pytest.raises(PublisherForgottenError):
@@ -344,16 +336,14 @@ def test_a_publisher_that_is_finished_is_forgotten_at_once(
 
 def test_an_open_publisher_is_never_forgotten(harness: Harness) -> None:
     """P10: the seven days begin when the last stream ends."""
-    harness.now_us += 30 * DAY_US
-    harness.do(c.Housekeep())
+    harness.housekeep_after(30 * DAY_US)
     harness.do(c.OpenPublisher(PUBLISHER, resume=True))
 
 
 def test_a_restart_ends_all_streams(harness: Harness) -> None:
     """P10: publishers that do not come back after a restart are forgotten in time."""
     harness.restart()
-    harness.now_us += 7 * DAY_US + 10
-    harness.do(c.Housekeep())
+    harness.housekeep_after(7 * DAY_US + 10)
     with pytest.raises(PublisherForgottenError):
         harness.do(c.OpenPublisher(PUBLISHER, resume=True))
 
@@ -390,8 +380,7 @@ def test_a_block_lives_as_long_as_any_queue_has_a_row_of_it(harness: Harness) ->
 
 def test_drop_head_gives_up_the_oldest_ready_messages(harness: Harness) -> None:
     """Q3: also those of the block being placed, when it is longer than the queue."""
-    harness.declare("q", max_length=3, overflow="drop-head")
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2, max_length=3, overflow="drop-head")
     harness.publish_to("q", 2)
     assert harness.browse("q") == labels(2, 4)
     harness.publish_to("q", 5)
@@ -410,10 +399,8 @@ def test_drop_head_by_bytes(harness: Harness) -> None:
 
 def test_drop_head_never_drops_leased_messages(harness: Harness) -> None:
     """Q3, S7: a leased message stays, and makes no newcomer go: bounds are on what is ready."""
-    harness.declare("q", max_length=3, overflow="drop-head")
-    harness.publish_to("q", 2)
-    reader = harness.open("q")
-    reader.advance(0)
+    harness.declare_filled("q", 2, max_length=3, overflow="drop-head")
+    reader = harness.lease("q")
     harness.publish_to("q", 3)
     assert reader.fetch(0, 2) == labels(1, 2)
     assert harness.browse("q") == labels(1, 5)

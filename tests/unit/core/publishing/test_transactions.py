@@ -219,8 +219,7 @@ def test_a_drop_head_queue_gives_up_its_oldest_at_the_commit(
     harness: Harness, writer: Transactor
 ) -> None:
     """Q3: not before, when the rows may still go."""
-    harness.declare("ring", max_length=2, overflow="drop-head")
-    harness.publish_to("ring", 2)
+    harness.declare_filled("ring", 2, max_length=2, overflow="drop-head")
     writer.publish("a", ["ring"])
     assert harness.browse("ring") == ["m1", "m2"]
     writer.commit("a")
@@ -367,8 +366,7 @@ def test_an_unknown_publisher_has_no_transactions(harness: Harness, writer: Tran
     writer.publish("a", ["q"])
     writer.commit("a")
     writer.close()
-    harness.now_us += 7 * DAY_US + 10
-    harness.do(c.Housekeep())
+    harness.housekeep_after(7 * DAY_US + 10)
     with pytest.raises(PublisherForgottenError):
         writer.open(resume=True)
     with pytest.raises(PublisherForgottenError):

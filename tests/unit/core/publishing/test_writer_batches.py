@@ -332,8 +332,7 @@ def test_a_full_queue_says_what_is_staged(harness: Harness) -> None:
 
 def test_a_commit_into_a_drop_head_queue_drops_the_oldest(harness: Harness) -> None:
     """Q3: bounds of a drop-head queue hold after a commit as well."""
-    harness.declare("ring", max_length=3, overflow="drop-head")
-    harness.publish_to("ring", 2)
+    harness.declare_filled("ring", 2, max_length=3, overflow="drop-head")
     harness.commit("w", 1, harness.stage("w", 1, ["ring"] * 2, name="a"))
     assert harness.browse("ring") == ["m2", "a0", "a1"]
 
@@ -370,11 +369,9 @@ def test_staged_rows_are_durable(harness: Harness) -> None:
 def test_stages_are_kept_for_seven_days(harness: Harness) -> None:
     """K3: an abandoned stage goes with its room and its block."""
     harness.stage("w", 1, ["q"], name="a")
-    harness.now_us += 7 * DAY_US - 100
-    harness.do(c.Housekeep())
+    harness.housekeep_after(7 * DAY_US - 100)
     assert staged(harness) == 1
-    harness.now_us += 200
-    harness.do(c.Housekeep())
+    harness.housekeep_after(200)
     assert staged(harness) == 0
     assert harness.core.drain_dead_blocks() == [1]
 
@@ -402,8 +399,7 @@ def test_writers_that_are_done_are_forgotten(harness: Harness) -> None:
     harness.stage("late", 1, ["q"], name="late")
     harness.do(c.Housekeep())
     assert writers(harness) == ["late", "many", "none", "one"]
-    harness.now_us += 100
-    harness.do(c.Housekeep())
+    harness.housekeep_after(100)
     assert writers(harness) == ["late", "many"]
     assert harness.decide(c.Housekeep()).records == ()
 

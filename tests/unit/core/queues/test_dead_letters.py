@@ -72,8 +72,7 @@ def test_an_origin_tells_where_each_row_came_from(harness: Harness) -> None:
     delivery = harness.do(c.Deliver(b"y", "d", 9))
     assert [p.origin is None for p in delivery.pieces] == [True, False, False]
     harness.do(c.CloseChannel(b"y"))
-    reader = harness.open("d")
-    reader.advance(0)
+    reader = harness.lease("d")
     assert [p.origin is None for p in reader.pieces(0, 4)] == [True, False, False]
 
 
@@ -116,8 +115,7 @@ def test_one_block_in_many_runs_of_a_queue(harness: Harness) -> None:
 
 def test_the_built_in_queue_takes_over(harness: Harness) -> None:
     """C13: declared by the decision that needs it first, when the target is not there."""
-    harness.declare("q", dead_letter_queue="gone")
-    harness.publish_to("q", 3)
+    harness.declare_filled("q", 3, dead_letter_queue="gone")
     harness.deliver("x", "q")
     decision = harness.decide(c.Settle(b"x", Outcome.REJECTED, up_to=1))
     assert [type(r) for r in decision.records] == [records.QueueDeclared, records.Settled]
@@ -137,8 +135,7 @@ def test_the_built_in_queue_takes_over(harness: Harness) -> None:
 
 def test_what_dies_in_the_built_in_queue_is_gone(harness: Harness) -> None:
     """C13: it has no dead-letter queue of its own; it is purged and deleted like others."""
-    harness.declare("q", dead_letter_queue="gone")
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2, dead_letter_queue="gone")
     reject(harness, "q", 1, 2)
     assert reject(harness, "ackq.dead", 1) == c.Settlement(1, 0, 1)
     assert harness.do(c.PurgeQueue("ackq.dead")) == 1
@@ -150,8 +147,7 @@ def test_what_dies_in_the_built_in_queue_is_gone(harness: Harness) -> None:
 def test_a_full_dead_letter_queue_takes_more(harness: Harness) -> None:
     """C13, Q3: reject-publish refuses publishers, and never what dies."""
     harness.declare("d", max_length=1)
-    harness.declare("q", dead_letter_queue="d")
-    harness.publish_to("q", 3)
+    harness.declare_filled("q", 3, dead_letter_queue="d")
     assert reject(harness, "q", 1, 2, 3).dead_lettered == 3
     assert harness.info("d").ready == 3
     assert len(harness.publish_to("d", 1).nacks) == 1
@@ -192,8 +188,7 @@ def test_what_comes_back_in_the_same_record_counts_for_a_drop_head_queue(harness
 
 def test_a_queue_may_be_its_own_dead_letter_queue(harness: Harness) -> None:
     """C13: what is rejected goes to its tail, as a new message; bounds see it leave and come."""
-    harness.declare("q", dead_letter_queue="q", max_length=2, overflow="drop-head")
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2, dead_letter_queue="q", max_length=2, overflow="drop-head")
     assert reject(harness, "q", 1) == c.Settlement(1, 1, 0)
     assert harness.deliver("x", "q") == [(1, "m2", 2), (2, "m1", 1)]
     harness.do(c.CloseChannel(b"x"))
@@ -207,8 +202,7 @@ def test_deaths_and_the_first_queue_add_up(harness: Harness) -> None:
     """C13: a dead letter that dies again tells of both ends."""
     harness.declare("e")
     harness.declare("d", dead_letter_queue="e")
-    harness.declare("q", dead_letter_queue="d")
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2, dead_letter_queue="d")
     harness.publish_to("d", 1)
     reject(harness, "q", 1, 2)
     reject(harness, "d", 1, 2, 3)
@@ -222,8 +216,7 @@ def test_deaths_and_the_first_queue_add_up(harness: Harness) -> None:
 def test_origins_survive_restarts_and_go_with_their_messages(harness: Harness) -> None:
     """C13, Q7, I5: nothing is left of them once the messages are gone."""
     harness.declare("d", "plain")
-    harness.declare("q", dead_letter_queue="d")
-    harness.publish_to("q", 9)
+    harness.declare_filled("q", 9, dead_letter_queue="d")
     harness.deliver("x", "q")
     for tag in range(1, 10):
         harness.settle("x", Outcome.REJECTED, tag, reason=f"reason {tag % 2}")
@@ -259,8 +252,7 @@ def test_a_dead_letter_queue_is_in_use(harness: Harness) -> None:
 def test_dead_letters_of_transient_messages_are_transient(harness: Harness) -> None:
     """C13, Q7: a message does not become durable by dying."""
     harness.declare("d")
-    harness.declare("q", dead_letter_queue="d")
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1, dead_letter_queue="d")
     harness.publish_to("q", 1, persistent=False)
     reject(harness, "q", 1, 2)
     assert harness.restart() == 1
@@ -324,8 +316,7 @@ def test_redrive_leaves_what_is_held_and_what_has_no_home(harness: Harness) -> N
 def test_redrive_does_not_go_to_a_queue_that_is_being_deleted(harness: Harness) -> None:
     """Q4, Q6: one that stays for its unacked messages only is gone by name."""
     harness.declare("d")
-    harness.declare("q", dead_letter_queue="d")
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2, dead_letter_queue="d")
     harness.deliver("x", "q")
     harness.settle("x", Outcome.REJECTED, 1)
     harness.do(c.DeleteQueue("q", force=True))
@@ -349,8 +340,7 @@ def test_redrive_keeps_to_the_bounds_of_the_queue(harness: Harness) -> None:
 
 def test_redrive_of_a_queue_that_is_its_own_target_changes_nothing(harness: Harness) -> None:
     """Q6: its dead letters are where they came from."""
-    harness.declare("q", dead_letter_queue="q")
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1, dead_letter_queue="q")
     reject(harness, "q", 1)
     assert harness.do(c.Redrive("q"))[:2] == (0, 1)
 

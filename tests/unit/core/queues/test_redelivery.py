@@ -121,8 +121,7 @@ def test_a_tag_is_settled_once(
     harness: Harness, ended: Callable[[Harness], None], outcome: Outcome
 ) -> None:
     """C2: whatever ended it and whatever comes next, it is unknown, and nothing changes."""
-    harness.declare("q")
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1)
     harness.deliver("x", "q")
     ended(harness)
     before = harness.core.snapshot()
@@ -190,8 +189,7 @@ def test_only_what_is_over_the_limit_moves(harness: Harness) -> None:
 
 def test_failures_survive_a_restart(harness: Harness) -> None:
     """C13, Q7: as delivery counts do."""
-    harness.declare("q", delivery_limit=1, drop_on_limit=True)
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1, delivery_limit=1, drop_on_limit=True)
     harness.deliver("x", "q")
     harness.settle("x", Outcome.FAILED, 1)
     harness.restart()
@@ -208,8 +206,7 @@ def waits(harness: Harness, queue: str, since_us: int) -> float:
 
 def test_a_delay_doubles_with_each_failure(harness: Harness) -> None:
     """C14: up to the longest, never early, at most 1/512 of itself or 17 ms late."""
-    harness.declare("q", redelivery_delay_ms=1000, redelivery_delay_max_ms=6000)
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1, redelivery_delay_ms=1000, redelivery_delay_max_ms=6000)
     for seconds in (1, 2, 4, 6, 6):
         (row,) = harness.deliver("x", "q")
         harness.settle("x", Outcome.FAILED, row[0])
@@ -222,8 +219,7 @@ def test_a_delay_doubles_with_each_failure(harness: Harness) -> None:
 
 def test_a_delay_without_a_longest_ends_at_five_minutes(harness: Harness) -> None:
     """C14: the default; however often it failed."""
-    harness.declare("q", redelivery_delay_ms=1000)
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1, redelivery_delay_ms=1000)
     for _ in range(60):
         (row,) = harness.deliver("x", "q")
         harness.settle("x", Outcome.FAILED, row[0])
@@ -235,8 +231,7 @@ def test_a_delay_without_a_longest_ends_at_five_minutes(harness: Harness) -> Non
 
 def test_a_longest_delay_below_the_default_first_one_is_kept(harness: Harness) -> None:
     """C14: a first delay above five minutes is its own bound."""
-    harness.declare("q", redelivery_delay_ms=400_000)
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1, redelivery_delay_ms=400_000)
     harness.deliver("x", "q")
     harness.settle("x", Outcome.FAILED, 1)
     assert 400 <= waits(harness, "q", harness.now_us) <= 401
@@ -245,8 +240,7 @@ def test_a_longest_delay_below_the_default_first_one_is_kept(harness: Harness) -
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.RELEASED])
 def test_a_settlement_may_say_the_delay(harness: Harness, outcome: Outcome) -> None:
     """C14: instead of the queue's; then also for RELEASED."""
-    harness.declare("q", redelivery_delay_ms=60_000)
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2, redelivery_delay_ms=60_000)
     harness.deliver("x", "q")
     harness.settle("x", outcome, 2, delay_ms=2000)
     assert 2 <= waits(harness, "q", harness.now_us) < 2.05
@@ -258,8 +252,7 @@ def test_a_settlement_may_say_the_delay(harness: Harness, outcome: Outcome) -> N
 
 def test_delays_by_failures_in_one_settlement(harness: Harness) -> None:
     """C14: each message waits by its own failures."""
-    harness.declare("q", redelivery_delay_ms=1000)
-    harness.publish_to("q", 3)
+    harness.declare_filled("q", 3, redelivery_delay_ms=1000)
     harness.deliver("x", "q")
     harness.settle("x", Outcome.FAILED, 2)
     harness.wait(2)
@@ -272,8 +265,7 @@ def test_delays_by_failures_in_one_settlement(harness: Harness) -> None:
 
 def test_a_delayed_message_is_not_ready_and_survives_a_restart(harness: Harness) -> None:
     """C14, Q7: no consumer and no session gets it, browse shows it, purge leaves it."""
-    harness.declare("q")
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2)
     harness.deliver("x", "q")
     harness.settle("x", Outcome.RELEASED, 1, delay_ms=5000)
     harness.settle("x", Outcome.RELEASED, 2)
@@ -298,8 +290,7 @@ def test_transient_messages_vanish_from_a_delay(harness: Harness) -> None:
 
 def test_a_delayed_message_counts_towards_the_length(harness: Harness) -> None:
     """Q3, C14: it is still in the queue; a requeue is never refused."""
-    harness.declare("q", max_length=2)
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2, max_length=2)
     harness.deliver("x", "q")
     harness.settle("x", Outcome.RELEASED, 1, delay_ms=5000)
     assert len(harness.publish_to("q", 1).nacks) == 1

@@ -32,8 +32,7 @@ def test_a_message_expires_by_its_own_ttl(harness: Harness) -> None:
 @pytest.mark.parametrize("ttl_ms", [1, 500, 10_000, 3_600_000, 30 * 24 * 3_600_000])
 def test_nothing_expires_early_nor_much_too_late(harness: Harness, ttl_ms: int) -> None:
     """Q3: at most 1/512 of the TTL or 17 ms late."""
-    harness.declare("q", message_ttl_ms=ttl_ms)
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1, message_ttl_ms=ttl_ms)
     late_ms = (harness.core.next_due_us() - harness.now_us) / 1000 - ttl_ms
     assert 0 <= late_ms <= max(ttl_ms / 512, 17)
     harness.now_us += ttl_ms * 1000 - 1
@@ -242,8 +241,7 @@ def test_a_rejection_breaks_the_circle(harness: Harness) -> None:
 
 def test_a_queue_that_expires_into_itself_drops(harness: Harness) -> None:
     """C13: the shortest circle."""
-    harness.declare("q", dead_letter_queue="q", message_ttl_ms=1000)
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1, dead_letter_queue="q", message_ttl_ms=1000)
     assert harness.wait(2) == c.Ticked(1, 0, 0)
     assert harness.info("q").dropped == 1
 
@@ -261,8 +259,7 @@ def test_only_those_that_circle_are_dropped(harness: Harness) -> None:
 
 def test_the_built_in_queue_is_made_by_a_tick(harness: Harness) -> None:
     """C13: when what expires has nowhere else to go."""
-    harness.declare("q", dead_letter_queue="gone", message_ttl_ms=1000)
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1, dead_letter_queue="gone", message_ttl_ms=1000)
     assert harness.wait(2) == c.Ticked(1, 1, 0)
     assert harness.browse("ackq.dead") == ["m1"]
 

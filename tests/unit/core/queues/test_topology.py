@@ -128,8 +128,7 @@ def test_exchanges_are_declared_once(harness: Harness) -> None:
 
 def test_the_default_exchange_routes_by_queue_name(harness: Harness) -> None:
     """Q2: it always exists and cannot be bound or deleted."""
-    harness.declare("q")
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1)
     assert harness.ready("q") == 1
     for command in (c.Bind("", "q", "k"), c.Unbind("", "q", "k"), c.DeleteExchange("")):
         with pytest.raises(InvalidArgumentError, match="default exchange"):
@@ -186,10 +185,8 @@ def test_a_deleted_exchange_takes_its_bindings(harness: Harness) -> None:
 
 def test_purge_takes_ready_messages_only(harness: Harness) -> None:
     """Q4, S7: a leased message is not purged."""
-    harness.declare("q")
-    harness.publish_to("q", 5)
-    reader = harness.open("q")
-    reader.advance(0, max_messages=2)
+    harness.declare_filled("q", 5)
+    reader = harness.lease("q", max_messages=2)
     assert harness.do(c.PurgeQueue("q")) == 3
     assert harness.do(c.PurgeQueue("q")) == 0
     assert harness.browse("q") == labels(1, 2)
@@ -198,8 +195,7 @@ def test_purge_takes_ready_messages_only(harness: Harness) -> None:
 
 def test_delete_refuses_a_queue_in_use(harness: Harness) -> None:
     """Q4: sessions, leases of absent owners and stages are uses; each is named."""
-    harness.declare("q")
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2)
     harness.stage("w", 1, ["q"], name="stage-")
     with pytest.raises(InUseError, match="1 staged message"):
         harness.do(c.DeleteQueue("q"))
@@ -217,8 +213,7 @@ def test_a_forced_delete_keeps_leased_bodies_until_they_are_settled(harness: Har
     """Q4: the reader finishes its batch; with its next accept, or its end, the block is free."""
     harness.declare("q")
     block = harness.publish_to("q", 3).block_id
-    reader = harness.open("q")
-    reader.advance(0, max_messages=2)
+    reader = harness.lease("q", max_messages=2)
     assert harness.do(c.DeleteQueue("q", force=True)) == c.DeletedQueue(1, 2)
     assert harness.core.queues() == []
     assert reader.fetch(0, 2) == labels(1, 2)
@@ -245,8 +240,7 @@ def test_a_lease_released_to_a_deleted_queue_is_gone(harness: Harness) -> None:
 
 def test_browse_reads_without_consuming(harness: Harness) -> None:
     """Q5: from any position, bounded, leased ones marked, as often as one likes."""
-    harness.declare("q")
-    harness.publish_to("q", 6)
+    harness.declare_filled("q", 6)
     harness.open("q").advance(0, max_messages=2)
     for _ in range(2):
         assert harness.browse("q") == labels(1, 6)
@@ -261,8 +255,7 @@ def test_a_browse_shows_the_gaps(harness: Harness) -> None:
     """Q5: positions stay what they are when messages before them are gone."""
     harness.declare("q", "r")
     harness.publish(["q", "r", "q", "q"])
-    reader = harness.open("q")
-    reader.advance(0, max_messages=1)
+    reader = harness.lease("q", max_messages=1)
     reader.advance(1, max_messages=1)
     harness.publish_to("q", 1)
     first, second = harness.core.browse("q")
@@ -292,8 +285,7 @@ def test_a_queue_as_an_operator_sees_it(harness: Harness) -> None:
     harness.publish_to("q", 4)
     published_us = harness.now_us
     harness.publish_to("q", 1)
-    reader = harness.open("q")
-    reader.advance(0, max_messages=2)
+    reader = harness.lease("q", max_messages=2)
     reader.advance(2, max_messages=1)
     harness.stage("w", 1, ["q"] * 3, name="stage-")
     (info,) = harness.core.queues("q")

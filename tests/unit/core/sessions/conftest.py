@@ -8,6 +8,5 @@ from tests.unit.core.harness import Harness, Reader
 @pytest.fixture
 def reader(harness: Harness) -> Reader:
     """A session on a queue of ten messages, opened and not advanced yet."""
-    harness.declare("q")
-    harness.publish_to("q", 10)
+    harness.declare_filled("q", 10)
     return harness.open("q")

@@ -94,10 +94,8 @@ def test_the_delay_doubles_from_a_second_to_five_minutes(harness: Harness) -> No
 
 def test_a_delay_of_the_call_wins_then_the_queue_s(harness: Harness) -> None:
     """C14: as the call says, else as the queue does."""
-    harness.declare("q", redelivery_delay_ms=5000, redelivery_delay_max_ms=7000)
-    harness.publish_to("q", 3)
-    reader = harness.open("q")
-    reader.advance(0)
+    harness.declare_filled("q", 3, redelivery_delay_ms=5000, redelivery_delay_max_ms=7000)
+    reader = harness.lease("q")
     reader.note()
     reader.say(group(RELEASED, 1), group(FAILED, 2, delay_ms=60_000), group(RELEASED, 3))
     reader.advance(3)
@@ -110,8 +108,7 @@ def test_a_delay_of_the_call_wins_then_the_queue_s(harness: Harness) -> None:
 def test_failed_counts_and_released_does_not(harness: Harness) -> None:
     """C13: one FAILED too many is a dead letter, with the session in its headers."""
     harness.declare("dead")
-    harness.declare("q", dead_letter_queue="dead", delivery_limit=1)
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2, dead_letter_queue="dead", delivery_limit=1)
     reader = harness.open("q")
     for batch, tags in ((1, (1, 2)), (2, (3, 4))):
         reader.advance(tags[0] - 1)
@@ -141,11 +138,9 @@ def test_rows_put_back_do_not_keep_availablenow_alive(harness: Harness, reader: 
 def test_dead_letters_that_overflow_a_drop_head_queue(harness: Harness) -> None:
     """C13, Q3: the oldest go; what the same record leases of it makes room, and is not dropped."""
     harness.declare("ring", max_length=3, overflow="drop-head")
-    harness.declare("q", dead_letter_queue="ring")
-    harness.publish_to("q", 3)
+    harness.declare_filled("q", 3, dead_letter_queue="ring")
     harness.publish_to("ring", 3)
-    reader = harness.open("q")
-    reader.advance(0)
+    reader = harness.lease("q")
     reader.note()
     reader.say(group(REJECTED, 1, 2))
     reply = reader.advance(3, queues=("q", "ring"), max_messages=1)
@@ -156,10 +151,8 @@ def test_dead_letters_that_overflow_a_drop_head_queue(harness: Harness) -> None:
 
 def test_dead_letters_make_the_built_in_queue(harness: Harness) -> None:
     """C13: when the target is gone."""
-    harness.declare("q", dead_letter_queue="nowhere")
-    harness.publish_to("q", 2)
-    reader = harness.open("q")
-    reader.advance(0)
+    harness.declare_filled("q", 2, dead_letter_queue="nowhere")
+    reader = harness.lease("q")
     reader.note()
     reader.say(group(REJECTED, 2))
     reader.advance(2)
@@ -183,8 +176,7 @@ def test_a_forced_delete_of_the_queue(harness: Harness, reader: Reader) -> None:
     assert (harness.browse("q"), harness.browse("dead")) == ([], ["m2"])
     harness.restart()
     assert reader.rows(0, 6) == [(tag, f"m{tag}", 1) for tag in range(1, 7)]
-    harness.now_us += 8 * 24 * 3600 * 1_000_000
-    harness.do(c.Housekeep())
+    harness.housekeep_after(8 * 24 * 3600 * 1_000_000)
     assert harness.browse("dead") == ["m2"]
     assert len(harness.core._state.queues) == 2
 
@@ -222,8 +214,7 @@ def test_a_released_message_that_others_consumed(harness: Harness, reader: Reade
     assert harness.core.drain_dead_blocks() == []
     reader.advance(7)
     assert reader.rows(6, 7) == [(7, "m7", 1)]
-    harness.now_us += 8 * 24 * 3600 * 1_000_000
-    harness.do(c.Housekeep())
+    harness.housekeep_after(8 * 24 * 3600 * 1_000_000)
     assert harness.core.drain_dead_blocks() == [1]
 
 
@@ -234,8 +225,7 @@ def test_a_released_message_in_the_kept_leases_of_two_sessions(
     reader.say(group(RELEASED, 2))
     reader.advance(6, max_messages=4)
     harness.wait(2)
-    other = harness.open("q", session="t", holder=BOB)
-    other.advance(0)
+    other = harness.lease("q", session="t", holder=BOB)
     other.note(run_id="other")
     owner = other.owner(run_id="other")
     other.say(group(RELEASED, 1), name="t", owner=owner)
@@ -261,8 +251,7 @@ def test_a_released_message_that_goes_otherwise(harness: Harness, how: str) -> N
     harness.publish_to("q", 2, persistent=how != "vanish", ttls_ms=[3000, 3000])
     harness.settle("k", REJECTED, *[row[0] for row in harness.deliver("k", "q")], reason="bad")
     harness.publish(["dead"], ttls_ms=[3000], persistent=how != "vanish")
-    reader = harness.open("dead")
-    reader.advance(0)
+    reader = harness.lease("dead")
     reader.note()
     origins = [piece.origin for piece in reader.pieces(0, 3)]
     reader.say(group(RELEASED, 1, 2, 3))

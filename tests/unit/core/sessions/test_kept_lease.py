@@ -52,10 +52,8 @@ def test_a_kept_lease_is_in_no_count(harness: Harness, reader: Reader) -> None:
 
 def test_a_kept_lease_takes_no_room(harness: Harness) -> None:
     """K2, Q3: a bounded queue has the room of what was accepted."""
-    harness.declare("q", max_length=3, max_bytes=30, overflow="reject-publish")
-    harness.publish_to("q", 3)
-    reader = harness.open("q")
-    reader.advance(0)
+    harness.declare_filled("q", 3, max_length=3, max_bytes=30, overflow="reject-publish")
+    reader = harness.lease("q")
     assert list(harness.publish_to("q", 1).confirmed) == []
     reader.advance(3)
     assert list(harness.publish_to("q", 4).confirmed) == [5, 6, 7]
@@ -87,11 +85,9 @@ def test_a_kept_lease_ends(harness: Harness, reader: Reader, how: str) -> None:
 
 def test_kept_transient_messages_become_holes(harness: Harness) -> None:
     """K2, Q7: a restart takes them wherever they are, and counts none twice."""
-    harness.declare("q")
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2)
     harness.publish_to("q", 2, persistent=False)
-    reader = harness.open("q")
-    reader.advance(0)
+    reader = harness.lease("q")
     reader.advance(4)
     assert harness.restart() == 0
     assert reader.fetch(0, 4) == labels(1, 2)

@@ -225,8 +225,7 @@ def test_a_leased_message_stays(harness: Harness, reader: Reader) -> None:
     """S7: not purged, and no housekeeping takes it, however long its owner is away."""
     reader.advance(0, max_messages=4)
     harness.do(c.PurgeQueue("q"))
-    harness.now_us += 365 * DAY_US
-    harness.do(c.Housekeep())
+    harness.housekeep_after(365 * DAY_US)
     harness.restart()
     assert reader.fetch(0, 4) == labels(1, 4)
 

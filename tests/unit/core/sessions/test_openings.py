@@ -26,8 +26,7 @@ def test_an_opening_leases_nothing(reader: Reader) -> None:
 
 def test_once_opens_and_leases_in_one_call(harness: Harness) -> None:
     """S9: under Trigger.Once there is no second call."""
-    harness.declare("q")
-    harness.publish_to("q", 3)
+    harness.declare_filled("q", 3)
     reader = harness.open("q", open_and_lease=True, max_messages=2)
     assert (reader.reply.end_tag, reader.reply.attaches) == (2, 1)
     assert reader.fetch(0, 2) == labels(1, 2)
@@ -41,8 +40,7 @@ def test_a_start_that_names_the_incarnation_proves_it(reader: Reader) -> None:
 
 def test_a_replay_proves_it_too(harness: Harness) -> None:
     """S9: the tags of a replay come from a checkpoint as well."""
-    harness.declare("q")
-    harness.publish_to("q", 3)
+    harness.declare_filled("q", 3)
     reader = harness.open("q", open_and_lease=True)
     reader.attach(0, 3)
     assert reader.info().proven is True
@@ -70,8 +68,7 @@ def test_an_opening_says_what_it_cannot_put_back(harness: Harness, reader: Reade
 
 def test_an_unproven_lease_goes_back_and_into_the_new_lease(harness: Harness) -> None:
     """S9: an opening of Trigger.Once that is repeated leases the same messages again."""
-    harness.declare("q")
-    harness.publish_to("q", 3)
+    harness.declare_filled("q", 3)
     harness.open("q", open_and_lease=True)
     again = harness.open("q", open_and_lease=True, holder=BOB)
     assert again.fetch(0, 3) == labels(1, 3)
@@ -105,8 +102,7 @@ def test_a_proven_lease_is_not_abandoned(harness: Harness, reader: Reader) -> No
 
 def test_a_lease_that_was_read_is_proven(harness: Harness) -> None:
     """S9: Trigger.Once calls once; its sink may have the rows when its checkpoint is deleted."""
-    harness.declare("q")
-    harness.publish_to("q", 3)
+    harness.declare_filled("q", 3)
     reader = harness.open("q", open_and_lease=True)
     reader.note()
     with pytest.raises(LeaseHeldError, match="3 messages"):
@@ -169,8 +165,7 @@ def test_unproven_sessions_without_owner_and_lease_are_removed_after_a_day(
     harness: Harness,
 ) -> None:
     """S9: live ones stay, proven ones stay, and so does one that holds a lease."""
-    harness.declare("q")
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1)
     gone = harness.open("q", session="gone")
     harness.open("q", session="live")
     harness.open("q", session="proven").advance(0)
@@ -189,8 +184,7 @@ def forgotten(harness: Harness, **opening: Any) -> Reader:
     """A reader whose session found nothing, and was forgotten."""
     harness.declare("q")
     reader = harness.open("q", **opening)
-    harness.now_us += DAY_US + 100
-    harness.do(c.Housekeep())
+    harness.housekeep_after(DAY_US + 100)
     assert harness.core.sessions() == []
     return reader
 

@@ -25,10 +25,8 @@ REJECTED, RELEASED = Outcome.REJECTED, Outcome.RELEASED
 def reader(harness: Harness) -> Reader:
     """A query that holds the tags 3 to 8 of ten messages."""
     harness.declare("dead")
-    harness.declare("q", dead_letter_queue="dead")
-    harness.publish_to("q", 10)
-    reader = harness.open("q")
-    reader.advance(0, max_messages=2)
+    harness.declare_filled("q", 10, dead_letter_queue="dead")
+    reader = harness.lease("q", max_messages=2)
     reader.advance(2, max_messages=6)
     reader.note()
     return reader
@@ -147,8 +145,7 @@ def test_other_outcomes_are_the_query_s(harness: Harness, reader: Reader) -> Non
 
 def test_rejecting_without_a_dead_letter_queue_needs_discard(harness: Harness) -> None:
     """S6, S8: refused unless asked for; then the messages are dropped and counted."""
-    harness.declare("q")
-    harness.publish_to("q", 3)
+    harness.declare_filled("q", 3)
     harness.open("q").advance(0)
     with pytest.raises(PreconditionFailedError, match="1 message of queue 'q'"):
         settle(harness, (2, 2))
@@ -185,8 +182,7 @@ def test_what_is_released_to_a_deleted_queue_counts_as_dropped(
     harness: Harness, reader: Reader
 ) -> None:
     """Q4, S5, S8: of some tags and of the rest; a rejection still finds its dead-letter queue."""
-    harness.declare("r")
-    harness.publish_to("r", 2)
+    harness.declare_filled("r", 2)
     reader.advance(8, queues=("q", "r"))
     assert reader.info().leased == 4
     harness.do(c.DeleteQueue("q", force=True))
@@ -215,8 +211,7 @@ def test_a_detached_lease_of_a_deleted_queue(
 def test_a_settlement_that_overflows_its_dead_letter_queue(harness: Harness) -> None:
     """Q3, S8: its oldest go."""
     harness.declare("ring", max_length=2, overflow="drop-head")
-    harness.declare("q", dead_letter_queue="ring")
-    harness.publish_to("q", 4)
+    harness.declare_filled("q", 4, dead_letter_queue="ring")
     harness.open("q").advance(0)
     settle(harness, (1, 3))
     assert harness.browse("ring") == ["m2", "m3"]

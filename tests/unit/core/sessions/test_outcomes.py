@@ -212,10 +212,8 @@ def test_a_tag_outside_of_the_lease_is_refused(harness: Harness, reader: Reader)
 
 def test_rejecting_without_a_dead_letter_queue(harness: Harness) -> None:
     """S6: refused, unless the call says discard; then the messages are dropped."""
-    harness.declare("q")
-    harness.publish_to("q", 3)
-    reader = harness.open("q")
-    reader.advance(0)
+    harness.declare_filled("q", 3)
+    reader = harness.lease("q")
     reader.note()
     with pytest.raises(PreconditionFailedError, match=r"2 messages of queue 'q' .* discard"):
         reader.stage("a", group(REJECTED, 1, 2), group(RELEASED, 3))

@@ -20,8 +20,7 @@ def test_a_new_queue_joins_while_the_query_runs(harness: Harness) -> None:
     reader = harness.open(queue_pattern="in.*")
     assert reader.info().queue_pattern == "in.*"
     assert reader.advance(0).end_tag == 1
-    harness.declare("in.b")
-    harness.publish_to("in.b", 1)
+    harness.declare_filled("in.b", 1)
     assert reader.advance(1).end_tag == 2
     assert reader.fetch(1, 2) == labels(2, 2)
     harness.restart()
@@ -59,8 +58,7 @@ def test_patterns(harness: Harness, pattern: str, found: tuple[str, ...]) -> Non
     """S10: `*` and `?` alone are special; a built-in queue must be named in full."""
     harness.declare("a[1]", "a1", "A", "a" * 250)
     harness.do(c.DeleteQueue("a" * 250))
-    harness.declare("mortal", dead_letter_queue="nowhere")
-    harness.publish_to("mortal", 1)
+    harness.declare_filled("mortal", 1, dead_letter_queue="nowhere")
     harness.deliver("k", "mortal")
     harness.settle("k", Outcome.REJECTED, 1)
     harness.do(c.DeleteQueue("mortal"))
@@ -105,8 +103,7 @@ def test_a_pattern_that_leaves_out_what_is_leased(harness: Harness) -> None:
 def test_who_reads_its_own_dead_letters_is_warned(harness: Harness) -> None:
     """S10, C13: every new holder, and whoever's queues change; naming both, and what to do."""
     harness.declare("in.dead")
-    harness.declare("in", dead_letter_queue="in.dead")
-    harness.publish_to("in", 2)
+    harness.declare_filled("in", 2, dead_letter_queue="in.dead")
     reader = harness.open(queue_pattern="in*")
     (warning,) = reader.reply.warnings
     assert "queue 'in' and its dead-letter queue 'in.dead': what its query rejects" in warning
@@ -134,8 +131,7 @@ def test_dead_letters_that_go_elsewhere_make_no_circle(harness: Harness) -> None
 
 def test_the_built_in_queue_takes_part_in_a_circle(harness: Harness) -> None:
     """C13, S10: dead letters whose queue is gone are there."""
-    harness.declare("in", dead_letter_queue="gone")
-    harness.publish_to("in", 1)
+    harness.declare_filled("in", 1, dead_letter_queue="gone")
     harness.deliver("k", "in")
     harness.settle("k", Outcome.REJECTED, 1)
     assert harness.open("in").reply.warnings == ()
@@ -171,8 +167,7 @@ def test_another_broker_is_refused(reader: Reader) -> None:
 
 def test_more_queues_are_added(harness: Harness, reader: Reader) -> None:
     """S10: and read from the next lease on."""
-    harness.declare("r")
-    harness.publish_to("r", 2)
+    harness.declare_filled("r", 2)
     reader.advance(0, max_messages=4)
     reader.advance(0, queues=("q", "r"))
     assert reader.info().queues == ("q", "r")
@@ -183,8 +178,7 @@ def test_fewer_queues_are_refused_while_the_lease_holds_their_messages(
     harness: Harness, reader: Reader
 ) -> None:
     """S10: the refusal names the queue; once accepted, it can be left out."""
-    harness.declare("r")
-    harness.publish_to("r", 2)
+    harness.declare_filled("r", 2)
     reader.advance(0, queues=("q", "r"))
     with pytest.raises(CheckpointMismatchError, match="2 messages of queue 'r'"):
         reader.advance(0)
@@ -229,8 +223,7 @@ def test_a_missing_queue_does_not_hide_that_a_batch_waits(harness: Harness, read
         reader.advance(10)
     assert "`ackq queue declare q`" in str(told.value)
     assert (told.value.fields["queue"], reader.info().leased) == ("q", 10)
-    harness.declare("q")
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1)
     assert reader.advance(10).end_tag == 11
     assert reader.fetch(10, 11) == labels(11, 11)
     reader.advance(11)

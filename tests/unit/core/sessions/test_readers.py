@@ -53,8 +53,7 @@ def test_an_owner_that_reads_nothing(reader: Reader) -> None:
 
 def test_a_batch_that_reads_two_sessions(harness: Harness, reader: Reader) -> None:
     """S6: the call must say which; a stage id belongs to one."""
-    other = harness.open("q", session="t", holder=BOB)
-    other.advance(0, max_messages=2)
+    other = harness.lease("q", session="t", holder=BOB, max_messages=2)
     other.note()
     with pytest.raises(InvalidArgumentError, match=r"several sessions \(s, t\).* option session"):
         reader.stage("a", group(REJECTED, 1))
@@ -98,8 +97,7 @@ def test_a_fetch_is_noted_once_for_each_run_batch_and_epoch(
 
 def test_a_fetch_without_a_query_proves_the_incarnation(harness: Harness) -> None:
     """S9: as on Spark Connect under Trigger.Once; one record, and no reader of it."""
-    harness.declare("q")
-    harness.publish_to("q", 2)
+    harness.declare_filled("q", 2)
     reader = harness.open("q", open_and_lease=True)
     note = c.NoteFetch("s", reader.command.incarnation, 1, "", "", 0, "label", 2)
     harness.do(replace(note, epoch=2))

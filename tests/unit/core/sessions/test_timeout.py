@@ -144,8 +144,7 @@ def test_reasons_of_messages_that_are_gone(harness: Harness) -> None:
     harness.declare("q", "lost", "x")
     harness.publish(["q", "q", "lost", "x", "q"], ttls_ms=[0, 1000, 0, 0, 0])
     harness.publish_to("q", 1, persistent=False)
-    reader = harness.open("q", "lost", "x")
-    reader.advance(0)
+    reader = harness.lease("q", "lost", "x")
     reader.detach()
     take(harness, 1, Outcome.ACCEPTED)
     harness.wait(1.1)
@@ -165,13 +164,11 @@ def test_reasons_of_messages_that_are_gone(harness: Harness) -> None:
 def test_reasons_of_messages_that_moved_or_fell_out(harness: Harness) -> None:
     """S5, Q3, Q6: expired to the dead-letter queue; driven back; over a bound; overdue only."""
     harness.declare("dead", max_length=4, overflow="drop-head")
-    harness.declare("q", dead_letter_queue="dead", message_ttl_ms=2000)
-    harness.publish_to("q", 1)
+    harness.declare_filled("q", 1, dead_letter_queue="dead", message_ttl_ms=2000)
     harness.settle("k", Outcome.REJECTED, *[row[0] for row in harness.deliver("k", "q")])
     harness.publish_to("dead", 2)
     harness.publish_to("q", 1)
-    reader = harness.open("dead", "q")
-    reader.advance(0)
+    reader = harness.lease("dead", "q")
     reader.detach()
     harness.now_us += 3_000_000
     assert harness.do(c.Redrive("dead"))[0] == 1
@@ -264,8 +261,7 @@ def test_a_queue_that_is_left_out_at_the_re_attach(harness: Harness, reader: Rea
 def test_two_detached_sessions_of_one_queue(harness: Harness, reader: Reader) -> None:
     """S5: each learns why its own are gone."""
     reader.detach()
-    other = harness.open("q", session="t", holder=BOB)
-    other.advance(0, max_messages=4)
+    other = harness.lease("q", session="t", holder=BOB, max_messages=4)
     other.detach()
     take(harness, 2, Outcome.ACCEPTED, Outcome.ACCEPTED)
     reader.advance(0)
@@ -298,13 +294,11 @@ def test_a_detached_session_is_replaced_or_released(harness: Harness, reader: Re
 
 def test_an_unproven_session_that_held_a_lease_stays(harness: Harness) -> None:
     """S5, S9: under Trigger.Once a checkpoint may name it, and come back next week."""
-    harness.declare("q")
-    harness.publish_to("q", 3)
+    harness.declare_filled("q", 3)
     reader = harness.open("q", open_and_lease=True, session_timeout_ms=1)
     reader.detach()
     assert not reader.info().proven
-    harness.now_us += 7 * DAY_US
-    harness.do(c.Housekeep())
+    harness.housekeep_after(7 * DAY_US)
     reader.advance(0)
     assert [label for _, label, _ in rows(reader, 0, 3)] == labels(1, 3)
 
