@@ -1,5 +1,6 @@
 """A running journal with what it reported, its blocks, and disks that can be held or fail."""
 
+import json
 import threading
 from contextlib import contextmanager
 
@@ -46,6 +47,11 @@ class Running:
         last = self.journal.append([e if isinstance(e, Entry) else Entry(e) for e in entries])
         self.wait_synced(last)
         return last
+
+    def append_blocks(self, first, last):
+        """Append the blocks first..last, a group and a record each."""
+        for number in range(first, last + 1):
+            self.append(block(number))
 
     def wait_synced(self, sequence):
         with self._changed:
@@ -111,6 +117,18 @@ def block_bytes(block_id, size=600):
 
 def segment_files(directory):
     return sorted(directory.glob("journal-*.seg"))
+
+
+def history_id(directory):
+    """The history id that FORMAT has."""
+    return json.loads((directory / "FORMAT").read_text())["history_id"]
+
+
+def flip(path, offset):
+    """Make one bit of a file wrong."""
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1
+    path.write_bytes(content)
 
 
 class HeldDisk(Disk):

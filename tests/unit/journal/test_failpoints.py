@@ -4,15 +4,14 @@ import pytest
 
 from ackq.errors import InvalidArgumentError
 from ackq_broker.journal import POINTS, kill_at
-from tests.unit.journal.running_journal import block, opened
+from tests.unit.journal.running_journal import opened
 
 
 def test_every_point_is_met(tmp_path):
     """The list of points is what the journal calls, in that order at first sight."""
     met = []
     with opened(tmp_path / "data", failpoint=met.append) as running:
-        for number in range(1, 20):
-            running.append(block(number))
+        running.append_blocks(1, 19)
         running.journal.free_blocks(range(1, 20))
         running.snapshot()
 

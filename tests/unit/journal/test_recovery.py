@@ -12,16 +12,12 @@ from tests.unit.journal.running_journal import (
     Running,
     block,
     block_bytes,
+    flip,
     kill,
     opened,
     recovered,
     segment_files,
 )
-
-
-@pytest.fixture
-def data(tmp_path):
-    return tmp_path / "data"
 
 
 def crashed(directory, *groups):
@@ -84,8 +80,7 @@ def test_sequences_go_on_after_a_restart(data):
 def test_blocks_come_back_over_segments(data):
     """Q7: blocks are readable after a restart, whichever segment they are in."""
     with opened(data) as running:
-        for number in range(1, 20):
-            running.append(block(number))
+        running.append_blocks(1, 19)
     assert len(segment_files(data)) > 3
 
     with opened(data) as running:
@@ -186,9 +181,7 @@ def test_the_empty_group_turns_the_last_group_into_an_earlier_one(data):
     with opened(data) as running:
         running.append(b"only")
     path = segment_files(data)[0]
-    content = bytearray(path.read_bytes())
-    content[SEGMENT_HEADER_BYTES + GROUP_HEADER_BYTES] ^= 1
-    path.write_bytes(content)
+    flip(path, SEGMENT_HEADER_BYTES + GROUP_HEADER_BYTES)
 
     with pytest.raises(DamagedError, match="checksum of the record header"):
         recovered(data)
@@ -210,9 +203,7 @@ def test_a_torn_group_proves_the_one_before_it(data):
 def test_the_refusal_names_place_and_remedies(data):
     """The error says which file, which byte, and which commands help."""
     path, (first, _, _) = crashed(data, [b"first"], [b"second"])
-    content = bytearray(path.read_bytes())
-    content[first + GROUP_HEADER_BYTES] ^= 1
-    path.write_bytes(content)
+    flip(path, first + GROUP_HEADER_BYTES)
 
     with pytest.raises(DamagedError) as caught:
         recovered(data)
@@ -226,8 +217,7 @@ def test_the_refusal_names_place_and_remedies(data):
 def test_a_damaged_segment_that_is_not_the_last_is_refused(data):
     """A segment with a later one has no torn tail, not even in its last group."""
     with opened(data) as running:
-        for number in range(1, 10):
-            running.append(block(number))
+        running.append_blocks(1, 9)
     path = segment_files(data)[0]
     path.write_bytes(path.read_bytes()[:-1])
 
@@ -242,8 +232,7 @@ def test_a_segment_cut_between_two_groups_is_refused(data):
     with opened(data) as running:
         running.append(block(1))
         start = running.journal._group_commit._log.position.offset
-        for number in range(2, 10):
-            running.append(block(number))
+        running.append_blocks(2, 9)
     path = segment_files(data)[0]
     path.write_bytes(path.read_bytes()[:start])
 
@@ -254,8 +243,7 @@ def test_a_segment_cut_between_two_groups_is_refused(data):
 def test_a_missing_segment_is_refused(data):
     """Every segment behind the snapshot has to be there."""
     with opened(data) as running:
-        for number in range(1, 20):
-            running.append(block(number))
+        running.append_blocks(1, 19)
     path = segment_files(data)[1]
     path.unlink()
 
@@ -266,8 +254,7 @@ def test_a_missing_segment_is_refused(data):
 def test_a_segment_under_another_name_is_refused(data):
     """A segment says its number itself."""
     with opened(data) as running:
-        for number in range(1, 20):
-            running.append(block(number))
+        running.append_blocks(1, 19)
     first, second, *_ = segment_files(data)
     second.write_bytes(first.read_bytes())
 

@@ -15,16 +15,12 @@ from ackq_broker.journal.files.format import (
 from tests.unit.journal.running_journal import (
     Running,
     block,
+    history_id,
     kill,
     opened,
     recovered,
     segment_files,
 )
-
-
-@pytest.fixture
-def data(tmp_path):
-    return tmp_path / "data"
 
 
 def filled(directory, last=20, *, clean):
@@ -41,10 +37,6 @@ def filled(directory, last=20, *, clean):
     return ends
 
 
-def history(directory):
-    return json.loads((directory / "FORMAT").read_text())["history_id"]
-
-
 def refused(directory, reason):
     """What serve, verify and repair say of a directory is the same; repair goes on without it."""
     with pytest.raises(DamagedError, match=reason) as caught:
@@ -58,10 +50,10 @@ def refused(directory, reason):
         str(flaw.offset),
     )
     assert f"ackq-broker repair --keep-damaged {directory}" in caught.value.message
-    before = history(directory)
+    before = history_id(directory)
     done = repair(directory, segment_bytes=4096)
     assert (done.changed, done.cut) == (True, flaw)
-    assert done.history_id == history(directory) != before
+    assert done.history_id == history_id(directory) != before
     assert verify(directory).opens
     found = recovered(directory)
     assert len(found.records) == done.end.sequence == report.end.sequence
@@ -108,8 +100,7 @@ def test_a_last_segment_that_is_missing(data, clean):
 def test_a_last_segment_that_is_missing_behind_an_idle_close(data):
     """An empty group in front of a new segment does not pass for a clean end."""
     running = Running(data, idle_close_s=0)
-    for number in range(1, 21):
-        running.append(block(number))
+    running.append_blocks(1, 20)
     kill(running)
     paths = segment_files(data)
     paths[-1].unlink()

@@ -14,11 +14,6 @@ from ackq_broker.journal.files.identity import Identity
 from tests.unit.journal.running_journal import opened, recovered, segment_files
 
 
-@pytest.fixture
-def data(tmp_path):
-    return tmp_path / "data"
-
-
 def test_a_directory_in_use_is_refused(data):
     """Two brokers on one directory would destroy it: the second is told who has it."""
     with opened(data) as running:

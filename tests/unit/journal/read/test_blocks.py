@@ -13,11 +13,6 @@ from ackq_broker.journal.write import transient
 from tests.unit.journal.running_journal import FailingDisk, block, block_bytes, block_parts, opened
 
 
-@pytest.fixture
-def data(tmp_path):
-    return tmp_path / "data"
-
-
 def location(block_id, segment=1):
     return Location(segment, block_id * 1000, block_id % 7, block_id % 1000)
 
@@ -140,8 +135,7 @@ def test_many_segments_need_few_files(data, monkeypatch):
     """Files are kept open for the segments read last only."""
     monkeypatch.setattr("ackq_broker.journal.read.blocks._MAX_OPEN_FILES", 3)
     with opened(data) as running:
-        for number in range(1, 60):
-            running.append(block(number))
+        running.append_blocks(1, 59)
         for number in [*range(1, 60), *range(59, 0, -1)]:
             assert running.journal.read_block(number) == block_bytes(number)
         assert len(running.journal._blocks._files._open) == 3
@@ -152,8 +146,7 @@ def test_reads_beside_compaction(data):
     live = list(range(3, 60, 5))
     failures, stop = [], threading.Event()
     with opened(data) as running:
-        for number in range(1, 61):
-            running.append(block(number))
+        running.append_blocks(1, 60)
 
         def read():
             while not stop.is_set():

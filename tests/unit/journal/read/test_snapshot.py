@@ -22,11 +22,6 @@ from tests.unit.journal.running_journal import (
 )
 
 
-@pytest.fixture
-def data(tmp_path):
-    return tmp_path / "data"
-
-
 def snapshots(directory):
     return sorted(path.name for path in directory.glob("snapshot-*"))
 
@@ -100,22 +95,28 @@ def test_a_snapshot_is_of_one_instant(data):
     assert table.find(1) is not None
 
 
+class HeldRename:
+    """A failpoint that holds a snapshot before it gets its name, until it may go on."""
+
+    def __init__(self):
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, point):
+        if point == "before_snapshot_rename":
+            self.reached.set()
+            assert self.go_on.wait(TIMEOUT_S)
+
+
 def test_appends_go_on_beside_a_snapshot(data):
     """A large snapshot does not hold up confirms."""
-    reached, go_on = threading.Event(), threading.Event()
-
-    def failpoint(point):
-        if point == "before_snapshot_rename":
-            reached.set()
-            assert go_on.wait(TIMEOUT_S)
-
-    with opened(data, failpoint=failpoint) as running:
+    rename = HeldRename()
+    with opened(data, failpoint=rename) as running:
         running.append(b"one")
         done = running.journal.write_snapshot(b"state", 1)
-        assert reached.wait(TIMEOUT_S)
+        assert rename.reached.wait(TIMEOUT_S)
         assert not running.journal.snapshot_due
         assert running.append(b"two") == 2
-        go_on.set()
+        rename.go_on.set()
         done.result(TIMEOUT_S)
 
     assert recovered(data).records == [(2, b"two")]
@@ -123,21 +124,15 @@ def test_appends_go_on_beside_a_snapshot(data):
 
 def test_a_second_snapshot_waits_for_the_first(data):
     """A shutdown may ask for a snapshot while one is being written: both come, in order."""
-    reached, go_on = threading.Event(), threading.Event()
-
-    def failpoint(point):
-        if point == "before_snapshot_rename":
-            reached.set()
-            assert go_on.wait(TIMEOUT_S)
-
-    with opened(data, failpoint=failpoint) as running:
+    rename = HeldRename()
+    with opened(data, failpoint=rename) as running:
         running.append(b"one")
         first = running.journal.write_snapshot(b"first", 1)
-        assert reached.wait(TIMEOUT_S)
+        assert rename.reached.wait(TIMEOUT_S)
         running.append(b"two")
         second = running.journal.write_snapshot(b"second", 2)
         assert not second.done()
-        go_on.set()
+        rename.go_on.set()
         second.result(TIMEOUT_S)
         assert first.done()
 
@@ -169,8 +164,7 @@ def test_a_snapshot_whose_name_is_in_doubt_ends_the_process(data):
     """
     disk = FailingDisk()
     with opened(data, disk=disk) as running:
-        for number in range(1, 10):
-            running.append(block(number))
+        running.append_blocks(1, 9)
         running.journal.free_blocks(range(1, 10))
         before = segment_files(data)
         disk.fail["sync_directory"] = OSError(errno.EIO, "Input/output error")
@@ -203,8 +197,7 @@ def test_a_damaged_snapshot_is_refused(data):
 def test_dead_segments_go(data):
     """A segment goes when a snapshot covers its records and no block in it is live."""
     with opened(data) as running:
-        for number in range(1, 20):
-            running.append(block(number))
+        running.append_blocks(1, 19)
         first, *_, last = segment_files(data)
         running.append(b"all but the last are dead")
         running.journal.free_blocks(range(1, 19))
@@ -223,8 +216,7 @@ def test_dead_segments_go(data):
 def test_an_old_lease_keeps_its_segment(data):
     """S7: a block leased for ever stays readable through snapshots, deletions and restarts."""
     with opened(data) as running:
-        for number in range(1, 6):
-            running.append(block(number))
+        running.append_blocks(1, 5)
         kept = segment_files(data)[0]
         for number in range(6, 60):
             running.append(block(number))
@@ -245,8 +237,7 @@ def compacted(directory):
     """A journal of which each old segment keeps one live block in six, and those blocks."""
     live = list(range(3, 60, 5))
     with opened(directory) as running:
-        for number in range(1, 61):
-            running.append(block(number))
+        running.append_blocks(1, 60)
         running.append(b"most are dead")
         running.journal.free_blocks(set(range(1, 61)) - set(live))
         before = segment_files(directory)
@@ -282,8 +273,7 @@ def test_relocations_take_no_sequence(data):
 def test_a_restart_between_copy_and_snapshot(data):
     """Before the next snapshot both copies are there; recovery reads from the new one."""
     with opened(data) as running:
-        for number in range(1, 12):
-            running.append(block(number))
+        running.append_blocks(1, 11)
         running.journal.free_blocks(set(range(1, 12)) - {3})
         running.snapshot()
     assert any("relocation" in line for line in dump(data))
@@ -301,8 +291,7 @@ def test_a_block_freed_during_its_copy_stays_free(data):
     """
     disk = HeldDisk()
     with opened(data, disk=disk) as running:
-        for number in range(1, 12):
-            running.append(block(number))
+        running.append_blocks(1, 11)
         running.journal.free_blocks(set(range(1, 12)) - {3})
         put = running.journal._group_commit.put
 
@@ -332,8 +321,7 @@ def test_a_block_freed_during_its_copy_stays_free(data):
 def test_a_damaged_block_stops_no_compaction(data, caplog):
     """Compaction leaves a block that cannot be read where it is, and says so."""
     with opened(data) as running:
-        for number in range(1, 12):
-            running.append(block(number))
+        running.append_blocks(1, 11)
         path = segment_files(data)[0]
         place = path.read_bytes().index(block_bytes(3))
         with path.open("r+b") as file:
@@ -353,8 +341,7 @@ def test_a_damaged_block_stops_no_compaction(data, caplog):
 def test_readers_outlive_their_segment(data):
     """A read that found its segment ends well, even when the segment is deleted meanwhile."""
     with opened(data) as running:
-        for number in range(1, 20):
-            running.append(block(number))
+        running.append_blocks(1, 19)
         running.journal.read_block(1)
         handle = running.journal._blocks._files._handle(1)
         running.journal.free_blocks(range(1, 20))
@@ -373,8 +360,7 @@ def test_snapshots_are_due_by_bytes_written(data, monkeypatch):
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BYTES", 5000)
     with opened(data) as running:
         assert not running.journal.snapshot_due
-        for number in range(1, 9):
-            running.append(block(number))
+        running.append_blocks(1, 8)
         assert running.journal.snapshot_due
     with opened(data) as running:
         assert running.journal.snapshot_due
@@ -388,8 +374,7 @@ def test_snapshots_are_due_by_bytes_freed(data, monkeypatch):
     """A consumer that drains a backlog writes little, and its disk has to come back too."""
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BYTES", 5000)
     with opened(data) as running:
-        for number in range(1, 20):
-            running.append(block(number))
+        running.append_blocks(1, 19)
         running.snapshot()
         running.journal.free_blocks(range(1, 20))
         running.append(b"accepted")
@@ -411,8 +396,7 @@ def test_what_a_dead_process_did_not_delete_goes_at_open(data):
             raise StopError
 
     with opened(data, failpoint=failpoint) as running:
-        for number in range(1, 20):
-            running.append(block(number))
+        running.append_blocks(1, 19)
         running.journal.free_blocks(range(1, 20))
         with pytest.raises(StopError):
             running.snapshot()

@@ -1,7 +1,5 @@
 """Verify, repair and dump, on every kind of damage."""
 
-import json
-
 import pytest
 
 from ackq.errors import DamagedError, UnsupportedError
@@ -12,6 +10,8 @@ from tests.unit.journal.running_journal import (
     Running,
     block,
     block_bytes,
+    flip,
+    history_id,
     kill,
     opened,
     recovered,
@@ -20,24 +20,12 @@ from tests.unit.journal.running_journal import (
 
 
 @pytest.fixture
-def data(tmp_path):
-    return tmp_path / "data"
-
-
-@pytest.fixture
 def filled(data):
     """Blocks 1 to 20, a group and a record each, over several segments."""
     with opened(data) as running:
-        for number in range(1, 21):
-            running.append(block(number))
+        running.append_blocks(1, 20)
     assert len(segment_files(data)) == 4
     return data
-
-
-def flip(path, offset):
-    content = bytearray(path.read_bytes())
-    content[offset] ^= 1
-    path.write_bytes(content)
 
 
 def place_of(directory, number):
@@ -96,7 +84,7 @@ def test_a_damaged_block_is_marked_lost(filled):
     """
     path, place = place_of(filled, 3)
     flip(path, place + 10)
-    before = history(filled)
+    before = history_id(filled)
     report = verify(filled)
     assert [(flaw.path, flaw.offset, flaw.block_id) for flaw in report.flaws] == [(path, place, 3)]
     with pytest.raises(DamagedError, match="block 3 of group 3: its checksum is wrong"):
@@ -105,7 +93,7 @@ def test_a_damaged_block_is_marked_lost(filled):
     done = repaired(filled)
 
     assert (done.changed, done.lost_blocks, done.cut, done.end.sequence) == (True, (3,), None, 20)
-    assert done.history_id == history(filled) != before
+    assert done.history_id == history_id(filled) != before
     assert verify(filled).lost_blocks == (3,)
     with opened(filled) as running:
         assert len(running.records) == 20
@@ -119,10 +107,6 @@ def test_a_damaged_block_is_marked_lost(filled):
     assert verify(filled).lost_blocks == (3,)
     with opened(filled) as running, pytest.raises(DamagedError):
         running.journal.read_block(3)
-
-
-def history(directory):
-    return json.loads((directory / "FORMAT").read_text())["history_id"]
 
 
 def test_a_damaged_record_cuts_the_log(filled):
@@ -204,8 +188,7 @@ def recovered_first(directory, path):
 def behind_snapshot(data):
     """Old segments that a snapshot covers, with live blocks 1 to 20, and two records after it."""
     with opened(data) as running:
-        for number in range(1, 21):
-            running.append(block(number))
+        running.append_blocks(1, 20)
         running.snapshot()
         running.append(block(21))
         running.append(block(22))
@@ -224,10 +207,10 @@ def test_a_block_that_rots_behind_a_snapshot(behind_snapshot):
     assert (report.opens, report.lost_blocks) == (True, (2,))
     assert len(recovered(behind_snapshot).records) == 2
 
-    before = history(behind_snapshot)
+    before = history_id(behind_snapshot)
     done = repaired(behind_snapshot)
     assert (done.changed, done.lost_blocks, done.kept_in) == (True, (2,), None)
-    assert history(behind_snapshot) == done.history_id != before
+    assert history_id(behind_snapshot) == done.history_id != before
     again = repaired(behind_snapshot)
     assert (again.changed, again.lost_blocks) == (False, (2,))
 

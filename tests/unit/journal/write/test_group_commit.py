@@ -24,11 +24,6 @@ NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 IO_ERROR = OSError(errno.EIO, "Input/output error")
 
 
-@pytest.fixture
-def data(tmp_path):
-    return tmp_path / "data"
-
-
 def group_bytes(*records):
     return GROUP_HEADER_BYTES + sum(RECORD_HEADER_BYTES + len(record) for record in records)
 
