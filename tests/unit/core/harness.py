@@ -328,6 +328,11 @@ class Reader:
             )
         )
 
+    def run_again(self) -> None:
+        """Bob's process runs the batch again, as the run `second`, and fences the one before."""
+        self.advance(0, holder=BOB)
+        self.note(run_id="second")
+
     def stage(
         self,
         name: str,

@@ -28,12 +28,7 @@ REJECTED, FAILED, RELEASED, ACCEPTED = (
     Outcome.RELEASED,
     Outcome.ACCEPTED,
 )
-
-
-@pytest.fixture
-def reader(harness: Harness) -> Reader:
-    """A query that reads the tags 1 to 6 of ten messages, for batch 7."""
-    return reading(harness)
+reader = pytest.fixture(reading)
 
 
 def test_nothing_happens_before_the_accept(harness: Harness, reader: Reader) -> None:

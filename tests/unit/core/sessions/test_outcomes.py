@@ -34,12 +34,7 @@ REJECTED, FAILED, RELEASED, ACCEPTED = (
     Outcome.RELEASED,
     Outcome.ACCEPTED,
 )
-
-
-@pytest.fixture
-def reader(harness: Harness) -> Reader:
-    """A query that reads the tags 1 to 6 of ten messages, for batch 7."""
-    return reading(harness)
+reader = pytest.fixture(reading)
 
 
 # --- epochs ---
@@ -48,8 +43,7 @@ def reader(harness: Harness) -> Reader:
 def test_the_newest_epoch_that_committed_any_counts(harness: Harness, reader: Reader) -> None:
     """S6: all of it, and nothing of the older one."""
     reader.say(group(REJECTED, 1, 2))
-    reader.advance(0, holder=BOB)
-    reader.note(run_id="second")
+    reader.run_again()
     reader.say(group(REJECTED, 2, 3), name="b", owner=reader.owner(run_id="second"))
     assert reader.info().settled == 2
     reader.advance(6)
@@ -61,8 +55,7 @@ def test_the_older_epoch_counts_when_the_newer_committed_none(
 ) -> None:
     """S6: a guarded write is not run again, and its settle call neither."""
     reader.say(group(REJECTED, 2))
-    reader.advance(0, holder=BOB)
-    reader.note(run_id="second")
+    reader.run_again()
     reader.stage("b", group(REJECTED, 3), owner=reader.owner(run_id="second"))
     harness.restart()
     reader.advance(6, holder=c.HolderInfo(b"third".ljust(16)))
@@ -76,8 +69,7 @@ def test_a_call_without_bad_rows_takes_back_an_older_epoch_s(
     reader.say(group(REJECTED, 2))
     assert reader.commit() == c.CommittedOutcomes(0, False)
     assert reader.info().settled == 1  # of its own epoch
-    reader.advance(0, holder=BOB)
-    reader.note(run_id="second")
+    reader.run_again()
     assert reader.commit(owner=reader.owner(run_id="second")) == c.CommittedOutcomes(0, False)
     assert reader.info().settled == 0
     reader.advance(6)
@@ -113,8 +105,7 @@ def test_the_last_outcome_of_a_tag_wins(harness: Harness, reader: Reader) -> Non
 def test_a_fenced_run_is_never_taken_for_its_successor(harness: Harness, reader: Reader) -> None:
     """S3, S6: its epoch is known by its fetches, over a restart too; by name it makes no odds."""
     stage = reader.stage("a", group(REJECTED, 2))
-    reader.advance(0, holder=BOB)
-    reader.note(run_id="second")
+    reader.run_again()
     harness.restart()
     named = reader.owner()._replace(session="s")
     later = reader.owner(batch_id=8)._replace(session="s")
@@ -130,8 +121,7 @@ def test_a_fenced_run_is_never_taken_for_its_successor(harness: Harness, reader:
 def test_stages_go_with_their_epoch(harness: Harness, reader: Reader) -> None:
     """S6: a newer run can not commit what an older one staged."""
     stage = reader.stage("a", group(REJECTED, 2))
-    reader.advance(0, holder=BOB)
-    reader.note(run_id="second")
+    reader.run_again()
     with pytest.raises(StageMismatchError, match="is not there"):
         reader.commit(stage, owner=reader.owner(run_id="second"))
     assert harness.do(c.AbortOutcomes((stage[0],))) == 0

@@ -23,18 +23,8 @@ from tests.unit.core.harness import (
     reading,
 )
 
-REJECTED, FAILED, RELEASED, ACCEPTED = (
-    Outcome.REJECTED,
-    Outcome.FAILED,
-    Outcome.RELEASED,
-    Outcome.ACCEPTED,
-)
-
-
-@pytest.fixture
-def reader(harness: Harness) -> Reader:
-    """A query that reads the tags 1 to 6 of ten messages, for batch 7."""
-    return reading(harness)
+REJECTED = Outcome.REJECTED
+reader = pytest.fixture(reading)
 
 
 def test_an_owner_that_reads_nothing(reader: Reader) -> None:

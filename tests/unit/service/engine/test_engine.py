@@ -58,6 +58,14 @@ def open_publisher(engine):
     engine.decide(commands.OpenPublisher(b"p" * 16))
 
 
+@pytest.fixture
+def engine():
+    """An engine with the queue `q`, of which nothing is synced."""
+    held = HeldEngine()
+    held.decide(commands.DeclareQueue("q", DURABLE))
+    return held
+
+
 async def test_replies_wait_for_their_records():
     """I1: the reply to a command leaves once its record is on disk."""
     engine = HeldEngine()
@@ -65,18 +73,14 @@ async def test_replies_wait_for_their_records():
     assert reply == commands.DeclaredQueue(1, True)
 
 
-async def test_replies_without_records_wait_for_what_they_saw():
+async def test_replies_without_records_wait_for_what_they_saw(engine):
     """I1: a repeated declare changes nothing, and yet tells of a queue that is not on disk."""
-    engine = HeldEngine()
-    engine.decide(commands.DeclareQueue("q", DURABLE))
     reply = await waits_for_sync(engine, engine.call(commands.DeclareQueue("q", DURABLE)))
     assert reply == commands.DeclaredQueue(1, False)
 
 
-async def test_queries_wait_for_what_they_saw():
+async def test_queries_wait_for_what_they_saw(engine):
     """I1: a list tells of nothing that a crash could take back."""
-    engine = HeldEngine()
-    engine.decide(commands.DeclareQueue("q", DURABLE))
     found = await waits_for_sync(engine, engine.query(engine.core.queues))
     assert [queue.queue for queue in found] == ["q"]
 
@@ -116,10 +120,8 @@ def call(engine, method, request):
     return asyncio.ensure_future(unary(request.SerializeToString(), context)), context
 
 
-async def test_errors_wait_for_what_they_saw():
+async def test_errors_wait_for_what_they_saw(engine):
     """I1: a refusal, too, tells of state, and leaves only when that is on disk."""
-    engine = HeldEngine()
-    engine.decide(commands.DeclareQueue("q", DURABLE))
     task, context = call(engine, "DeclareQueue", pb.DeclareQueueRequest(queue="q"))
     await run_until_idle()
     assert context.aborted is None
@@ -149,10 +151,8 @@ def test_unforeseen_errors_are_logged_once_and_told(caplog):
     assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
 
 
-async def test_a_transient_publish_does_not_wait_for_its_own_record():
+async def test_a_transient_publish_does_not_wait_for_its_own_record(engine):
     """P5: it is confirmed when the topology it depends on is on disk, before any further sync."""
-    engine = HeldEngine()
-    engine.decide(commands.DeclareQueue("q", DURABLE))
     open_publisher(engine)
     engine.sync()
     reply, sequence = publish(engine, 1, persistent=False)
@@ -162,10 +162,8 @@ async def test_a_transient_publish_does_not_wait_for_its_own_record():
     assert sequence > engine.sync_gate.synced
 
 
-async def test_blocks_are_journalled_with_their_record():
+async def test_blocks_are_journalled_with_their_record(engine):
     """P4: the block of a persistent publish is in the entry of its record."""
-    engine = HeldEngine()
-    engine.decide(commands.DeclareQueue("q", DURABLE))
     open_publisher(engine)
     reply, _ = publish(engine, 1)
     entry = engine.journal.entries[-1]
@@ -180,10 +178,8 @@ async def test_an_unroutable_block_is_dropped():
     assert (reply.block_id, engine.journal.blocks) == (None, {})
 
 
-async def test_dead_blocks_are_handed_to_the_journal_after_their_record():
+async def test_dead_blocks_are_handed_to_the_journal_after_their_record(engine):
     """Q7: the journal is told of dead blocks after the record that killed them."""
-    engine = HeldEngine()
-    engine.decide(commands.DeclareQueue("q", DURABLE))
     open_publisher(engine)
     reply, _ = publish(engine, 1)
     assert engine.journal.freed == []
@@ -191,11 +187,9 @@ async def test_dead_blocks_are_handed_to_the_journal_after_their_record():
     assert engine.journal.freed == [reply.block_id]
 
 
-async def test_a_full_disk_refuses_what_fills_it_and_serves_what_drains():
+async def test_a_full_disk_refuses_what_fills_it_and_serves_what_drains(engine):
     """P8, P14: at the reserve declares and publishes are refused, a purge is not."""
-    engine = HeldEngine()
     alarms = []
-    engine.decide(commands.DeclareQueue("q", DURABLE))
     open_publisher(engine)
     publish(engine, 1)
     with engine.listening(alarms.append, lambda: None):
@@ -214,10 +208,8 @@ async def test_a_full_disk_refuses_what_fills_it_and_serves_what_drains():
     assert [bool(alarm) for alarm in alarms] == [True, False]
 
 
-async def test_a_full_disk_answers_what_was_done_before():
+async def test_a_full_disk_answers_what_was_done_before(engine):
     """P8, Q1: a repeated declare adds nothing, and who drains the queue may begin with it."""
-    engine = HeldEngine()
-    engine.decide(commands.DeclareQueue("q", DURABLE))
     engine.free_bytes = 0
     engine.poll_disk()
     reply = engine.decide(commands.DeclareQueue("q", DURABLE)).reply
@@ -269,10 +261,8 @@ async def test_refusals_change_nothing():
     assert (engine.core.sequence, engine.journal.entries) == (0, [])
 
 
-async def test_writable_waits_while_too_much_waits_for_the_disk():
+async def test_writable_waits_while_too_much_waits_for_the_disk(engine):
     """P14: no more is taken in while the bytes in memory are over their bound."""
-    engine = HeldEngine()
-    engine.decide(commands.DeclareQueue("q", DURABLE))
     engine.journal.unsynced_bytes = limits.MAX_UNSYNCED_BYTES + 1
     wait_writable = asyncio.create_task(engine.wait_writable())
     await run_until_idle()
