@@ -91,4 +91,4 @@ class Source(AckqDataSource):
 
     def streamWriter(self, schema, overwrite):  # noqa: ARG002, N802 - Spark's signature
         plain = stream_writer(parse.sink(self.options, Use.SINK), schema)
-        return Writer(plain._options, plain._shape)
+        return Writer(plain._options, plain._mapping)
