@@ -168,7 +168,7 @@ class BatchOrderError(PreconditionFailedError):
 
 
 class StageMismatchError(PreconditionFailedError):
-    """A commit named a stage that is missing, unsealed or short; nothing became visible (K3)."""
+    """A commit named a stage that is missing or not whole; nothing became visible (K3)."""
 
     code = "stage_mismatch"
 

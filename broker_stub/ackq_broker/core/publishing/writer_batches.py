@@ -199,13 +199,8 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
     if writer is not None and command.batch_id == last:
         return _repeated(writer, command, stale)
     named = _named_stages(state, command)
-    parts = [
-        part
-        for stage in named
-        for block in stage.blocks
-        for part in block.parts
-        if takes_rows(state, part.queue_id)
-    ]
+    parts = [part for stage in named for block in stage.blocks for part in block.parts]
+    _check_targets(state, command, parts)
     winners = {stage.stage_id for stage in named}
     rows = sum(stage.rows for stage in named)
     record = records.BatchCommitted(
@@ -239,6 +234,7 @@ def apply_batch_committed(state: State, sequence: int, record: records.BatchComm
         assert stage.sealed
         for block in stage.blocks:
             for part in block.parts:
+                # Always, but in the journal of a version that dropped such rows.
                 if takes_rows(state, part.queue_id):
                     enqueue.place(state, block.block_id, part, visible)
     # The stages' own references are released last, so that no block is dead in between.
@@ -265,7 +261,7 @@ def drop_stages(state: State, stage_ids: tuple[bytes, ...]) -> None:
 
 
 def takes_rows(state: State, queue_id: int) -> bool:
-    """Whether the queue that staged rows are for still exists; a deleted one is handled (P6)."""
+    """Whether the queue that staged rows are for still exists."""
     queue = state.queues.get(queue_id)
     return queue is not None and not queue.deleted
 
@@ -411,3 +407,17 @@ def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:
             stage=reference.stage_id.hex(),
         )
     return list(found.values())
+
+
+def _check_targets(state: State, command: commands.CommitBatch, parts: list[RoutedRows]) -> None:
+    """K3: refuses rows for a queue that is gone: run again, the batch is routed anew."""
+    lost = sum(part.count for part in parts if not takes_rows(state, part.queue_id))
+    if lost:
+        raise StageMismatchError(
+            f"Batch {command.batch_id} of writer '{command.writer}' was not committed, and nothing "
+            f"of it is visible: a queue that {plural(lost, 'row')} of it had been staged for was "
+            "deleted meanwhile. Declare the queue, if it is missing, and run the batch again: its "
+            "rows are then routed anew.",
+            writer=command.writer,
+            batch=command.batch_id,
+        )

@@ -266,7 +266,8 @@ def commit_batch(
         security: Transport security.
 
     Raises:
-        StageMismatchError: A stage is missing, unsealed or short; nothing became visible.
+        StageMismatchError: A stage is missing, unsealed or short, or a queue that it has rows for
+            was deleted; nothing became visible.
         BatchOrderError: A later batch of this writer was committed already, or this one by another
             execution of the same run (K12).
         HistoryChangedError: This writer began before the broker's journal was restored or repaired

@@ -105,7 +105,8 @@ def commit(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) ->
     A repeated commit publishes nothing; one that looks unintended is logged as a warning.
 
     Raises:
-        StageMismatchError: A stage is missing or short; nothing became visible.
+        StageMismatchError: A stage is missing or short, or a queue that it has rows for was
+            deleted; nothing became visible.
         BatchOrderError: A later batch of this writer is committed, or its version was used in this
             run (K12).
         BrokerUnavailableError: No broker answers; committing again is safe.

@@ -15,6 +15,7 @@ from ackq.errors import (
     UnroutableError,
 )
 from ackq_broker.core import commands as c
+from ackq_broker.core import records
 from tests.unit.core.harness import DAY_US, Harness, labels, routes
 
 ID = b"stage".ljust(16)
@@ -337,15 +338,37 @@ def test_a_commit_into_a_drop_head_queue_drops_the_oldest(harness: Harness) -> N
     assert harness.browse("ring") == ["m2", "a0", "a1"]
 
 
-def test_rows_staged_for_a_deleted_queue_are_handled(harness: Harness) -> None:
-    """P6, Q4: a forced delete takes them; the rest of the batch is committed."""
+def test_a_batch_whose_queue_was_deleted_is_refused(harness: Harness) -> None:
+    """K3, Q4: nothing of it is visible, also where another queue has its name; run again, it is."""
+    harness.declare("gone")
+    stage = harness.stage("w", 1, ["q", "gone", "gone"], name="a")
+    harness.do(c.DeleteQueue("gone", force=True))
+    harness.declare("gone")
+    with pytest.raises(StageMismatchError, match="2 rows of it had been staged for was deleted"):
+        harness.commit("w", 1, stage)
+    assert (harness.browse("q"), harness.ready("gone")) == ([], 0)
+    again = harness.stage("w", 1, ["q", "gone", "gone"], run_id="next", name="b")
+    assert harness.commit("w", 1, again, run_id="next") == c.CommittedBatch(3, False)
+    assert (harness.browse("q"), harness.browse("gone")) == (["b0"], ["b1", "b2"])
+
+
+def test_a_batch_whose_queue_did_not_survive_a_restart_is_refused(harness: Harness) -> None:
+    """K3, Q7: sealed stages survive, and a queue that is not durable does not."""
+    harness.declare("gone", durable=False)
+    stage = harness.stage("w", 1, ["gone"], name="a")
+    harness.restart()
+    with pytest.raises(StageMismatchError, match="1 row of it had been staged for was deleted"):
+        harness.commit("w", 1, stage)
+
+
+def test_a_journal_with_a_batch_for_a_deleted_queue_is_read(harness: Harness) -> None:
+    """K3, I2: an earlier version committed the rest; its records give what they gave then."""
     harness.declare("gone")
     stage = harness.stage("w", 1, ["q", "gone"], name="a")
     harness.do(c.DeleteQueue("gone", force=True))
-    harness.declare("gone")
-    assert harness.commit("w", 1, stage) == c.CommittedBatch(2, False)
+    record = records.BatchCommitted("w", 1, "run", "", 2, harness.now_us, (stage.stage_id,))
+    harness.core.apply(harness.core.sequence + 1, record)
     assert harness.browse("q") == ["a0"]
-    assert harness.ready("gone") == 0
 
 
 def test_sealed_stages_and_committed_batches_survive_a_restart(harness: Harness) -> None:
