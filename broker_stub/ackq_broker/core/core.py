@@ -6,13 +6,14 @@ or over a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from pyroaring import BitMap64
+from pyroaring import BitMap, BitMap64
 
 from ackq_broker.core import commands, history, lifecycle, queries, records, snapshot
 from ackq_broker.core.checks import queue_named
+from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands import (
     BrowseChunk,
     Command,
@@ -185,6 +186,24 @@ class Core:
     def live_blocks(self) -> BitMap64:
         """Every block that a queue or a stage refers to, transient ones included."""
         return self._state.blocks.live()
+
+    def durable_blocks(self) -> BitMap64:
+        """The blocks that the journal must have; all live ones once a `Start` was applied (Q7)."""
+        return queries.durable_blocks(self._state)
+
+    def block_loads(self) -> Iterator[Int64s]:
+        """Block, rows, rows left and their payload of every run of a queue, in parts.
+
+        A hint: the state may change between two parts.
+        """
+        return queries.block_loads(self._state)
+
+    def live_rows(self, block_ids: BitMap64) -> dict[int, BitMap]:
+        """The rows of some blocks that anything refers to; the others never come to life again.
+
+        Blocks that are staged, pinned or dead are left out.
+        """
+        return queries.live_rows(self._state, block_ids)
 
     # --- publishers ---
 

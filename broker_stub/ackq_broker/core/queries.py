@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
-from pyroaring import BitMap64
+from pyroaring import BitMap, BitMap64
 
 from ackq import limits
 from ackq_broker.core.checks import queue_named
 from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands import (
     BrowseChunk,
     ExchangeInfo,
@@ -22,7 +25,7 @@ from ackq_broker.core.sessions.holder import check_epoch, find_session, session_
 from ackq_broker.core.sessions.lease import count_messages, delivery_counts
 from ackq_broker.core.state.placements import Rows
 from ackq_broker.core.state.queue import Queue
-from ackq_broker.core.state.state import Lease, Session, State
+from ackq_broker.core.state.state import Lease, Session, StagedRows, State
 
 
 def fetch(
@@ -146,6 +149,49 @@ def _queue_info(queue: Queue) -> QueueInfo:
         dropped=queue.dropped,
         consumers=queue.consumers,
     )
+
+
+def durable_blocks(state: State) -> BitMap64:
+    """The blocks that the journal must have: those with something that survives a restart (Q7)."""
+    found = BitMap64(block.block_id for block in _staged(state) if block.durable)
+    for queue in state.queues.values():
+        found |= queue.placements.durable_blocks()
+    return found
+
+
+def block_loads(state: State) -> Iterator[Int64s]:
+    """What queues have of their blocks, in parts: `Placements.loads` of one after the other.
+
+    The state may change between two parts: what was moved meanwhile may be there twice, or not.
+    """
+    for queue in tuple(state.queues.values()):
+        yield from queue.placements.loads()
+
+
+def live_rows(state: State, block_ids: BitMap64) -> dict[int, BitMap]:
+    """The rows of some blocks that anything refers to; rows that are dead never live again.
+
+    Blocks that are staged, that a reader is not through with, or that are dead are left out.
+    """
+    staged = BitMap64(block.block_id for block in _staged(state))
+    sought = bitmaps.array(block_ids - staged - state.blocks.pinned())
+    found: dict[int, BitMap] = {}
+    for queue in state.queues.values() if len(sought) else ():
+        runs = queue.placements.runs_in(sought)
+        present = queue.present | queue.kept if len(runs) else BitMap64()
+        for run in runs:
+            rows = queue.placements.rows_of(run, present)
+            found[int(run["block"])] = found.get(int(run["block"]), BitMap()) | rows
+    return found
+
+
+def _staged(state: State) -> Iterator[StagedRows]:
+    """What stages and transactions hold."""
+    for stage in state.stages.values():
+        yield from stage.blocks
+    for publisher in state.publishers.values():
+        if publisher.transaction is not None:
+            yield from publisher.transaction.blocks
 
 
 def exchanges(state: State) -> list[ExchangeInfo]:

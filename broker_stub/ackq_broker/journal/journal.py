@@ -13,14 +13,18 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
+
 from ackq import limits
 from ackq.errors import BlockNotFoundError, DiskFullError
 from ackq_broker.journal.failpoints import Failpoint, unarmed
-from ackq_broker.journal.files.block_table import as_ids
+from ackq_broker.journal.files.block_table import BlockIds, as_ids
 from ackq_broker.journal.files.directory import DataDirectory
 from ackq_broker.journal.files.disk import Disk
-from ackq_broker.journal.files.format import CORE, Bulk, Entry, entry_bytes
-from ackq_broker.journal.recovery import OpenedJournal, Recovery, recover
+from ackq_broker.journal.files.format import CORE, Bulk, Entry, bulk_bytes, entry_bytes
+from ackq_broker.journal.read.scan import Flaw
+from ackq_broker.journal.recovery import OpenedJournal, Recovery, damaged_error, recover
 from ackq_broker.journal.write.compaction import Compactor
 from ackq_broker.journal.write.group_commit import IDLE_CLOSE_S, FreedBlocks, GroupCommit, Unit
 from ackq_broker.journal.write.transient import TransientBlocks
@@ -66,6 +70,7 @@ class Journal:
         )
         self._started = False
         self._sequence = opened.log.position.sequence
+        self._appended_bytes = 0
         self._last_block_id = -1
         # Bytes written and freed when the last snapshot was started; bytes that recovery replays
         # count as written.
@@ -182,12 +187,14 @@ class Journal:
                 self._blocks.add_pending(entry.block_id, entry.bulk)
         if entries:
             self._group_commit.put(Unit(CORE, entries, size))
+            self._appended_bytes += size
             self._sequence += len(entries)
         return self._sequence
 
     def store_transient(self, block_id: int, bulk: Bulk) -> None:
         """Stores a block until it is freed or the process ends (P5); ids ascend."""
         self._transient.put(block_id, bulk)
+        self._appended_bytes += bulk_bytes(bulk)
 
     def read_block(self, block_id: int) -> bytes:
         """The bytes of a block of either kind, also before it is on the disk.
@@ -217,6 +224,66 @@ class Journal:
             self._group_commit.put(FreedBlocks(ids))
         else:
             self._blocks.free(ids)
+
+    def keep_blocks(self, block_ids: BlockIds) -> int:
+        """Drops all durable blocks but these, before `start`; returns how many were dropped.
+
+        A snapshot may hold blocks that were dead, and are freed by no record that is replayed.
+
+        Args:
+            block_ids: What the replayed records refer to, ascending.
+
+        Raises:
+            DamagedError: The journal does not have one of them.
+        """
+        assert not self._started
+        known = self._blocks.copy_table().ids()
+        missing = np.setdiff1d(block_ids, known, assume_unique=True)
+        if len(missing):
+            raise damaged_error(
+                self._data.path,
+                Flaw(
+                    self._data.path,
+                    0,
+                    f"the state refers to {len(missing)} blocks that no file has, the first of them"
+                    f" block {missing[0]}",
+                ),
+            )
+        return len(self._blocks.free(np.setdiff1d(known, block_ids, assume_unique=True)).segments)
+
+    @property
+    def activity_bytes(self) -> int:
+        """Bytes appended and freed so far: it stands still while nobody uses the journal."""
+        return self._appended_bytes + self._group_commit.freed_bytes
+
+    def block_lengths(self, block_ids: BlockIds) -> npt.NDArray[np.int64]:
+        """The bytes of each of these durable blocks; 0 for one that is not in a file."""
+        return self._blocks.lengths(block_ids)
+
+    def rewrite_blocks(self, blocks: Sequence[tuple[int, bytes]]) -> None:
+        """Stores durable blocks in other bytes, by id; blocking, returns when they are on the disk.
+
+        What the bytes mean has to be the same for all that records refer to from here on.
+
+        Raises:
+            ClosedError: The journal was closed, or failed.
+        """
+        self._compactor.rewrite(blocks)
+
+    def compact(self, below: float, going: Callable[[], bool]) -> None:
+        """Copies the blocks out of full segments of which a smaller share is live; blocking.
+
+        Ends early when `going` says no; a snapshot deletes the segments.
+
+        Raises:
+            ClosedError: The journal was closed, or failed.
+        """
+        self._compactor.compact(below, going)
+
+    @property
+    def deletable_segments(self) -> int:
+        """How many segments a snapshot of now would delete; none while one is under way."""
+        return 0 if self._compactor.busy else len(self._compactor.deletable())
 
     @property
     def snapshot_due(self) -> bool:

@@ -23,6 +23,7 @@ from ackq.errors import InvalidArgumentError
 from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
 from ackq_broker.journal import Failpoint
 from ackq_broker.service.admin import AdminService
+from ackq_broker.service.blocks.compaction import Compaction
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.service import ConsumingService
 from ackq_broker.service.engine.engine import Engine
@@ -122,6 +123,7 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
         asyncio.create_task(_every(_POLL_S, engine.or_fail(sessions.detach_absent))),
         asyncio.create_task(_every(_RECLAIM_S, engine.or_fail(engine.reclaim))),
         asyncio.create_task(_every(_HOUSEKEEP_S, engine.or_fail(sessions.housekeep))),
+        asyncio.create_task(Compaction(engine).run()),
     ]
     if engine.disk_alarm.reason:
         _log.warning("%s", engine.disk_alarm.reason)

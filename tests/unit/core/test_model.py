@@ -422,7 +422,13 @@ class CoreMachine(RuleBasedStateMachine):
         needed |= {m.label for s in self.sessions.values() for _, m in s.kept if m.owner}
         needed |= {f"{name}0" for name, (_, keys) in self.stages.items() if keys}
         blocks = {block for (block, _), label in self.harness.labels.items() if label in needed}
-        assert set(self.harness.core.live_blocks()) == blocks
+        core = self.harness.core
+        assert set(core.live_blocks()) == blocks
+        # And compaction leaves out what no message needs, and nothing else.
+        needed -= {f"{name}0" for name in self.stages}
+        rows = {key for key, label in self.harness.labels.items() if label in needed}
+        found = core.live_rows(core.live_blocks())
+        assert {(block, row) for block, kept in found.items() for row in kept} == rows
 
 
 # 6 s of one core when it is alone, minutes on a machine that does ten other things.

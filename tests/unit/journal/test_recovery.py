@@ -5,8 +5,9 @@ import tracemalloc
 
 import pytest
 
-from ackq.errors import DamagedError
+from ackq.errors import BlockNotFoundError, DamagedError
 from ackq_broker.journal import Entry
+from ackq_broker.journal.files.block_table import as_ids
 from ackq_broker.journal.files.format import GROUP_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from tests.unit.journal.running_journal import (
     Running,
@@ -313,3 +314,32 @@ def test_memory_of_recovery_is_bounded_by_a_group(data):
 
     # 1 MiB for the copy of the last segment, and a group.
     assert peak < 2_000_000
+
+
+def test_blocks_that_the_state_does_not_have_are_dropped(data):
+    """Q7: a block that was dead and still read at the last stop is in the snapshot, and in no
+    record that frees it.
+    """
+    with opened(data) as running:
+        running.append_blocks(1, 5)
+        running.snapshot()
+
+    with opened(data, start=False) as running:
+        assert running.journal.keep_blocks(as_ids([2, 4])) == 3
+        running.journal.start()
+        assert running.journal.read_block(4) == block_bytes(4)
+        with pytest.raises(BlockNotFoundError):
+            running.journal.read_block(5)
+        assert list(running.journal.block_lengths(as_ids([1, 2, 3, 4, 99]))) == [0, 600, 0, 600, 0]
+
+
+def test_a_block_that_the_state_has_and_no_file_is_damage(data):
+    """Q7: what refers to it cannot be delivered; the broker does not start without it."""
+    with opened(data) as running:
+        running.append_blocks(1, 5)
+
+    running = Running(data, start=False)
+    assert len(list(running.recovery.records)) == 5
+    with pytest.raises(DamagedError, match="1 blocks that no file has, the first of them block 7"):
+        running.journal.keep_blocks(as_ids([4, 7]))
+    running.journal.close()

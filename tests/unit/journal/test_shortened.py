@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from ackq.errors import DamagedError
-from ackq_broker.journal import repair, verify
+from ackq_broker.journal import dump, repair, verify
 from ackq_broker.journal.files.format import (
     END_ROOM_BYTES,
     GROUP_HEADER_BYTES,
@@ -38,13 +38,17 @@ def filled(directory, last=20, *, clean):
 
 
 def refused(directory, reason):
-    """What serve, verify and repair say of a directory is the same; repair goes on without it."""
+    """What serve, verify, dump and repair say of a directory is the same; repair goes on without
+    it.
+    """
     with pytest.raises(DamagedError, match=reason) as caught:
         recovered(directory)
     report = verify(directory)
     assert not report.opens
     assert report.torn_bytes == 0
     flaw = report.flaws[0]
+    assert [line for line in dump(directory) if "damage: " in line and flaw.reason in line]
+    assert not [line for line in dump(directory) if "torn tail" in line]
     assert (caught.value.fields["segment"], caught.value.fields["byte"]) == (
         str(flaw.path),
         str(flaw.offset),

@@ -64,6 +64,10 @@ class BlockReferences:
             if not self._pins[block_id]:
                 del self._pins[block_id]
 
+    def pinned(self) -> BitMap64:
+        """The blocks that a reader is not through with."""
+        return BitMap64(self._pins)
+
     def drain_dead(self) -> list[int]:
         """The blocks dead since the last call, ascending."""
         pinned = self._dead & BitMap64(self._pins) if self._pins else BitMap64()

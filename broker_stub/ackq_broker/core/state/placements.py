@@ -346,6 +346,38 @@ class Placements:
             for block in page.column("block")[page.column("live") > 0].tolist()
         ]
 
+    def durable_blocks(self) -> BitMap64:
+        """The blocks of the runs that survive a restart."""
+        found = BitMap64()
+        for page in self._pages:
+            rows = page.rows
+            found |= bitmaps.of(rows["block"][(rows["live"] > 0) & rows["durable"]])
+        return found
+
+    def loads(self) -> Iterator[Int64s]:
+        """Block, rows, rows left and their payload of every run: four columns, page by page."""
+        for page in tuple(self._pages):
+            rows = page.rows[page.column("live") > 0]
+            yield np.stack([rows[name] for name in ("block", "count", "live", "bytes")])
+
+    def runs_in(self, block_ids: Int64s) -> NDArray[Any]:
+        """The runs in some blocks, ascending, a row each."""
+        found = [np.empty(0, _ROW)]
+        for page in self._pages:
+            blocks = page.column("block")
+            if block_ids[0] <= blocks.max() and blocks.min() <= block_ids[-1]:
+                found.append(page.rows[(page.column("live") > 0) & np.isin(blocks, block_ids)])
+        return np.concatenate(found)
+
+    def rows_of(self, run: Any, present: BitMap64) -> BitMap:
+        """The rows of a run in its block whose positions are present."""
+        first = int(run["first"])
+        inside = bitmaps.between(present, first, first + int(run["count"]) - 1)
+        rows = self._select(run, bitmaps.array(inside))
+        if isinstance(rows, tuple):
+            return bitmaps.row_range(rows[0], rows[0] + rows[1] - 1)
+        return BitMap(rows.tolist())
+
     def pieces(self, queue: str, rows: Rows) -> Iterator[Piece]:
         """The block rows behind positions that are all present, one piece for each run."""
         broken = (

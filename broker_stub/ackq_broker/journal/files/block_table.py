@@ -104,17 +104,24 @@ class BlockTable:
 
     def free(self, block_ids: BlockIds) -> Freed:
         """Removes blocks; ids that are not live are not found."""
-        known = self._used("block_id")
-        rows = np.searchsorted(known, block_ids)
-        found = rows < len(known)
-        found[found] = known[rows[found]] == block_ids[found]
-        found[found] = self._columns["segment"][rows[found]] != _FREED
-        rows = rows[found]
+        rows, found = self._rows_of(block_ids)
         segments = self._columns["segment"][rows]
         length = int(self._columns["length"][rows].sum(dtype=np.uint64))
         self._columns["segment"][rows] = _FREED
         self._freed += len(rows)
         return Freed(found, segments, length)
+
+    def lengths(self, block_ids: BlockIds) -> npt.NDArray[np.int64]:
+        """The bytes of each of these blocks, 0 for one that is not live."""
+        rows, found = self._rows_of(block_ids)
+        lengths = np.zeros(len(block_ids), np.int64)
+        lengths[found] = self._columns["length"][rows]
+        return lengths
+
+    def ids(self) -> BlockIds:
+        """The live blocks, ascending."""
+        ids: BlockIds = self._used("block_id")[self._used("segment") != _FREED]
+        return ids
 
     def of_segment(self, segment: int) -> BlockIds:
         """The live blocks in a segment, in ascending order."""
@@ -161,6 +168,15 @@ class BlockTable:
 
     def _used(self, name: str) -> npt.NDArray[Any]:
         return self._columns[name][: self._rows]
+
+    def _rows_of(self, block_ids: BlockIds) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+        """The rows of those of some blocks that are live, and which these are."""
+        known = self._used("block_id")
+        rows = np.searchsorted(known, block_ids)
+        found = rows < len(known)
+        found[found] = known[rows[found]] == block_ids[found]
+        found[found] = self._columns["segment"][rows[found]] != _FREED
+        return rows[found], found
 
     def _row(self, block_id: int) -> int | None:
         known = self._used("block_id")

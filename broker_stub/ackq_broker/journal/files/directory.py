@@ -30,7 +30,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ackq.errors import DamagedError, InUseError, NotFoundError, UnsupportedError
 from ackq_broker.journal.files.disk import Disk
@@ -195,13 +195,7 @@ class DataDirectory:
             written_to = Identity(int(meta["inode"]), int(meta.get("born_ns", 0)))
             self.history_cause = str(meta.get("cause", ""))
             self.lost_blocks = tuple(map(int, meta.get("lost_blocks", ())))
-            end = meta.get("log_end")
-            self.log_end = end and LogEnd(
-                int(end["segment"]),
-                int(end["group"]),
-                int(end["file_bytes"]),
-                closed=bool(end["closed"]),
-            )
+            self.log_end = _log_end(meta)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedError(
                 f"{path} cannot be read ({error!r}): restore it from a copy of the data directory",
@@ -210,6 +204,24 @@ class DataDirectory:
         with path.open("rb") as file:
             if identity(file.fileno()).is_of(written_to):
                 self.history_id = history_id
+
+
+def read_log_end(directory: Path) -> LogEnd | None:
+    """What FORMAT says of the end of the log, also while a process has the directory; or None."""
+    try:
+        return _log_end(json.loads((directory / "FORMAT").read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _log_end(meta: Any) -> LogEnd | None:
+    end = meta.get("log_end")
+    return end and LogEnd(
+        int(end["segment"]),
+        int(end["group"]),
+        int(end["file_bytes"]),
+        closed=bool(end["closed"]),
+    )
 
 
 def require_journal(path: Path) -> None:

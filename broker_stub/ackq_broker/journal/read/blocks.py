@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ackq.errors import BlockNotFoundError, DamagedError
 from ackq_broker.journal.files.block_table import BlockIds, BlockTable, Freed, Location
@@ -85,6 +86,11 @@ class Blocks:
         """Where a block is; None if it is not live or not in a file yet."""
         with self._lock:
             return self._table.find(block_id)
+
+    def lengths(self, block_ids: BlockIds) -> npt.NDArray[np.int64]:
+        """The bytes of each of these blocks in files, 0 for one that is in none."""
+        with self._lock:
+            return self._table.lengths(block_ids)
 
     def copy_table(self) -> BlockTable:
         """The blocks that are in files now."""

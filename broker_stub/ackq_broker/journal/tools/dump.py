@@ -8,13 +8,20 @@ from pathlib import Path
 from ackq.errors import DamagedError
 from ackq_broker.journal.files.directory import (
     numbers,
+    read_log_end,
     require_journal,
     segment_name,
     snapshot_name,
 )
-from ackq_broker.journal.files.format import CORE, LOST, FormatError
+from ackq_broker.journal.files.format import CORE, LOST, FormatError, Position
 from ackq_broker.journal.read import snapshot as snapshots
-from ackq_broker.journal.read.scan import BrokenLogError, ScannedGroup, SegmentFile, read_groups
+from ackq_broker.journal.read.scan import (
+    BrokenLogError,
+    ScannedGroup,
+    SegmentFile,
+    read_groups,
+    read_last,
+)
 
 
 def dump(directory: Path) -> Iterator[str]:
@@ -39,6 +46,9 @@ def dump(directory: Path) -> Iterator[str]:
             yield from _segment_lines(path, last=number == segments[-1])
         except FileNotFoundError:
             yield f"{path.name} went meanwhile"
+    known = read_log_end(directory)
+    for number in range(max(segments, default=0) + 1, known.segment + 1 if known else 0):
+        yield f"{segment_name(number)} damage: the file is missing"
 
 
 def _snapshot_line(path: Path) -> str:
@@ -61,7 +71,7 @@ def _segment_lines(path: Path, *, last: bool) -> Iterator[str]:
         try:
             header = file.header()
         except FormatError as error:
-            yield f"{path.name} {file.size} bytes: {error}"
+            yield f"{path.name} {file.size} bytes, damage: {error}"
             return
         yield (
             f"{path.name} {file.size} bytes, first sequence {header.first_sequence}, "
@@ -69,11 +79,21 @@ def _segment_lines(path: Path, *, last: bool) -> Iterator[str]:
             f"history {header.history_id.hex()}"
         )
         try:
-            for group in read_groups(file, header.position, last=last):
+            for group in _groups(file, header.position, last=last):
                 yield from _group_lines(group)
         except BrokenLogError as broken:
             kind = f"torn tail of {broken.torn_bytes} bytes" if broken.torn_bytes else "damage"
             yield f"  {broken.flaw.offset:>10} {kind}: {broken.flaw.reason}"
+
+
+def _groups(file: SegmentFile, begin: Position, *, last: bool) -> Iterator[ScannedGroup]:
+    """The groups of a segment; a log that is shorter than FORMAT says is damaged.
+
+    FORMAT is read behind the size of the file: a clean end writes it before it cuts the file.
+    """
+    if not last:
+        return read_groups(file, begin, last=False)
+    return read_last(file, begin, read_log_end(file.path.parent))
 
 
 def _group_lines(group: ScannedGroup) -> Iterator[str]:

@@ -1,14 +1,15 @@
 """Snapshots in the background, deletion of superseded segments, compaction of mostly dead ones.
 
 Invariant: a segment is deleted only when a snapshot that is on the disk covers all its records and
-has no block in it.
+has no block in it. A copy of a block is read only once it is synced, and its old bytes stay until
+such a snapshot.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Final
 
@@ -90,6 +91,38 @@ class Compactor:
         self._thread.start()
         return done
 
+    def compact(self, below: float, going: Callable[[], bool]) -> None:
+        """Copies the live blocks out of full segments of which a smaller share is live; blocking.
+
+        The segments go with the next snapshot. `going` is asked before each few copies; False ends
+        it.
+
+        Raises:
+            ClosedError: The journal was closed, or failed.
+        """
+        table = self._blocks.copy_table()
+        for number in self._mostly_dead(table, self._data.segments()[-1], below):
+            for unit in self._relocations(table, number):
+                if self._closing.is_set() or not going():
+                    return
+                self._copy(unit)
+
+    def rewrite(self, blocks: Sequence[tuple[int, bytes]]) -> None:
+        """Stores blocks in other bytes, by id; returns when they are on the disk.
+
+        One that was freed meanwhile stays free.
+
+        Raises:
+            ClosedError: The journal was closed, or failed.
+        """
+        entries = [Entry(b"", block_id, (data,)) for block_id, data in blocks]
+        self._copy(Unit(RELOCATION, entries, sum(map(entry_bytes, entries)), Future()))
+
+    def deletable(self) -> list[int]:
+        """The full segments without a live block: a snapshot of now would delete them."""
+        live = self._blocks.copy_table().live_bytes()
+        return [number for number in self._data.segments()[:-1] if number not in live]
+
     def close(self) -> None:
         """Ends compaction early, waits for a snapshot under way; group commit has to run."""
         self._closing.set()
@@ -137,23 +170,28 @@ class Compactor:
     def _compact(self, capture: Capture) -> None:
         """Copies live blocks forward; their old segments go after the next snapshot."""
         copied = 0
-        for number in self._mostly_dead(capture):
+        last = capture.position.segment
+        for number in self._mostly_dead(capture.table, last, _COMPACT_BELOW):
             for unit in self._relocations(capture.table, number):
                 if self._closing.is_set() or copied >= _COMPACT_BYTES:
                     return
-                self._group_commit.put(unit)
-                assert unit.done is not None
-                unit.done.result()
+                self._copy(unit)
                 copied += unit.size
 
-    def _mostly_dead(self, capture: Capture) -> list[int]:
-        """Segments worth compacting, lowest share of live bytes first."""
+    def _copy(self, unit: Unit) -> None:
+        """Writes relocations; returns when they are on the disk."""
+        self._group_commit.put(unit)
+        assert unit.done is not None
+        unit.done.result()
+
+    def _mostly_dead(self, table: BlockTable, last: int, below: float) -> list[int]:
+        """Segments before the last worth compacting, lowest share of live bytes first."""
         shares = []
-        for number, live in capture.table.live_bytes().items():
-            if number < capture.position.segment:
+        for number, live in table.live_bytes().items():
+            if number < last:
                 size = (self._data.path / segment_name(number)).stat().st_size
                 shares.append((live / size, number))
-        return [number for share, number in sorted(shares) if share < _COMPACT_BELOW]
+        return [number for share, number in sorted(shares) if share < below]
 
     def _relocations(self, table: BlockTable, segment: int) -> Iterator[Unit]:
         entries: list[Entry] = []

@@ -112,9 +112,7 @@ class GroupCommit:
             self._items.append(item)
             if isinstance(item, Unit):
                 self.unsynced_bytes += item.size
-            if not isinstance(item, FreedBlocks):
-                # Freed blocks can wait for the next unit.
-                self._changed.notify()
+            self._changed.notify()
 
     def close(self) -> None:
         """Writes the items left, closes the log by an empty group, and ends the thread."""

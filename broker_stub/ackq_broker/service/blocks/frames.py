@@ -19,6 +19,7 @@ from ackq.errors import BlockNotFoundError
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns, frame
 from ackq_broker.core.commands import Piece, Run
+from ackq_broker.service.blocks.compacted import Stored, unpack
 from ackq_broker.service.blocks.dead_letter_headers import with_dead_letter_headers
 from ackq_broker.service.blocks.merge import merge
 
@@ -53,8 +54,8 @@ class FrameBuilder:
         read_block: A block's stored bytes by its id.
         wanted: Bit set of `Column` values; 0 means all.
         browse: Mark leased runs (Q5).
-        settled_ok: Leave out messages whose block was freed, because they were settled meanwhile;
-            otherwise that is an error.
+        settled_ok: Leave out messages whose block was freed, or compacted without them, because
+            they were settled meanwhile; otherwise that is an error.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class FrameBuilder:
         self._settled_ok = settled_ok
         self._visible = wanted & _VISIBLE if wanted else _VISIBLE
         self._at = 0
-        self._last_read: tuple[int, bytes] = (-1, b"")
+        self._last_read: tuple[int, Stored] | None = None
         self._ahead: _Loaded | None = None
 
     def next_frame(self) -> DeliveryFrame | None:
@@ -100,11 +101,15 @@ class FrameBuilder:
             piece = self._pieces[self._at]
             self._at += 1
             try:
-                data = self._read(piece.block_id)
+                stored = self._read(piece.block_id)
             except BlockNotFoundError:
                 if not self._settled_ok:
                     raise
                 continue
+            found = stored.find(piece, settled_ok=self._settled_ok)
+            if found is None:
+                continue
+            piece, data = found, stored.data
             header, _ = block.split(data)
             whole = isinstance(piece.rows, tuple) and piece.rows == (0, header.rows)
             if whole and piece.origin is None:
@@ -116,10 +121,10 @@ class FrameBuilder:
             return _Loaded(piece, part.header.columns, part, rows, size)
         return None
 
-    def _read(self, block_id: int) -> bytes:
+    def _read(self, block_id: int) -> Stored:
         """A block by its id; read once for adjacent pieces of it."""
-        if self._last_read[0] != block_id:
-            self._last_read = (block_id, self._read_block(block_id))
+        if self._last_read is None or self._last_read[0] != block_id:
+            self._last_read = (block_id, unpack(self._read_block(block_id)))
         return self._last_read[1]
 
     def _build(self, group: list[_Loaded]) -> DeliveryFrame:

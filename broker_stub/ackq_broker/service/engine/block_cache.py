@@ -1,7 +1,7 @@
 """Cache of the blocks that deliveries read last: row-wise consumers read a block from disk once.
 
-Invariant: at most `_MAX_BYTES` are kept. A block id is never given twice and its bytes never
-change, so that nothing here can be stale.
+Invariant: at most `_MAX_BYTES` are kept. A block id is never given twice, and compaction takes only
+dead rows from a block, so that what is kept here has every row that a reader may ask for.
 """
 
 from __future__ import annotations

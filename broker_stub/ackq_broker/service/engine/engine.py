@@ -169,15 +169,19 @@ class Engine:
             entries.append(Entry(records.encode(record), *kept))
         last = self.journal.append(entries)
         assert last == self.core.sequence, (last, self.core.sequence)
-        # The journal keeps order: no block is freed before the records that ended it are synced.
-        dead = self.core.drain_dead_blocks()
-        if dead:
-            self.journal.free_blocks(dead)
+        self.free_dead_blocks()
         self._wake_changed()
         for notify in self.on_change:
             notify()
         if self.journal.snapshot_due:
             self._write_snapshot()
+
+    def free_dead_blocks(self) -> None:
+        """Frees the blocks that nothing refers to any more, and no reader has pinned."""
+        dead = self.core.drain_dead_blocks()
+        if dead:
+            # The journal keeps order: none is freed before the records that ended it are synced.
+            self.journal.free_blocks(dead)
 
     def _write_snapshot(self) -> Future[None]:
         """Writes a snapshot of the state as of now in the background; bounds the next recovery."""
@@ -255,6 +259,11 @@ class Engine:
         """
         if self.disk_alarm.reason and self.journal.has_garbage:
             self._write_snapshot()
+
+    async def delete_segments(self) -> None:
+        """Writes a snapshot if that deletes a segment; of an idle broker nothing else does."""
+        if await self.run(lambda: self.journal.deletable_segments):
+            await asyncio.wrap_future(self._write_snapshot())
 
     # --- reading blocks ---
 

@@ -14,9 +14,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
+import numpy as np
 from pyroaring import BitMap64
 
 from ackq_broker.core import commands, records
+from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.core import Core
 from ackq_broker.journal import Failpoint, Journal
 from ackq_broker.journal.failpoints import unarmed
@@ -80,6 +82,10 @@ def recover(directory: Path, *, sync: bool, failpoint: Failpoint) -> Recovered:
         journal.free_blocks(core.drain_dead_blocks())
         newest_us = max(newest_us, getattr(record, "at_us", 0))
         replayed += 1
+    kept = bitmaps.array(core.durable_blocks()).astype(np.uint64)
+    orphans = journal.keep_blocks(kept)
+    if orphans:
+        _log.info("dropped %d blocks that were dead, but still read at the last stop", orphans)
     journal.start()
     clock = BrokerClock(newest_us)
     disk_alarm = DiskAlarm(journal.disk_free_bytes)

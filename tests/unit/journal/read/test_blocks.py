@@ -54,6 +54,11 @@ def test_the_table_is_a_dict(steps):
             table = BlockTable.from_bytes(memoryview(table.to_bytes()), len(table))
     assert len(table) == len(model)
     assert {n: table.find(n) for n in range(last + 2) if table.find(n)} == model
+    assert table.ids().tolist() == sorted(model)
+    everything = as_ids(range(last + 2))
+    assert table.lengths(everything).tolist() == [
+        model[n].length if n in model else 0 for n in range(last + 2)
+    ]
     live = {}
     for place in model.values():
         live[place.segment] = live.get(place.segment, 0) + place.length

@@ -1,0 +1,214 @@
+"""Compaction: gives the disk back that dead messages take in blocks and segments with live ones.
+
+A snapshot deletes a segment without a live block; a block without a live row is dead. So blocks
+that are mostly dead are stored anew without their dead rows, and then the blocks of mostly dead
+segments are copied forward. Invariant: a row is left out only when it was dead before the new block
+went to the journal; a dead row never lives again, so that every prefix of the journal has all rows
+that its state refers to.
+
+Nothing here takes the event loop for longer than a look at the runs of the sought blocks. While the
+broker is busy about `_BUSY_BYTES` are read in `_PERIOD_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap
+
+from ackq import limits
+from ackq.errors import AckqError, BlockNotFoundError, DamagedError, MalformedBlockError
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.journal import Journal
+from ackq_broker.service.blocks.compacted import compact
+from ackq_broker.service.engine.engine import Engine
+
+_log: Final = logging.getLogger(__name__)
+
+_PERIOD_S: Final = 5.0
+# What is appended and freed in a period, at most, by a broker that is idle.
+_QUIET_BYTES: Final = limits.MIB
+# Blocks and segments of which less is live are rewritten. What stays is 1 / 0.65 / 0.65 = 2.4 times
+# the live bytes, or 2.5 with `_LOOK_AGAIN_BELOW`.
+_QUIET_BELOW: Final = 0.65
+# A busy broker frees most of what is partly dead by itself.
+_BUSY_BELOW: Final = 0.25
+_BUSY_BYTES: Final = 16 * limits.MIB
+_BATCH_BYTES: Final = 4 * limits.MIB
+_BATCH_RUNS: Final = 512
+# A block in so many queues is left as it is: what is live of it takes too long to find.
+_MOST_RUNS: Final = 4096
+# Between two turns of the event loop, so many pages of 1,024 runs are looked at.
+_SLICE_PAGES: Final = 64
+# Less is not worth a rewrite.
+_LEAST_BYTES: Final = limits.KIB
+# In a block this large the payload is most of the bytes, unless its messages are tiny.
+_LARGE_BYTES: Final = 4 * limits.KIB
+# A block that was looked at in vain is looked at again when it has only this of its payload left.
+_LOOK_AGAIN_BELOW: Final = 0.95
+
+_EXAMINED: Final = np.dtype([("block", "<i8"), ("payload", "<f8")])
+
+
+class _Sparse(NamedTuple):
+    """Blocks that may be mostly dead, ascending: their runs, live payload and stored bytes."""
+
+    block_ids: npt.NDArray[np.int64]
+    runs: npt.NDArray[np.int64]
+    payload: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.int64]
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> _Sparse:
+        ids, runs, payload, lengths = self
+        return _Sparse(ids[chosen], runs[chosen], payload[chosen], lengths[chosen])
+
+    def batches(self) -> Iterator[_Sparse]:
+        """Cut into pieces of about `_BATCH_BYTES` and `_BATCH_RUNS`."""
+        cuts = np.cumsum(self.lengths) // _BATCH_BYTES + np.cumsum(self.runs) // _BATCH_RUNS
+        for number in np.unique(cuts).tolist():
+            yield self.only(cuts == number)
+
+
+class Compaction:
+    """The compaction of one broker; `run` goes on until it is cancelled.
+
+    Args:
+        engine: Knows what is live; its journal stores the blocks.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        nothing = np.empty(0, _EXAMINED)
+        self._examined = {_QUIET_BELOW: nothing, _BUSY_BELOW: nothing}
+        self._activity = engine.journal.activity_bytes
+        self._finished = False
+
+    async def run(self) -> None:
+        """Compacts now and then, as much as the broker's other work allows."""
+        while True:
+            await asyncio.sleep(_PERIOD_S)
+            try:
+                await self.step()
+            except (AckqError, OSError) as error:
+                _log.error("compaction failed: %s", error)
+            except Exception as error:
+                self._engine.fail(error)
+                raise
+
+    async def step(self) -> None:
+        """Compacts all that is worth it if the broker was idle since the last step, else a little.
+
+        Ends early when the broker is used meanwhile.
+        """
+        self._engine.free_dead_blocks()
+        before, self._activity = self._activity, self._engine.journal.activity_bytes
+        self._finished = self._finished and self._activity == before
+        if self._activity - before > _QUIET_BYTES:
+            await self._rewrite(_BUSY_BELOW, self._has_room, _BUSY_BYTES)
+        elif not self._finished:
+            await self._compact()
+            self._finished = self._engine.journal.activity_bytes == self._activity
+        self._activity = self._engine.journal.activity_bytes
+
+    async def _compact(self) -> None:
+        """Rewrites blocks, then segments, and deletes those left empty."""
+        await self._rewrite(_QUIET_BELOW, self._quiet)
+        journal = self._engine.journal
+        await self._engine.run(partial(journal.compact, _QUIET_BELOW, self._quiet))
+        await self._engine.delete_segments()
+
+    def _quiet(self) -> bool:
+        used = self._engine.journal.activity_bytes - self._activity
+        return used <= _QUIET_BYTES and self._has_room()
+
+    def _has_room(self) -> bool:
+        """Whether copies leave room for one more segment, which the log may need (P8)."""
+        free = self._engine.journal.disk_free_bytes()
+        return not self._engine.stopping and free >= 2 * limits.SEGMENT_BYTES
+
+    async def _rewrite(
+        self, below: float, going: Callable[[], bool], most_bytes: int = 1 << 62
+    ) -> None:
+        """Stores blocks anew of which a smaller share is live, until `most_bytes` were read."""
+        read = 0
+        for batch in (await self._sparse(below)).batches():
+            if read >= most_bytes or not going():
+                return
+            # Of one moment: a message may go from one queue to another.
+            live = self._engine.core.live_rows(bitmaps.of(batch.block_ids))
+            await self._engine.run(partial(_rewrite, self._engine.journal, live, below))
+            # What is pinned or staged was not looked at.
+            self._note(batch.only(np.isin(batch.block_ids, tuple(live))), below)
+            read += int(batch.lengths.sum())
+
+    async def _sparse(self, below: float) -> _Sparse:
+        """The blocks that may be worth a rewrite, without those that were looked at in vain."""
+        loads = [np.empty((4, 0), np.int64)]
+        for load in self._engine.core.block_loads():
+            loads.append(load)
+            if not len(loads) % _SLICE_PAGES:
+                await asyncio.sleep(0)
+        found = await self._engine.run(partial(_find, loads, self._engine.journal, below))
+        return self._unexamined(found, below)
+
+    def _unexamined(self, found: _Sparse, below: float) -> _Sparse:
+        """Those that were not looked at, or have lost much since; forgets about others."""
+        known = self._examined[below]
+        known = self._examined[below] = known[np.isin(known["block"], found.block_ids)]
+        at = np.searchsorted(found.block_ids, known["block"])
+        before = np.full(len(found.block_ids), np.inf)
+        before[at] = known["payload"]
+        return found.only(found.payload < _LOOK_AGAIN_BELOW * before)
+
+    def _note(self, batch: _Sparse, below: float) -> None:
+        known = self._examined[below]
+        kept = known[~np.isin(known["block"], batch.block_ids)]
+        new = np.empty(len(batch.block_ids), _EXAMINED)
+        new["block"], new["payload"] = batch.block_ids, batch.payload
+        self._examined[below] = np.concatenate((kept, new))
+
+
+def _find(loads: Sequence[npt.NDArray[np.int64]], journal: Journal, below: float) -> _Sparse:
+    """The blocks of which less than a share may be live, by what each run has left of its rows.
+
+    A block may be in many queues, with the same rows or others: no run has more than the block.
+    """
+    block, count, live, size = np.concatenate(loads, axis=1)
+    order = np.argsort(block, kind="stable")
+    ids, begins = np.unique(block[order], return_index=True)
+    if not len(ids):
+        return _Sparse(ids, ids, np.empty(0), ids)
+    runs = np.diff(begins, append=len(block))
+    share = np.maximum.reduceat((live / count)[order], begins)
+    largest = np.maximum.reduceat(size[order], begins)
+    payload = np.add.reduceat(size[order], begins).astype(np.float64)
+    lengths = journal.block_lengths(ids.astype(np.uint64))
+    sparse = (lengths >= _LEAST_BYTES) & (largest < below * lengths)
+    sparse &= (share < below) | (lengths >= _LARGE_BYTES)
+    sparse &= runs <= _MOST_RUNS
+    return _Sparse(ids, runs, payload, lengths).only(sparse)
+
+
+def _rewrite(journal: Journal, live: dict[int, BitMap], below: float) -> None:
+    """Stores those blocks anew that become smaller by that than a share of what they are."""
+    rewritten: list[tuple[int, bytes]] = []
+    for block_id, rows in live.items():
+        try:
+            data = journal.read_block(block_id)
+            smaller = compact(data, rows)
+        except BlockNotFoundError:
+            continue
+        except (DamagedError, MalformedBlockError) as error:
+            # A reader of it is told the same.
+            _log.warning("compaction leaves block %d alone: %s", block_id, error)
+            continue
+        if len(smaller) < below * len(data):
+            rewritten.append((block_id, smaller))
+    if rewritten:
+        journal.rewrite_blocks(rewritten)

@@ -1,0 +1,108 @@
+"""Stored blocks without their dead rows."""
+
+import random
+
+import numpy as np
+import pytest
+from pyroaring import BitMap
+
+from ackq.errors import BlockNotFoundError, MalformedBlockError
+from ackq.wire import block
+from ackq_broker.core.commands import Origin, Piece, Run
+from ackq_broker.service.blocks.compacted import compact, unpack
+from ackq_broker.service.blocks.frames import FrameBuilder
+from tests.fakes.blocks import encoded, rows
+
+ROWS = 40
+BODIES = [b"%d" % row for row in range(ROWS)]
+
+
+def whole():
+    headers = [[("n", str(row))] if row % 3 else [] for row in range(ROWS)]
+    return encoded(
+        body=BODIES,
+        headers=headers,
+        message_id=[str(row) if row % 2 else None for row in range(ROWS)],
+        routing_key="key",
+        published_at_us=7,
+        delivery_mode=2,
+    )
+
+
+def piece(numbers, *, origin=False, block_id=1):
+    """A piece of these rows, whose tags are the numbers plus 100."""
+    runs = tuple(Run(100 + number, 1, 1) for number in numbers)
+    consecutive = numbers[-1] - numbers[0] + 1 == len(numbers)
+    selection = (numbers[0], len(numbers)) if consecutive else np.array(numbers, np.uint32)
+    dead = Origin("dead", np.array(numbers), np.ones(len(numbers)), "rejected", "", 0, "dead", 1)
+    return Piece(block_id, "q", selection, runs, dead if origin else None)
+
+
+def read(data, *pieces, settled_ok=False):
+    """Tag and columns of each row that a reader gets."""
+    found = []
+    for frame in iter(FrameBuilder(pieces, lambda _: data, settled_ok=settled_ok).next_frame, None):
+        header = frame.header
+        tags = [
+            first + at
+            for first, count in zip(header.first_tag, header.rows, strict=True)
+            for at in range(count)
+        ]
+        columns = rows(frame.block)
+        values = zip(*columns.values(), strict=True)
+        found += [(tag, *row) for tag, row in zip(tags, values, strict=True)]
+    return found
+
+
+def test_a_row_reads_the_same_whatever_was_left_out():
+    """K7, C13: rows, tags, headers and origins of what is left are those of the whole block, also
+    when it is compacted again and again.
+    """
+    chance = random.Random(3)
+    for _ in range(200):
+        data, left = whole(), set(range(ROWS))
+        for _ in range(chance.randint(1, 3)):
+            left = set(chance.sample(sorted(left), chance.randint(1, len(left))))
+            data = compact(data, BitMap(left))
+        wanted = sorted(chance.sample(sorted(left), chance.randint(1, len(left))))
+        sought = piece(wanted, origin=chance.random() < 0.3)
+        assert read(data, sought) == read(whole(), sought)
+
+
+def test_rows_that_went_are_left_out():
+    """Q5, C11: a browse or a delivery that was begun before gets the rest under the same tags."""
+    data = compact(whole(), BitMap([3, 4, 9]))
+    pieces = [piece([1, 2]), piece([2, 3, 4, 5]), piece([8, 9, 20], origin=True)]
+
+    found = read(data, *pieces, settled_ok=True)
+
+    assert [(tag, body) for tag, body, *_ in found] == [(103, b"3"), (104, b"4"), (109, b"9")]
+    assert dict(found[2][3])["ackq-dead-position"] == "9"
+    assert found[:2] == read(whole(), piece([3, 4]))
+
+
+def test_a_fetch_of_rows_that_went_is_refused():
+    """S2: a reader whose lease is over is told so, as when the whole block is gone."""
+    data = compact(whole(), BitMap([3, 4, 9]))
+    with pytest.raises(BlockNotFoundError, match="block 1"):
+        read(data, piece([3, 4, 5]))
+
+
+def test_what_is_left_leaves_as_stored():
+    """K7: a reader that wants all that is left gets the bytes that are on the disk."""
+    left = list(range(10, 20))
+    data = compact(whole(), BitMap(left))
+    builder = FrameBuilder([piece(left)], lambda _: data)
+    assert data.endswith(builder.next_frame().block)
+
+
+def test_an_older_version_refuses_a_compacted_block():
+    """I2: it takes no rows for others."""
+    with pytest.raises(MalformedBlockError):
+        block.split(compact(whole(), BitMap([3])))
+
+
+def test_a_whole_block_is_itself():
+    """K7: what was not compacted is not touched."""
+    data = whole()
+    assert unpack(data).data is data

@@ -1,0 +1,447 @@
+"""Compaction changes nothing that anybody can see, whatever is asked of the broker in between."""
+
+import asyncio
+import random
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+from pyroaring import BitMap, BitMap64
+
+from ackq.errors import CheckpointMismatchError
+from ackq.outcomes import Outcome
+from ackq_broker.core import commands as c
+from ackq_broker.journal import Journal, dump
+from ackq_broker.journal.failpoints import unarmed
+from ackq_broker.service.blocks import compaction
+from ackq_broker.service.blocks.compaction import Compaction
+from ackq_broker.service.blocks.frames import FrameBuilder
+from ackq_broker.service.engine import recovery
+from tests.fakes.blocks import encoded, rows
+from tests.fakes.disk import Image, RecordingDisk
+
+PUBLISHER = b"p" * 16
+HOLDER = c.HolderInfo(b"h" * 16, "host", 1, "app")
+QUEUES = {
+    "a": c.QueueProperties(dead_letter_queue="dead"),
+    "b": c.QueueProperties(),
+    "dead": c.QueueProperties(),
+    "leased": c.QueueProperties(),
+}
+SEGMENT_BYTES = 16 * 1024
+IMAGES_PER_POINT = 2
+
+
+class Broker:
+    """An engine on a data directory, and the body of each row that it was given.
+
+    `bodies` outlives it: pass it to the broker of the next life.
+    """
+
+    def __init__(self, monkeypatch, directory, *, disk=None, bodies=None):
+        opening = partial(Journal.open, disk=disk, segment_bytes=SEGMENT_BYTES)
+        monkeypatch.setattr(recovery, "Journal", SimpleNamespace(open=opening))
+        # Of the disk there is enough.
+        monkeypatch.setattr(compaction.limits, "SEGMENT_BYTES", SEGMENT_BYTES)
+        self._recovered = recovery.recover(directory, sync=False, failpoint=unarmed)
+        self.engine = self._recovered.engine
+        self.compaction = Compaction(self.engine)
+        self.bodies = {} if bodies is None else bodies
+        self.number = 0
+
+    async def __aenter__(self):
+        await recovery.wait_synced(self._recovered)
+        return self
+
+    async def __aexit__(self, *_):
+        await self.engine.close()
+
+    def do(self, command, block=()):
+        return self.engine.decide(command, block).reply
+
+    def open(self):
+        """Declares what this file works with."""
+        for name, properties in QUEUES.items():
+            self.do(c.DeclareQueue(name, properties))
+        self.do(c.DeclareExchange("all", "fanout"))
+        for name in ("a", "b"):
+            self.do(c.Bind("all", name, ""))
+
+    def publish(self, keys, *, exchange="", size=200):
+        """A frame with a row for each key; each body is of its own."""
+        self.do(c.OpenPublisher(PUBLISHER, resume=self.number > 0))
+        made = [b"%d." % (self.number + at) + bytes(size) for at in range(len(keys))]
+        routes = tuple(
+            c.Route(key, BitMap([row for row, other in enumerate(keys) if other == key]))
+            for key in dict.fromkeys(keys)
+        )
+        numbers = range(self.number + 1, self.number + len(keys) + 1)
+        reply = self.do(
+            c.Publish(
+                publisher_id=PUBLISHER,
+                numbers=BitMap64(numbers),
+                lowest_unanswered=1,
+                exchange=exchange,
+                mandatory=False,
+                routes=routes,
+                rows=len(keys),
+                payload_bytes=sum(map(len, made)),
+                persistent=True,
+            ),
+            (encoded(body=made, routing_key=list(keys)),),
+        )
+        self.number += len(keys)
+        self.bodies.update({(reply.block_id, row): body for row, body in enumerate(made)})
+
+    async def fill(self, frames, *queues):
+        """Publishes frames of 20 messages to these queues in turn, a group and a sync each."""
+        for _ in range(frames):
+            for queue in queues:
+                self.publish([queue] * 20)
+                await self.engine.wait_synced()
+
+    async def compact(self):
+        """One step, when the journal is through with what was freed."""
+        await self.engine.run(partial(self.engine.journal.rewrite_blocks, []))
+        await self.compaction.step()
+
+    def given(self, pieces):
+        """The bodies that the core means by pieces."""
+        found = []
+        for piece in pieces:
+            numbers = (
+                range(piece.rows[0], sum(piece.rows))
+                if isinstance(piece.rows, tuple)
+                else map(int, piece.rows)
+            )
+            found += [self.bodies[piece.block_id, row] for row in numbers]
+        return found
+
+    def read(self, pieces, *, settled_ok=False, cache=False):
+        """The bodies that a reader of pieces gets."""
+        source = self.engine.block_cache if cache else self.engine.journal.read_block
+        builder = FrameBuilder(pieces, source, settled_ok=settled_ok)
+        return [body for f in iter(builder.next_frame, None) for body in rows(f.block)["body"]]
+
+    def content(self):
+        """The bodies of every queue, as its readers get them."""
+        found = {}
+        for name in QUEUES:
+            pieces = self.engine.core.browse(name)
+            found[name] = self.read(pieces)
+            assert found[name] == self.given(pieces)
+        return found
+
+    def take(self, queue, count, **options):
+        return self.do(c.Deliver(b"c" * 16, queue, count, **options))
+
+    def accept_most(self, queue, kept_one_in):
+        """Accepts the messages of a queue but the first in so many."""
+        delivery = self.take(queue, 10_000)
+        tags = BitMap64(range(delivery.first_tag, delivery.first_tag + delivery.messages))
+        rest = BitMap64(list(tags)[::kept_one_in])
+        self.do(c.Settle(b"c" * 16, Outcome.ACCEPTED, tags - rest))
+        self.do(c.Settle(b"c" * 16, Outcome.RELEASED, rest))
+
+
+def full_segments(directory):
+    """The bytes of all segments but the last, which is allocated whole."""
+    paths = sorted(directory.glob("journal-*.seg"))
+    return sum(path.stat().st_size for path in paths[:-1])
+
+
+def test_a_sparse_rest_gives_the_disk_back(monkeypatch, tmp_path):
+    """I6: of blocks with one live row in ten little more than these rows stays on the disk, and
+    they are delivered as before, after a restart, too.
+    """
+
+    async def run():
+        async with Broker(monkeypatch, tmp_path / "data") as broker:
+            broker.open()
+            await broker.fill(40, "b")
+            broker.accept_most("b", 10)
+            before, content = full_segments(tmp_path / "data"), broker.content()
+            await broker.compact()
+            assert broker.content() == content
+            assert full_segments(tmp_path / "data") < 80 * 200 * 2.5 < before
+        async with Broker(monkeypatch, tmp_path / "data", bodies=broker.bodies) as again:
+            assert again.content() == content
+            assert len(content["b"]) == 80
+
+    asyncio.run(run())
+
+
+def test_a_purge_gives_the_disk_back(monkeypatch, tmp_path):
+    """Q4: nothing else has to happen after a purge, and nothing is written twice for it."""
+
+    async def run():
+        async with Broker(monkeypatch, tmp_path / "data") as broker:
+            broker.open()
+            await broker.fill(40, "b")
+            assert broker.do(c.PurgeQueue("b")) == 800
+            await broker.compact()
+            assert full_segments(tmp_path / "data") == 0
+            assert not [line for line in dump(tmp_path / "data") if "relocation" in line]
+
+    asyncio.run(run())
+
+
+def test_mostly_dead_segments_are_emptied(monkeypatch, tmp_path):
+    """I6: blocks that are whole are copied out of a segment of which two thirds are dead."""
+
+    async def run():
+        async with Broker(monkeypatch, tmp_path / "data") as broker:
+            broker.open()
+            await broker.fill(14, "a", "b", "a")
+            before = full_segments(tmp_path / "data")
+            broker.do(c.PurgeQueue("a"))
+            await broker.compact()
+            assert full_segments(tmp_path / "data") < 280 * 200 * 2.5 < before
+            assert len(broker.content()["b"]) == 280
+
+    asyncio.run(run())
+
+
+def test_what_is_looked_at_in_vain_is_not_read_again(monkeypatch, tmp_path):
+    """I6: an idle broker rests: tiny bodies in many columns look sparse at each step."""
+
+    async def run():
+        async with Broker(monkeypatch, tmp_path / "data") as broker:
+            broker.open()
+            for _ in range(4):
+                broker.publish(["b"] * 2000, size=0)
+            looked = []
+            live_rows = broker.engine.core.live_rows
+            monkeypatch.setattr(
+                type(broker.engine.core),
+                "live_rows",
+                lambda _, ids: looked.append(ids) or live_rows(ids),
+            )
+            await broker.compact()
+            assert looked
+            looked.clear()
+            broker.publish(["b"])
+            await broker.compact()
+            assert not looked
+
+    asyncio.run(run())
+
+
+def test_a_busy_broker_is_spared(monkeypatch, tmp_path):
+    """I6: while more than a little is published or freed, a step reads a bounded number of bytes,
+    and only of blocks that are nearly empty.
+    """
+
+    async def run():
+        async with Broker(monkeypatch, tmp_path / "data") as broker:
+            broker.open()
+            await broker.fill(40, "b")
+            broker.accept_most("b", 10)
+            monkeypatch.setattr(compaction, "_QUIET_BYTES", 1)
+            monkeypatch.setattr(compaction, "_BUSY_BYTES", 10_000)
+            monkeypatch.setattr(compaction, "_BATCH_BYTES", 4096)
+            await broker.compact()
+            copied = sum("relocation" in line for line in dump(tmp_path / "data"))
+            assert 0 < copied < 5
+
+    asyncio.run(run())
+
+
+def test_a_pinned_block_is_left_whole(monkeypatch, tmp_path):
+    """C10: a delivery without acks is read after its messages are gone from the core."""
+
+    async def run():
+        async with Broker(monkeypatch, tmp_path / "data") as broker:
+            broker.open()
+            broker.publish(["b"] * 20)
+            delivery = broker.take("b", 18, no_ack=True)
+            await broker.compact()
+            assert broker.read(delivery.pieces) == broker.given(delivery.pieces)
+            broker.engine.core.unpin(delivery.pieces)
+            broker.publish(["b"])
+            await broker.compact()
+            assert [line for line in dump(tmp_path / "data") if "relocation" in line]
+            assert len(broker.content()["b"]) == 3
+
+    asyncio.run(run())
+
+
+class Life:
+    """Random commands with a compaction now and then, and what is read in between."""
+
+    def __init__(self, broker, chance):
+        self.broker = broker
+        self.chance = chance
+        self.outstanding = BitMap64()
+        self.pinned = []
+        self.browsing = []
+        self.reader = None
+        self.end = 0
+
+    async def act(self):
+        acts = (self.publish, self.deliver, self.settle, self.no_ack, self.lease, self.browse)
+        more = (self.publish, self.settle, self.compact, self.compact, self.purge, self.redrive)
+        await self.chance.choice((*acts, *more))()
+        self.broker.content()
+
+    async def publish(self):
+        keys = [self.chance.choice(("a", "b", "leased", "b")) for _ in range(20)]
+        self.broker.publish(keys, exchange=self.chance.choice(("", "", "all")))
+
+    async def deliver(self):
+        delivery = self.broker.take(self.chance.choice(("a", "b")), self.chance.randint(1, 30))
+        self.outstanding |= BitMap64(
+            range(delivery.first_tag, delivery.first_tag + delivery.messages)
+        )
+        expected = self.broker.given(delivery.pieces)
+        assert self.broker.read(delivery.pieces, cache=self.chance.random() < 0.5) == expected
+
+    async def settle(self):
+        if not self.outstanding:
+            return
+        count = self.chance.randint(1, len(self.outstanding))
+        tags = BitMap64(self.chance.sample(list(self.outstanding), count))
+        outcome = self.chance.choice((Outcome.ACCEPTED, Outcome.ACCEPTED, Outcome.REJECTED))
+        self.broker.do(c.Settle(b"c" * 16, outcome, tags))
+        self.outstanding -= tags
+
+    async def no_ack(self):
+        """Read late, and once."""
+        delivery = self.broker.take("b", self.chance.randint(1, 10), no_ack=True)
+        self.pinned.append((delivery.pieces, self.broker.given(delivery.pieces)))
+        if self.chance.random() < 0.5:
+            pieces, expected = self.pinned.pop(0)
+            assert self.broker.read(pieces) == expected
+            self.broker.engine.core.unpin(pieces)
+
+    async def lease(self):
+        """Accepts the lease, which stays readable, and takes the next."""
+        broker = self.broker
+        if self.reader is None:
+            opening = c.Advance("s", "", HOLDER, ("leased",), 0, new_incarnation="1" * 32)
+            self.reader = broker.do(opening).incarnation
+        start, command = self.end, partial(c.Advance, "s", self.reader, HOLDER, ("leased",))
+        reply = broker.do(command(start, max_messages=15))
+        self.end = reply.end_tag
+        for after, last in ((start, self.end), (max(0, start - 5), start)):
+            try:
+                pieces = broker.engine.core.fetch("s", self.reader, reply.epoch, after, last)
+            except CheckpointMismatchError:
+                continue
+            assert broker.read(pieces) == broker.given(pieces)
+
+    async def browse(self):
+        """Begun now, read later: what is left of it is in order, and all that is still there is."""
+        name = self.chance.choice(("a", "b"))
+        self.browsing.append((name, self.broker.engine.core.browse(name)))
+        if self.chance.random() < 0.5:
+            name, pieces = self.browsing.pop(0)
+            found, meant = self.broker.read(pieces, settled_ok=True), self.broker.given(pieces)
+            assert [body for body in meant if body in set(found)] == found
+            assert set(meant) & set(self.broker.content()[name]) <= set(found)
+
+    async def purge(self):
+        if self.chance.random() < 0.2:
+            self.broker.do(c.PurgeQueue(self.chance.choice(("a", "b"))))
+
+    async def redrive(self):
+        if self.broker.engine.core.queues("dead")[0].ready:
+            self.broker.do(c.Redrive("dead", max_messages=self.chance.randint(1, 20)))
+
+    async def compact(self):
+        before = self.broker.content()
+        await self.broker.compact()
+        assert self.broker.content() == before
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_delivered_otherwise(monkeypatch, tmp_path, seed):
+    """C1, C10, C13, S1, S2, K2, Q5, Q6, Q7: every reader gets the rows that the core means, with
+    compactions at any time, over restarts.
+    """
+    chance = random.Random(seed)
+
+    async def run():
+        bodies, number, relocated, content = {}, 0, 0, None
+        for life in range(3):
+            async with Broker(monkeypatch, tmp_path / "data", bodies=bodies) as broker:
+                broker.number = number
+                if not life:
+                    broker.open()
+                else:
+                    assert broker.content() == content
+                running = Life(broker, chance)
+                for _ in range(60):
+                    await running.act()
+                broker.do(c.CloseChannel(b"c" * 16))
+                if running.reader is not None:
+                    broker.do(c.ReleaseSession("s", fence=True))
+                content, number = broker.content(), broker.number
+            core = broker.engine.core
+            table = broker.engine.journal._blocks.copy_table()
+            assert set(core.live_blocks()) <= set(table.ids().tolist())
+            relocated += sum("relocation" in line for line in dump(tmp_path / "data"))
+        assert relocated
+
+    asyncio.run(run())
+
+
+async def compacting(monkeypatch, directory, disk):
+    """A life in which everything is compacted twice; the queues' content after each step."""
+    async with Broker(monkeypatch, directory, disk=disk) as broker:
+        broker.open()
+        states = []
+
+        async def note():
+            await broker.engine.wait_synced()
+            states.append(broker.content())
+            disk.note("state", len(states) - 1)
+
+        for at in range(8):
+            broker.publish(["a", "b"] * 10, exchange="all" if at % 3 else "")
+            await broker.engine.wait_synced()
+        await note()
+        broker.do(c.PurgeQueue("a"))
+        await note()
+        broker.accept_most("b", 9)
+        await note()
+        await broker.compact()
+        broker.publish(["a", "b"] * 10)
+        await note()
+        broker.accept_most("b", 15)
+        await note()
+        await broker.compact()
+        await note()
+    return broker.bodies, states
+
+
+def test_a_power_cut_at_every_point(monkeypatch, tmp_path):
+    """Q7, I4: whatever instant of a compaction the power goes, every message that is left is
+    delivered, and none that was settled.
+    """
+    disk = RecordingDisk()
+    bodies, states = asyncio.run(compacting(monkeypatch, tmp_path / "life", disk))
+    dumped = "\n".join(dump(tmp_path / "life"))
+    unlinked = [change for change in disk.changes if change[0] == "unlink"]
+    assert "relocation" in dumped
+    assert unlinked
+
+    async def check(directory, last):
+        async with Broker(monkeypatch, directory, bodies=bodies) as broker:
+            if last < 0:
+                return
+            # What was settled but not noted may have happened.
+            assert broker.content() in states[last:]
+
+    image = Image()
+    for step, change in enumerate(disk.changes):
+        image.apply(change)
+        last = image.notes[-1][1] if image.notes else -1
+        for attempt in range(IMAGES_PER_POINT):
+            directory = tmp_path / f"{step}-{attempt}"
+            directory.mkdir()
+            for name, content in image.after_power_cut(
+                random.Random(1000 * step + attempt)
+            ).items():
+                (directory / name).write_bytes(content)
+            asyncio.run(check(directory, last))

@@ -1,0 +1,97 @@
+"""The disk that a broker process keeps, with segments as large as they are (I6)."""
+
+import re
+import time
+from functools import partial
+
+import pyarrow as pa
+
+from ackq import limits
+from ackq.client import Admin, Publisher, close_channels
+from tests.fakes.raw_client import Client, restarted
+from tests.wire.brokers.streams import until
+from tests.wire.operations.processes import run
+
+BODY_BYTES = 1024
+ROWS = 600_000
+# One in so many goes to another queue, as the rest of a queue of which all else was consumed.
+KEPT_ONE_IN = 4000
+# What README promises for a broker that was idle for a minute: beside the live messages there is
+# the last segment, which is allocated whole.
+MOST_TIMES = 2.5
+IDLE_S = 60
+
+
+def used(directory):
+    """The bytes that the journal takes on the disk."""
+    kinds = ("journal-*", "snapshot-*", "transient-*")
+    paths = [path for kind in kinds for path in directory.glob(kind)]
+    return sum(path.stat().st_blocks * 512 for path in paths)
+
+
+def most(live_bytes):
+    return MOST_TIMES * live_bytes + limits.SEGMENT_BYTES + limits.MIB
+
+
+def publish(endpoint, rows, *, kept_one_in):
+    """Publishes rows to `bulk`, and one in so many of them to `kept`; the bodies of those."""
+    kept = []
+    with Publisher(endpoint, label="disk") as out:
+        for first in range(0, rows, 10_000):
+            numbers = range(first, first + 10_000)
+            bodies = [b"%d." % n + bytes(BODY_BYTES) for n in numbers]
+            keys = ["bulk" if n % kept_one_in else "kept" for n in numbers]
+            kept += [body for body, key in zip(bodies, keys, strict=True) if key == "kept"]
+            out.publish_batch(pa.table({"body": bodies, "routing_key": keys}))
+        out.flush()
+    return kept
+
+
+def test_a_purge_and_a_sparse_rest_give_the_disk_back(broker):
+    """I6, Q4: of an idle broker there is what its live messages take 2.5 times, and the last
+    segment, also after `kill -9`; every message that is left is delivered as before.
+    """
+    admin = Admin(broker.endpoint)
+    admin.declare_queue("bulk")
+    admin.declare_queue("kept")
+    kept = publish(broker.endpoint, ROWS, kept_one_in=KEPT_ONE_IN)
+    assert used(broker.data_dir) > ROWS * BODY_BYTES
+    admin.purge_queue("bulk")
+    purged_s = time.monotonic()
+
+    until(lambda: used(broker.data_dir) < most(len(kept) * BODY_BYTES), timeout_s=IDLE_S)
+
+    print(f"{time.monotonic() - purged_s:.1f} s, {used(broker.data_dir)} bytes")
+    close_channels()
+    broker.kill()
+    broker.restart()
+    with Client(broker.endpoint) as raw:
+        assert raw.browse("kept")[0] == kept
+    assert used(broker.data_dir) < most(len(kept) * BODY_BYTES)
+
+
+def test_deliveries_without_acks_leave_nothing_behind(broker):
+    """C10, Q7: blocks that a consumer was still reading at a stop are gone with the next start."""
+    with Client(broker.endpoint) as raw:
+        raw.declare()
+    for _ in range(3):
+        with restarted(broker) as raw, raw.consume() as channel:
+            for number in range(20):
+                raw.publish(b"%d" % number)
+            channel.subscribe(no_ack=True)
+            until(partial(is_empty, raw))
+            # No transport ack, and a cut: the broker keeps them until it knows that the client is
+            # gone, and is stopped before that.
+            channel.call.cancel()
+            raw.declare("noticed")
+            broker.restart()
+    broker.restart()
+    broker.stop()
+    status, text, _ = run("dump", broker.data_dir)
+    assert status == 0
+    assert re.findall(r"^snapshot-.* (\d+) blocks", text, re.MULTILINE) == ["0"]
+
+
+def is_empty(raw):
+    info = raw.queue()
+    return not (info.ready or info.unacked)
