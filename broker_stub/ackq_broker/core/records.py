@@ -114,7 +114,8 @@ class Published(Record, frozen=True, tag="published"):
     """Rows of one block became visible.
 
     `accepted` and `transient` are the numbers placed (P10); a restart takes the transient ones.
-    `durable` says whether the block's bytes survive one. The drops come after the parts.
+    `durable` says whether the block's bytes survive one. The drops come after the parts. `sizes` is
+    a packed column (`columns.packed_sizes`), empty when all rows are alike (Q3).
     """
 
     publisher_id: bytes
@@ -126,13 +127,14 @@ class Published(Record, frozen=True, tag="published"):
     at_us: int
     parts: tuple[RoutedRows, ...]
     drops: tuple[Drop, ...] = ()
+    sizes: bytes = b""
 
 
 class TransactionStaged(Record, frozen=True, tag="transaction_staged"):
     """A transaction has the rows of one more block.
 
-    `block_id` is 0 when no queue wanted any of them; `durable` as in `Published`. What was
-    `returned` is told again when the commit is repeated.
+    `block_id` is 0 when no queue wanted any of them; `durable` and `sizes` as in `Published`. What
+    was `returned` is told again when the commit is repeated.
     """
 
     publisher_id: bytes
@@ -142,6 +144,7 @@ class TransactionStaged(Record, frozen=True, tag="transaction_staged"):
     rows: int
     parts: tuple[RoutedRows, ...]
     returned: Unroutable | None = None
+    sizes: bytes = b""
 
 
 class TransactionCommitted(Record, frozen=True, tag="transaction_committed"):
@@ -177,7 +180,10 @@ class StageOpened(Record, frozen=True, tag="stage_opened"):
 
 
 class BlockStaged(Record, frozen=True, tag="block_staged"):
-    """A stage has one more block; `block_id` is 0 when no queue wanted any of its rows."""
+    """A stage has one more block; `block_id` is 0 when no queue wanted any of its rows.
+
+    `sizes` as in `Published`.
+    """
 
     stage_id: bytes
     block_id: int
@@ -185,6 +191,7 @@ class BlockStaged(Record, frozen=True, tag="block_staged"):
     payload_bytes: int
     at_us: int
     parts: tuple[RoutedRows, ...]
+    sizes: bytes = b""
 
 
 class StageSealed(Record, frozen=True, tag="stage_sealed"):

@@ -24,12 +24,12 @@ from ackq_broker.core.publishing import writer_batches
 from ackq_broker.core.queues import topology
 from ackq_broker.core.record_fields import QueueProperties
 from ackq_broker.core.sessions import readers
+from ackq_broker.core.state.block_sizes import BlockSizes
 from ackq_broker.core.state.channel import ChannelTags, UnackedRun
 from ackq_broker.core.state.exchange import Exchange
 from ackq_broker.core.state.origins import DeadLetterOrigin, Origins
 from ackq_broker.core.state.placements import Placements
 from ackq_broker.core.state.queue import Queue
-from ackq_broker.core.state.signals import Signals
 from ackq_broker.core.state.state import (
     Ended,
     History,
@@ -119,6 +119,7 @@ class _Image(msgspec.Struct, frozen=True):
     channels: tuple[_ChannelImage, ...] = ()
     histories: tuple[History, ...] = ()
     admitted_history: int = 0
+    sizes: tuple[tuple[int, bytes], ...] = ()
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=canonical_hook)
@@ -145,6 +146,7 @@ def dump(state: State) -> bytes:
         channels=tuple(_channel_image(*entry) for entry in sorted(state.channels.items())),
         histories=state.histories,
         admitted_history=state.admitted_history,
+        sizes=state.blocks.sizes.dump(),
     )
     return MAGIC + VERSION.to_bytes(2, "little") + _ENCODER.encode(image)
 
@@ -180,8 +182,9 @@ def load(data: bytes) -> State:
         ended=dict(image.ended),
         channels={channel.channel_id: _channel(channel) for channel in image.channels},
     )
+    state.blocks.sizes = BlockSizes(image.sizes)
     for queue_image in image.queues:
-        _add_queue(state, _queue(queue_image, state.signals))
+        _add_queue(state, _queue(queue_image, state))
     _index(state)
     return state
 
@@ -224,14 +227,15 @@ def _queue_image(queue: Queue) -> _QueueImage:
     )
 
 
-def _queue(image: _QueueImage, signals: Signals) -> Queue:
-    queue = Queue(image.queue_id, image.name, image.properties, signals)
+def _queue(image: _QueueImage, state: State) -> Queue:
+    sizes = state.blocks.sizes
+    queue = Queue(image.queue_id, image.name, image.properties, state.signals, sizes)
     queue.deleted = image.deleted
     queue.next_position = image.next_position
     queue.ready = image.ready
     queue.unacked = image.unacked
     queue.kept = image.kept
-    queue.placements = Placements.load(image.runs, image.scattered)
+    queue.placements = Placements.load(image.runs, image.scattered, sizes)
     queue.deliveries = Counts.load(image.deliveries)
     queue.requeued = Requeued.load(image.requeued_log)
     queue.delayed = image.delayed

@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from pyroaring import BitMap, BitMap64
 
 from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import Core, records
 from ackq_broker.core import commands as c
+from ackq_broker.core.columns.bitmaps import Int64s
 
 PUBLISHER = b"p" * 16
 ALICE = c.HolderInfo(b"alice".ljust(16), "host-a", 11, "app-a")
@@ -90,11 +92,13 @@ class Harness:
         mandatory: bool = True,
         persistent: bool = True,
         row_bytes: int = 10,
+        sizes: Iterable[int] = (),
         lowest: int = 1,
         ttls_ms: Iterable[int] = (),
     ) -> c.Publish:
-        """A publish of one row for each key; each row has its TTL, 0 for none."""
+        """A publish of one row for each key; each row has its TTL, 0 for none, and its size."""
         keys = list(keys)
+        sizes = list(sizes) or [row_bytes] * len(keys)
         if numbers is None:
             numbers = range(self.number, self.number + len(keys))
             self.number += len(keys)
@@ -106,9 +110,10 @@ class Harness:
             mandatory=mandatory,
             routes=routes(keys),
             rows=len(keys),
-            payload_bytes=row_bytes * len(keys),
+            payload_bytes=sum(sizes),
             persistent=persistent,
             expiries=self.expiries(list(ttls_ms)),
+            sizes=mixed(sizes),
         )
 
     def expiries(self, ttls_ms: list[int]) -> tuple[c.Expiry, ...]:
@@ -145,15 +150,24 @@ class Harness:
     # --- stages ---
 
     def stage(
-        self, writer: str, batch_id: int, keys: Iterable[str], *, run_id: str = "run", name: str
+        self,
+        writer: str,
+        batch_id: int,
+        keys: Iterable[str],
+        *,
+        run_id: str = "run",
+        name: str,
+        sizes: Iterable[int] = (),
     ) -> c.StageRef:
         """A sealed stage with one row for each key; row i has the label `nameI`."""
         keys = list(keys)
+        sizes = list(sizes) or [10] * len(keys)
         stage_id = name.encode().ljust(16)
         self.do(c.OpenStage(stage_id, writer, batch_id, run_id))
-        size = 10 * len(keys)
+        size = sum(sizes)
         if keys:
-            staged = self.do(c.StageBlock(stage_id, "", routes(keys), len(keys), size))
+            block = routes(keys), len(keys), size
+            staged = self.do(c.StageBlock(stage_id, "", *block, sizes=mixed(sizes)))
             for row in range(len(keys)):
                 self.labels[staged.block_id, row] = f"{name}{row}"
         self.do(c.SealStage(stage_id, len(keys), size))
@@ -394,6 +408,11 @@ def counts(harness: Harness, queue: str = "q") -> tuple[int, int, int, int]:
 def group(outcome: Outcome, *tags: int, reason: str = "", delay_ms: int = 0) -> c.OutcomeGroup:
     """Tags with the same disposition."""
     return c.OutcomeGroup(Disposition(outcome, reason, delay_ms), BitMap64(tags))
+
+
+def mixed(sizes: list[int]) -> Int64s | None:
+    """The sizes of a block's rows as a command has them."""
+    return np.array(sizes) if len(set(sizes)) > 1 else None
 
 
 def routes(keys: list[str]) -> tuple[c.Route, ...]:

@@ -45,6 +45,7 @@ class Message:
 
     label: str
     persistent: bool
+    size: int = 10
     position: int = 0
     owner: str = ""
     deliveries: int = 0
@@ -94,11 +95,15 @@ class Queue:
 
     def overflow(self) -> None:
         """Q3: drops the oldest ready messages over the bound."""
-        over = len(self.ready()) - (self.properties.max_length or NO_LIMIT)
-        if over > 0:
-            gone = self.ready()[:over]
-            self.dropped += len(gone)
-            self.remove(gone)
+        while self._is_over():
+            self.dropped += 1
+            self.remove(self.ready()[:1])
+
+    def _is_over(self) -> bool:
+        ready = self.ready()
+        return len(ready) > (self.properties.max_length or NO_LIMIT) or sum(
+            message.size for message in ready
+        ) > (self.properties.max_bytes or NO_LIMIT)
 
 
 def end_of(instant_us: int, now_us: int) -> int:
@@ -254,7 +259,8 @@ class Model:
                 (before.times if before else 0) + 1,
                 path,
             )
-            moved.append((target, Message(message.label, message.persistent, origin=origin)))
+            dead = Message(message.label, message.persistent, message.size, origin=origin)
+            moved.append((target, dead))
         for target, message in moved:
             target.put(message, now_us)
         return [target for target, _ in moved]
@@ -267,7 +273,7 @@ class Model:
         queue.remove([m for m, _ in moved])
         for message, home in moved:
             assert home is not None
-            home.put(Message(message.label, message.persistent), now_us)
+            home.put(Message(message.label, message.persistent, message.size), now_us)
         for _, home in moved:
             assert home is not None
             home.overflow()

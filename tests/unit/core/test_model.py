@@ -29,11 +29,11 @@ QUEUES = {
     ),
     "ttl": c.QueueProperties(message_ttl_ms=5000, dead_letter_queue="nowhere"),
     "d": c.QueueProperties(
-        message_ttl_ms=6000, dead_letter_queue="e", max_length=5, overflow="drop-head"
+        message_ttl_ms=6000, dead_letter_queue="e", max_length=5, max_bytes=150, overflow="drop-head"
     ),
     "e": c.QueueProperties(message_ttl_ms=3000, dead_letter_queue="d"),
     "ring": c.QueueProperties(
-        max_length=4, overflow="drop-head", delivery_limit=1, drop_on_limit=True
+        max_length=4, max_bytes=100, overflow="drop-head", delivery_limit=1, drop_on_limit=True
     ),
     "x": c.QueueProperties(dead_letter_queue="d", delivery_limit=2),
 }
@@ -44,6 +44,7 @@ queues = st.sampled_from(sorted(QUEUES))
 channels = st.sampled_from(CHANNELS)
 keys = st.lists(st.sampled_from([*QUEUES, "nobody"]), min_size=4, max_size=12)
 ttls = st.sampled_from([0, 0, 1000, 3000])
+sizes = st.sampled_from([0, 1, 10, 40, 95, 300])
 
 
 @dataclass
@@ -72,7 +73,7 @@ class CoreMachine(RuleBasedStateMachine):
             self.model.declare(name, properties)
         self.sessions: dict[str, Batch] = {}
         self.published: dict[int, tuple[str, bool]] = {}
-        self.stages: dict[str, tuple[c.StageRef, list[str]]] = {}
+        self.stages: dict[str, tuple[c.StageRef, list[tuple[str, int]]]] = {}
         self.batch_id = 0
 
     @property
@@ -84,14 +85,17 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(keys=keys, durable=st.booleans(), data=st.data())
     def publish(self, keys: list[str], *, durable: bool, data: st.DataObject) -> None:
         ttls_ms = [data.draw(ttls) for _ in keys]
+        of_rows = [data.draw(sizes) for _ in keys]
         first, asked_us = self.harness.number, self.now_us
-        reply = self.harness.publish(keys, persistent=durable, ttls_ms=ttls_ms)
+        reply = self.harness.publish(keys, persistent=durable, ttls_ms=ttls_ms, sizes=of_rows)
         assert list(reply.confirmed) == list(range(first, first + len(keys)))
-        for number, (key, ttl_ms) in enumerate(zip(keys, ttls_ms, strict=True), first):
+        for number, (key, ttl_ms, size) in enumerate(
+            zip(keys, ttls_ms, of_rows, strict=True), first
+        ):
             if key in self.model.queues:
                 self.published[number] = (key, durable)
                 expires_us = asked_us + ttl_ms * 1000 if ttl_ms else NO_LIMIT
-                message = Message(f"m{number}", durable)
+                message = Message(f"m{number}", durable, size)
                 self.model.queues[key].put(message, self.now_us, expires_us)
         self.overflow(keys)
 
@@ -110,10 +114,12 @@ class CoreMachine(RuleBasedStateMachine):
         assert list(reply.confirmed) == numbers
         assert reply.block_id is None
 
-    @rule(keys=st.lists(st.sampled_from(["a", "ring", "ttl"]), max_size=4))
-    def stage(self, keys: list[str]) -> None:
+    @rule(rows=st.lists(st.tuples(st.sampled_from(["a", "ring", "ttl"]), sizes), max_size=4))
+    def stage(self, rows: list[tuple[str, int]]) -> None:
         name = f"s{self.batch_id}-{len(self.stages)}-"
-        self.stages[name] = (self.harness.stage("w", self.batch_id, keys, name=name), keys)
+        keys, of_rows = [key for key, _ in rows], [size for _, size in rows]
+        staged = self.harness.stage("w", self.batch_id, keys, name=name, sizes=of_rows)
+        self.stages[name] = (staged, rows)
 
     @precondition(lambda self: self.stages)
     @rule(data=st.data())
@@ -126,9 +132,9 @@ class CoreMachine(RuleBasedStateMachine):
         reply = self.harness.commit("w", self.batch_id, *references)
         assert reply == c.CommittedBatch(rows, False)
         for name in names:
-            for row, key in enumerate(self.stages[name][1]):
-                self.model.queues[key].put(Message(f"{name}{row}", True), self.now_us)
-            keys += self.stages[name][1]
+            for row, (key, size) in enumerate(self.stages[name][1]):
+                self.model.queues[key].put(Message(f"{name}{row}", True, size), self.now_us)
+                keys.append(key)
         self.overflow(keys)
         reply = self.harness.commit("w", self.batch_id, *references)
         assert reply == c.CommittedBatch(rows, True)
@@ -381,6 +387,7 @@ class CoreMachine(RuleBasedStateMachine):
             assert info.ready == len(queue.ready())
             assert info.delayed == sum(bool(m.until_us) for m in queue.messages)
             assert info.unacked == sum(bool(m.owner) for m in queue.messages)
+            assert info.payload_bytes == sum(m.size for m in queue.messages)
             assert info.queue_id == queue.queue_id
             for count in ("accepted", "expired", "dead_lettered", "dropped"):
                 assert getattr(info, count) == getattr(queue, count), count
@@ -420,7 +427,7 @@ class CoreMachine(RuleBasedStateMachine):
         """I4: a block lives exactly as long as a queue or a stage needs it."""
         needed = {m.label for queue in self.model.every() for m in queue.messages}
         needed |= {m.label for s in self.sessions.values() for _, m in s.kept if m.owner}
-        needed |= {f"{name}0" for name, (_, keys) in self.stages.items() if keys}
+        needed |= {f"{name}0" for name, (_, rows) in self.stages.items() if rows}
         blocks = {block for (block, _), label in self.harness.labels.items() if label in needed}
         core = self.harness.core
         assert set(core.live_blocks()) == blocks

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.wire.bench import bodies, refused_as
-from tests.wire.brokers.dialect import Mode, Outcome, Refused
+from tests.wire.brokers.dialect import Message, Mode, Outcome, Refused
 from tests.wire.brokers.streams import until
 
 # --- Q1: declare ---
@@ -240,6 +240,28 @@ def test_max_bytes_drop_head(bench):
     for body in (b"a", b"b", b"c"):
         bench.fill(queue, body * 400)
     assert bench.drain(queue) == [b"b" * 400, b"c" * 400]
+
+
+@pytest.mark.parametrize("overflow", ["reject-publish", "drop-head"])
+def test_each_message_counts_its_own_bytes(bench, overflow):
+    """Q3, P8: a large message to another queue, published in a row with them, takes no room."""
+    small, large = bench.queue(max_bytes=1_000, overflow=overflow), bench.queue()
+    publisher = bench.publisher()
+    publisher.publish_all(
+        Message(small, b"a" * 10), Message(large, bytes(100_000)), Message(small, b"b" * 10)
+    )
+    assert publisher.answers.all().confirmed == {1, 2, 3}
+    assert bench.drain(small) == [b"a" * 10, b"b" * 10]
+
+
+def test_a_large_message_is_not_hidden_by_small_ones(bench):
+    """Q3, P8: it is refused by its own bytes, and leaves its room to what comes behind it."""
+    queue, other = bench.queue(max_bytes=1_000), bench.queue()
+    publisher = bench.publisher()
+    small = [Message(other, b"") for _ in range(98)]
+    publisher.publish_all(*small, Message(queue, bytes(20_000)), Message(queue, b"fits"))
+    assert set(publisher.answers.all().nacked) == {99}
+    assert bench.drain(queue) == [b"fits"]
 
 
 def test_length_counts_unacked_messages(bench):

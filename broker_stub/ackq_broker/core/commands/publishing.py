@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pyroaring import BitMap, BitMap64
 
 from ackq.errors import AckqError
+from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands.decision import Command, Route
 from ackq_broker.core.record_fields import Expiry, Unroutable
 
@@ -55,6 +56,7 @@ class Publish(Command):
         expiries: When rows expire that came with a TTL; the queue's own is added by the core (Q3).
         persistent: Whether any row is to survive a restart; `transient`: rows that are not, though
             others are (P12).
+        sizes: Payload bytes of each row; None when all are alike (Q3).
     """
 
     publisher_id: bytes
@@ -69,6 +71,7 @@ class Publish(Command):
     expiries: tuple[Expiry, ...] = ()
     in_progress: BitMap64 = field(default_factory=BitMap64)
     transient: BitMap | None = None
+    sizes: Int64s | None = None
 
 
 class Nack(NamedTuple):
@@ -120,6 +123,7 @@ class TransactionBlock(Command):
     persistent: bool
     expiries: tuple[Expiry, ...] = ()
     transient: BitMap | None = None
+    sizes: Int64s | None = None
 
 
 class TransactedBlock(NamedTuple):

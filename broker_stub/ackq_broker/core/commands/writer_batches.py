@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands.decision import Command, Route
 from ackq_broker.core.record_fields import Expiry
 
@@ -31,7 +32,8 @@ class StageBlock(Command):
 
     Rows that no queue wants go to `unroutable_queue`, if one is named. Errors: UnroutableError,
     QueueFullError, QueueNotFoundError (no such `unroutable_queue`), ExchangeNotFoundError,
-    FencedError (the stage was dropped meanwhile). On an error nothing of the block is kept.
+    FencedError (the stage was dropped meanwhile). On an error nothing of the block is kept. `sizes`
+    are the payload bytes of each row; None when all are alike (Q3).
     """
 
     stage_id: bytes
@@ -41,6 +43,7 @@ class StageBlock(Command):
     payload_bytes: int
     expiries: tuple[Expiry, ...] = ()
     unroutable_queue: str = ""
+    sizes: Int64s | None = None
 
 
 class StagedBlock(NamedTuple):

@@ -53,7 +53,7 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
 
     routed = route(state, targets, command.routes, wanted)
     assert sum(map(len, routed.rows.values())) + len(routed.unroutable) >= len(wanted)
-    size = BlockSize(command.rows, command.payload_bytes)
+    size = BlockSize(command.rows, command.payload_bytes, command.sizes)
     refused, nacks = _refuse(state, command.numbers, routed.rows, size)
     placed = wanted - routed.unroutable - refused
     unroutable = bitmaps.numbers_of(command.numbers, routed.unroutable)
@@ -76,6 +76,7 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
         msgspec.structs.replace(part, first_position=state.queues[queue_id].next_position)
         for queue_id, part in made.items()
     )
+    sizes = size.column()
     transient_numbers = bitmaps.numbers_of(command.numbers, transient)
     record = records.Published(
         publisher_id=command.publisher_id,
@@ -86,7 +87,8 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
         durable=durable,
         at_us=now_us,
         parts=parts,
-        drops=enqueue.drops(state, parts),
+        drops=enqueue.drops(state, ((part, sizes) for part in parts)),
+        sizes=sizes,
     )
     sooner = (transient_numbers, state.topology_sequence) if durable and transient else None
     reply = commands.Published(confirmed, returned, nacks, state.next_block_id, durable, sooner)
@@ -106,6 +108,7 @@ def apply_published(state: State, sequence: int, record: records.Published) -> N
         publisher.transient.remove_range(0, record.lowest_unanswered)
     assert record.block_id == state.next_block_id
     state.next_block_id += 1
+    state.blocks.sizes.add(record.block_id, record.sizes)
     visible = enqueue.Visible(record.at_us, sequence, record.durable)
     for part in record.parts:
         enqueue.place(state, record.block_id, part, visible)
@@ -142,9 +145,10 @@ def _refuse(
     nacks = []
     for queue_id, selected in rows.items():
         queue = state.queues[queue_id]
-        more = overflowing(queue, selected, size) - refused
+        wanted = selected - refused
+        more = overflowing(queue, wanted, size)
         if more:
-            nacks.append(Nack(bitmaps.numbers_of(numbers, more), queue_full(queue, selected, size)))
+            nacks.append(Nack(bitmaps.numbers_of(numbers, more), queue_full(queue, wanted, size)))
             refused |= more
     return refused, tuple(nacks)
 

@@ -33,7 +33,7 @@ def stage_block(state: State, command: commands.TransactionBlock, _now_us: int) 
     if targets is None:
         raise exchange_not_found(command.exchange)
     routed = route(state, targets, command.routes, bitmaps.row_range(0, command.rows - 1))
-    size = BlockSize(command.rows, command.payload_bytes)
+    size = BlockSize(command.rows, command.payload_bytes, command.sizes)
     for queue_id, rows in routed.rows.items():
         if overflowing(state.queues[queue_id], rows, size):
             raise queue_full(state.queues[queue_id], rows, size)
@@ -52,6 +52,7 @@ def stage_block(state: State, command: commands.TransactionBlock, _now_us: int) 
         command.rows,
         parts,
         Unroutable(command.exchange, numbers) if returned else None,
+        size.column() if parts else b"",
     )
     return Decision((record,), TransactedBlock(returned, block_id or None, durable))
 
@@ -73,6 +74,7 @@ def apply_transaction_staged(
         assert record.block_id == state.next_block_id
         state.next_block_id += 1
         state.blocks.add(record.block_id)
+        state.blocks.sizes.add(record.block_id, record.sizes)
         publisher.transaction.blocks.append(
             StagedRows(record.block_id, record.parts, record.durable)
         )
@@ -95,14 +97,9 @@ def commit(state: State, command: commands.CommitTransaction, now_us: int) -> De
         raise _rolled_back(command, held)
     if transaction is None:
         return Decision(reply=CommittedTransaction(0, False))
-    parts = [
-        part
-        for block in transaction.blocks
-        for part in block.parts
-        if writer_batches.takes_rows(state, part.queue_id)
-    ]
+    drops = enqueue.drops_of_staged(state, transaction.blocks)
     record = records.TransactionCommitted(
-        command.publisher_id, command.transaction_id, held, now_us, enqueue.drops(state, parts)
+        command.publisher_id, command.transaction_id, held, now_us, drops
     )
     reply = CommittedTransaction(held, False, _unroutable(transaction.returned))
     return Decision((record,), reply)
@@ -125,7 +122,7 @@ def apply_transaction_committed(
     for block in transaction.blocks:
         visible = enqueue.Visible(record.at_us, sequence, block.durable)
         for part in block.parts:
-            if writer_batches.takes_rows(state, part.queue_id):
+            if enqueue.takes_rows(state, part.queue_id):
                 enqueue.place(state, block.block_id, part, visible)
     # The transaction's own references are released last, so that no block is dead in between.
     publishers.drop_transaction(state, publisher)

@@ -114,14 +114,20 @@ def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Deci
             exchange=command.exchange,
             routing_key=routed.unroutable_key,
         )
-    size = BlockSize(command.rows, command.payload_bytes)
+    size = BlockSize(command.rows, command.payload_bytes, command.sizes)
     for queue_id, rows in rows_of.items():
         if overflowing(state.queues[queue_id], rows, size):
             raise queue_full(state.queues[queue_id], rows, size)
     parts = tuple(enqueue.make_parts(rows_of, size, command.expiries).values())
     block_id = state.next_block_id if parts else 0
     record = records.BlockStaged(
-        command.stage_id, block_id, command.rows, command.payload_bytes, now_us, parts
+        command.stage_id,
+        block_id,
+        command.rows,
+        command.payload_bytes,
+        now_us,
+        parts,
+        size.column() if parts else b"",
     )
     return Decision((record,), StagedBlock(command.rows, block_id or None))
 
@@ -136,6 +142,7 @@ def apply_block_staged(state: State, _sequence: int, record: records.BlockStaged
         assert record.block_id == state.next_block_id
         state.next_block_id += 1
         state.blocks.add(record.block_id)
+        state.blocks.sizes.add(record.block_id, record.sizes)
         stage.blocks.append(StagedRows(record.block_id, record.parts))
         reserve(state, record.parts, 1)
 
@@ -212,7 +219,7 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
         at_us=now_us,
         stage_ids=tuple(stage.stage_id for stage in named),
         dropped=tuple(stage_id for stage_id in stale if stage_id not in winners),
-        drops=enqueue.drops(state, parts),
+        drops=enqueue.drops_of_staged(state, (block for stage in named for block in stage.blocks)),
         single=command.single,
     )
     return Decision((record,), CommittedBatch(rows, False))
@@ -235,7 +242,7 @@ def apply_batch_committed(state: State, sequence: int, record: records.BatchComm
         for block in stage.blocks:
             for part in block.parts:
                 # Always, but in the journal of a version that dropped such rows.
-                if takes_rows(state, part.queue_id):
+                if enqueue.takes_rows(state, part.queue_id):
                     enqueue.place(state, block.block_id, part, visible)
     # The stages' own references are released last, so that no block is dead in between.
     drop_stages(state, record.stage_ids)
@@ -258,12 +265,6 @@ def drop_stages(state: State, stage_ids: tuple[bytes, ...]) -> None:
         for block in stage.blocks:
             reserve(state, block.parts, -1)
             state.blocks.release([block.block_id])
-
-
-def takes_rows(state: State, queue_id: int) -> bool:
-    """Whether the queue that staged rows are for still exists."""
-    queue = state.queues.get(queue_id)
-    return queue is not None and not queue.deleted
 
 
 def reserve(state: State, parts: tuple[RoutedRows, ...], sign: int) -> None:
@@ -411,7 +412,7 @@ def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:
 
 def _check_targets(state: State, command: commands.CommitBatch, parts: list[RoutedRows]) -> None:
     """K3: refuses rows for a queue that is gone: run again, the batch is routed anew."""
-    lost = sum(part.count for part in parts if not takes_rows(state, part.queue_id))
+    lost = sum(part.count for part in parts if not enqueue.takes_rows(state, part.queue_id))
     if lost:
         raise StageMismatchError(
             f"Batch {command.batch_id} of writer '{command.writer}' was not committed, and nothing "

@@ -6,7 +6,6 @@ second one and never in none, and its block stays where it is. It always succeed
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple, TypedDict
 
@@ -17,7 +16,7 @@ from ackq_broker.core import records
 from ackq_broker.core.checks import BUILT_IN_DEAD
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.queues import enqueue
-from ackq_broker.core.queues.bounds import Load, head_drops
+from ackq_broker.core.queues.bounds import head_drops
 from ackq_broker.core.queues.topology import forget_if_drained
 from ackq_broker.core.record_fields import Drop, Move, QueuePositions, QueueProperties
 from ackq_broker.core.state.origins import DeadLetterOrigin
@@ -141,11 +140,11 @@ class RemovalPlan:
             target = self._state.queues.get(queue_id)
             if target is not None and target.properties.overflow == "drop-head":
                 coming = [
-                    (self._state.queues[move.queue_id], move.positions)
+                    self._state.queues[move.queue_id].placements.sizes(move.positions)
                     for move in self.moves
                     if move.target_id == queue_id
                 ]
-                found.append(head_drops(target, _load(coming), self._ready_of(target)))
+                found.append(head_drops(target, np.concatenate(coming), self._ready_of(target)))
         return tuple(drop for drop in found if drop is not None)
 
     def _ready_of(self, queue: Queue) -> BitMap64:
@@ -233,15 +232,6 @@ def _dead_letter(
         part = slice(begin, end)
         target.origins.add(first + begin, values[part], counts[part], origin, arrival.at_us)
     source.dead_lettered += len(values)
-
-
-def _load(entries: Iterable[tuple[Queue, BitMap64]]) -> Load:
-    """Messages of several queues together."""
-    messages = payload_bytes = 0
-    for queue, positions in entries:
-        messages += len(positions)
-        payload_bytes += queue.placements.size(positions)
-    return Load(messages, payload_bytes)
 
 
 def _circling(queue: Queue, positions: BitMap64, target_id: int) -> BitMap64:

@@ -8,13 +8,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from pyroaring import BitMap, BitMap64
 
-from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.columns import bitmaps, packed_sizes
+from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.deadlines import rounded
-from ackq_broker.core.queues.bounds import NO_LOAD, BlockSize, Load, head_drops
+from ackq_broker.core.queues.bounds import BlockSize, head_drops
 from ackq_broker.core.record_fields import Drop, Expiry, RoutedRows
 from ackq_broker.core.state.placements import Moved, Placement
 from ackq_broker.core.state.queue import Gone, Queue
-from ackq_broker.core.state.state import State
+from ackq_broker.core.state.state import StagedRows, State
 
 # Above any instant, and still apart from the edge of a signed 64-bit integer.
 _NEVER_US: Final = 1 << 61
@@ -46,7 +47,7 @@ def make_parts(
                 queue_id,
                 0,
                 count,
-                size.of(count),
+                size.of(selected),
                 start,
                 scattered,
                 _of_rows(expiries, selected),
@@ -55,14 +56,39 @@ def make_parts(
     return parts
 
 
-def drops(state: State, parts: Iterable[RoutedRows]) -> tuple[Drop, ...]:
-    """The drops of drop-head queues when these parts are placed."""
-    coming: dict[int, Load] = {}
-    for part in parts:
-        load = coming.get(part.queue_id, NO_LOAD)
-        coming[part.queue_id] = load.plus(part.count, part.payload_bytes)
-    found = (head_drops(state.queues[queue_id], load) for queue_id, load in coming.items())
+def drops(state: State, parts: Iterable[tuple[RoutedRows, bytes]]) -> tuple[Drop, ...]:
+    """The drops of drop-head queues when these parts are placed.
+
+    Each part comes with the packed sizes of its block, empty when all rows are alike.
+    """
+    coming: dict[int, list[Int64s]] = {}
+    for part, column in parts:
+        if state.queues[part.queue_id].properties.overflow == "drop-head":
+            coming.setdefault(part.queue_id, []).append(_sizes(part, column))
+    found = (
+        head_drops(state.queues[queue_id], np.concatenate(sizes))
+        for queue_id, sizes in coming.items()
+    )
     return tuple(drop for drop in found if drop is not None)
+
+
+def drops_of_staged(state: State, blocks: Iterable[StagedRows]) -> tuple[Drop, ...]:
+    """As `drops`, for staged blocks; rows for a deleted queue go nowhere."""
+    return drops(
+        state,
+        (
+            (part, state.blocks.sizes.column(block.block_id))
+            for block in blocks
+            for part in block.parts
+            if takes_rows(state, part.queue_id)
+        ),
+    )
+
+
+def takes_rows(state: State, queue_id: int) -> bool:
+    """Whether the queue that staged rows are for still exists; a deleted one is handled (P6)."""
+    queue = state.queues.get(queue_id)
+    return queue is not None and not queue.deleted
 
 
 def place(state: State, block_id: int, part: RoutedRows, visible: Visible) -> None:
@@ -96,6 +122,14 @@ def put(state: State, queue: Queue, moved: Moved, at_us: int, sequence: int) -> 
     if ttl_ms:
         (end_us,) = rounded(np.array([at_us + ttl_ms * 1000]), at_us).tolist()
         queue.expire_at(end_us, positions)
+
+
+def _sizes(part: RoutedRows, column: bytes) -> Int64s:
+    """Payload bytes of each row of a part."""
+    if not column:
+        return np.full(part.count, part.payload_bytes // part.count)
+    rows = (part.start, part.count) if part.rows is None else bitmaps.row_array(part.rows)
+    return packed_sizes.sizes_at(column, rows)
 
 
 def _let_expire(

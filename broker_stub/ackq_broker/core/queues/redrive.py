@@ -14,7 +14,7 @@ from ackq_broker.core.checks import queue_named
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.queues import dead_letters, enqueue
-from ackq_broker.core.queues.bounds import Load, room
+from ackq_broker.core.queues.bounds import room
 from ackq_broker.core.queues.dead_letters import Cause, RemovalPlan
 from ackq_broker.core.state.origins import DeadLetterOrigin
 from ackq_broker.core.state.queue import Queue
@@ -41,8 +41,7 @@ def redrive(state: State, command: commands.Redrive, now_us: int) -> Decision:
     chosen = bitmaps.lowest(movable, min(wanted, MOST_REDRIVEN))
     plan = RemovalPlan(state)
     for to, positions in fitting.items():
-        # Once more: these may be larger than all of them together are on average.
-        moving = _fitting(state, queue, to, positions & chosen)
+        moving = positions & chosen
         if moving:
             plan.move(queue, moving, to, Cause.REDRIVEN)
     more = bool(plan.moves) and wanted > MOST_REDRIVEN
@@ -60,8 +59,9 @@ def apply_redriven(state: State, sequence: int, record: records.Redriven) -> Non
 
 def _fitting(state: State, queue: Queue, to: int, positions: BitMap64) -> BitMap64:
     """The lowest of these positions of the queue, as many as another has room for."""
-    size = Load(len(positions), queue.placements.size(positions))
-    return bitmaps.lowest(positions, room(state.queues[to], size))
+    left = room(state.queues[to])
+    count, _ = queue.placements.fit(positions, left.messages, left.payload_bytes)
+    return bitmaps.lowest(positions, count)
 
 
 def _home(state: State, origin: DeadLetterOrigin | None) -> Queue | None:

@@ -62,7 +62,10 @@ def apply_queue_declared(state: State, sequence: int, record: records.QueueDecla
     assert record.queue_id == state.next_queue_id
     assert record.queue not in state.queue_ids
     state.next_queue_id += 1
-    add_queue(state, Queue(record.queue_id, record.queue, record.properties, state.signals))
+    queue = Queue(
+        record.queue_id, record.queue, record.properties, state.signals, state.blocks.sizes
+    )
+    add_queue(state, queue)
     state.topology_sequence = sequence
 
 

@@ -11,13 +11,20 @@ from collections.abc import Iterable
 
 from pyroaring import BitMap64
 
+from ackq_broker.core.state.block_sizes import BlockSizes
+
 
 class BlockReferences:
-    """References by block id: one for each run of it in a queue, one for a stage's hold."""
+    """References by block id: one for each run of it in a queue, one for a stage's hold.
 
-    __slots__ = ("_dead", "_pins", "_shared", "_single")
+    Attributes:
+        sizes: Of the messages in the live blocks.
+    """
+
+    __slots__ = ("_dead", "_pins", "_shared", "_single", "sizes")
 
     def __init__(self) -> None:
+        self.sizes = BlockSizes()
         self._single = BitMap64()
         self._shared: dict[int, int] = {}
         self._dead = BitMap64()
@@ -46,6 +53,7 @@ class BlockReferences:
         last = block_ids & self._single
         self._single -= last
         self._dead |= last
+        self.sizes.forget(last)
         for block_id in block_ids - last:
             count = self._shared.pop(block_id) - 1
             if count == 1:

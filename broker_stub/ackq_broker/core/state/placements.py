@@ -19,6 +19,7 @@ from pyroaring import BitMap, BitMap64
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands import BrowseChunk, Piece, Run
+from ackq_broker.core.state.block_sizes import BlockSizes
 
 PAGE_ROWS: Final = 1024
 _FIRST_PAGE_ROWS: Final = 8
@@ -166,17 +167,22 @@ class _Hit(NamedTuple):
         return self.ends - self.begins
 
     def sizes(self) -> Int64s:
-        """Payload bytes of the positions in each run: exact for all of it, else pro rata."""
+        """Payload bytes of the positions in each run, when all of its messages are alike."""
         share: Int64s = self.rows["bytes"] * self.counts // np.maximum(self.rows["live"], 1)
         return share
 
 
 class Placements:
-    """The runs of one queue. `live` positions are left, with `payload_bytes` together."""
+    """The runs of one queue. `live` positions are left, with `payload_bytes` together.
 
-    __slots__ = ("_firsts", "_pages", "_scattered", "live", "payload_bytes")
+    Args:
+        block_sizes: Sizes of the messages where they differ within a block.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_block_sizes", "_firsts", "_pages", "_scattered", "live", "payload_bytes")
+
+    def __init__(self, block_sizes: BlockSizes | None = None) -> None:
+        self._block_sizes = BlockSizes() if block_sizes is None else block_sizes
         self._pages: list[_RunPage] = []
         self._firsts: list[int] = []
         self._scattered: dict[int, BitMap] = {}
@@ -240,7 +246,7 @@ class Placements:
                 starts[index] = rows[0]
             runs["start"], runs["scattered"] = starts, scattered
             runs["count"] = runs["live"] = ends - begins
-            runs["bytes"] = hit.sizes()[chosen]
+            runs["bytes"] = self._sizes(hit)[chosen]
             parts.append(runs)
         return Moved(np.concatenate(parts), selected)
 
@@ -248,7 +254,7 @@ class Placements:
         """Removes present positions; returns the block of each run that has none left."""
         finished_blocks: list[int] = []
         for hit in self._hits(positions):
-            rows, counts, sizes = hit.rows, hit.counts, hit.sizes()
+            rows, counts, sizes = hit.rows, hit.counts, self._sizes(hit)
             rows["live"] -= counts
             rows["bytes"] -= sizes
             finished = rows[(counts > 0) & (rows["live"] == 0)]
@@ -263,18 +269,18 @@ class Placements:
         return finished_blocks
 
     def fit(self, positions: BitMap64, messages: int, payload_bytes: int) -> tuple[int, int]:
-        """How many of the lowest positions fit both bounds, and their bytes; runs cut pro rata."""
+        """How many of the lowest positions fit both bounds, and their bytes."""
         taken = used = 0
         for hit in self._hits(bitmaps.lowest(positions, messages)):
             counts = hit.counts
-            sizes = hit.sizes()
-            totals = np.cumsum(sizes)
+            totals = np.cumsum(self._sizes(hit))
             whole = int(np.searchsorted(totals, payload_bytes - used, side="right"))
             taken += int(counts[:whole].sum())
             used += int(totals[whole - 1]) if whole else 0
             if whole < len(counts):
-                part = (payload_bytes - used) * int(counts[whole]) // int(sizes[whole])
-                return taken + part, used + part * int(sizes[whole]) // int(counts[whole])
+                part = np.cumsum(self._each(hit, whole))
+                more = int(np.searchsorted(part, payload_bytes - used, side="right"))
+                return taken + more, used + (int(part[more - 1]) if more else 0)
         return taken, used
 
     def cuts(self, positions: BitMap64) -> tuple[Int64s, Int64s]:
@@ -284,12 +290,19 @@ class Placements:
             counts = hit.counts
             present = counts > 0
             ranks.append((hit.base + hit.ends)[present])
-            sizes.append(hit.sizes()[present])
+            sizes.append(self._sizes(hit)[present])
         return np.concatenate(ranks), np.concatenate(sizes)
 
     def size(self, positions: BitMap64) -> int:
-        """Payload bytes of these positions; runs cut pro rata."""
-        return sum(int(hit.sizes().sum()) for hit in self._hits(positions))
+        """Payload bytes of these positions together."""
+        return sum(int(self._sizes(hit).sum()) for hit in self._hits(positions))
+
+    def sizes(self, positions: BitMap64) -> Int64s:
+        """Payload bytes of each of these positions."""
+        found = [np.empty(0, np.int64)]
+        for hit in self._hits(positions):
+            found += [self._each(hit, index) for index in np.flatnonzero(hit.counts).tolist()]
+        return np.concatenate(found)
 
     def browse_chunks(
         self, positions: BitMap64, target_bytes: int, most: int
@@ -301,7 +314,7 @@ class Placements:
         for hit in self._hits(positions):
             firsts, counts = hit.rows["first"], hit.counts
             lasts = firsts + hit.rows["count"] - 1
-            columns = np.stack((firsts, lasts, counts, hit.sizes()))
+            columns = np.stack((firsts, lasts, counts, self._sizes(hit)))
             runs.append(columns[:, counts > 0])
         first, last, rows, sizes = np.concatenate(runs, axis=1)
         ends = merge(np.cumsum(sizes), target_bytes, most)
@@ -413,9 +426,14 @@ class Placements:
         return b"".join(present), tuple(sorted(self._scattered.items()))
 
     @classmethod
-    def load(cls, rows: bytes, scattered: tuple[tuple[int, BitMap], ...]) -> Placements:
+    def load(
+        cls,
+        rows: bytes,
+        scattered: tuple[tuple[int, BitMap], ...],
+        block_sizes: BlockSizes | None = None,
+    ) -> Placements:
         """The opposite of `dump`."""
-        self = cls()
+        self = cls(block_sizes)
         everything = np.frombuffer(rows, _ROW)
         page_of = np.arange(len(everything)) // PAGE_ROWS
         for index in range(int(page_of[-1]) + 1 if len(everything) else 0):
@@ -470,6 +488,28 @@ class Placements:
                 np.searchsorted(inside, rows["first"] + rows["count"]),
             )
             following = next(positions.iter_equal_or_larger(end), None)
+
+    def _sizes(self, hit: _Hit) -> Int64s:
+        """Payload bytes of the sought positions in each run."""
+        sizes, counts = hit.sizes(), hit.counts
+        if len(self._block_sizes):
+            # All of a run has all of its bytes, whatever each of its messages has.
+            cut = np.flatnonzero((counts > 0) & (counts < hit.rows["live"]))
+            for index, block_id in zip(cut.tolist(), hit.rows["block"][cut].tolist(), strict=True):
+                if self._block_sizes.column(block_id):
+                    sizes[index] = self._each(hit, index).sum()
+        return sizes
+
+    def _each(self, hit: _Hit, index: int) -> Int64s:
+        """Payload bytes of each sought position in a run that has some."""
+        run, inside = hit.rows[index], hit.positions[hit.begins[index] : hit.ends[index]]
+        block_id = int(run["block"])
+        if self._block_sizes.column(block_id):
+            return self._block_sizes.at(block_id, self._select(run, inside))
+        # Cut so that shares which do not divide add up to what the run has of them.
+        totals = int(run["bytes"]) * np.arange(len(inside) + 1) // int(run["live"])
+        each: Int64s = np.diff(totals)
+        return each
 
     def _tidy(self, first: int, last: int) -> None:
         """Packs the pages from position `first` to `last` and drops the empty ones."""

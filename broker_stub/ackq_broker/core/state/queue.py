@@ -18,6 +18,7 @@ from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.columns.requeued import Requeued
 from ackq_broker.core.commands import Piece
 from ackq_broker.core.record_fields import QueueProperties
+from ackq_broker.core.state.block_sizes import BlockSizes
 from ackq_broker.core.state.origins import Origins
 from ackq_broker.core.state.placements import Moved, Placement, Placements, Rows
 from ackq_broker.core.state.signals import Signals
@@ -106,7 +107,12 @@ class Queue:
     )
 
     def __init__(
-        self, queue_id: int, name: str, properties: QueueProperties, signals: Signals
+        self,
+        queue_id: int,
+        name: str,
+        properties: QueueProperties,
+        signals: Signals,
+        block_sizes: BlockSizes,
     ) -> None:
         self.queue_id = queue_id
         self.name = name
@@ -120,7 +126,7 @@ class Queue:
         self.replays = Counts()
         self.watched = BitMap64()
         self.departed: dict[str, BitMap64] = {}
-        self.placements = Placements()
+        self.placements = Placements(block_sizes)
         self.deliveries = Counts()
         self.failures = Counts()
         self.expiries = Deadlines()
@@ -157,7 +163,7 @@ class Queue:
 
     @property
     def payload_bytes(self) -> int:
-        """Payload of its messages; runs cut pro rata."""
+        """Payload of its messages."""
         return self.placements.payload_bytes - self.placements.size(self.kept)
 
     @property

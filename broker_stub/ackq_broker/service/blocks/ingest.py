@@ -19,11 +19,13 @@ from ackq import limits
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns, frame
 from ackq.wire.frame import Bytes
+from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.deadlines import rounded
 from ackq_broker.core.commands import Expiry, Route
 from ackq_broker.journal import Bulk
 from ackq_broker.service.blocks import validation
 from ackq_broker.service.blocks.merge import is_persistent
+from ackq_broker.service.blocks.row_sizes import row_sizes
 from ackq_broker.service.blocks.validation import Refusal, Rows, refusals_of
 
 _Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -40,6 +42,7 @@ class PreparedPart(NamedTuple):
 
     `rows` are row indices of the frame, None means all of them; `block` is buffers to be joined.
     `persistent` is whether any row is; `transient` are the rows that are not, when others are.
+    `sizes` are the payload bytes of each row, None when all are alike.
     """
 
     rows: Rows | None
@@ -50,6 +53,7 @@ class PreparedPart(NamedTuple):
     persistent: bool
     expiries: tuple[Expiry, ...] = ()
     transient: BitMap | None = None
+    sizes: Int64s | None = None
 
 
 class Prepared(NamedTuple):
@@ -215,6 +219,7 @@ def _part(
         persistent=bool(persistent.any()),
         expiries=expiries_of(decoded, now_us),
         transient=transient,
+        sizes=row_sizes(decoded),
     )
 
 

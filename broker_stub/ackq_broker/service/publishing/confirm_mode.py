@@ -137,6 +137,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
             expiries=part.expiries,
             in_progress=in_progress & of_rows,
             transient=part.transient,
+            sizes=part.sizes,
         )
         try:
             reply, sequence = self._engine.decide(command, part.block)

@@ -117,6 +117,7 @@ class StageStream:
             part.payload_bytes,
             part.expiries,
             request.header.data.unroutable_queue,
+            part.sizes,
         )
         await self._engine.wait_writable()
         _, sequence = self._engine.decide(command, part.block)

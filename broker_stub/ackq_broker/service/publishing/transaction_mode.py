@@ -150,6 +150,7 @@ class TransactionModeStream(PublisherStream[Response]):
             part.persistent,
             part.expiries,
             part.transient,
+            part.sizes,
         )
         reply, sequence = self._engine.decide(command, part.block)
         if reply.returned:

@@ -166,7 +166,7 @@ def test_a_nacked_message_is_in_no_queue(harness: Harness) -> None:
 
 
 def test_bytes_bound_a_queue_too(harness: Harness) -> None:
-    """P8, Q3: max_bytes counts payload, pro rata for a part of a block."""
+    """P8, Q3: max_bytes counts payload."""
     harness.declare("q", max_bytes=35)
     reply = harness.publish_to("q", 5, row_bytes=10)
     assert list(reply.confirmed) == [1, 2, 3]

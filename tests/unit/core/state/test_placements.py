@@ -5,6 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
+from ackq_broker.core.columns import packed_sizes
+from ackq_broker.core.state.block_sizes import BlockSizes
 from ackq_broker.core.state.placements import PAGE_ROWS, Placement, Placements, Rows, merge
 
 
@@ -36,6 +38,40 @@ def located(placements: Placements, positions: list[int]) -> list[tuple[int, int
             rows = np.arange(rows[0], rows[0] + rows[1])
         found += [(piece.block_id, int(row)) for row in rows]
     return found
+
+
+@settings(max_examples=60)
+@given(
+    runs=st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=9), min_size=1, max_size=40),
+    data=st.data(),
+)
+def test_sizes_are_those_of_each_position(runs: list[list[int]], data: st.DataObject) -> None:
+    """Q3, I5: by columns, the same sizes as position by position; also moved and removed ones."""
+    block_sizes = BlockSizes(
+        (block, packed_sizes.pack(np.array([0] * 5 + sizes)))
+        for block, sizes in enumerate(runs, 1)
+        if len(set(sizes)) > 1
+    )
+    source, target = Placements(block_sizes), Placements(block_sizes)
+    expected: dict[int, int] = {}
+    for block, sizes in enumerate(runs, 1):
+        first, size = len(expected) + 1, sum(sizes)
+        source.append(placement(first, len(sizes), block, None)._replace(payload_bytes=size))
+        expected.update(enumerate(sizes, first))
+    moving = data.draw(st.sets(st.sampled_from(sorted(expected)), min_size=1))
+    target.extend(source.moves(BitMap64(moving)), 1, 5, 5)
+    moved = [expected.pop(position) for position in sorted(moving)]
+    source.remove(BitMap64(moving))
+    for placements, sizes in ((source, expected), (target, dict(enumerate(moved, 1)))):
+        some = sorted(data.draw(st.sets(st.sampled_from(sorted(sizes))))) if sizes else []
+        some_sizes = [sizes[position] for position in some]
+        assert placements.payload_bytes == sum(sizes.values())
+        assert placements.sizes(BitMap64(some)).tolist() == some_sizes
+        assert placements.size(BitMap64(some)) == sum(some_sizes)
+        bound = data.draw(st.integers(0, 300))
+        totals = [total for total in np.cumsum(some_sizes).tolist() if total <= bound]
+        fitting = len(totals), int(totals[-1]) if totals else 0
+        assert placements.fit(BitMap64(some), len(some), bound) == fitting
 
 
 counts = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=80)

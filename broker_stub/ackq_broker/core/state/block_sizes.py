@@ -1,0 +1,51 @@
+"""Sizes of the messages in live blocks (Q3): a packed column for each block in which they differ.
+
+Without a column every message of a run in the block has the same share of its bytes: their size
+where all are alike, and an average of what was written before there were columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ackq_broker.core.columns import packed_sizes
+from ackq_broker.core.columns.bitmaps import Int64s
+
+
+class BlockSizes:
+    """Packed columns of sizes by block id; a block's column goes with its last reference."""
+
+    __slots__ = ("_columns",)
+
+    def __init__(self, columns: Iterable[tuple[int, bytes]] = ()) -> None:
+        self._columns = dict(columns)
+
+    def __len__(self) -> int:
+        """The number of columns."""
+        return len(self._columns)
+
+    def add(self, block_id: int, column: bytes) -> None:
+        """Adds the column of a new block; an empty one is none."""
+        if column:
+            self._columns[block_id] = column
+
+    def forget(self, block_ids: Iterable[int]) -> None:
+        """Removes the columns of blocks that nothing refers to."""
+        if self._columns:
+            for block_id in block_ids:
+                self._columns.pop(block_id, None)
+
+    def column(self, block_id: int) -> bytes:
+        """The column of a block; empty when it has none."""
+        return self._columns.get(block_id, b"")
+
+    def at(self, block_id: int, rows: tuple[int, int] | NDArray[Any]) -> Int64s:
+        """The sizes of some rows of a block that has a column."""
+        return packed_sizes.sizes_at(self._columns[block_id], rows)
+
+    def dump(self) -> tuple[tuple[int, bytes], ...]:
+        """The columns by block id."""
+        return tuple(sorted(self._columns.items()))

@@ -1,0 +1,155 @@
+"""Bounds: each message counts with its own bytes, whatever it came together with (Q3, P8)."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from ackq.errors import QueueFullError
+from ackq.outcomes import Outcome
+from ackq_broker.core import Core, records
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import PUBLISHER, Harness, labels
+
+row_sizes = st.lists(st.integers(0, 60), min_size=1, max_size=12)
+
+
+def payload_bytes(harness: Harness, *queues: str) -> list[int]:
+    return [harness.info(queue).payload_bytes for queue in queues]
+
+
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
+def test_a_large_message_to_another_queue_takes_no_room(harness: Harness, overflow: str) -> None:
+    """Q3, P8: what fits stays, also when 100 kB to elsewhere were in its block."""
+    harness.declare("small", max_bytes=1_000, overflow=overflow)
+    harness.declare("large")
+    reply = harness.publish(["small", "large", "small"], sizes=[10, 100_000, 10])
+    assert list(reply.confirmed) == [1, 2, 3]
+    assert harness.browse("small") == ["m1", "m3"]
+    assert payload_bytes(harness, "small", "large") == [20, 100_000]
+
+
+def test_a_large_message_is_refused_with_its_own_size(harness: Harness) -> None:
+    """Q3, P8: it is not hidden behind small ones, and they are not refused with it."""
+    harness.declare("q", max_bytes=1_000)
+    harness.declare("other")
+    reply = harness.publish(["other"] * 98 + ["q"] * 2, sizes=[1] * 98 + [20_000, 10])
+    ((numbers, reason),) = reply.nacks
+    assert list(numbers) == [99]
+    assert "has room for 1 only" in str(reason)
+    assert "2 messages with 20010 bytes came together" in str(reason)
+    assert payload_bytes(harness, "q") == [10]
+
+
+@given(sizes=row_sizes, most=st.integers(1, 200), length=st.integers(0, 6), data=st.data())
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
+def test_bounds_count_message_by_message(
+    overflow: str, sizes: list[int], most: int, length: int, data: st.DataObject
+) -> None:
+    """Q3, P8: one block leaves the queue as its messages do one by one."""
+    together, single = Harness(), Harness()
+    cut = data.draw(st.integers(0, len(sizes)))
+    for harness in (together, single):
+        harness.declare("q", max_bytes=most, max_length=length, overflow=overflow)
+    for block in filter(None, (sizes[:cut], sizes[cut:])):
+        together.publish_to("q", len(block), sizes=block)
+    for size in sizes:
+        single.publish_to("q", 1, sizes=[size])
+    assert together.browse("q") == single.browse("q")
+    assert payload_bytes(together, "q") == payload_bytes(single, "q")
+
+
+def test_no_more_go_than_the_bound_wants(harness: Harness) -> None:
+    """Q3: messages without a byte behind the last one that has to go stay."""
+    harness.declare("q", max_bytes=50, overflow="drop-head")
+    harness.publish_to("q", 4, sizes=[30, 0, 0, 20])
+    harness.publish_to("q", 1, row_bytes=10)
+    assert harness.browse("q") == labels(2, 5)
+
+
+def test_bytes_are_exact_as_messages_leave(harness: Harness) -> None:
+    """Q3, C4, C13: also part of a block, dead-lettered, redriven, and after a restart."""
+    harness.declare("dead")
+    harness.declare("q", dead_letter_queue="dead")
+    harness.publish_to("q", 6, sizes=[1, 20, 300, 4_000, 50_000, 600_000])
+    harness.deliver("x", "q")
+    harness.settle("x", Outcome.ACCEPTED, 3)
+    assert payload_bytes(harness, "q") == [654_021]
+    harness.settle("x", Outcome.REJECTED, 2, 5)
+    assert payload_bytes(harness, "q", "dead") == [604_001, 50_020]
+    harness.restart()
+    assert payload_bytes(harness, "q", "dead") == [604_001, 50_020]
+    harness.do(c.Redrive("dead", max_messages=1))
+    assert payload_bytes(harness, "q", "dead") == [604_021, 50_000]
+
+
+def test_what_is_redriven_fits_by_its_own_size(harness: Harness) -> None:
+    """Q6, Q3: the lowest ones, as long as the next one fits."""
+    harness.declare("dead")
+    harness.declare("q", dead_letter_queue="dead", max_bytes=100)
+    harness.publish_to("q", 3, sizes=[30, 60, 10])
+    harness.deliver("x", "q")
+    harness.settle("x", Outcome.REJECTED, up_to=3)
+    harness.publish_to("q", 1, row_bytes=15)
+    assert harness.do(c.Redrive("dead")).messages == 1
+    assert harness.browse("q") == ["m4", "m1"]
+
+
+def test_dead_letters_overflow_by_their_own_size(harness: Harness) -> None:
+    """C13, Q3: a drop-head queue of dead letters keeps what fits."""
+    harness.declare("dead", max_bytes=100, overflow="drop-head")
+    harness.declare("q", dead_letter_queue="dead")
+    harness.publish_to("q", 4, sizes=[5, 500, 40, 60])
+    harness.deliver("x", "q")
+    harness.settle("x", Outcome.REJECTED, up_to=4)
+    assert harness.browse("dead") == ["m3", "m4"]
+
+
+def test_staged_rows_reserve_their_own_bytes(harness: Harness) -> None:
+    """K3, P13, Q3: of a stage as of a transaction, and a commit drops by the same sizes."""
+    harness.declare("q", max_bytes=100)
+    harness.declare("ring", max_bytes=100, overflow="drop-head")
+    harness.declare("other")
+    keys, sizes = ["q", "other", "ring", "ring"], [90, 5_000, 80, 30]
+    stage = harness.stage("w", 1, keys, name="s", sizes=sizes)
+    with pytest.raises(QueueFullError, match="1 message with 90 bytes are staged"):
+        harness.stage("w", 1, ["q", "other"], name="t", sizes=[11, 1])
+    harness.commit("w", 1, stage)
+    assert harness.browse("ring") == ["s3"]
+    assert payload_bytes(harness, "q", "ring", "other") == [90, 30, 5_000]
+    transactional = b"t" * 16
+    harness.do(c.OpenPublisher(transactional, transactional=True))
+    block = harness.command(["q", "other"], sizes=[10, 1_000], numbers=[1, 2])
+    fields = {name: getattr(block, name) for name in c.TransactionBlock.__dataclass_fields__ if hasattr(block, name)}
+    fields |= {"publisher_id": transactional, "transaction_id": b"1" * 16}
+    harness.do(c.TransactionBlock(**fields))
+    harness.do(c.CommitTransaction(transactional, b"1" * 16, 2))
+    assert payload_bytes(harness, "q", "other") == [100, 6_000]
+
+
+def test_a_journal_from_before_the_sizes_opens(harness: Harness) -> None:
+    """I2, Q7: a record without sizes gives each row the same share of its part's bytes."""
+    harness.declare("q")
+    harness.publish_to("q", 4, sizes=[1, 2, 3, 94])
+    old = Core()
+    for sequence, record in enumerate(harness.log, 1):
+        if isinstance(record, records.Published):
+            record = msgspec.structs.replace(record, sizes=b"")
+        old.apply(sequence, record)
+    old = Core.restore(old.snapshot())
+    assert old.queues("q")[0].payload_bytes == 100
+    decision = old.decide(c.Deliver(b"x" * 16, "q", 1, no_ack=True), harness.now_us)
+    old.apply(old.sequence + 1, *decision.records)
+    assert old.queues("q")[0].payload_bytes == 75
+
+
+def test_sizes_go_with_their_block(harness: Harness) -> None:
+    """I6: nothing is kept of messages that are gone."""
+    harness.declare("q", "r")
+    harness.bind("x", "fanout", q="", r="")
+    harness.publish(["k"] * 3, exchange="x", sizes=[1, 2, 3])
+    harness.do(c.PurgeQueue("q"))
+    assert len(harness.core._state.blocks.sizes) == 1
+    harness.do(c.PurgeQueue("r"))
+    assert len(harness.core._state.blocks.sizes) == 0
