@@ -515,6 +515,25 @@ def test_restart(bench):
     )
 
 
+def test_dead_letter_of_a_non_durable_queue_survives(bench):
+    """Q7, C13, P12: a persistent message that a durable queue gets outlives a kill -9."""
+    dead = bench.queue()
+    queue = bench.queue(durable=False, dead_letter_queue=dead)
+    bench.fill(queue, b"persistent")
+    bench.fill(queue, b"transient", persistent=False)
+    channel = bench.channel()
+    for delivery in channel.get(queue, 2):
+        channel.settle(delivery, Outcome.REJECTED)
+    bench.wait_ready(dead, 2)
+    bench.fill(dead, b"later")
+    bench.broker.crash()
+    found = bench.channel().get(dead, 10)
+    assert [(delivery.body, delivery.persistent) for delivery in found] == [
+        (b"persistent", True),
+        (b"later", True),
+    ]
+
+
 def test_delivery_counts_survive(ackq):
     """Q7, C7, C13: deliveries before a kill -9 count towards the limit after it.
 

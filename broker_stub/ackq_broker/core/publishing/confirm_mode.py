@@ -67,9 +67,10 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
     early = None if known or nacks else state.topology_sequence
     if not placed:
         return Decision(reply=commands.Published(confirmed, returned, nacks), after=early)
-    marked = routed.transient | (command.transient or BitMap())
-    transient = placed & marked if command.persistent else placed
-    durable = len(transient) < len(placed)
+    own = command.transient or BitMap()
+    transient = placed & (routed.transient | own) if command.persistent else placed
+    durable = command.persistent and bool(placed & routed.durable - own)
+    waits = len(transient) < len(placed)
     kept = {queue_id: rows - refused for queue_id, rows in routed.rows.items()}
     made = enqueue.make_parts(kept, size, command.expiries, command.transient)
     parts = tuple(
@@ -90,9 +91,9 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
         drops=enqueue.drops(state, ((part, sizes) for part in parts)),
         sizes=sizes,
     )
-    sooner = (transient_numbers, state.topology_sequence) if durable and transient else None
+    sooner = (transient_numbers, state.topology_sequence) if waits and transient else None
     reply = commands.Published(confirmed, returned, nacks, state.next_block_id, durable, sooner)
-    return Decision((record,), reply, None if durable else early)
+    return Decision((record,), reply, None if waits else early)
 
 
 def apply_published(state: State, sequence: int, record: records.Published) -> None:

@@ -39,8 +39,7 @@ def stage_block(state: State, command: commands.TransactionBlock, _now_us: int) 
             raise queue_full(state.queues[queue_id], rows, size)
     made = enqueue.make_parts(routed.rows, size, command.expiries, command.transient)
     parts = tuple(made.values())
-    transient = routed.transient | (command.transient or BitMap())
-    durable = command.persistent and len(transient | routed.unroutable) < command.rows
+    durable = command.persistent and bool(routed.durable - (command.transient or BitMap()))
     block_id = state.next_block_id if parts else 0
     returned = routed.unroutable if command.mandatory else BitMap()
     numbers = bitmaps.numbers_of(command.numbers, returned)

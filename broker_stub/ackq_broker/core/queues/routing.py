@@ -19,12 +19,14 @@ class Routed(NamedTuple):
         rows: The rows for each queue id; a row may be in several.
         unroutable: Rows that no queue wants.
         transient: Rows that only non-durable queues want (P5).
+        durable: Rows whose bytes are kept: a durable queue wants them, or may as dead letters (Q7).
         unroutable_key: One key that no queue wants, for the message.
     """
 
     rows: dict[int, BitMap]
     unroutable: BitMap
     transient: BitMap
+    durable: BitMap
     unroutable_key: str
 
 
@@ -60,15 +62,19 @@ def route(
             unroutable_key = key
     by_queue: dict[int, list[BitMap]] = {}
     transient: list[BitMap] = []
+    durable: list[BitMap] = []
     unroutable = _union(by_targets.pop((), []))
     for queue_ids, parts in sorted(by_targets.items()):
         rows = _union(parts)
         for queue_id in queue_ids:
             by_queue.setdefault(queue_id, []).append(rows)
-        if not any(state.queues[queue_id].properties.durable for queue_id in queue_ids):
+        properties = [state.queues[queue_id].properties for queue_id in queue_ids]
+        if not any(each.durable for each in properties):
             transient.append(rows)
+        if any(each.durable or each.dead_letter_queue for each in properties):
+            durable.append(rows)
     rows_of = {queue_id: _union(parts) for queue_id, parts in sorted(by_queue.items())}
-    return Routed(rows_of, unroutable, _union(transient), unroutable_key)
+    return Routed(rows_of, unroutable, _union(transient), _union(durable), unroutable_key)
 
 
 def _union(parts: list[BitMap]) -> BitMap:

@@ -378,3 +378,29 @@ def test_what_has_no_room_does_not_stop_what_has(harness: Harness) -> None:
     harness.publish_to("full", 2)
     assert harness.do(c.Redrive("d", max_messages=2)) == c.Redriven(2, 2, more=False, last=4)
     assert harness.browse("q") == ["m3", "m4"]
+
+
+def test_a_dead_letter_of_a_durable_queue_survives_its_old_queue(harness: Harness) -> None:
+    """C13, Q7, P5: its block is kept, though its confirm does not wait for that."""
+    harness.declare("dead")
+    harness.declare("volatile", durable=False, dead_letter_queue="dead")
+    decision = harness.decide(harness.command(["volatile"] * 2))
+    assert decision.reply.durable
+    assert decision.after < harness.core.sequence
+    (published,) = decision.records
+    assert (list(published.accepted), list(published.transient)) == ([], [1, 2])
+    block = decision.reply.block_id
+    harness.labels |= {(block, 0): "m1", (block, 1): "m2"}
+    reject(harness, "volatile", 1)
+    harness.restart()
+    assert harness.browse("dead") == ["m1"]
+    assert [queue.queue for queue in harness.core.queues()] == ["dead"]
+
+
+@pytest.mark.parametrize("properties", [{}, {"dead_letter_queue": "dead"}], ids=["none", "dead"])
+def test_what_cannot_survive_is_not_kept(harness: Harness, properties: dict[str, str]) -> None:
+    """P5, P12, Q7: a transient message, or one that no durable queue can get."""
+    harness.declare("dead")
+    harness.declare("volatile", durable=False, **properties)
+    persistent = not properties
+    assert not harness.publish_to("volatile", 1, persistent=persistent).durable

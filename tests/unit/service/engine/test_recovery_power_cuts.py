@@ -10,6 +10,9 @@ import time
 from functools import partial
 from types import SimpleNamespace
 
+from pyroaring import BitMap64
+
+from ackq.outcomes import Outcome
 from ackq.v1 import admin_pb2, publishing_pb2
 from ackq_broker.core import commands
 from ackq_broker.journal import Journal
@@ -26,6 +29,7 @@ IMAGES_PER_POINT = 2
 MESSAGES = 6
 DURABLE = admin_pb2.QueueProperties(durable=True)
 STAGE = b"s" * 16
+CHANNEL = b"c" * 16
 
 
 class SlowDisk(RecordingDisk):
@@ -41,7 +45,7 @@ class NotingStream(Stream):
 
     def __init__(self, service, disk):
         self._disk = disk
-        self.confirms_come = {number: asyncio.Event() for number in range(1, MESSAGES + 1)}
+        self.confirms_come = {number: asyncio.Event() for number in range(1, MESSAGES + 2)}
         super().__init__(service)
 
     async def _write(self, response):
@@ -74,6 +78,17 @@ class Running:
         request = admin_pb2.DeclareQueueRequest(queue=queue, properties=DURABLE)
         await self.admin.declare_queue(request)
 
+    async def declare_volatile(self, queue, dead_letter_queue):
+        properties = admin_pb2.QueueProperties(dead_letter_queue=dead_letter_queue)
+        await self.admin.declare_queue(
+            admin_pb2.DeclareQueueRequest(queue=queue, properties=properties)
+        )
+
+    async def reject(self, queue):
+        """Delivers a message and rejects it."""
+        await self.engine.call(commands.Deliver(CHANNEL, queue, 1))
+        await self.engine.call(commands.Settle(CHANNEL, Outcome.REJECTED, BitMap64([1])))
+
     async def bodies(self, queue):
         found = []
 
@@ -99,10 +114,11 @@ def body(number):
 
 
 async def live(monkeypatch, directory, disk):
-    """Publishes, commits a batch, purges a queue; notes what was answered."""
+    """Publishes, commits a batch, purges a queue, rejects; notes what was answered."""
     async with Running(monkeypatch, directory, disk) as broker:
-        for queue in ("q", "batch", "purged"):
+        for queue in ("q", "batch", "purged", "dead"):
             await broker.declare(queue)
+        await broker.declare_volatile("volatile", "dead")
         disk.note("declared")
         stream = NotingStream(broker.publishing, disk)
         stream.open()
@@ -114,6 +130,10 @@ async def live(monkeypatch, directory, disk):
         disk.note("purging")
         await broker.admin.purge_queue(admin_pb2.PurgeQueueRequest(queue="purged"))
         disk.note("purged")
+        stream.publish(MESSAGES + 1, "volatile", body=b"dead")
+        await stream.confirms_come[MESSAGES + 1].wait()
+        await broker.reject("volatile")
+        disk.note("dead-lettered")
         stream.half_close()
         await stream.task
 
@@ -122,12 +142,15 @@ async def check(monkeypatch, directory, notes):
     """What was answered is there."""
     kinds = {note[0] for note in notes}
     confirmed = max((note[1] for note in notes if note[0] == "confirmed"), default=0)
+    confirmed = min(confirmed, MESSAGES)
     async with Running(monkeypatch, directory, RecordingDisk()) as broker:
         if "declared" not in kinds:
             return
         here = await broker.bodies("q")
         assert here[: (confirmed + 1) // 2] == [body(n) for n in range(1, confirmed + 1, 2)]
         assert ("committed" not in kinds) or await broker.bodies("batch") == [b"batch"]
+        # It was confirmed before it was on disk, which its queue would not outlive either.
+        assert ("dead-lettered" not in kinds) or await broker.bodies("dead") == [b"dead"]
         purged = await broker.bodies("purged")
         if "purged" in kinds:
             assert purged == []
@@ -142,13 +165,13 @@ def put(directory, files):
 
 
 def test_what_was_answered_outlives_a_power_cut(monkeypatch, tmp_path):
-    """I1, P4, K3, Q7: whatever instant the power goes, confirmed messages, committed batches and
-    removed messages are what the clients were told.
+    """I1, P4, C13, K3, Q7: whatever instant the power goes, confirmed messages, committed batches,
+    removed messages and dead letters are what the clients were told.
     """
     disk = SlowDisk()
     asyncio.run(live(monkeypatch, tmp_path / "life", disk))
     notes = [change[1] for change in disk.changes if change[0] == "note"]
-    assert notes.count("confirmed") == MESSAGES
+    assert notes.count("confirmed") == MESSAGES + 1
     image = Image()
     for step, change in enumerate(disk.changes):
         image.apply(change)
