@@ -47,7 +47,10 @@ SMALL = {
         "checks": "shared by all rooms",
         "history": "rule Q8",
     },
-    "ackq_broker/core/columns": {"deadlines": "a data structure"},
+    "ackq_broker/core/columns": {
+        "deadlines": "a data structure",
+        "packed_sizes": "a data structure",
+    },
     "ackq_broker/core/commands": {
         "consuming": "types of one proto file",
         "decision": "types of all commands",
@@ -58,6 +61,7 @@ SMALL = {
     "ackq_broker/core/queues": {"redrive": "rule Q6", "routing": "rule Q2"},
     "ackq_broker/core/state": {
         "block_references": "a data structure",
+        "block_sizes": "a data structure",
         "signals": "no part of a snapshot",
     },
     "ackq_broker/journal": {"failpoints": "for crash tests"},
@@ -66,7 +70,10 @@ SMALL = {
         "identity": "statx by ctypes",
     },
     "ackq_broker/journal/tools": {"new_history": "an operator's command"},
-    "ackq_broker/service/blocks": {"sending": "frames to a reader"},
+    "ackq_broker/service/blocks": {
+        "row_sizes": "rule Q3",
+        "sending": "frames to a reader",
+    },
     "ackq_broker/service/consuming": {"reply_cache": "rule C15"},
     "ackq_broker/service/engine": {
         "block_cache": "a data structure",

@@ -307,14 +307,17 @@ class Core:
 
     # --- queues ---
 
-    def note_consumers(self, queue: str, consumers: int) -> None:
-        """How many consumers a queue has from now on; volatile.
+    def note_consumers(
+        self, queue: str, consumers: int, demand: Callable[[], commands.Demand] = commands.Demand
+    ) -> None:
+        """How many consumers a queue has from now on, and what tells their demand; volatile.
 
         A queue with some is in use (Q4), and is not expired (Q3). No queue of that name: nothing.
         """
         queue_id = self._state.queue_ids.get(queue)
         if queue_id is not None:
             self._state.queues[queue_id].consumers = consumers
+            self._state.queues[queue_id].demand = demand
             self._state.queues[queue_id].use()
 
     def ready(self, queue: str) -> int:

@@ -72,10 +72,14 @@ class Unroutable(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Drop(msgspec.Struct, frozen=True, array_like=True):
-    """The lowest ready positions of a queue are dropped, as it overflows (Q3)."""
+    """The lowest ready positions of a queue are dropped, as it overflows (Q3).
+
+    But for the first ones, `after` of them, which consumers had room for.
+    """
 
     queue_id: int
     messages: int
+    after: int = 0
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True):

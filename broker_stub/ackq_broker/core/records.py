@@ -28,7 +28,9 @@ from ackq_broker.core.record_fields import (
     Unroutable,
 )
 
-VERSION: Final = 1
+VERSION: Final = 2
+# What is the same in both is written as the older one, which an older broker reads, too.
+_FIRST_VERSION: Final = 1
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -492,7 +494,9 @@ _DECODER: Final[msgspec.msgpack.Decoder[_AnyRecord]] = msgspec.msgpack.Decoder(
 
 def encode(record: Record) -> bytes:
     """A record as bytes."""
-    return bytes((VERSION,)) + _ENCODER.encode(record)
+    # Version 1 knows no `Drop.after`: it would drop others.
+    newer = any(drop.after for drop in getattr(record, "drops", ()))
+    return bytes((VERSION if newer else _FIRST_VERSION,)) + _ENCODER.encode(record)
 
 
 def decode(data: bytes | memoryview) -> Record:
@@ -501,10 +505,10 @@ def decode(data: bytes | memoryview) -> Record:
     Raises:
         UnsupportedError: It was written by a newer version of this software.
     """
-    if not data or data[0] != VERSION:
+    if not data or not _FIRST_VERSION <= data[0] <= VERSION:
         found = data[0] if data else "none"
         raise UnsupportedError(
-            f"The journal holds a record of version {found}; this broker reads version {VERSION}. "
+            f"The journal holds a record of version {found}; this broker reads up to {VERSION}. "
             "Start the version of ackq-broker that wrote it, or a newer one.",
             version=found,
         )

@@ -25,7 +25,7 @@ class Origin:
     deliveries: int
     reason: str
     first_queue: str
-    times: int
+    deaths: tuple[tuple[int, str], ...]
     expired_from: tuple[int, ...]
 
     def headers(self) -> tuple[object, ...]:
@@ -35,7 +35,7 @@ class Origin:
             self.deliveries,
             self.reason,
             self.first_queue,
-            self.times,
+            self.deaths.count(self.deaths[-1]),
         )
 
 
@@ -172,7 +172,7 @@ class Model:
         """C4, C13, C14."""
         held = [self.channels[name].held.pop(tag) for tag in tags]
         held.sort(key=lambda entry: (entry[0].queue_id, entry[1].position))
-        removed: list[tuple[Queue, Message, str]] = []
+        removed: list[tuple[Queue, Message, str, str]] = []
         for queue, message in held:
             limit = queue.properties.delivery_limit or NO_LIMIT
             removable = queue.properties.dead_letter_queue or queue.properties.drop_on_limit
@@ -180,9 +180,9 @@ class Model:
                 queue.accepted += 1
                 queue.remove([message])
             elif outcome is Outcome.REJECTED:
-                removed.append((queue, message, reason or "rejected"))
+                removed.append((queue, message, "rejected", reason))
             elif outcome is Outcome.FAILED and removable and message.failures == limit:
-                removed.append((queue, message, reason or "delivery_limit"))
+                removed.append((queue, message, "delivery_limit", reason))
             else:
                 self._give_back(queue, message, outcome, delay_ms, now_us)
         dead, dropped = self._dead_letter(removed, now_us)
@@ -226,7 +226,7 @@ class Model:
         return self.queues[name]
 
     def _dead_letter(
-        self, removed: list[tuple[Queue, Message, str]], now_us: int
+        self, removed: list[tuple[Queue, Message, str, str]], now_us: int
     ) -> tuple[int, int]:
         """C13: gives how many became dead letters, and how many were dropped."""
         moved = self._move(removed, now_us)
@@ -234,15 +234,15 @@ class Model:
             target.overflow()
         return len(moved), len(removed) - len(moved)
 
-    def _move(self, removed: list[tuple[Queue, Message, str]], now_us: int) -> list[Queue]:
+    def _move(self, removed: list[tuple[Queue, Message, str, str]], now_us: int) -> list[Queue]:
         """C13: the queue of each dead letter; what is over their bounds is still there."""
         moved: list[tuple[Queue, Message]] = []
-        for queue, message, reason in removed:
+        for queue, message, cause, reason in removed:
             held = bool(message.owner)
             queue.remove([message])
             before = message.origin
             path: tuple[int, ...] = ()
-            if reason == "expired":
+            if cause == "expired":
                 path = (*(before.expired_from if before else ()), queue.queue_id)
             name = queue.properties.dead_letter_queue
             target = self._target(name) if name else None
@@ -254,9 +254,9 @@ class Model:
                 queue,
                 message.position,
                 message.deliveries + held,
-                reason,
+                reason or cause,
                 before.first_queue if before else queue.name,
-                (before.times if before else 0) + 1,
+                (*(before.deaths if before else ()), (queue.queue_id, cause)),
                 path,
             )
             dead = Message(message.label, message.persistent, message.size, origin=origin)
@@ -288,7 +288,7 @@ class Model:
     def tick(self, now_us: int) -> c.Ticked:
         """Q3, C14."""
         expired = matured = 0
-        removed: list[tuple[Queue, Message, str]] = []
+        removed: list[tuple[Queue, Message, str, str]] = []
         for queue in self.every():
             for message in queue.messages:
                 if queue.deleted:
@@ -298,7 +298,7 @@ class Model:
                 elif message.expires_us <= now_us:
                     expired += 1
                     queue.expired += 1
-                    removed.append((queue, message, "expired"))
+                    removed.append((queue, message, "expired", ""))
                 elif message.until_us and message.until_us <= now_us:
                     matured += 1
                     message.until_us = 0

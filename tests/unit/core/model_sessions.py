@@ -84,12 +84,12 @@ class Session:
             else:
                 groups.setdefault(how, []).append(row)
         removed = [
-            (row.queue, row.message, cause)
+            (row.queue, row.message, cause, how[1])
             for how, rows in groups.items()
             for row in rows
             if (cause := _cause_of(row, how))
         ]
-        dead = [message for _, message, _ in removed]
+        dead = [message for _, message, _, _ in removed]
         for how, rows in groups.items():
             for row in rows:
                 if row.message not in dead:
@@ -132,7 +132,7 @@ class Session:
             if self.detached:
                 rows = [row for row in rows if row.message in row.queue.waiting(now_us)]
             dead, _ = model._dead_letter(
-                [(row.queue, row.message, "rejected") for row in rows], now_us
+                [(row.queue, row.message, "rejected", "") for row in rows], now_us
             )
             model._forget()
         elif not self.detached:
@@ -156,15 +156,14 @@ def back(rows: list[Row]) -> c.Released:
 
 
 def _cause_of(row: Row, how: Said) -> str:
-    """C13: the reason for which a message becomes a dead letter; empty when it does not."""
-    outcome, reason, _ = how
+    """C13: the cause for which a message becomes a dead letter; empty when it does not."""
     properties = row.queue.properties
     removable = properties.dead_letter_queue or properties.drop_on_limit
-    if outcome is Outcome.REJECTED:
-        return reason or "rejected"
+    if how[0] is Outcome.REJECTED:
+        return "rejected"
     limit = properties.delivery_limit or NO_LIMIT
     over = _fails(how) and removable and row.message.failures == limit
-    return (reason or "delivery_limit") if over else ""
+    return "delivery_limit" if over else ""
 
 
 def _fails(how: Said) -> bool:

@@ -29,7 +29,11 @@ QUEUES = {
     ),
     "ttl": c.QueueProperties(message_ttl_ms=5000, dead_letter_queue="nowhere"),
     "d": c.QueueProperties(
-        message_ttl_ms=6000, dead_letter_queue="e", max_length=5, max_bytes=150, overflow="drop-head"
+        message_ttl_ms=6000,
+        dead_letter_queue="e",
+        max_length=5,
+        max_bytes=150,
+        overflow="drop-head",
     ),
     "e": c.QueueProperties(message_ttl_ms=3000, dead_letter_queue="d"),
     "ring": c.QueueProperties(

@@ -299,12 +299,16 @@ def test_a_snapshot_of_a_newer_version_is_refused(harness: Harness) -> None:
 
 
 def test_a_record_of_a_newer_version_is_refused() -> None:
-    """I2: unknown versions and unknown kinds, never skipped."""
+    """I2: unknown versions and unknown kinds, never skipped; what is new is of a newer version."""
     data = records.encode(records.QueuePurged(1))
-    with pytest.raises(UnsupportedError, match="version 2"):
-        records.decode(bytes((2,)) + data[1:])
+    with pytest.raises(UnsupportedError, match="version 3; this broker reads up to 2"):
+        records.decode(bytes((3,)) + data[1:])
     with pytest.raises(UnsupportedError, match="version none"):
         records.decode(b"")
+    assert (
+        data[0] == records.encode(records.Ticked(1, (), drops=(record_fields.Drop(1, 2),)))[0] == 1
+    )
+    assert records.encode(records.Ticked(1, (), drops=(record_fields.Drop(1, 2, 3),)))[0] == 2
     unknown = data[:1] + msgspec.msgpack.encode(["queue_folded", 1])
     with pytest.raises(UnsupportedError, match="does not know"):
         records.decode(unknown)

@@ -87,6 +87,20 @@ def test_multiple(bench, outcome, left):
     assert bench.drain(queue) == [messages[index] for index in left]
 
 
+@pytest.mark.parametrize("no_ack", [False, True], ids=["settled", "no_ack"])
+def test_multiple_of_a_tag_that_is_not_outstanding(bench, no_ack):
+    """C2, C3: `multiple` itself names an outstanding tag, however many are below it."""
+    queue, channel = bench.filled(b"a", b"b"), bench.channel()
+    channel.get(queue)
+    (second,) = channel.get(queue, no_ack=no_ack)
+    if not no_ack:
+        channel.settle(second)
+    with refused_as("precondition_failed"):
+        channel.settle(second, multiple=True)
+    bench.wait_ready(queue, 1)
+    assert bench.drain(queue) == [b"a"]
+
+
 def test_multiple_failed(ackq):
     """C3, C4: `multiple` fails every outstanding tag up to this one."""
     queue, dead = ackq.dead_lettering(b"a", b"b", b"c", delivery_limit=1)
@@ -648,6 +662,22 @@ def test_second_death(bench):
         channel.settle(channel.get(queue)[0], Outcome.REJECTED)
     (letter,) = bench.dead(last)
     assert (letter.death.queue, letter.death.first_queue) == (middle, first)
+
+
+def test_deaths_count_by_queue_and_cause(bench):
+    """C13: a dead letter counts how often it died of that cause in that queue, not all deaths."""
+    first, second = bench.name("first"), bench.name("second")
+    bench.queue(first, dead_letter_queue=second)
+    bench.queue(second, dead_letter_queue=first)
+    bench.fill(first, b"x")
+    channel = bench.channel()
+    deaths = []
+    for queue in (first, second, first, second, first):
+        bench.wait_ready(queue, 1)
+        (delivery,) = channel.get(queue)
+        deaths.append(delivery.death and (delivery.death.queue, delivery.death.count))
+        channel.settle(delivery, Outcome.REJECTED)
+    assert deaths == [None, (first, 1), (second, 1), (first, 2), (second, 2)]
 
 
 def test_dead_lettering_clears_the_time_to_live(bench):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.wire.bench import bodies, refused_as
+from tests.wire.bench import bodies, refused_as, taken
 from tests.wire.brokers.dialect import Message, Mode, Outcome, Refused
 from tests.wire.brokers.streams import until
 
@@ -262,6 +262,29 @@ def test_a_large_message_is_not_hidden_by_small_ones(bench):
     publisher.publish_all(*small, Message(queue, bytes(20_000)), Message(queue, b"fits"))
     assert set(publisher.answers.all().nacked) == {99}
     assert bench.drain(queue) == [b"fits"]
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_what_a_consumer_takes_is_not_dropped(bench, prefetch):
+    """Q3: ten messages in a row reach a consumer with room as ten messages one by one do."""
+    queue, channel = bench.queue(max_length=2, overflow="drop-head"), bench.channel()
+    channel.consume(queue, prefetch=prefetch)
+    until(lambda: bench.broker.counts(queue).consumers == 1)
+    messages = [b"%d" % number for number in range(10)]
+    bench.fill(queue, *messages)
+    given = messages[:prefetch] if prefetch else messages
+    assert bodies(taken(channel, len(given))) == given
+    assert bench.drain(queue) == ([] if given == messages else messages[-2:])
+
+
+def test_what_a_consumer_without_acks_takes_is_not_refused(bench):
+    """Q3, C10: ten messages in a row to a queue of two are all taken when they are gone at once."""
+    queue, channel = bench.queue(max_length=2), bench.channel()
+    channel.consume(queue, no_ack=True)
+    until(lambda: bench.broker.counts(queue).consumers == 1)
+    messages = [b"%d" % number for number in range(10)]
+    bench.fill(queue, *messages)
+    assert bodies(taken(channel, 10)) == messages
 
 
 def test_length_counts_unacked_messages(bench):

@@ -36,6 +36,16 @@ class Deliver(Command):
     no_ack: bool = False
 
 
+class Demand(NamedTuple):
+    """How many messages the consumers of a queue have room for now; those `without_acks` alone.
+
+    What they take without acks is gone at once (C10).
+    """
+
+    messages: int = 0
+    without_acks: int = 0
+
+
 class Delivery(NamedTuple):
     """Reply to `Deliver`: tags from `first_tag` on, in order of the pieces; 0 messages: none ready.
 
@@ -57,8 +67,8 @@ class Settle(Command):
 
     Attributes:
         tags: The tags.
-        up_to: Also every outstanding tag up to and including this one (C3), which must have been
-            given and leave at least one to settle; 0 for none.
+        up_to: Also every outstanding tag up to and including this one (C3), which must be one of
+            them; 0 for none.
         reason: Why, for REJECTED and FAILED; the reason of its dead letters.
         delay_ms: Redelivery delay of requeued messages, instead of the queue's (C14).
     """

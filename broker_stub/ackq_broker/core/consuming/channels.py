@@ -148,10 +148,7 @@ def _outstanding(channel: ChannelTags, command: commands.Settle) -> BitMap64:
     """The tags that a settlement names; raises UnknownDeliveryTagError."""
     tags = command.tags
     if command.up_to:
-        before = channel.up_to(command.up_to)
-        if not before or command.up_to >= channel.next_tag:
-            raise _unknown(channel, command.up_to)
-        tags = tags | before
+        tags = tags | channel.up_to(command.up_to) | BitMap64((command.up_to,))
     unknown = channel.unknown(tags)
     if unknown:
         raise _unknown(channel, unknown.min())
@@ -162,11 +159,12 @@ def _outstanding(channel: ChannelTags, command: commands.Settle) -> BitMap64:
 def _unknown(channel: ChannelTags, tag: int) -> UnknownDeliveryTagError:
     """C2: in the words of AMQP, with what is known of the tag."""
     last = channel.next_tag - 1
-    why = (
-        f"the last tag that this channel gave is {last}"
-        if tag > last
-        else "it was settled before on this channel"
-    )
+    if not tag:
+        why = "tags count from 1, and 0 stands for none"
+    elif tag > last:
+        why = f"the last tag that this channel gave is {last}"
+    else:
+        why = "it was settled before on this channel, or needed no settlement"
     return UnknownDeliveryTagError(
         f"PRECONDITION_FAILED unknown delivery tag {tag}: {why}. Settle each delivery once, on the "
         "channel that it came from; the channel is closed, and what it held is delivered again.",

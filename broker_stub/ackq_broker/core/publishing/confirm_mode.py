@@ -149,7 +149,10 @@ def _refuse(
         wanted = selected - refused
         more = overflowing(queue, wanted, size)
         if more:
-            nacks.append(Nack(bitmaps.numbers_of(numbers, more), queue_full(queue, wanted, size)))
+            more = overflowing(queue, wanted, size, queue.demand().without_acks)
+        if more:
+            reason = queue_full(queue, wanted, size, more)
+            nacks.append(Nack(bitmaps.numbers_of(numbers, more), reason))
             refused |= more
     return refused, tuple(nacks)
 

@@ -1,7 +1,9 @@
 """Bounds of a queue: rows that reject-publish refuses, messages that drop-head drops (Q3).
 
 The bounds of reject-publish count ready, delayed, unacked and staged messages, those of drop-head
-the ready ones alone. Messages count one after the other, each with its own bytes.
+the ready ones alone. Messages count one after the other, each with its own bytes. What reaches a
+consumer at once fills nothing: the first of the ready and the new ones, as many as consumers have
+room for.
 """
 
 from __future__ import annotations
@@ -54,22 +56,42 @@ class Room(NamedTuple):
     payload_bytes: int
 
 
-def overflowing(queue: Queue, rows: BitMap, size: BlockSize) -> BitMap:
+class _Given(NamedTuple):
+    """Of the ready and of the new messages, how many reach consumers at once."""
+
+    ready: int
+    coming: int
+
+
+def overflowing(queue: Queue, rows: BitMap, size: BlockSize, demand: int = 0) -> BitMap:
     """The rows that do not fit a reject-publish queue, each counted after those before it.
 
     A row that goes to several queues and fits one of them counts there even if another refuses it:
     never over a bound, and at worst a row is refused that would have fitted by itself.
+
+    Args:
+        queue: The queue.
+        rows: The rows that come.
+        size: Of their block.
+        demand: How many messages consumers without acks take at once.
     """
     left = room(queue)
     if len(rows) <= left.messages and (
         size.payload_bytes <= left.payload_bytes or size.of(rows) <= left.payload_bytes
     ):
         return BitMap()
-    return rows - BitMap(bitmaps.row_array(rows)[_fitting(size.each_of(rows), left)].tolist())
+    given = _given(queue.ready, demand, len(rows))
+    left = room(queue, bitmaps.lowest(queue.ready, given.ready))
+    fitting = _fitting(size.each_of(rows)[given.coming :], left) + given.coming
+    gone = np.ones(len(rows), np.bool_)
+    gone[: given.coming] = gone[fitting] = False
+    return BitMap(bitmaps.row_array(rows)[gone].tolist())
 
 
-def queue_full(queue: Queue, rows: BitMap, size: BlockSize) -> QueueFullError:
-    """The error for rows refused together, with the figures from before them."""
+def queue_full(
+    queue: Queue, rows: BitMap, size: BlockSize, refused: BitMap | None = None
+) -> QueueFullError:
+    """The error for rows of which some, or all, are refused, with the figures from before them."""
     properties = queue.properties
     bounds = [
         f"{queue.messages + queue.staged} of at most {properties.max_length} messages"
@@ -80,7 +102,7 @@ def queue_full(queue: Queue, rows: BitMap, size: BlockSize) -> QueueFullError:
         else "",
     ]
     came = f"{plural(len(rows), 'message')} with {plural(size.of(rows), 'byte')}"
-    fitting = len(rows) - len(overflowing(queue, rows, size))
+    fitting = len(rows) - len(overflowing(queue, rows, size) if refused is None else refused)
     staged = (
         f" Of what it holds, {plural(queue.staged, 'message')} with "
         f"{plural(queue.staged_bytes, 'byte')} are staged by writes that have not committed: they "
@@ -114,27 +136,49 @@ def head_drops(queue: Queue, coming: Int64s, ready: BitMap64 | None = None) -> D
     if properties.overflow != "drop-head":
         return None
     ready = queue.ready if ready is None else ready
-    dropped = 0
-    if properties.max_length:
-        dropped = len(ready) + len(coming) - properties.max_length
-    if properties.max_bytes:
-        excess = _ready_bytes(queue, ready) + int(coming.sum()) - properties.max_bytes
-        dropped = max(dropped, _messages_of(queue, ready, excess, coming))
-    return Drop(queue.queue_id, dropped) if dropped > 0 else None
+    if not _excess(queue, ready, coming):
+        return None
+    given = _given(ready, queue.demand().messages, len(coming))
+    stay = bitmaps.ranked(ready, given.ready, len(ready))
+    dropped = _excess(queue, stay, coming[given.coming :])
+    return Drop(queue.queue_id, dropped, sum(given)) if dropped else None
 
 
-def room(queue: Queue) -> Room:
-    """What a reject-publish queue has room for; another one takes everything."""
+def room(queue: Queue, given: BitMap64 | None = None) -> Room:
+    """What a reject-publish queue has room for; another one takes everything.
+
+    Those of its messages that are as good as `given` out do not count.
+    """
     properties = queue.properties
     messages = payload_bytes = _UNBOUNDED
     if properties.overflow == "reject-publish" and properties.max_length:
         messages = properties.max_length - queue.messages - queue.staged
+        messages += len(given or ())
     if properties.overflow == "reject-publish" and properties.max_bytes:
         payload_bytes = properties.max_bytes - queue.payload_bytes - queue.staged_bytes
+        payload_bytes += queue.placements.size(given) if given else 0
     return Room(max(messages, 0), max(payload_bytes, 0))
 
 
-def _fitting(sizes: Int64s, left: Room) -> list[int]:
+def _given(ready: BitMap64, room: int, coming: int) -> _Given:
+    """Of the ready and of the new messages, how many consumers take at once."""
+    first = min(room, len(ready))
+    return _Given(first, min(room - first, coming))
+
+
+def _excess(queue: Queue, ready: BitMap64, coming: Int64s) -> int:
+    """How many of the ready messages and then of the new ones are over the queue's bounds."""
+    properties = queue.properties
+    found = 0
+    if properties.max_length:
+        found = max(len(ready) + len(coming) - properties.max_length, 0)
+    if properties.max_bytes:
+        payload_bytes = _ready_bytes(queue, ready) + int(coming.sum()) - properties.max_bytes
+        found = max(found, _messages_of(queue, ready, payload_bytes, coming))
+    return found
+
+
+def _fitting(sizes: Int64s, left: Room) -> Int64s:
     """Indices of the messages that fit: one that does not leaves its room to those behind it.
 
     Columnar up to the first that does not fit; behind it a comparison for each message, while any
@@ -153,7 +197,7 @@ def _fitting(sizes: Int64s, left: Room) -> list[int]:
         if size <= room_bytes:
             found.append(index)
             room_bytes -= size
-    return found[: left.messages]
+    return np.array(found[: left.messages], np.int64)
 
 
 def _ready_bytes(queue: Queue, ready: BitMap64) -> int:

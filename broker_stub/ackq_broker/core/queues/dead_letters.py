@@ -249,14 +249,25 @@ def _origin(before: DeadLetterOrigin | None, queue: Queue, move: Move) -> DeadLe
     expired_from: tuple[int, ...] = ()
     if move.cause == Cause.EXPIRED.value:
         expired_from = (*(before.expired_from if before is not None else ()), queue.queue_id)
+    deaths = _deaths(before)
+    times = deaths.pop((queue.queue_id, move.cause), 0) + 1
     return DeadLetterOrigin(
         queue_id=queue.queue_id,
         queue=queue.name,
         cause=move.cause,
         reason=move.reason,
         first_queue=before.first_queue if before is not None else queue.name,
-        times=(before.times if before is not None else 0) + 1,
+        times=times,
         expired_from=expired_from,
         session=move.session,
         batch_id=move.batch_id,
+        earlier=tuple((*key, count) for key, count in deaths.items()),
     )
+
+
+def _deaths(before: DeadLetterOrigin | None) -> dict[tuple[int, str], int]:
+    """C13: how often dead letters died so far, by queue id and cause."""
+    if before is None:
+        return {}
+    earlier = {(queue_id, cause): times for queue_id, cause, times in before.earlier}
+    return earlier | {(before.queue_id, before.cause): before.times}

@@ -172,6 +172,7 @@ def drop_heads(state: State, given_up: Iterable[Drop]) -> None:
     """Drops the oldest ready messages of queues that overflow."""
     for drop in given_up:
         queue = state.queues[drop.queue_id]
-        given = bitmaps.lowest(queue.ready, drop.messages)
-        queue.dropped += len(given)
-        state.blocks.release(queue.drop(given, Gone.PURGED))
+        gone = bitmaps.lowest(queue.ready, drop.after + drop.messages)
+        gone -= bitmaps.lowest(gone, drop.after)
+        queue.dropped += len(gone)
+        state.blocks.release(queue.drop(gone, Gone.PURGED))

@@ -33,9 +33,11 @@ class DeadLetterOrigin(msgspec.Struct, frozen=True, array_like=True):
         queue_id: The queue they came from; `queue` is its name.
         cause: A value of `dead_letters.Cause`.
         reason: That of their rejection or last failure, else the cause.
-        first_queue: The queue that they were dead-lettered from first, of `times` in all.
+        first_queue: The queue that they were dead-lettered from first.
+        times: How often they were dead-lettered from `queue` for this cause.
         expired_from: The ids of the queues they expired from, with no rejection between (C13).
         session: The session that settled them and its batch; "" and -1 for none.
+        earlier: The `times` of other queues and causes, by queue id and cause.
     """
 
     queue_id: int
@@ -47,6 +49,7 @@ class DeadLetterOrigin(msgspec.Struct, frozen=True, array_like=True):
     expired_from: tuple[int, ...] = ()
     session: str = ""
     batch_id: int = -1
+    earlier: tuple[tuple[int, str, int], ...] = ()
 
 
 class OriginGroup(NamedTuple):

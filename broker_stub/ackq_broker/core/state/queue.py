@@ -5,7 +5,7 @@ Invariant: every placed position is exactly one of the four until it is gone (I4
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -16,7 +16,7 @@ from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.deadlines import Deadlines
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.columns.requeued import Requeued
-from ackq_broker.core.commands import Piece
+from ackq_broker.core.commands import Demand, Piece
 from ackq_broker.core.record_fields import QueueProperties
 from ackq_broker.core.state.block_sizes import BlockSizes
 from ackq_broker.core.state.origins import Origins
@@ -65,8 +65,8 @@ class Queue:
         sessions: Names of the sessions that read it; `sources`: ids of the other queues whose dead
             letters come here; both are indexes.
         signals: Collects what becomes ready, and what is due when.
-        consumers: Consumers that the service has on it now; `used_us` is when it was last used
-            (queue expiry). Both are volatile.
+        consumers: Consumers that the service has on it now; `demand` tells what they have room for;
+            `used_us` is when the queue was last used (queue expiry). All are volatile.
     """
 
     __slots__ = (
@@ -78,6 +78,7 @@ class Queue:
         "delays",
         "deleted",
         "deliveries",
+        "demand",
         "departed",
         "dropped",
         "expired",
@@ -147,6 +148,7 @@ class Queue:
         self.sources: set[int] = set()
         self.signals = signals
         self.consumers = 0
+        self.demand: Callable[[], Demand] = Demand
         self.used_us = 0
 
     # --- content ---

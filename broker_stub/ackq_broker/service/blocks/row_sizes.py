@@ -14,7 +14,14 @@ import pyarrow as pa
 from ackq.wire import block
 from ackq_broker.core.columns.bitmaps import Int64s
 
-_COUNTED: Final = ("body", "routing_key", "message_id", "correlation_id", "reply_to", "content_type")
+_COUNTED: Final = (
+    "body",
+    "routing_key",
+    "message_id",
+    "correlation_id",
+    "reply_to",
+    "content_type",
+)
 _OFFSET_BYTES: Final = 4
 
 

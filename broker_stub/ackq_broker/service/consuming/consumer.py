@@ -89,13 +89,24 @@ class BrokerConsumer:
         self._channel = channel
 
     @property
+    def channel(self) -> DeliveringChannel:
+        """The channel whose room it shares with others."""
+        return self._channel
+
+    @property
+    def no_ack(self) -> bool:
+        """Whether it takes messages without acks (C10)."""
+        return self.config.no_ack
+
+    @property
     def queue(self) -> str:
         """The queue it reads."""
         return self.config.queue
 
-    def room(self) -> int:
-        """The number of messages that it can be delivered now."""
-        return min(self._own_room(), self._channel.room(no_ack=self.config.no_ack))
+    def room(self, beside: int = 0) -> int:
+        """The number of messages that it can be delivered now, `beside` those on its channel."""
+        shared = self._channel.room(no_ack=self.config.no_ack) - beside
+        return min(self._own_room(), max(shared, 0))
 
     def deliver(self, messages: int) -> int:
         """Delivers up to `messages` to it; returns the number delivered."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, Protocol
 
 from ackq import limits
 from ackq.errors import AckqError
+from ackq_broker.core.commands import Demand
 from ackq_broker.service.engine.engine import Engine
 
 # The longest turn, so that other work on the event loop is not starved.
@@ -28,8 +30,16 @@ class QueueConsumer(Protocol):
     def queue(self) -> str:
         """The queue it reads."""
 
-    def room(self) -> int:
-        """The number of messages that it can be delivered now."""
+    @property
+    def channel(self) -> object:
+        """The channel whose room it shares with others."""
+
+    @property
+    def no_ack(self) -> bool:
+        """Whether it takes messages without acks (C10)."""
+
+    def room(self, beside: int = 0) -> int:
+        """The number of messages that it can be delivered now, `beside` those on its channel."""
 
     def deliver(self, messages: int) -> int:
         """Delivers up to `messages` of its queue, one decision; returns the number delivered."""
@@ -117,7 +127,18 @@ class ConsumerDispatcher:
 
     def _note(self, queue: str) -> None:
         """Notes the number of consumers, by which a queue is in use (Q3, Q4)."""
-        self._core.note_consumers(queue, len(self._consumers.get(queue, ())))
+        demand = partial(self._demand, queue)
+        self._core.note_consumers(queue, len(self._consumers.get(queue, ())), demand)
+
+    def _demand(self, queue: str) -> Demand:
+        """What the waiting consumers of a queue can be delivered now."""
+        taken: Counter[object] = Counter()
+        without_acks = 0
+        for consumer in self._rings[queue].waiting if queue in self._rings else ():
+            room = consumer.room(taken[consumer.channel])
+            taken[consumer.channel] += room
+            without_acks += room if consumer.no_ack else 0
+        return Demand(taken.total(), without_acks)
 
     def _schedule(self) -> None:
         """Schedules one turn on the event loop for all changes until then."""

@@ -61,8 +61,8 @@ class UnackedTags:
             self.prefetched += messages
 
     def up_to(self, tag: int) -> BitMap64:
-        """The outstanding tags up to and including one that was delivered (C3)."""
-        if tag > self.last_tag:
+        """The outstanding tags up to and including one of them; none if it is not (C3)."""
+        if tag not in self.outstanding:
             return BitMap64()
         return bitmaps.between(self.outstanding, 1, tag)
 

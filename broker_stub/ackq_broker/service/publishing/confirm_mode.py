@@ -57,6 +57,8 @@ class ConfirmModeStream(PublisherStream[_Answer]):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._pending = PendingConfirms(self._opening.window_messages)
+        # What the last return waits for.
+        self._returned_sequence = 0
 
     # --- requests ---
 
@@ -154,6 +156,8 @@ class ConfirmModeStream(PublisherStream[_Answer]):
             named = np.array(reply.returned.to_array())
             rows = np.searchsorted(numbers, named)
             frames = (self._return(named, rows, part, header.data.exchange),)
+            # It overtakes none before it, whatever each of them waits for.
+            sequence = self._returned_sequence = max(sequence, self._returned_sequence)
         if reply.sooner is not None:
             transient, after = reply.sooner
             self._responses.put(_Answer(confirmed=transient), after)

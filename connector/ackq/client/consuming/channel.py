@@ -294,8 +294,8 @@ class Consumer(ConsumerBase):
             The message, or None: there was none in time.
 
         Raises:
-            QueueNotFoundError: There is no such queue; the channel is closed. Or it was deleted,
-                and the consumer has ended.
+            QueueNotFoundError: There is no such queue; the channel is closed, or after a reconnect
+                the consumer alone. Or it was deleted, and the consumer has ended.
             ClosedError: The consumer or its channel is closed, or was disconnected for too long.
             AckqError: Another error ended the channel.
             PreconditionFailedError: The consumer has a callback.

@@ -65,7 +65,7 @@ def test_multiple_settles_up_to_a_tag(harness: Harness, outcome: Outcome) -> Non
     for queue in ("a", "b", "a", "b"):
         harness.deliver("x", queue, 2)
     harness.settle("x", Outcome.ACCEPTED, 2, 6)
-    assert harness.settle("x", outcome, up_to=6).messages == 4
+    assert harness.settle("x", outcome, up_to=5).messages == 4
     assert list(harness.core.outstanding(b"x")) == [7, 8]
     assert harness.settle("x", outcome, 8, up_to=7).messages == 2
 
@@ -89,15 +89,24 @@ def test_an_unknown_tag_is_refused_and_nothing_settled(harness: Harness) -> None
     assert list(harness.core.outstanding(b"x")) == [1, 3, 4]
 
 
+def test_tag_0_is_no_tag(harness: Harness) -> None:
+    """C2: it was not settled before: tags count from 1."""
+    harness.declare_filled("q", 1)
+    harness.deliver("x", "q", 1)
+    with pytest.raises(UnknownDeliveryTagError, match="tag 0: tags count from 1"):
+        harness.settle("x", Outcome.ACCEPTED, 0)
+
+
 def test_multiple_of_an_unknown_tag_is_refused(harness: Harness) -> None:
-    """C2, C3: above the last tag given, or with nothing outstanding up to it."""
+    """C2, C3: it is outstanding itself, whatever is up to it."""
     harness.declare_filled("q", 3)
     harness.deliver("x", "q", 3)
     with pytest.raises(UnknownDeliveryTagError, match="unknown delivery tag 4:"):
         harness.settle("x", Outcome.ACCEPTED, up_to=4)
-    harness.settle("x", Outcome.ACCEPTED, up_to=2)
+    harness.settle("x", Outcome.ACCEPTED, 2)
     with pytest.raises(UnknownDeliveryTagError, match="2: it was settled before"):
         harness.settle("x", Outcome.ACCEPTED, up_to=2)
+    harness.settle("x", Outcome.ACCEPTED, up_to=1)
     with pytest.raises(UnknownDeliveryTagError):
         harness.settle("x", Outcome.ACCEPTED, 3, up_to=2)
     assert list(harness.core.outstanding(b"x")) == [3]

@@ -4,13 +4,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyroaring import BitMap64
 
 from ackq.errors import QueueFullError
 from ackq.outcomes import Outcome
 from ackq_broker.core import Core, records
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import PUBLISHER, Harness, labels
+from tests.unit.core.harness import Harness, labels
 
 row_sizes = st.lists(st.integers(0, 60), min_size=1, max_size=12)
 
@@ -121,7 +120,11 @@ def test_staged_rows_reserve_their_own_bytes(harness: Harness) -> None:
     transactional = b"t" * 16
     harness.do(c.OpenPublisher(transactional, transactional=True))
     block = harness.command(["q", "other"], sizes=[10, 1_000], numbers=[1, 2])
-    fields = {name: getattr(block, name) for name in c.TransactionBlock.__dataclass_fields__ if hasattr(block, name)}
+    fields = {
+        name: getattr(block, name)
+        for name in c.TransactionBlock.__dataclass_fields__
+        if hasattr(block, name)
+    }
     fields |= {"publisher_id": transactional, "transaction_id": b"1" * 16}
     harness.do(c.TransactionBlock(**fields))
     harness.do(c.CommitTransaction(transactional, b"1" * 16, 2))
@@ -134,9 +137,8 @@ def test_a_journal_from_before_the_sizes_opens(harness: Harness) -> None:
     harness.publish_to("q", 4, sizes=[1, 2, 3, 94])
     old = Core()
     for sequence, record in enumerate(harness.log, 1):
-        if isinstance(record, records.Published):
-            record = msgspec.structs.replace(record, sizes=b"")
-        old.apply(sequence, record)
+        changes = {"sizes": b""} if isinstance(record, records.Published) else {}
+        old.apply(sequence, msgspec.structs.replace(record, **changes))
     old = Core.restore(old.snapshot())
     assert old.queues("q")[0].payload_bytes == 100
     decision = old.decide(c.Deliver(b"x" * 16, "q", 1, no_ack=True), harness.now_us)
@@ -153,3 +155,40 @@ def test_sizes_go_with_their_block(harness: Harness) -> None:
     assert len(harness.core._state.blocks.sizes) == 1
     harness.do(c.PurgeQueue("r"))
     assert len(harness.core._state.blocks.sizes) == 0
+
+
+@pytest.mark.parametrize(
+    ("overflow", "left"),
+    [("drop-head", [*labels(1, 3), *labels(9, 10)]), ("reject-publish", labels(1, 5))],
+)
+def test_what_consumers_have_room_for_fills_nothing(
+    harness: Harness, overflow: str, left: list[str]
+) -> None:
+    """Q3: messages that come together fare as those that come one by one, with a consumer there."""
+    harness.declare("q", max_length=2, overflow=overflow)
+    harness.core.note_consumers("q", 1, lambda: c.Demand(3, 3))
+    harness.publish_to("q", 10)
+    assert harness.browse("q") == left
+
+
+@pytest.mark.parametrize(
+    ("overflow", "left"),
+    [("drop-head", ["m1", "m2", "m4"]), ("reject-publish", ["m1", "m2", "m3"])],
+)
+def test_their_bytes_fill_nothing_either(harness: Harness, overflow: str, left: list[str]) -> None:
+    """Q3: also those of a message that no queue of this size could hold."""
+    harness.declare("q", max_bytes=100, overflow=overflow)
+    harness.publish_to("q", 1, row_bytes=100)
+    harness.core.note_consumers("q", 1, lambda: c.Demand(2, 2))
+    harness.publish_to("q", 3, sizes=[5_000, 60, 70])
+    assert harness.browse("q") == left
+
+
+def test_what_is_acked_later_counts_until_then(harness: Harness) -> None:
+    """Q3: a queue that refuses counts what is unacked, so a consumer with acks makes no room."""
+    harness.declare("q", max_length=2)
+    harness.core.note_consumers("q", 1, lambda: c.Demand(9, 0))
+    harness.publish_to("q", 3)
+    assert harness.browse("q") == labels(1, 2)
+    with pytest.raises(QueueFullError):
+        harness.stage("w", 1, ["q"], name="s")

@@ -198,9 +198,9 @@ def test_a_queue_may_be_its_own_dead_letter_queue(harness: Harness) -> None:
     assert harness.core.live_blocks().to_array().tolist() == []
 
 
-def test_deaths_and_the_first_queue_add_up(harness: Harness) -> None:
-    """C13: a dead letter that dies again tells of both ends."""
-    harness.declare("e")
+def test_deaths_count_by_queue_and_cause(harness: Harness) -> None:
+    """C13: a dead letter that dies again tells of both ends, and how often it died just so."""
+    harness.declare("e", dead_letter_queue="d")
     harness.declare("d", dead_letter_queue="e")
     harness.declare_filled("q", 2, dead_letter_queue="d")
     harness.publish_to("d", 1)
@@ -208,9 +208,12 @@ def test_deaths_and_the_first_queue_add_up(harness: Harness) -> None:
     reject(harness, "d", 1, 2, 3)
     assert origins(harness, "e") == [
         ("d", [1], [1], "rejected", "d", 1),
-        ("d", [2, 3], [1, 1], "rejected", "q", 2),
+        ("d", [2, 3], [1, 1], "rejected", "q", 1),
     ]
     assert harness.browse("e") == ["m3", "m1", "m2"]
+    reject(harness, "e", 1, 2, 3)
+    reject(harness, "d", 1, 2, 3)
+    assert [(queue, times) for queue, *_, times in origins(harness, "e")] == [("d", 2)] * 2
 
 
 def test_origins_survive_restarts_and_go_with_their_messages(harness: Harness) -> None:
@@ -227,7 +230,7 @@ def test_origins_survive_restarts_and_go_with_their_messages(harness: Harness) -
     harness.settle("x", Outcome.ACCEPTED, 1, 3, 5, 7, 9)
     assert [reason for _, _, _, reason, _, _ in origins(harness, "d")] == ["reason 0"] * 4
     assert b"reason 1" not in harness.core.snapshot()
-    harness.settle("x", Outcome.ACCEPTED, up_to=9)
+    harness.settle("x", Outcome.ACCEPTED, up_to=8)
     assert b"reason 0" not in harness.core.snapshot()
 
 

@@ -21,7 +21,11 @@ def bytes_of(row: tuple[bytes | None, str | None, str | None, list[tuple[str, st
 
 def made(values: list[tuple[object, ...]], names: tuple[str, ...]) -> pa.RecordBatch:
     schema = columns.stored_schema(columns.bits(names))
-    data = dict(zip(("body", "routing_key", "message_id", "headers"), zip(*values), strict=True))
+    data = dict(
+        zip(
+            ("body", "routing_key", "message_id", "headers"), zip(*values, strict=True), strict=True
+        )
+    )
     return pa.record_batch(
         [pa.array(list(data[field.name]), field.type) for field in schema], schema=schema
     )

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 
 from ackq import limits
+from ackq_broker.core.commands import Demand
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 
 
@@ -28,8 +29,9 @@ class Engine:
         woken, self.woken = self.woken, set()
         return woken
 
-    def note_consumers(self, queue, consumers):
+    def note_consumers(self, queue, consumers, demand):
         self.noted[queue] = consumers
+        self.demand = demand
 
     def publish(self, queue, messages):
         self.queues[queue] += messages
@@ -44,6 +46,9 @@ class Engine:
 class QueueConsumer:
     """Takes up to `free` messages; `asked` counts how often it was asked for its room."""
 
+    no_ack = False
+    channel = "shared"
+
     def __init__(self, engine, name, free=limits.FRAME_TARGET_ROWS, queue="q", log=None):
         self.engine = engine
         self.name = name
@@ -53,9 +58,9 @@ class QueueConsumer:
         self.asked = 0
         self.parked = 0
 
-    def room(self):
+    def room(self, beside=0):
         self.asked += 1
-        return self.free
+        return max(self.free - beside, 0)
 
     def deliver(self, messages):
         taken = min(messages, self.engine.queues[self.queue] - self.engine.overdue[self.queue])
@@ -105,6 +110,16 @@ async def test_single_messages_go_round():
         await turns(2)
     assert [name for name, _ in log] == [0, 1, 2] * 3
     assert sum(taker.asked for taker in takers) == 9
+
+
+async def test_demand_is_what_waiting_consumers_have_room_for():
+    """Q3, C8: consumers of one channel share its room; one without acks is counted apart."""
+    engine, _, takers, _ = setup(takers=3, free=10)
+    takers[1].channel, takers[2].channel = "own", "own"
+    takers[1].no_ack, takers[2].free = True, 4
+    assert engine.demand() == Demand(20, 10)
+    takers[1].free = 0
+    assert engine.demand() == Demand(14, 0)
 
 
 async def test_a_message_wakes_one_of_a_thousand():

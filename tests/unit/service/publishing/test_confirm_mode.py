@@ -75,6 +75,24 @@ async def test_transient_overtakes_persistent():
         assert stream.confirms() == [(2, False), (1, True)]
 
 
+async def test_returns_keep_the_order_of_their_publishes():
+    """P7, P5: that of a transient message does not overtake one that waits for the disk."""
+    async with opened() as (engine, stream, _):
+        # With a publish that waits, so that all of its frame does.
+        stream.send(
+            encoded(body=[b"x", b"x"], routing_key=["q", "nobody"]),
+            data=pb.PublishData(first_number=1, rows=2, mandatory=True),
+        )
+        await run_until_idle()
+        stream.publish(3, "nobody", data={"mandatory": True}, delivery_mode=2)
+        await run_until_idle()
+        assert stream.kinds() == ["opened"]
+        await disk(engine)
+        returned = [list(a.returned.numbers) for a in stream.answers if a.HasField("returned")]
+        assert returned == [[2], [3]]
+        assert stream.confirmed() == {1, 2, 3}
+
+
 async def test_nacks_wait_for_the_sync():
     """I1, P8: a nack tells of a full queue, and leaves only when that is on disk."""
     async with opened() as (engine, stream, _):
