@@ -1,10 +1,14 @@
 """Transient blocks: in files that are never synced, so that memory does not bound a queue.
 
-Invariant: a block is readable from `put` until it is freed; a thread writes it to its file.
+Invariant: a block is readable from `put` until it is freed; a thread writes it to its file. What
+finds no room on the disk stays in memory, where it counts as unwritten: publishers wait when that
+is too much (P14).
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import threading
 import zlib
@@ -25,6 +29,10 @@ from ackq_broker.journal.files.format import Bulk, bulk_bytes
 from ackq_broker.journal.read.blocks import Blocks
 
 _FILE_BYTES: Final = 64 * limits.MIB
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+_RETRY_S: Final = 1.0
+
+_log: Final = logging.getLogger(__name__)
 
 
 class TransientBlocks:
@@ -33,7 +41,7 @@ class TransientBlocks:
     Args:
         directory: The data directory.
         disk: Makes every change; its sync methods are not used.
-        on_failure: Called when a block could not be written.
+        on_failure: Called when a block could not be written for another reason than a full disk.
     """
 
     def __init__(
@@ -50,6 +58,9 @@ class TransientBlocks:
         self._fd = -1
         self._size = 0
         self._last_id = -1
+        self._unwritten: dict[int, int] = {}
+        self._closing = threading.Event()
+        self._full = False
         self.unwritten_bytes = 0
 
     def put(self, block_id: int, bulk: Bulk) -> None:
@@ -57,13 +68,16 @@ class TransientBlocks:
         assert block_id > self._last_id, "block ids ascend"
         self._last_id = block_id
         with self._lock:
+            self._unwritten[block_id] = bulk_bytes(bulk)
             self.unwritten_bytes += bulk_bytes(bulk)
         self._blocks.add_pending(block_id, bulk)
-        self._writer.submit(self._write, block_id, bulk)
+        # Not with its bytes: they go as soon as the block is freed.
+        self._writer.submit(self._write, block_id)
 
     def free(self, block_ids: BlockIds) -> npt.NDArray[np.bool_]:
         """Drops blocks, and files left empty; returns which of the ids were transient blocks."""
         freed = self._blocks.free(block_ids)
+        self._forget_unwritten(block_ids.tolist())
         with self._lock:
             self._live.subtract(freed.segments.tolist())
             self._drop_files()
@@ -75,6 +89,7 @@ class TransientBlocks:
 
     def close(self) -> None:
         """Removes everything."""
+        self._closing.set()
         self._writer.shutdown(cancel_futures=True)
         if self._fd >= 0:
             os.close(self._fd)
@@ -86,18 +101,35 @@ class TransientBlocks:
     def _path(self, number: int) -> Path:
         return self._directory / transient_name(number)
 
-    def _write(self, block_id: int, bulk: Bulk) -> None:
+    def _write(self, block_id: int) -> None:
+        """Writes a block, or waits until there is room for it or it is freed."""
+        while not self._closing.is_set() and not self._spilled(block_id):
+            self._closing.wait(_RETRY_S)
+        self._forget_unwritten([block_id])
+
+    def _spilled(self, block_id: int) -> bool:
+        """Whether a block need not be in memory any more: it is in a file, or was freed."""
+        bulk = self._blocks.pending(block_id)
         try:
-            self._place(block_id, bulk)
+            if bulk is not None:
+                self._place(block_id, bulk)
+                self._full = False
         except OSError as error:
+            if error.errno in _NO_ROOM:
+                if not self._full:
+                    _log.error("transient messages stay in memory until there is room: %s", error)
+                self._full = True
+                return False
             self._on_failure(error)
-        finally:
-            with self._lock:
-                self.unwritten_bytes -= bulk_bytes(bulk)
+        return True
+
+    def _forget_unwritten(self, block_ids: list[int]) -> None:
+        """Counts blocks no more that were written or freed."""
+        with self._lock:
+            for block_id in self._unwritten.keys() & block_ids:
+                self.unwritten_bytes -= self._unwritten.pop(block_id)
 
     def _place(self, block_id: int, bulk: Bulk) -> None:
-        if self._blocks.pending(block_id) is None:
-            return
         if self._fd < 0 or self._size >= _FILE_BYTES:
             self._next_file()
         self._disk.write(self._fd, bulk, self._size)

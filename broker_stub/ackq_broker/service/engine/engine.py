@@ -36,10 +36,13 @@ _WORKERS: Final = 4
 _TRANSIENT_POLL_S: Final = 0.01
 # The commands that a full disk refuses; all others drain it and are served from the reserve.
 _FILLS_THE_DISK: Final = (
+    commands.OpenPublisher,
     commands.Publish,
     commands.TransactionBlock,
     commands.OpenStage,
     commands.StageBlock,
+    commands.CommitBatch,
+    commands.StageOutcomes,
     commands.DeclareQueue,
     commands.DeclareExchange,
     commands.Bind,
@@ -132,7 +135,7 @@ class Engine:
             decision = self.core.decide(command, self.clock.now_us())
             # What was done before has no records, and is answered on a full disk, too: a repeated
             # declare, or a publish sent again because its confirm was lost (P10).
-            if decision.records and isinstance(command, _FILLS_THE_DISK):
+            if decision.records and _fills_the_disk(command):
                 self.disk_alarm.check()
         except AckqError:
             raise
@@ -315,6 +318,12 @@ class Engine:
         await asyncio.wait((asyncio.wrap_future(self._write_snapshot()),))
         await self.run(self.journal.close)
         self._pool.shutdown()
+
+
+def _fills_the_disk(command: commands.Command) -> bool:
+    """Whether a command is refused at the reserve; a publisher that comes back is not (P10)."""
+    resumes = isinstance(command, commands.OpenPublisher) and command.resume
+    return isinstance(command, _FILLS_THE_DISK) and not resumes
 
 
 def _log_snapshot(written: Future[None]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ackq.errors import BlockNotFoundError, DamagedError
 from ackq_broker.journal.files.block_table import ROW_BYTES, BlockTable, Location, as_ids
 from ackq_broker.journal.write import transient
-from tests.unit.journal.running_journal import FailingDisk, block, block_bytes, block_parts, opened
+from tests.unit.journal.running_journal import block, block_bytes, block_parts, opened
 
 
 def location(block_id, segment=1):
@@ -217,16 +217,6 @@ def test_a_transient_block_freed_before_it_is_written(data):
         running.journal._transient._writer.submit(lambda: None).result()
         (path,) = data.glob("transient-*")
         assert path.read_bytes() == block_bytes(2)
-
-
-def test_a_transient_block_that_cannot_be_written(data):
-    """A disk that refuses transient blocks fails the broker as it does for durable ones."""
-    disk = FailingDisk()
-    with opened(data, disk=disk) as running:
-        disk.fail["write"] = OSError(28, "No space left on device")
-        running.journal.store_transient(1, block_parts(1))
-        assert str(running.wait_failed()) == "[Errno 28] No space left on device"
-        disk.fail.clear()
 
 
 def test_durable_and_transient_blocks_share_their_ids(data):

@@ -1,6 +1,7 @@
 """The engine holds every answer until the journal has synced what it depends on (I1)."""
 
 import asyncio
+import dataclasses
 
 import grpc
 import pytest
@@ -13,6 +14,7 @@ from ackq.errors import (
     PropertiesDifferError,
     QueueNotFoundError,
 )
+from ackq.outcomes import Disposition, Outcome
 from ackq.v1 import admin_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.service.admin import AdminService
@@ -206,6 +208,53 @@ async def test_a_full_disk_refuses_what_fills_it_and_serves_what_drains(engine):
         engine.poll_disk()
         publish(engine, 2)
     assert [bool(alarm) for alarm in alarms] == [True, False]
+
+
+def leased(engine):
+    """The owner of a lease of two messages, and its `Advance` call."""
+    holder = commands.HolderInfo(b"h" * 16, "host", 1, "app")
+    opening = commands.Advance("s", "", holder, ("q",), 0, new_incarnation="1" * 32)
+    incarnation = engine.decide(opening).reply.incarnation
+    advance = dataclasses.replace(opening, incarnation=incarnation, max_messages=2)
+    assert engine.decide(advance).reply.end_tag == 2
+    return commands.LeaseOwner(session="s"), advance
+
+
+def fill_disk(engine, free_bytes=limits.DISK_RESERVE_BYTES - 1):
+    engine.free_bytes = free_bytes
+    engine.poll_disk()
+
+
+async def test_the_reserve_is_kept_from_all_that_fills_it(engine):
+    """P8, K3, S6: new publishers, commits of a writer and staged outcomes add to what is kept; an
+    accept, a publisher that comes back and all ends do not.
+    """
+    open_publisher(engine)
+    for number in (1, 2):
+        publish(engine, number)
+    owner, advance = leased(engine)
+    stage = commands.StageRef(b"s" * 16, 1, 1)
+    engine.decide(commands.OpenStage(stage.stage_id, "w", 1, "run"))
+    rows = commands.StageBlock(stage.stage_id, "", (commands.Route("q"),), 1, 1)
+    engine.decide(rows, (encoded(body=[b"x"]),))
+    engine.decide(commands.SealStage(stage.stage_id, 1, 1))
+    commit = commands.CommitBatch("w", 1, "run", "", (stage,))
+    group = commands.OutcomeGroup(Disposition(Outcome.RELEASED), BitMap64((1,)))
+    outcomes = commands.StageOutcomes(b"o" * 16, owner, "task", False, (group,))
+    fill_disk(engine)
+    before = engine.core.sequence
+    for refused in (commands.OpenPublisher(b"n" * 16), commit, outcomes):
+        with pytest.raises(DiskFullError):
+            engine.decide(refused)
+    assert engine.core.sequence == before
+    engine.decide(commands.ClosePublisherStream(b"p" * 16))
+    engine.decide(commands.OpenPublisher(b"p" * 16, resume=True))
+    engine.decide(dataclasses.replace(advance, start_tag=2))
+    fill_disk(engine, limits.DISK_RESERVE_BYTES)
+    assert engine.decide(commit).reply.rows == 1
+    fill_disk(engine)
+    assert engine.decide(commit).reply.repeated
+    engine.decide(commands.AbortBatch("w", 2, (b"u" * 16,)))
 
 
 async def test_a_full_disk_answers_what_was_done_before(engine):

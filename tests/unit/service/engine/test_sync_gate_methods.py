@@ -35,6 +35,7 @@ METHODS = {
 }
 DURABLE = commands.QueueProperties(durable=True)
 PUBLISHER, TOKEN, STAGED, SEALED, OUTCOMES = (each * 16 for each in (b"p", b"t", b"o", b"e", b"u"))
+BYSTANDER = b"y" * 16
 INCARNATION = "1" * 32
 OWNER = sessions_pb2.LeaseOwner(session="s")
 # What ends a call: its stream with status OK, or a status of an error.
@@ -101,14 +102,16 @@ class Broker:
         """A change that no call of the test is about."""
         self._bystanders += 1
         if self.engine.disk_alarm.reason:
-            self.engine.decide(commands.OpenPublisher(self._bystanders.to_bytes(16, "big")))
+            self.engine.decide(commands.ClosePublisherStream(BYSTANDER))
+            self.engine.decide(commands.OpenPublisher(BYSTANDER, resume=True))
         else:
             # Of the topology, on which alone some answers depend.
             name = f"other{self._bystanders}"
             self.engine.decide(commands.DeclareExchange(name, "direct", durable=True))
 
     def _publish(self):
-        self.engine.decide(commands.OpenPublisher(b"0" * 16))
+        for publisher in (b"0" * 16, BYSTANDER):
+            self.engine.decide(commands.OpenPublisher(publisher))
         command = commands.Publish(
             publisher_id=b"0" * 16,
             numbers=BitMap64((1, 2, 3)),
