@@ -79,7 +79,6 @@ SMALL = {
         "block_cache": "a data structure",
         "clock": "rule Q8",
         "disk_alarm": "rule P14",
-        "snapshot": "the content of a file",
         "sync_gate": "rule P4",
         "timer": "rule Q3",
     },

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pyroaring import BitMap, BitMap64
 
-from ackq_broker.core import commands, history, lifecycle, queries, records, snapshot
+from ackq_broker.core import commands, history, lifecycle, queries, records
 from ackq_broker.core.checks import queue_named
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands import (
@@ -28,6 +28,8 @@ from ackq_broker.core.publishing import confirm_mode, publishers, transactions, 
 from ackq_broker.core.queues import redrive, timers, topology
 from ackq_broker.core.records import Record
 from ackq_broker.core.sessions import advance, holder, operator, outcomes, readers, timeout
+from ackq_broker.core.snapshot.cut import Cut, dump
+from ackq_broker.core.snapshot.load import load
 from ackq_broker.core.state.state import State
 
 _DECIDE: Final[dict[type[Command], Callable[[State, Any, int], Decision]]] = {
@@ -116,10 +118,11 @@ class Core:
     consecutive sequences, and sends the reply when the journal has caught up (I1).
     """
 
-    __slots__ = ("_state",)
+    __slots__ = ("_cut", "_state")
 
     def __init__(self) -> None:
         self._state = State()
+        self._cut: Cut | None = None
 
     @property
     def sequence(self) -> int:
@@ -160,18 +163,31 @@ class Core:
         An exception leaves the state half changed: the core must not be used any more.
         """
         assert sequence == self._state.sequence + 1, (sequence, self._state.sequence)
-        _APPLY[type(record)](self._state, sequence, record)
+        if self._cut is None or not self._cut.open:
+            _APPLY[type(record)](self._state, sequence, record)
+        else:
+            with self._cut.guarding():
+                _APPLY[type(record)](self._state, sequence, record)
         self._state.sequence = sequence
 
     def snapshot(self) -> bytes:
         """The state as bytes: equal states give equal bytes."""
-        return snapshot.dump(self._state)
+        return dump(self._state)
+
+    def cut(self) -> Cut:
+        """The state as of now, to be encoded in pieces while later records are applied.
+
+        One at a time; until all pieces were taken or it is closed, `apply` is slower.
+        """
+        assert self._cut is None or not self._cut.open, "one cut at a time"
+        self._cut = Cut(self._state)
+        return self._cut
 
     @classmethod
     def restore(cls, data: bytes) -> Core:
         """The core whose snapshot this is; raises UnsupportedError for one of a newer version."""
         self = cls()
-        self._state = snapshot.load(data)
+        self._state = load(data)
         return self
 
     # --- blocks ---

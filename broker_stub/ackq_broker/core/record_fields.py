@@ -1,18 +1,21 @@
 """Field types of records: parts of commands, records and state that all of them share.
 
-A struct is a msgpack array: as with records, fields may be appended with defaults, and their order
-never changes. `QueueProperties` is a map: its field names never change.
+A field is a msgpack array: as with records, its fields may be appended to, with defaults, and their
+order never changes. `QueueProperties` is a map: its field names never change.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 from pyroaring import BitMap, BitMap64
 
 from ackq.outcomes import Disposition, Outcome
+
+
+class Field(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A part of a record."""
 
 
 class Expiry(NamedTuple):
@@ -25,8 +28,7 @@ class Expiry(NamedTuple):
     rows: BitMap | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QueueProperties:
+class QueueProperties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """As `ackq.v1.QueueProperties`; 0 and "" mean none.
 
     `overflow` is "reject-publish" or "drop-head".
@@ -45,7 +47,7 @@ class QueueProperties:
     drop_on_limit: bool = False
 
 
-class RoutedRows(msgspec.Struct, frozen=True, array_like=True):
+class RoutedRows(Field, frozen=True):
     """The rows of a block that go to one queue.
 
     `first_position` is given when the rows become visible in the record itself, and is 0 for staged
@@ -64,14 +66,14 @@ class RoutedRows(msgspec.Struct, frozen=True, array_like=True):
     transient: BitMap | None = None
 
 
-class Unroutable(msgspec.Struct, frozen=True, array_like=True):
+class Unroutable(Field, frozen=True):
     """The numbers of mandatory publishes to one exchange that no queue wanted (P7)."""
 
     exchange: str
     numbers: BitMap64
 
 
-class Drop(msgspec.Struct, frozen=True, array_like=True):
+class Drop(Field, frozen=True):
     """The lowest ready positions of a queue are dropped, as it overflows (Q3).
 
     But for the first ones, `after` of them, which consumers had room for.
@@ -82,7 +84,7 @@ class Drop(msgspec.Struct, frozen=True, array_like=True):
     after: int = 0
 
 
-class Move(msgspec.Struct, frozen=True, array_like=True):
+class Move(Field, frozen=True):
     """Positions of one queue become new ones at the tail of another; the blocks stay (C13, Q6).
 
     `cause` is a value of `dead_letters.Cause`; `reason` is that of the settlement, else the cause;
@@ -98,7 +100,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
     batch_id: int = -1
 
 
-class Delay(msgspec.Struct, frozen=True, array_like=True):
+class Delay(Field, frozen=True):
     """Positions of one queue are requeued, and ready from an instant on (C14)."""
 
     queue_id: int
@@ -106,7 +108,7 @@ class Delay(msgspec.Struct, frozen=True, array_like=True):
     until_us: int
 
 
-class DueMessages(msgspec.Struct, frozen=True, array_like=True):
+class DueMessages(Field, frozen=True):
     """Due positions of one queue: expired (Q3), and ready after their delay (C14)."""
 
     queue_id: int
@@ -114,7 +116,7 @@ class DueMessages(msgspec.Struct, frozen=True, array_like=True):
     matured: BitMap64
 
 
-class Holder(msgspec.Struct, frozen=True, array_like=True):
+class Holder(Field, frozen=True):
     """Holder of a session, and since when (S3)."""
 
     token: bytes
@@ -124,21 +126,21 @@ class Holder(msgspec.Struct, frozen=True, array_like=True):
     since_us: int
 
 
-class QueuePositions(msgspec.Struct, frozen=True, array_like=True):
+class QueuePositions(Field, frozen=True):
     """Positions of one queue; in a lease, their tags follow those of the entry before."""
 
     queue_id: int
     positions: BitMap64
 
 
-class Hole(msgspec.Struct, frozen=True, array_like=True):
+class Hole(Field, frozen=True):
     """Tags of a lease that have no message any more, and why: one of `queues.Gone` (S5)."""
 
     reason: str
     tags: BitMap64
 
 
-class TagOutcome(msgspec.Struct, frozen=True, array_like=True):
+class TagOutcome(Field, frozen=True):
     """Tags of a lease that get the same disposition at its accept (S6).
 
     `outcome` is a value of `ackq.outcomes.Outcome`; `delay_ms` 0 takes the delay of C14.

@@ -1,8 +1,10 @@
 """Records of the journal: each is the whole effect of one command.
 
-A record is a version byte and a msgpack array `[tag, field, ...]`. A newer version of this software
-may append fields with defaults: an older one skips them, and reads records that lack them. Tags and
-the order of fields never change. A decoded bitmap is never mutated: state may refer to it.
+A record is a version byte and a msgpack array `[tag, field, ...]`. Fields are appended, with
+defaults: a record that lacks them is read as it was meant, one that has more than a version knows
+was written by a newer one and is refused, as those may change what it means. Tags and the order of
+fields never change. Version 1 was written by software that skips fields that it does not know, and
+is read as version 2. A decoded bitmap is never mutated: state may refer to it.
 """
 
 from __future__ import annotations
@@ -29,11 +31,10 @@ from ackq_broker.core.record_fields import (
 )
 
 VERSION: Final = 2
-# What is the same in both is written as the older one, which an older broker reads, too.
-_FIRST_VERSION: Final = 1
+_READABLE: Final = (1, 2)
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True):
+class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A change of state."""
 
 
@@ -494,9 +495,7 @@ _DECODER: Final[msgspec.msgpack.Decoder[_AnyRecord]] = msgspec.msgpack.Decoder(
 
 def encode(record: Record) -> bytes:
     """A record as bytes."""
-    # Version 1 knows no `Drop.after`: it would drop others.
-    newer = any(drop.after for drop in getattr(record, "drops", ()))
-    return bytes((VERSION if newer else _FIRST_VERSION,)) + _ENCODER.encode(record)
+    return bytes((VERSION,)) + _ENCODER.encode(record)
 
 
 def decode(data: bytes | memoryview) -> Record:
@@ -505,7 +504,7 @@ def decode(data: bytes | memoryview) -> Record:
     Raises:
         UnsupportedError: It was written by a newer version of this software.
     """
-    if not data or not _FIRST_VERSION <= data[0] <= VERSION:
+    if not data or data[0] not in _READABLE:
         found = data[0] if data else "none"
         raise UnsupportedError(
             f"The journal holds a record of version {found}; this broker reads up to {VERSION}. "
@@ -516,6 +515,6 @@ def decode(data: bytes | memoryview) -> Record:
         return _DECODER.decode(data[1:])
     except msgspec.ValidationError as error:
         raise UnsupportedError(
-            f"The journal holds a record that this broker does not know ({error}). "
-            "Start the version of ackq-broker that wrote it, or a newer one."
+            f"The journal holds a record that this broker does not know ({error}): it was written "
+            "by a newer version. Start that version of ackq-broker, or a newer one."
         ) from error

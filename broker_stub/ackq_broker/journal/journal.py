@@ -302,17 +302,19 @@ class Journal:
             or self._group_commit.freed_bytes > self._freed_before
         )
 
-    def write_snapshot(self, state: bytes, sequence: int) -> Future[None]:
+    def write_snapshot(self, state: Iterable[bytes], sequence: int) -> Future[None]:
         """Writes a snapshot in the background; it counts once the log is synced up to it (I1).
 
         Args:
-            state: The state after record `sequence`, opaque; blocks freed by then have been passed
-                to `free_blocks`.
+            state: The state after record `sequence`, opaque, in chunks: a thread of the journal
+                iterates them, and they may come when more was appended. Blocks freed by
+                `sequence` have been passed to `free_blocks`.
             sequence: The last sequence appended: a snapshot is of now.
 
         Returns:
             Resolved when the snapshot counts and the segments that it supersedes are deleted; with
-            an `OSError` when it could not be written, which leaves the one before in force.
+            an `OSError` when it could not be written, or with the `ClosedError` of a state that is
+            abandoned, which leaves the one before in force.
         """
         assert self._started
         assert sequence == self._sequence, "a snapshot is of the state at the last record appended"

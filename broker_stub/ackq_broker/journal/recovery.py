@@ -124,7 +124,7 @@ def recover(
     )
     replayed = [number for number in numbers if number >= begin.segment]
     recovery = Recovery(
-        snapshot=snapshot.state if snapshot else None,
+        snapshot=b"".join(snapshot.state) if snapshot else None,
         snapshot_sequence=begin.sequence,
         records=_replay(data.path, begin, replayed, last.position, blocks),
         created=created,

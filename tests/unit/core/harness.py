@@ -1,13 +1,15 @@
 """Drives a core as the service does, and checks at every step what must hold at every step.
 
-`decide` changes nothing (compared by snapshot), a record survives its encoding, and a second core
-that is fed the decoded records alone has the same state, byte for byte (I2).
+`decide` changes nothing (compared by snapshot), a record survives its encoding, a second core that
+is fed the decoded records alone has the same state, byte for byte, and a snapshot that is taken
+piece by piece meanwhile is the state at its cut (I2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,7 @@ class Harness:
         self.labels: dict[tuple[int, int], str] = {}
         self.number = 1
         self.incarnations = 0
+        self.snapshots = SlowSnapshots()
         self.do(c.Start("history"))
         self.do(c.OpenPublisher(PUBLISHER))
 
@@ -48,6 +51,7 @@ class Harness:
             decision = self.core.decide(command, self.now_us)
         finally:
             assert self.core.snapshot() == before
+        self.snapshots.go_on(self.core)
         for record in decision.records:
             decoded = records.decode(records.encode(record))
             self.log.append(decoded)
@@ -278,6 +282,33 @@ class Harness:
     def unacked(self, queue: str) -> int:
         """Unacked messages of a queue."""
         return self.core.queues(queue)[0].unacked
+
+
+class SlowSnapshots:
+    """Takes snapshots of a core now and then, in more pieces than one command leaves time for."""
+
+    def __init__(self) -> None:
+        self._core: Core | None = None
+        self._expected = b""
+        self._pieces: Iterator[bytes] = iter(())
+        self._taken: list[bytes] = []
+        self._step = 1
+        self._pause = 0
+
+    def go_on(self, core: Core) -> None:
+        """Takes some pieces, before a command is applied; checks the snapshot when it is whole."""
+        if self._pause:
+            self._pause -= 1
+            return
+        if core is not self._core:
+            self._core, self._expected = core, core.snapshot()
+            self._pieces, self._taken = core.cut().pieces(), []
+        self._step = self._step % 97 * 2 + 1
+        took = list(islice(self._pieces, self._step))
+        self._taken += took
+        if len(took) < self._step:
+            assert Core.restore(b"".join(self._taken)).snapshot() == self._expected
+            self._core, self._pause = None, 10
 
 
 class Reader:

@@ -66,7 +66,7 @@ class Running:
         return self.failures[0]
 
     def snapshot(self, state=b"state"):
-        return self.journal.write_snapshot(state, self.journal.sequence).result(TIMEOUT_S)
+        return self.journal.write_snapshot((state,), self.journal.sequence).result(TIMEOUT_S)
 
 
 @contextmanager

@@ -25,6 +25,9 @@ _HALVES: Final[dict[type, tuple[Any, ...]]] = {
     kind: tuple(kind(list(range(first, _CONTAINER, 2))) for first in (0, 1))
     for kind in (BitMap64, BitMap)
 }
+# Values that are cheaper to copy than to intersect.
+_FEW: Final = 64
+_EMPTY: Final[dict[type, bytes]] = {kind: kind().serialize() for kind in (BitMap64, BitMap)}
 
 
 def array(bitmap: BitMap64) -> Int64s:
@@ -147,16 +150,26 @@ def canonical_hook(value: Any) -> bytes:
     kind = type(value)
     if kind not in _HALVES:
         raise NotImplementedError(f"no encoding of {kind.__name__}")
-    plain = kind()
-    following = value.min() if value else None
+    if not value:
+        return _EMPTY[kind]
+    plain = _without_runs(value)
+    plain.run_optimize()
+    encoded: bytes = plain.serialize()
+    return encoded
+
+
+def _without_runs(value: Any) -> Any:
+    """An equal bitmap whose containers are no runs."""
+    kind = type(value)
+    if len(value) <= _FEW:
+        return kind(value.to_array())
+    plain, following = kind(), value.min()
     while following is not None:
         base = following & -_CONTAINER
         for half in _HALVES[kind]:
             plain |= value & half.shift(base)
         following = next(value.iter_equal_or_larger(base + _CONTAINER), None)
-    plain.run_optimize()
-    encoded: bytes = plain.serialize()
-    return encoded
+    return plain
 
 
 def decode_hook(kind: type, value: Any) -> Any:

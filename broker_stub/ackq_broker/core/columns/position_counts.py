@@ -76,8 +76,8 @@ class Counts:
         return found
 
     def dump(self) -> tuple[tuple[int, BitMap64], ...]:
-        """Counts with their positions; a position's counts add up."""
-        return tuple((1 << bit, plane) for bit, plane in enumerate(self._planes) if plane)
+        """Counts with a copy of their positions; a position's counts add up."""
+        return tuple((1 << bit, plane.copy()) for bit, plane in enumerate(self._planes) if plane)
 
     @classmethod
     def load(cls, dumped: tuple[tuple[int, BitMap64], ...]) -> Counts:

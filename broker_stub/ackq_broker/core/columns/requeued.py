@@ -17,6 +17,7 @@ from pyroaring import BitMap64
 
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
+from ackq_broker.core.columns.pieces import Parts
 
 _ROW: Final = np.dtype([("sequence", "<i8"), ("first", "<i8"), ("count", "<i8")])
 _SWEEP_ROWS: Final = 1024
@@ -52,10 +53,14 @@ class Requeued:
         rows = rows[np.searchsorted(rows["sequence"], sequence, "right") :]
         return bitmaps.of_runs(rows["first"], rows["count"])
 
-    def dump(self) -> bytes:
-        """All of it, stale rows included: when they are swept must not depend on a restart."""
+    def dump(self) -> Parts:
+        """All of it, stale rows included: when they are swept must not depend on a restart.
+
+        Rows are written once, behind those that are there: what comes later changes nothing here.
+        """
         head = np.array([(self._swept_rows, self._swept_positions)], _HEAD)
-        return head.tobytes() + self._rows[: self._used].tobytes()
+        arrays = (head, self._rows[: self._used])
+        return Parts(lambda: arrays, sum(array.nbytes for array in arrays))
 
     @classmethod
     def load(cls, dumped: bytes) -> Requeued:

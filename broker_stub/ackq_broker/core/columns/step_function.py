@@ -9,6 +9,7 @@ and a million keys with a value each cost no Python object.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from pyroaring import BitMap64
 
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
+from ackq_broker.core.columns.pieces import Parts
 
 PAGE_ROWS: Final = 1024
 _FIRST_PAGE_ROWS: Final = 8
@@ -73,10 +75,10 @@ class _StepPage:
 
 
 class Dumped(NamedTuple):
-    """The rows as bytes: keys (int64) and values, one after the other."""
+    """The rows in parts: keys (int64) and values, one after the other."""
 
-    keys: bytes
-    values: bytes
+    keys: Parts
+    values: Parts
 
 
 class Steps:
@@ -155,25 +157,27 @@ class Steps:
             self._pages[begin:end] = [self._pages[index] for index in kept]
 
     def dump(self, present: BitMap64) -> Dumped:
-        """The fewest rows with the values of the present keys: independent of their history."""
-        keys, values = [np.empty(0, np.int64)], [np.empty(0, self._value)]
-        for index, page in enumerate(self._pages):
-            inside = bitmaps.between(present, self._firsts[index], self._after(index) - 1)
-            held = bitmaps.array(inside)
-            rows = np.searchsorted(page.keys, held, "right") - 1
-            starts = np.flatnonzero(np.diff(rows, prepend=-1))
-            keys.append(held[starts])
-            values.append(page.values[rows[starts]])
-        all_keys, all_values = np.concatenate(keys), np.concatenate(values)
-        changes = np.ones(len(all_keys), np.bool_)
-        changes[1:] = all_values[1:] != all_values[:-1]
-        return Dumped(all_keys[changes].tobytes(), all_values[changes].tobytes())
+        """The fewest rows with the values of the present keys: independent of their history.
+
+        Rows are written once, behind those that are there: what comes later changes nothing here.
+        """
+        pages = [
+            (self._firsts[index], self._after(index) - 1, page.keys, page.values)
+            for index, page in enumerate(self._pages)
+        ]
+        held = present.copy()
+        return Dumped(
+            Parts(lambda: (keys for keys, _ in _fewest(pages, held))),
+            Parts(lambda: (values for _, values in _fewest(pages, held))),
+        )
 
     @classmethod
-    def load(cls, value: np.dtype[Any], dumped: Dumped, present: BitMap64) -> Steps:
+    def load(
+        cls, value: np.dtype[Any], key_bytes: bytes, value_bytes: bytes, present: BitMap64
+    ) -> Steps:
         """The opposite of `dump`."""
         self = cls(value)
-        keys, values = np.frombuffer(dumped.keys, np.int64), np.frombuffer(dumped.values, value)
+        keys, values = np.frombuffer(key_bytes, np.int64), np.frombuffer(value_bytes, value)
         for begin in range(0, len(keys), PAGE_ROWS):
             part = slice(begin, begin + PAGE_ROWS)
             self._pages.append(_StepPage(keys[part].copy(), values[part].copy(), len(keys[part])))
@@ -196,3 +200,21 @@ class Steps:
     def _after(self, index: int) -> int:
         """The first key that is not in a page any more."""
         return self._firsts[index + 1] if index + 1 < len(self._firsts) else 1 << 63
+
+
+def _fewest(
+    pages: list[tuple[int, int, Int64s, NDArray[Any]]], present: BitMap64
+) -> Iterator[tuple[Int64s, NDArray[Any]]]:
+    """The rows of each page, by its first and last key, that present keys need."""
+    before: NDArray[Any] | None = None
+    for first, last, page_keys, page_values in pages:
+        held = bitmaps.array(bitmaps.between(present, first, last))
+        rows = np.searchsorted(page_keys, held, "right") - 1
+        starts = np.flatnonzero(np.diff(rows, prepend=-1))
+        keys, values = held[starts], page_values[rows[starts]]
+        changes = np.ones(len(keys), np.bool_)
+        changes[1:] = values[1:] != values[:-1]
+        if before is not None and len(values):
+            changes[0] = values[0] != before
+        before = values[-1] if len(values) else before
+        yield keys[changes], values[changes]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ackq_broker.core.columns import packed_sizes
 from ackq_broker.core.columns.bitmaps import Int64s
+from ackq_broker.core.columns.pieces import Listed
 
 
 class BlockSizes:
@@ -46,6 +47,7 @@ class BlockSizes:
         """The sizes of some rows of a block that has a column."""
         return packed_sizes.sizes_at(self._columns[block_id], rows)
 
-    def dump(self) -> tuple[tuple[int, bytes], ...]:
-        """The columns by block id."""
-        return tuple(sorted(self._columns.items()))
+    def dump(self) -> Listed:
+        """The columns by block id, which ascend as they are given."""
+        columns = self._columns.copy()
+        return Listed(len(columns), columns.items())

@@ -54,11 +54,11 @@ class UnackedRun:
         return self._shifts.dump(self.tags)
 
     @classmethod
-    def load(cls, tags: BitMap64, shifts: Dumped) -> UnackedRun:
+    def load(cls, tags: BitMap64, shift_keys: bytes, shifts: bytes) -> UnackedRun:
         """The opposite of `tags` and `dump_shifts`."""
         self = cls()
         self.tags = tags
-        self._shifts = Steps.load(_SHIFT, shifts, tags)
+        self._shifts = Steps.load(_SHIFT, shift_keys, shifts, tags)
         return self
 
 

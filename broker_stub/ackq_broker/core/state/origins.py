@@ -16,6 +16,7 @@ from pyroaring import BitMap64
 
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
+from ackq_broker.core.columns.pieces import Listed
 from ackq_broker.core.columns.step_function import Dumped, Steps
 from ackq_broker.core.commands import Origin, Piece
 from ackq_broker.core.state.placements import Rows
@@ -26,7 +27,7 @@ _VALUE: Final = np.dtype(
 )
 
 
-class DeadLetterOrigin(msgspec.Struct, frozen=True, array_like=True):
+class DeadLetterOrigin(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Origin that dead letters have in common.
 
     Attributes:
@@ -167,12 +168,12 @@ class Origins:
             yield piece._replace(origin=self._origin(rows.positions[at:end], values[at:end]))
             at = end
 
-    def dump(self) -> tuple[int, tuple[tuple[int, int, DeadLetterOrigin], ...], BitMap64, Dumped]:
-        """The next id, the origin_ids with their ids and counts, the positions, and their steps."""
-        origin_ids = tuple(
-            (i, self._live[i], origin) for i, origin in sorted(self._origins.items())
-        )
-        return self._next_id, origin_ids, self._positions, self._steps.dump(self._positions)
+    def dump(self) -> tuple[int, Listed, BitMap64, Dumped]:
+        """The next id, the origins with their ids and counts, the positions, and their steps."""
+        # Ids ascend as they are given, and so do the items of the dict.
+        origins, live = self._origins.copy(), self._live.copy()
+        listed = Listed(len(origins), ((i, live[i], origin) for i, origin in origins.items()))
+        return self._next_id, listed, self._positions.copy(), self._steps.dump(self._positions)
 
     @classmethod
     def load(
@@ -180,7 +181,8 @@ class Origins:
         next_id: int,
         origin_ids: tuple[tuple[int, int, DeadLetterOrigin], ...],
         positions: BitMap64,
-        steps: Dumped,
+        keys: bytes,
+        values: bytes,
     ) -> Origins:
         """The opposite of `dump`."""
         self = cls()
@@ -189,7 +191,7 @@ class Origins:
             self._origins[origin_id], self._live[origin_id] = origin, live
             self._ids[origin] = origin_id
         self._positions = positions
-        self._steps = Steps.load(_VALUE, steps, positions)
+        self._steps = Steps.load(_VALUE, keys, values, positions)
         return self
 
     def _at(self, positions: BitMap64) -> NDArray[Any]:

@@ -18,6 +18,7 @@ from pyroaring import BitMap, BitMap64
 
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
+from ackq_broker.core.columns.pieces import Listed, Parts
 from ackq_broker.core.commands import BrowseChunk, Piece, Run
 from ackq_broker.core.state.block_sizes import BlockSizes
 
@@ -108,10 +109,11 @@ class Moved(NamedTuple):
 class _RunPage:
     """Consecutive runs; `used` of them, of which `present` still have a live position."""
 
-    __slots__ = ("_rows", "present", "used")
+    __slots__ = ("_rows", "_shared", "present", "used")
 
     def __init__(self, rows: NDArray[Any], used: int) -> None:
         self._rows = rows
+        self._shared = False
         self.used = used
         self.present = used
 
@@ -122,6 +124,17 @@ class _RunPage:
     def column(self, name: str) -> Int64s:
         """A view: writing to it changes the page."""
         return self._rows[name][: self.used]
+
+    def share(self) -> NDArray[Any]:
+        """The rows as they are now, for a reader that comes later."""
+        self._shared = True
+        return self.rows
+
+    def own(self) -> None:
+        """To be called before a row is changed: those that were shared stay as they are."""
+        if self._shared:
+            self._rows = self._rows.copy()
+            self._shared = False
 
     def append(self, row: tuple[Any, ...]) -> None:
         self._make_room(1)
@@ -253,7 +266,7 @@ class Placements:
     def remove(self, positions: BitMap64) -> list[int]:
         """Removes present positions; returns the block of each run that has none left."""
         finished_blocks: list[int] = []
-        for hit in self._hits(positions):
+        for hit in self._hits(positions, change=True):
             rows, counts, sizes = hit.rows, hit.counts, self._sizes(hit)
             rows["live"] -= counts
             rows["bytes"] -= sizes
@@ -420,10 +433,19 @@ class Placements:
                 yield Piece(int(page.column("block")[indices[begin]]), queue, selected, runs)
             at = end
 
-    def dump(self) -> tuple[bytes, tuple[tuple[int, BitMap], ...]]:
-        """The runs and the scattered rows, independent of how they came to be paged."""
-        present = [page.rows[page.column("live") > 0].tobytes() for page in self._pages]
-        return b"".join(present), tuple(sorted(self._scattered.items()))
+    def dump(self) -> tuple[Parts, Listed]:
+        """The runs and the scattered rows, independent of how they came to be paged.
+
+        They are those of now: a page that changes later is copied first.
+        """
+        pages = [page.share() for page in self._pages]
+        size = sum(page.present for page in self._pages) * _ROW.itemsize
+        # Positions ascend as they are given, and so do the items of the dict.
+        scattered = self._scattered.copy()
+        return (
+            Parts(lambda: (rows[rows["live"] > 0] for rows in pages), size),
+            Listed(len(scattered), scattered.items()),
+        )
 
     @classmethod
     def load(
@@ -468,12 +490,17 @@ class Placements:
     def _page_index(self, position: int) -> int:
         return max(bisect_right(self._firsts, position) - 1, 0)
 
-    def _hits(self, positions: BitMap64) -> Iterator[_Hit]:
-        """In order, the pages with some of `positions`, cut to the runs between them."""
+    def _hits(self, positions: BitMap64, *, change: bool = False) -> Iterator[_Hit]:
+        """In order, the pages with some of `positions`, cut to the runs between them.
+
+        Their rows may be written to with `change` alone.
+        """
         following = positions.min() if positions and self._pages else None
         while following is not None:
             index = self._page_index(following)
             page = self._pages[index]
+            if change:
+                page.own()
             end = self._firsts[index + 1] if index + 1 < len(self._firsts) else _NO_END
             inside = bitmaps.array(bitmaps.between(positions, following, end - 1))
             firsts = page.column("first")

@@ -6,7 +6,7 @@ clock or from chance.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -22,7 +22,7 @@ from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.signals import Signals
 
 
-class History(msgspec.Struct, frozen=True):
+class History(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A span of the journal's life (Q8): its id, when it was first served, and why it began."""
 
     history_id: str
@@ -30,7 +30,7 @@ class History(msgspec.Struct, frozen=True):
     cause: str = ""
 
 
-class StagedRows(msgspec.Struct, frozen=True):
+class StagedRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A block of a stage or transaction: where its rows will go; whether it survives a restart."""
 
     block_id: int
@@ -38,7 +38,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     durable: bool = True
 
 
-class Transaction(msgspec.Struct):
+class Transaction(msgspec.Struct, forbid_unknown_fields=True):
     """What a publisher has published and not committed (P13); `rows` with those for no queue.
 
     `returned` are the numbers that were returned, by exchange (P7).
@@ -50,7 +50,7 @@ class Transaction(msgspec.Struct):
     returned: dict[str, BitMap64] = msgspec.field(default_factory=dict)
 
 
-class Publisher(msgspec.Struct):
+class Publisher(msgspec.Struct, forbid_unknown_fields=True):
     """What is known of a publisher (P10).
 
     Attributes:
@@ -78,7 +78,7 @@ class Publisher(msgspec.Struct):
     committed_returned: dict[str, BitMap64] = msgspec.field(default_factory=dict)
 
 
-class Stage(msgspec.Struct):
+class Stage(msgspec.Struct, forbid_unknown_fields=True):
     """One task's rows of a writer's batch (K3). `touched_us` is when it last changed."""
 
     stage_id: bytes
@@ -94,7 +94,7 @@ class Stage(msgspec.Struct):
     blocks: list[StagedRows] = msgspec.field(default_factory=list)
 
 
-class Writer(msgspec.Struct):
+class Writer(msgspec.Struct, forbid_unknown_fields=True):
     """What a writer committed last, -1 for none, and the runs seen of it, latest last (K3, K12).
 
     Attributes:
@@ -115,7 +115,7 @@ class Writer(msgspec.Struct):
     touched_us: int = 0
 
 
-class Segment(msgspec.Struct, frozen=True):
+class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Consecutive tags of a lease: the i-th position (from 0) has tag `first_tag + i`.
 
     A lease has one at most of each queue.
@@ -151,7 +151,7 @@ class Segment(msgspec.Struct, frozen=True):
         return bitmaps.of(bitmaps.array(self.positions)[inside - self.first_tag])
 
 
-class Reader(msgspec.Struct, frozen=True):
+class Reader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A run of a query that fetched from a lease in an epoch, for one of its batches (S6)."""
 
     query_id: str
@@ -160,7 +160,7 @@ class Reader(msgspec.Struct, frozen=True):
     epoch: int
 
 
-class OutcomeStage(msgspec.Struct, frozen=True):
+class OutcomeStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One task's outcomes: sealed, without effect before a commit names the stage (S6).
 
     `outcomes` have no tag in common.
@@ -171,7 +171,7 @@ class OutcomeStage(msgspec.Struct, frozen=True):
     outcomes: tuple[TagOutcome, ...] = msgspec.field(name="fates")
 
 
-class Outcomes(msgspec.Struct):
+class Outcomes(msgspec.Struct, forbid_unknown_fields=True):
     """Committed outcomes of a lease, of the newest epoch that committed any (S6).
 
     Attributes:
@@ -190,7 +190,7 @@ class Outcomes(msgspec.Struct):
         return BitMap64.union(BitMap64(), *(entry.tags for entry in self.negative))
 
 
-class PastDeliveries(msgspec.Struct, frozen=True):
+class PastDeliveries(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often messages had been delivered when a lease first had them, by tag (S1).
 
     Kept for `tags` that were requeued, whose own count goes on.
@@ -200,7 +200,7 @@ class PastDeliveries(msgspec.Struct, frozen=True):
     counts: tuple[tuple[int, BitMap64], ...] = ()
 
 
-class Lease(msgspec.Struct):
+class Lease(msgspec.Struct, forbid_unknown_fields=True):
     """Tags given to a session, and the messages behind them, which never change (S1).
 
     Attributes:
@@ -243,7 +243,7 @@ class Lease(msgspec.Struct):
             self.reasons[reason] = self.reasons.get(reason, 0) + len(new)
 
 
-class Session(msgspec.Struct):
+class Session(msgspec.Struct, forbid_unknown_fields=True):
     """A durable consumer: tags up to `floor` are accepted, (floor, end] is its lease (S1).
 
     Attributes:
@@ -289,7 +289,7 @@ class Session(msgspec.Struct):
         yield from filter(None, (self.lease, self.kept))
 
 
-class Ended(msgspec.Struct, frozen=True):
+class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why an incarnation is refused now (S9)."""
 
     session: str
@@ -306,6 +306,8 @@ class State:
     `queue_ids`, `dead_letters_to` (ids of queues by the name of their dead-letter queue),
     `incarnations` (to session names), `stages_of` (by writer), `runs` (names of the sessions that a
     run of a query reads) and `outcome_stages` (to session names) are indexes.
+    The tables hold items that change in place, each in one table: a snapshot that is being taken
+    captures an item before `apply` gets it (`snapshot.cut`).
     Volatile, and no part of a snapshot: `labels` (of the fetch that came last, by session),
     `signals`, the dead blocks not yet drained, and the routes that exchanges remember.
     """
@@ -317,18 +319,18 @@ class State:
     next_queue_id: int = 1
     next_block_id: int = 1
     bindings: int = 0
-    queues: dict[int, Queue] = field(default_factory=dict)
+    queues: MutableMapping[int, Queue] = field(default_factory=dict)
     queue_ids: dict[str, int] = field(default_factory=dict)
     dead_letters_to: dict[str, set[int]] = field(default_factory=dict)
-    exchanges: dict[str, Exchange] = field(default_factory=dict)
-    publishers: dict[bytes, Publisher] = field(default_factory=dict)
-    writers: dict[str, Writer] = field(default_factory=dict)
-    stages: dict[bytes, Stage] = field(default_factory=dict)
+    exchanges: MutableMapping[str, Exchange] = field(default_factory=dict)
+    publishers: MutableMapping[bytes, Publisher] = field(default_factory=dict)
+    writers: MutableMapping[str, Writer] = field(default_factory=dict)
+    stages: MutableMapping[bytes, Stage] = field(default_factory=dict)
     stages_of: dict[str, set[bytes]] = field(default_factory=dict)
-    sessions: dict[str, Session] = field(default_factory=dict)
+    sessions: MutableMapping[str, Session] = field(default_factory=dict)
     incarnations: dict[str, str] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)
-    channels: dict[bytes, ChannelTags] = field(default_factory=dict)
+    channels: MutableMapping[bytes, ChannelTags] = field(default_factory=dict)
     blocks: BlockReferences = field(default_factory=BlockReferences)
     runs: dict[str, set[str]] = field(default_factory=dict)
     outcome_stages: dict[bytes, str] = field(default_factory=dict)

@@ -20,10 +20,11 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ackq.errors import DamagedError
+from ackq.errors import ClosedError, DamagedError
 from ackq_broker.journal.files.block_table import ROW_BYTES, BlockTable
 from ackq_broker.journal.files.directory import (
     DataDirectory,
@@ -43,26 +44,27 @@ assert SNAPSHOT_HEADER_BYTES == 88  # noqa: PLR2004 - the diagram
 
 
 class Snapshot(NamedTuple):
-    """The state after `position.sequence`, opaque, and the live blocks there."""
+    """The state after `position.sequence`, opaque and in chunks, and the live blocks there."""
 
     position: Position
     table: BlockTable
-    state: bytes
+    state: Iterable[bytes]
     history_id: bytes
 
 
 def write(directory: Path, snapshot: Snapshot, disk: Disk) -> None:
-    """Writes and syncs a snapshot under its unfinished name.
+    """Writes and syncs a snapshot under its unfinished name, chunk by chunk as they come.
 
     Raises:
         OSError: It does not count; the snapshot before it does.
+        ClosedError: The same, of a state that was abandoned.
     """
     path = unfinished(directory / snapshot_name(snapshot.position.sequence))
     fd = disk.create(path)
     try:
-        disk.write(fd, _encode(snapshot), 0)
+        _write(fd, snapshot, disk)
         disk.sync_file(fd)
-    except OSError:
+    except (OSError, ClosedError):
         disk.unlink(path)
         raise
     finally:
@@ -114,8 +116,15 @@ def read(path: Path) -> Snapshot:
         ) from error
 
 
-def _encode(snapshot: Snapshot) -> list[bytes]:
+def _write(fd: int, snapshot: Snapshot, disk: Disk) -> None:
+    """The state before the header, which has its length and its checksum."""
     table = snapshot.table.to_bytes()
+    begin = SNAPSHOT_HEADER_BYTES + len(table)
+    length = crc = 0
+    for chunk in snapshot.state:
+        disk.write(fd, [chunk], begin + length)
+        length += len(chunk)
+        crc = zlib.crc32(chunk, crc)
     position = snapshot.position
     head = _HEADER.pack(
         SNAPSHOT_MAGIC,
@@ -124,14 +133,14 @@ def _encode(snapshot: Snapshot) -> list[bytes]:
         position.offset,
         position.group,
         position.sequence,
-        len(snapshot.state),
+        length,
         len(snapshot.table),
         position.chain,
-        zlib.crc32(snapshot.state),
+        crc,
         zlib.crc32(table),
         snapshot.history_id,
     )
-    return [head + _CRC.pack(zlib.crc32(head)), table, snapshot.state]
+    disk.write(fd, [head + _CRC.pack(zlib.crc32(head)), table], 0)
 
 
 def _decode(data: memoryview) -> Snapshot:
@@ -164,4 +173,4 @@ def _decode(data: memoryview) -> Snapshot:
     if zlib.crc32(state) != state_crc:
         raise FormatError("the checksum of the state is wrong")
     position = Position(segment, offset, group, chain, sequence)
-    return Snapshot(position, BlockTable.from_bytes(table, blocks), bytes(state), history_id)
+    return Snapshot(position, BlockTable.from_bytes(table, blocks), (bytes(state),), history_id)

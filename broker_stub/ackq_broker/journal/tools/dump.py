@@ -62,7 +62,7 @@ def _snapshot_line(path: Path) -> str:
     return (
         f"{path.name} sequence {position.sequence}, goes on at segment {position.segment} "
         f"byte {position.offset} after group {position.group}, {len(snapshot.table)} blocks, "
-        f"state of {len(snapshot.state)} bytes, history {snapshot.history_id.hex()}"
+        f"state of {sum(map(len, snapshot.state))} bytes, history {snapshot.history_id.hex()}"
     )
 
 

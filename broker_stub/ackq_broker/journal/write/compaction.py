@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Final
 
@@ -71,7 +71,7 @@ class Compactor:
         """Whether a snapshot, or the compaction after it, is under way."""
         return self._done is not None and not self._done.done()
 
-    def start(self, state: bytes) -> Future[None]:
+    def start(self, state: Iterable[bytes]) -> Future[None]:
         """Starts a snapshot of everything put so far; one under way is finished first.
 
         The future is resolved when the snapshot is on the disk, the dead segments are deleted and
@@ -132,7 +132,7 @@ class Compactor:
     def _run(
         self,
         before: threading.Thread | None,
-        state: bytes,
+        state: Iterable[bytes],
         captured: Future[Capture],
         done: Future[None],
     ) -> None:

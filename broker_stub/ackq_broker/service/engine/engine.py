@@ -24,7 +24,7 @@ from ackq_broker.journal import Bulk, Entry, Journal
 from ackq_broker.service.engine.block_cache import BlockCache
 from ackq_broker.service.engine.clock import BrokerClock
 from ackq_broker.service.engine.disk_alarm import DiskAlarm
-from ackq_broker.service.engine.snapshot import pack_state
+from ackq_broker.service.engine.snapshot import Snapshots
 from ackq_broker.service.engine.sync_gate import SyncGate
 
 _log = logging.getLogger(__name__)
@@ -97,6 +97,7 @@ class Engine:
         self._on_failure = on_failure
         # Called after every decision that has records; they read the core in a later turn.
         self.on_change: list[Callable[[], object]] = []
+        self._snapshots = Snapshots(core, journal, self.or_fail)
         self._pool = ThreadPoolExecutor(_WORKERS, "ackq-worker")
         self._listeners: set[Listener] = set()
         self._changed: set[asyncio.Future[None]] = set()
@@ -188,9 +189,7 @@ class Engine:
 
     def _write_snapshot(self) -> Future[None]:
         """Writes a snapshot of the state as of now in the background; bounds the next recovery."""
-        written = self.journal.write_snapshot(
-            pack_state(self.core, self.clock.now_us()), self.core.sequence
-        )
+        written = self._snapshots.write(self.clock.now_us())
         written.add_done_callback(_log_snapshot)
         return written
 
@@ -286,6 +285,7 @@ class Engine:
         if self.failure is None:
             self.failure = error
             self.sync_gate.shut()
+            self._snapshots.abandon()
             self._on_failure(error)
 
     def or_fail(self, work: Callable[[], object]) -> Callable[[], None]:

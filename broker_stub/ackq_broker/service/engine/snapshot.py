@@ -1,25 +1,42 @@
-"""Content of a snapshot, opaque to the journal: the broker's time and the core's state.
+"""Snapshots beside live traffic, and their content: the broker's time and the core's state.
 
-    +-------------------------+---------------+
-    | broker time, us, u64 LE | Core.snapshot |
-    +-------------------------+---------------+
+    +-------------------------+------+
+    | broker time, us, u64 LE | Core |
+    +-------------------------+------+
 
-Invariant: the clock of a broker that starts from a snapshot begins no earlier than that time (Q8).
+The core's cut is encoded on the event loop, a slice at a time. A thread would gain nothing, since
+encoding holds the interpreter's lock whoever does it, and would need locks around all state. What
+needs no such lock, checksum and disk, is done in the journal's thread.
+
+Invariants: the loop is not held up for much longer than a slice; the clock of a broker that starts
+from a snapshot begins no earlier than its time (Q8).
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Final
 
+from ackq import limits
+from ackq.errors import ClosedError
 from ackq_broker.core.core import Core
+from ackq_broker.core.snapshot.cut import Cut
+from ackq_broker.journal import Journal
 
 _TIME: Final = struct.Struct("<Q")
+# How long the loop may be held up at once: a small state is done in the first slice.
+_SLICE_S: Final = 0.003
+_CHUNK_BYTES: Final = limits.MIB
 
 
-def pack_state(core: Core, now_us: int) -> bytes:
-    """The bytes of a snapshot of the core at a broker time in microseconds."""
-    return _TIME.pack(now_us) + core.snapshot()
+def pack_time(now_us: int) -> bytes:
+    """What comes before the core's state: a broker time in microseconds."""
+    return _TIME.pack(now_us)
 
 
 def unpack_state(data: bytes) -> tuple[Core, int]:
@@ -30,3 +47,112 @@ def unpack_state(data: bytes) -> tuple[Core, int]:
     """
     (now_us,) = _TIME.unpack_from(data)
     return Core.restore(data[_TIME.size :]), now_us
+
+
+class _Chunks:
+    """The bytes of a snapshot on their way to the journal's thread, which waits for them."""
+
+    def __init__(self) -> None:
+        self._queue = SimpleQueue[bytes | None]()
+        self._ended = False
+
+    def put(self, chunk: bytes) -> None:
+        self._queue.put(chunk)
+
+    def end(self) -> None:
+        self._ended = True
+        self._queue.put(None)
+
+    def abandon(self) -> None:
+        self._queue.put(None)
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (chunk := self._queue.get()) is not None:
+            yield chunk
+        if not self._ended:
+            raise ClosedError("The snapshot was abandoned before it was complete.")
+
+
+class _Encoding:
+    """A cut that is being encoded, after `head`, and where its bytes go."""
+
+    def __init__(self, head: bytes, cut: Cut) -> None:
+        self.chunks = _Chunks()
+        self.cut = cut
+        self._pieces = cut.pieces()
+        self._chunk = bytearray(head)
+
+    def go_on(self, seconds: float) -> None:
+        """Encodes until it is done, which closes the cut, or the time is over."""
+        deadline = time.perf_counter() + seconds
+        for piece in self._pieces:
+            self._chunk += piece
+            if len(self._chunk) >= _CHUNK_BYTES:
+                self.chunks.put(bytes(self._chunk))
+                self._chunk.clear()
+            if time.perf_counter() > deadline:
+                return
+        self.chunks.put(bytes(self._chunk))
+        self.chunks.end()
+
+    def abandon(self) -> None:
+        """Ends it without a snapshot."""
+        self.cut.close()
+        self.chunks.abandon()
+
+
+class Snapshots:
+    """Takes snapshots of a core, one at a time, and gives them to the journal.
+
+    Args:
+        core: The state.
+        journal: Writes what it is given in a thread.
+        or_fail: Wraps what the event loop calls (`Engine.or_fail`).
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        journal: Journal,
+        or_fail: Callable[[Callable[[], object]], Callable[[], None]],
+    ) -> None:
+        self._core = core
+        self._journal = journal
+        self._step = or_fail(self._next_slice)
+        self._encoding: _Encoding | None = None
+        self._written: Future[None] = Future()
+
+    def write(self, now_us: int) -> Future[None]:
+        """Begins a snapshot of the state as of now; one that is being encoded is finished first.
+
+        Args:
+            now_us: The broker's time.
+
+        Returns:
+            As `Journal.write_snapshot`.
+        """
+        self._encode(float("inf"))
+        encoding = self._encoding = _Encoding(pack_time(now_us), self._core.cut())
+        self._written = self._journal.write_snapshot(encoding.chunks, self._core.sequence)
+        self._next_slice()
+        return self._written
+
+    def abandon(self) -> None:
+        """Ends a snapshot that is being encoded: the one before stays in force."""
+        if self._encoding is not None:
+            self._encoding.abandon()
+            self._encoding = None
+
+    def _next_slice(self) -> None:
+        self._encode(_SLICE_S)
+        if self._encoding is not None:
+            asyncio.get_running_loop().call_soon(self._step)
+
+    def _encode(self, seconds: float) -> None:
+        """Encodes for so long; not what could not be written anyway."""
+        if self._written.done():
+            self.abandon()
+        elif self._encoding is not None:
+            self._encoding.go_on(seconds)
+            if not self._encoding.cut.open:
+                self._encoding = None

@@ -24,6 +24,12 @@ def placement(first: int, count: int, block: int, selected: list[int] | None) ->
     )
 
 
+def dumped(placements: Placements) -> tuple[bytes, tuple[object, ...]]:
+    """The runs and the scattered rows, as a snapshot has them."""
+    runs, scattered = placements.dump()
+    return bytes(runs), tuple(scattered.items)
+
+
 def rows_of(positions: list[int]) -> Rows:
     values = np.array(positions, np.int64)
     return Rows(values, values, np.ones(len(values), np.int64), np.zeros(len(values), np.bool_))
@@ -101,7 +107,7 @@ def test_placements_find_what_a_dict_finds(
         assert placements.live == len(expected)
         assert placements.payload_bytes == 10 * len(expected)
         assert located(placements, sorted(expected)) == [expected[p] for p in sorted(expected)]
-        placements = Placements.load(*placements.dump())
+        placements = Placements.load(*dumped(placements))
     alive = {block for block, _ in expected.values()}
     assert set(placements.block_ids()) == alive
     transient = placements.transient() & BitMap64(expected)
@@ -130,7 +136,7 @@ def test_moved_runs_are_where_they_were(runs: list[tuple[int, bool]], data: st.D
         source.append(placement(first, count, block, selected))
         first += count
     target.append(placement(1, 7, 99, None))
-    dump, left, following = source.dump(), set(range(1, first)), 8
+    dump, left, following = dumped(source), set(range(1, first)), 8
     for at_us in (100, 200):
         if not left:
             break
@@ -147,9 +153,9 @@ def test_moved_runs_are_where_they_were(runs: list[tuple[int, bool]], data: st.D
         assert target.visible_by(10 * at_us) == new[-1]
         assert target.size(BitMap64(new)) == 10 * len(new)
         assert len(target.transient() & BitMap64(new)) == len(source.transient() & BitMap64(moving))
-    assert source.dump() == dump
+    assert dumped(source) == dump
     assert (target.live, target.payload_bytes) == (following - 1, 10 * (following - 1))
-    assert Placements.load(*target.dump()).dump() == target.dump()
+    assert dumped(Placements.load(*dumped(target))) == dumped(target)
 
 
 def test_moved_runs_fill_pages_as_others_do() -> None:
@@ -207,3 +213,19 @@ def test_merged_groups_cover_and_are_bounded(sizes: list[int], target: int, most
     assert ends[-1] == len(sizes) - 1
     assert (np.diff(ends) > 0).all()
     assert len(ends) <= most
+
+
+def test_a_dump_is_of_its_instant() -> None:
+    """I2, I5: what is appended, cut and removed before its pages are read is not in it."""
+    placements = Placements()
+    for first in range(1, 3 * PAGE_ROWS, 2):
+        placements.append(placement(first, 2, first, [1, 5] if first % 3 else None))
+    expected, late = dumped(placements), placements.dump()
+    # Parts of runs in the first page, all of the second, most of the third; and more at the end.
+    placements.remove(BitMap64(range(2, 200, 4)))
+    placements.remove(BitMap64(range(2 * PAGE_ROWS + 1, 3 * PAGE_ROWS - 30)))
+    placements.append(placement(first + 2, 9, first + 2, None))
+    runs, scattered = late
+    assert (bytes(runs), tuple(scattered.items)) == expected
+    assert runs.size == len(expected[0])
+    assert dumped(placements) != expected

@@ -65,14 +65,15 @@ def test_a_snapshot_is_what_it_always_was(tmp_path):
     table.add(258, Location(segment=3, offset=164, length=23, crc=0xABCDEF))
     table.add(70_000, Location(segment=2, offset=1 << 33, length=5, crc=7))
     position = Position(segment=3, offset=400, group=8, chain=0xBEEF, sequence=44)
-    snapshot = snapshots.Snapshot(position, table, b"the state", HISTORY)
+    snapshot = snapshots.Snapshot(position, table, (b"the ", b"state"), HISTORY)
     snapshots.write(tmp_path, snapshot, Disk(sync=False))
     snapshots.publish(tmp_path, snapshot, Disk(sync=False))
 
     path = tmp_path / "snapshot-00000000000000000044.snap"
     assert path.read_bytes() == golden("snapshot.hex")
     found = snapshots.read(path)
-    assert (found.position, found.state, found.history_id) == (position, b"the state", HISTORY)
+    assert (found.position, found.history_id) == (position, HISTORY)
+    assert b"".join(found.state) == b"the state"
     assert [found.table.find(n) for n in (258, 70_000)] == [table.find(n) for n in (258, 70_000)]
 
 

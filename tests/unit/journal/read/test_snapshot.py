@@ -66,7 +66,7 @@ def test_a_snapshot_waits_for_the_sync(data):
         disk.hold()
         running.journal.append([Entry(b"one")])
         disk.wait_until_syncing()
-        done = running.journal.write_snapshot(b"state", 1)
+        done = running.journal.write_snapshot((b"state",), 1)
         assert not done.done()
         assert snapshots(data) == []
         disk.release()
@@ -84,7 +84,7 @@ def test_a_snapshot_is_of_one_instant(data):
         disk.hold()
         running.journal.append([Entry(b"two")])
         disk.wait_until_syncing()
-        done = running.journal.write_snapshot(b"state", 2)
+        done = running.journal.write_snapshot((b"state",), 2)
         running.journal.append([block(2), Entry(b"frees block 1")])
         running.journal.free_blocks([1])
         disk.release()
@@ -112,7 +112,7 @@ def test_appends_go_on_beside_a_snapshot(data):
     rename = HeldRename()
     with opened(data, failpoint=rename) as running:
         running.append(b"one")
-        done = running.journal.write_snapshot(b"state", 1)
+        done = running.journal.write_snapshot((b"state",), 1)
         assert rename.reached.wait(TIMEOUT_S)
         assert not running.journal.snapshot_due
         assert running.append(b"two") == 2
@@ -127,10 +127,10 @@ def test_a_second_snapshot_waits_for_the_first(data):
     rename = HeldRename()
     with opened(data, failpoint=rename) as running:
         running.append(b"one")
-        first = running.journal.write_snapshot(b"first", 1)
+        first = running.journal.write_snapshot((b"first",), 1)
         assert rename.reached.wait(TIMEOUT_S)
         running.append(b"two")
-        second = running.journal.write_snapshot(b"second", 2)
+        second = running.journal.write_snapshot((b"second",), 2)
         assert not second.done()
         rename.go_on.set()
         second.result(TIMEOUT_S)
@@ -413,7 +413,7 @@ def test_garbage_is_what_came_after_the_snapshot(data):
     with opened(data) as running:
         running.append(block(1))
         assert running.journal.has_garbage
-        running.journal.write_snapshot(b"state", 1).result()
+        running.journal.write_snapshot((b"state",), 1).result()
         assert not running.journal.has_garbage
         running.journal.free_blocks([1])
         running.append(b"freed it")

@@ -10,8 +10,10 @@ import time
 from functools import partial
 from types import SimpleNamespace
 
+import pytest
 from pyroaring import BitMap64
 
+from ackq import limits
 from ackq.outcomes import Outcome
 from ackq.v1 import admin_pb2, publishing_pb2
 from ackq_broker.core import commands
@@ -19,7 +21,7 @@ from ackq_broker.journal import Journal
 from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.service.admin import AdminService
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
-from ackq_broker.service.engine import recovery
+from ackq_broker.service.engine import recovery, snapshot
 from ackq_broker.service.publishing.service import PublishingService
 from tests.fakes.blocks import encoded, rows
 from tests.fakes.disk import Image, RecordingDisk
@@ -164,14 +166,21 @@ def put(directory, files):
         (directory / name).write_bytes(content)
 
 
-def test_what_was_answered_outlives_a_power_cut(monkeypatch, tmp_path):
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_what_was_answered_outlives_a_power_cut(monkeypatch, tmp_path, snapshots):
     """I1, P4, C13, K3, Q7: whatever instant the power goes, confirmed messages, committed batches,
-    removed messages and dead letters are what the clients were told.
+    removed messages and dead letters are what the clients were told. So they are from snapshots
+    that were encoded piece by piece meanwhile, one after the other (I2).
     """
+    if snapshots:
+        monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BYTES", 1)
+        monkeypatch.setattr(snapshot, "_SLICE_S", 0)
     disk = SlowDisk()
     asyncio.run(live(monkeypatch, tmp_path / "life", disk))
     notes = [change[1] for change in disk.changes if change[0] == "note"]
     assert notes.count("confirmed") == MESSAGES + 1
+    renamed = [change for change in disk.changes if change[0] == "rename" and ".snap" in change[1]]
+    assert len(renamed) > (3 if snapshots else 0)
     image = Image()
     for step, change in enumerate(disk.changes):
         image.apply(change)

@@ -1,25 +1,26 @@
-"""The state as bytes and back: equal states give equal bytes.
+"""The state from the bytes of a snapshot.
 
     +----------+----------------+-------------------+
     | b"ackqST"| version u16 LE | msgpack of _Image |
     +----------+----------------+-------------------+
 
-A version changes when an older reader would misread; fields are appended with defaults otherwise.
+Fields are appended, with defaults. A reader refuses a field that it does not know, whatever the
+version: state must not lose what a newer version gave it a meaning for. Version 1 was written by
+software that skips such fields, and is read as version 2. The order of items says nothing.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from pyroaring import BitMap, BitMap64
 
 from ackq.errors import UnsupportedError
-from ackq_broker.core.columns.bitmaps import canonical_hook, decode_hook
+from ackq_broker.core.columns.bitmaps import decode_hook
 from ackq_broker.core.columns.deadlines import Deadlines
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.columns.requeued import Requeued
-from ackq_broker.core.columns.step_function import Dumped
 from ackq_broker.core.publishing import writer_batches
 from ackq_broker.core.queues import topology
 from ackq_broker.core.record_fields import QueueProperties
@@ -42,10 +43,11 @@ from ackq_broker.core.state.state import (
 )
 
 MAGIC: Final = b"ackqST"
-VERSION: Final = 1
+VERSION: Final = 2
+_READABLE: Final = (1, 2)
 
 
-class _OriginsImage(msgspec.Struct, frozen=True):
+class _OriginsImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     next_id: int = 1
     deaths: tuple[tuple[int, int, DeadLetterOrigin], ...] = ()
     positions: BitMap64 = msgspec.field(default_factory=BitMap64)
@@ -53,7 +55,7 @@ class _OriginsImage(msgspec.Struct, frozen=True):
     values: bytes = b""
 
 
-class _QueueImage(msgspec.Struct, frozen=True):
+class _QueueImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue_id: int
     name: str
     properties: QueueProperties
@@ -81,29 +83,31 @@ class _QueueImage(msgspec.Struct, frozen=True):
     replays: tuple[tuple[int, BitMap64], ...] = ()
     watched: BitMap64 = msgspec.field(default_factory=BitMap64)
     departed: tuple[tuple[str, BitMap64], ...] = ()
+    # Of the first snapshots; what it said is in `requeued_log` since.
+    requeued: Any = None
 
 
-class _HoldImage(msgspec.Struct, frozen=True):
+class _HoldImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue_id: int
     tags: BitMap64
     shift_keys: bytes
     shifts: bytes
 
 
-class _ChannelImage(msgspec.Struct, frozen=True):
+class _ChannelImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     channel_id: bytes
     next_tag: int
     holds: tuple[_HoldImage, ...]
 
 
-class _ExchangeImage(msgspec.Struct, frozen=True):
+class _ExchangeImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     kind: str
     durable: bool
     bindings: tuple[tuple[str, tuple[int, ...]], ...]
 
 
-class _Image(msgspec.Struct, frozen=True):
+class _Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequence: int
     history_id: str
     topology_sequence: int
@@ -122,33 +126,9 @@ class _Image(msgspec.Struct, frozen=True):
     sizes: tuple[tuple[int, bytes], ...] = ()
 
 
-_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=canonical_hook)
 _DECODER: Final[msgspec.msgpack.Decoder[_Image]] = msgspec.msgpack.Decoder(
     _Image, dec_hook=decode_hook
 )
-
-
-def dump(state: State) -> bytes:
-    """The state as bytes."""
-    image = _Image(
-        sequence=state.sequence,
-        history_id=state.history_id,
-        topology_sequence=state.topology_sequence,
-        next_queue_id=state.next_queue_id,
-        next_block_id=state.next_block_id,
-        queues=[_queue_image(queue) for _, queue in sorted(state.queues.items())],
-        exchanges=[_exchange_image(exchange) for _, exchange in sorted(state.exchanges.items())],
-        publishers=[publisher for _, publisher in sorted(state.publishers.items())],
-        writers=[writer for _, writer in sorted(state.writers.items())],
-        stages=[stage for _, stage in sorted(state.stages.items())],
-        sessions=[session for _, session in sorted(state.sessions.items())],
-        ended=list(state.ended.items()),
-        channels=tuple(_channel_image(*entry) for entry in sorted(state.channels.items())),
-        histories=state.histories,
-        admitted_history=state.admitted_history,
-        sizes=state.blocks.sizes.dump(),
-    )
-    return MAGIC + VERSION.to_bytes(2, "little") + _ENCODER.encode(image)
 
 
 def load(data: bytes) -> State:
@@ -159,14 +139,20 @@ def load(data: bytes) -> State:
     """
     body = len(MAGIC) + 2
     version = int.from_bytes(data[len(MAGIC) : body], "little")
-    if data[: len(MAGIC)] != MAGIC or version != VERSION:
+    if data[: len(MAGIC)] != MAGIC or version not in _READABLE:
         found = f"version {version}" if data[: len(MAGIC)] == MAGIC else "no state at all"
         raise UnsupportedError(
             f"The snapshot holds {found}; this broker reads version {VERSION}. Start the version "
             "of ackq-broker that wrote it, or a newer one.",
             version=version,
         )
-    image = _DECODER.decode(data[body:])
+    try:
+        image = _DECODER.decode(memoryview(data)[body:])
+    except msgspec.ValidationError as error:
+        raise UnsupportedError(
+            f"The snapshot was written by a newer version ({error}), and this broker would lose "
+            "what it does not know. Start the version of ackq-broker that wrote it, or a newer one."
+        ) from error
     state = State(
         sequence=image.sequence,
         histories=image.histories or _first_history(image),
@@ -183,7 +169,7 @@ def load(data: bytes) -> State:
         channels={channel.channel_id: _channel(channel) for channel in image.channels},
     )
     state.blocks.sizes = BlockSizes(image.sizes)
-    for queue_image in image.queues:
+    for queue_image in sorted(image.queues, key=lambda each: each.queue_id):
         _add_queue(state, _queue(queue_image, state))
     _index(state)
     return state
@@ -192,39 +178,6 @@ def load(data: bytes) -> State:
 def _first_history(image: _Image) -> tuple[History, ...]:
     """The history of a snapshot that holds one only."""
     return (History(image.history_id, 0),) if image.history_id else ()
-
-
-def _queue_image(queue: Queue) -> _QueueImage:
-    runs, scattered = queue.placements.dump()
-    return _QueueImage(
-        queue_id=queue.queue_id,
-        name=queue.name,
-        properties=queue.properties,
-        deleted=queue.deleted,
-        next_position=queue.next_position,
-        ready=queue.ready,
-        unacked=queue.unacked,
-        kept=queue.kept,
-        runs=runs,
-        scattered=scattered,
-        deliveries=queue.deliveries.dump(),
-        published=queue.published,
-        accepted=queue.accepted,
-        requeued_log=queue.requeued.dump(),
-        delayed=queue.delayed,
-        failures=queue.failures.dump(),
-        expiries=queue.expiries.dump(queue.present),
-        late=queue.late,
-        passing=queue.transient_rows,
-        delays=queue.delays.dump(queue.delayed),
-        origins=_origins_image(queue.origins),
-        expired=queue.expired,
-        dead_lettered=queue.dead_lettered,
-        dropped=queue.dropped,
-        replays=queue.replays.dump(),
-        watched=queue.watched,
-        departed=tuple(sorted(queue.departed.items())),
-    )
 
 
 def _queue(image: _QueueImage, state: State) -> Queue:
@@ -256,35 +209,15 @@ def _queue(image: _QueueImage, state: State) -> Queue:
     return queue
 
 
-def _origins_image(origins: Origins) -> _OriginsImage:
-    next_id, deaths, positions, steps = origins.dump()
-    return _OriginsImage(next_id, deaths, positions, steps.keys, steps.values)
-
-
 def _origins(image: _OriginsImage) -> Origins:
-    steps = Dumped(image.keys, image.values)
-    return Origins.load(image.next_id, image.deaths, image.positions, steps)
-
-
-def _channel_image(channel_id: bytes, channel: ChannelTags) -> _ChannelImage:
-    holds = tuple(
-        _HoldImage(queue_id, run.tags, *run.dump_shifts())
-        for queue_id, run in sorted(channel.unacked.items())
-    )
-    return _ChannelImage(channel_id, channel.next_tag, holds)
+    return Origins.load(image.next_id, image.deaths, image.positions, image.keys, image.values)
 
 
 def _channel(image: _ChannelImage) -> ChannelTags:
     channel = ChannelTags(image.next_tag)
     for run in image.holds:
-        shifts = Dumped(run.shift_keys, run.shifts)
-        channel.unacked[run.queue_id] = UnackedRun.load(run.tags, shifts)
+        channel.unacked[run.queue_id] = UnackedRun.load(run.tags, run.shift_keys, run.shifts)
     return channel
-
-
-def _exchange_image(exchange: Exchange) -> _ExchangeImage:
-    bindings = ((key, tuple(sorted(ids))) for key, ids in sorted(exchange.bindings.items()))
-    return _ExchangeImage(exchange.name, exchange.kind, exchange.durable, tuple(bindings))
 
 
 def _exchange(image: _ExchangeImage) -> Exchange:

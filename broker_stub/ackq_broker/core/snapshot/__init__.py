@@ -1,0 +1,1 @@
+"""Snapshots of the state: their format, and how one is taken while commands go on."""

@@ -1,0 +1,135 @@
+"""A cut: the state as of one record, encoded in pieces while later records are applied.
+
+An item of a table (a queue, a publisher) is captured once: as bytes, or as columns that nothing
+writes to any more. That happens in its turn, or before the first record gets it, whichever is
+earlier: while a cut is open `apply` sees the tables through guards, which give out no item that is
+not captured. So all bytes are those of the cut, whatever is applied between the pieces; what a
+later record adds is not in them. One thread does all of it, and nothing is locked.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from ackq_broker.core.columns.pieces import Listed, pieces
+from ackq_broker.core.snapshot import image
+from ackq_broker.core.snapshot.load import MAGIC, VERSION
+from ackq_broker.core.state.state import State
+
+_IMAGES: Final[dict[str, Callable[[Any, Any], object]]] = {
+    "queues": image.queue_image,
+    "exchanges": image.exchange_image,
+    "publishers": image.publisher_image,
+    "writers": image.writer_image,
+    "stages": image.stage_image,
+    "sessions": image.session_image,
+    "channels": image.channel_image,
+}
+
+
+class _Captures:
+    """The items of one table as of the cut: still as they were, or captured, or encoded."""
+
+    def __init__(self, items: dict[Any, Any], capture: Callable[[Any, Any], object]) -> None:
+        self._length = len(items)
+        self._untouched = items
+        self._captured: deque[object] = deque()
+        self._capture = capture
+
+    def capture(self, key: Any) -> None:
+        """To be called before an item changes; any key will do."""
+        item = self._untouched.pop(key, None)
+        if item is not None:
+            self._captured.append(self._capture(key, item))
+
+    def listed(self) -> Listed:
+        """All items, captured at the latest when they are iterated."""
+        return Listed(self._length, self._images())
+
+    def _images(self) -> Iterator[object]:
+        while self._captured or self._untouched:
+            if self._captured:
+                yield self._captured.popleft()
+            else:
+                yield self._capture(*self._untouched.popitem())
+
+
+class _Guard(MutableMapping[Any, Any]):
+    """A table whose items are captured before anyone gets them."""
+
+    def __init__(self, items: MutableMapping[Any, Any], captures: _Captures) -> None:
+        self._items = items
+        self._captures = captures
+
+    def __getitem__(self, key: Any) -> Any:
+        self._captures.capture(key)
+        return self._items[key]
+
+    def __setitem__(self, key: Any, item: Any) -> None:
+        self._items[key] = item
+
+    def __delitem__(self, key: Any) -> None:
+        del self._items[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+class Cut:
+    """The state as it is now, to be encoded; `open` until that is done, or `close`.
+
+    Args:
+        state: Changes meanwhile inside `guarding` alone.
+        ordered: The items of each table come by key, so that equal states give equal bytes.
+    """
+
+    def __init__(self, state: State, *, ordered: bool = False) -> None:
+        self.open = True
+        self._state = state
+        self._image = image.head_image(state)
+        self._tables = {name: getattr(state, name) for name in _IMAGES}
+        self._guards = {}
+        for name, capture in _IMAGES.items():
+            items = self._tables[name]
+            # Taken from the end.
+            now = dict(sorted(items.items(), reverse=True)) if ordered else dict(items)
+            captures = _Captures(now, capture)
+            self._guards[name] = _Guard(items, captures)
+            self._image[name] = captures.listed()
+
+    def pieces(self) -> Iterator[bytes]:
+        """The bytes, each piece made in a moment; some are empty."""
+        try:
+            yield MAGIC + VERSION.to_bytes(2, "little")
+            yield from pieces(self._image)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the cut: records need no `guarding` any more."""
+        self.open = False
+
+    @contextmanager
+    def guarding(self) -> Iterator[None]:
+        """A record may be applied inside."""
+        for name, guard in self._guards.items():
+            setattr(self._state, name, guard)
+        try:
+            yield
+        finally:
+            for name, items in self._tables.items():
+                setattr(self._state, name, items)
+
+
+def dump(state: State) -> bytes:
+    """The state as bytes, at once: equal states give equal bytes."""
+    return b"".join(Cut(state, ordered=True).pieces())

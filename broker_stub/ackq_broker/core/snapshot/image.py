@@ -1,0 +1,163 @@
+"""Images of the items of the state, as a snapshot has them, each taken at once.
+
+What is short is encoded, what is long is shared or copied: an item may change when its image is
+taken. The fields are those of the structs in `load`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from ackq_broker.core.columns.pieces import encoded
+from ackq_broker.core.state.channel import ChannelTags, UnackedRun
+from ackq_broker.core.state.exchange import Exchange
+from ackq_broker.core.state.origins import Origins
+from ackq_broker.core.state.queue import Queue
+from ackq_broker.core.state.state import Lease, Publisher, Session, Stage, State, Writer
+
+# A list of more items than these is captured, and encoded item by item.
+_MANY: Final = 64
+_MANY_MESSAGES: Final = 1_000
+
+
+def head_image(state: State) -> dict[str, Any]:
+    """What is no table: to be merged with the images of the tables, under their fields."""
+    return {
+        "sequence": state.sequence,
+        "history_id": state.history_id,
+        "topology_sequence": state.topology_sequence,
+        "next_queue_id": state.next_queue_id,
+        "next_block_id": state.next_block_id,
+        "queues": (),
+        "exchanges": (),
+        "publishers": (),
+        "writers": (),
+        "stages": (),
+        "sessions": (),
+        "ended": tuple(state.ended.items()),
+        "channels": (),
+        "histories": state.histories,
+        "admitted_history": state.admitted_history,
+        "sizes": state.blocks.sizes.dump(),
+    }
+
+
+def queue_image(_queue_id: int, queue: Queue) -> object:
+    """A queue, as bytes unless it has many messages."""
+    columns = _columns(queue)
+    return encoded(columns) if queue.placements.live < _MANY_MESSAGES else columns
+
+
+def _columns(queue: Queue) -> dict[str, Any]:
+    """A queue's columns as they are now, shared or copied; fields of `_QueueImage`."""
+    runs, scattered = queue.placements.dump()
+    return {
+        "queue_id": queue.queue_id,
+        "name": queue.name,
+        "properties": queue.properties,
+        "deleted": queue.deleted,
+        "next_position": queue.next_position,
+        "ready": queue.ready.copy(),
+        "unacked": queue.unacked.copy(),
+        "kept": queue.kept.copy(),
+        "runs": runs,
+        "scattered": scattered,
+        "deliveries": queue.deliveries.dump(),
+        "published": queue.published,
+        "accepted": queue.accepted,
+        "requeued_log": queue.requeued.dump(),
+        "delayed": queue.delayed.copy(),
+        "failures": queue.failures.dump(),
+        "expiries": queue.expiries.dump(queue.present),
+        "late": queue.late.copy(),
+        "passing": queue.transient_rows.copy(),
+        "delays": queue.delays.dump(queue.delayed),
+        "origins": _origins_image(queue.origins),
+        "expired": queue.expired,
+        "dead_lettered": queue.dead_lettered,
+        "dropped": queue.dropped,
+        "replays": queue.replays.dump(),
+        "watched": queue.watched.copy(),
+        "departed": tuple((why, gone.copy()) for why, gone in sorted(queue.departed.items())),
+    }
+
+
+def _origins_image(origins: Origins) -> dict[str, Any]:
+    next_id, deaths, positions, steps = origins.dump()
+    return {
+        "next_id": next_id,
+        "deaths": deaths,
+        "positions": positions,
+        "keys": steps.keys,
+        "values": steps.values,
+    }
+
+
+def channel_image(channel_id: bytes, channel: ChannelTags) -> dict[str, Any]:
+    """A channel's columns as they are now, shared or copied; fields of `_ChannelImage`."""
+    holds = tuple(_hold_image(queue_id, run) for queue_id, run in sorted(channel.unacked.items()))
+    return {"channel_id": channel_id, "next_tag": channel.next_tag, "holds": holds}
+
+
+def _hold_image(queue_id: int, run: UnackedRun) -> dict[str, Any]:
+    keys, shifts = run.dump_shifts()
+    return {"queue_id": queue_id, "tags": run.tags.copy(), "shift_keys": keys, "shifts": shifts}
+
+
+def exchange_image(_name: str, exchange: Exchange) -> dict[str, Any]:
+    """An exchange with its bindings; fields of `_ExchangeImage`."""
+    bindings = ((key, tuple(sorted(ids))) for key, ids in sorted(exchange.bindings.items()))
+    return {
+        "name": exchange.name,
+        "kind": exchange.kind,
+        "durable": exchange.durable,
+        "bindings": tuple(bindings),
+    }
+
+
+def publisher_image(_publisher_id: bytes, publisher: Publisher) -> object:
+    """A publisher, as bytes unless its transaction has many blocks."""
+    transaction = publisher.transaction
+    if transaction is None or len(transaction.blocks) < _MANY:
+        return encoded(publisher)
+    held = replace(
+        transaction,
+        blocks=transaction.blocks.copy(),
+        returned={name: numbers.copy() for name, numbers in transaction.returned.items()},
+    )
+    numbers = {"accepted": publisher.accepted.copy(), "transient": publisher.transient.copy()}
+    return replace(publisher, transaction=held, **numbers)
+
+
+def writer_image(_name: str, writer: Writer) -> object:
+    """A writer, as bytes."""
+    return encoded(writer)
+
+
+def stage_image(_stage_id: bytes, stage: Stage) -> object:
+    """A stage, as bytes unless it has many blocks."""
+    if len(stage.blocks) < _MANY:
+        return encoded(stage)
+    return replace(stage, blocks=stage.blocks.copy())
+
+
+def session_image(_name: str, session: Session) -> object:
+    """A session, as bytes unless outcomes were staged."""
+    if not any(lease.stages or lease.outcomes for lease in session.leases()):
+        return encoded(session)
+    return replace(session, lease=_lease_image(session.lease), kept=_lease_image(session.kept))
+
+
+def _lease_image(lease: Lease | None) -> Lease | None:
+    """A copy; the bitmaps of a lease are replaced when they change."""
+    if lease is None:
+        return None
+    said = lease.outcomes
+    return replace(
+        lease,
+        reasons=lease.reasons.copy(),
+        stages=lease.stages.copy(),
+        outcomes=said and replace(said, stages=said.stages.copy()),
+    )

@@ -1,0 +1,91 @@
+"""A snapshot that is taken while commands go on is the state at its cut.
+
+The harness of these tests takes one beside everything that the tests of the core do.
+"""
+
+from itertools import islice
+
+import pytest
+from pyroaring import BitMap64
+
+from ackq_broker.core import Core, records
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import Harness
+from tests.unit.core.test_restart import busy
+
+
+@pytest.mark.parametrize("step", [0, 1, 10, 100])
+def test_a_cut_is_of_one_record(harness: Harness, step: int) -> None:
+    """I2: at each record of a history with every kind; all later ones are applied meanwhile, with
+    some pieces between two of them, or none before the last.
+    """
+    busy(harness)
+    before = Core()
+    for sequence, record in enumerate(harness.log, 1):
+        before.apply(sequence, record)
+        core, expected = Core.restore(before.snapshot()), before.snapshot()
+        pieces, taken = core.cut().pieces(), []
+        for rest, later in enumerate(harness.log[sequence:], sequence + 1):
+            taken += islice(pieces, step)
+            core.apply(rest, later)
+        taken += pieces
+        assert Core.restore(b"".join(taken)).snapshot() == expected
+        assert core.snapshot() == harness.core.snapshot()
+
+
+def test_a_key_that_is_used_again(harness: Harness) -> None:
+    """I2: the item that had it at the cut counts, not the new one."""
+    expected = harness.core.snapshot()
+    core = Core.restore(expected)
+    pieces = core.cut().pieces()
+    publisher = b"p" * 16
+    for record in (
+        records.PublisherClosed(publisher, 5, finished=True),
+        records.PublisherOpened(publisher, "again"),
+        records.PublisherOpened(b"q" * 16, "new"),
+        records.PublisherClosed(publisher, 6),
+    ):
+        core.apply(core.sequence + 1, record)
+    assert Core.restore(b"".join(pieces)).snapshot() == expected
+
+
+def test_one_cut_at_a_time(harness: Harness) -> None:
+    """I6: until all of it was taken, or nobody wants it any more."""
+    core = Core.restore(harness.core.snapshot())
+    cut = core.cut()
+    with pytest.raises(AssertionError, match="one cut"):
+        core.cut()
+    cut.close()
+    cut = core.cut()
+    assert Core.restore(b"".join(cut.pieces())).snapshot() == core.snapshot()
+    core.cut()
+
+
+def test_items_of_many_parts(harness: Harness) -> None:
+    """I2, K3, P13, S6: long stages, transactions and outcomes are captured, too, not only read."""
+    harness.declare_filled("q", 200)
+    stage, writer = b"s" * 16, b"t" * 16
+    harness.do(c.OpenStage(stage, "w", 1, "run"))
+    harness.do(c.OpenPublisher(writer, transactional=True))
+    for number in range(100):
+        fill(harness, stage, writer, number)
+    expected = harness.core.snapshot()
+    core = Core.restore(expected)
+    pieces = core.cut().pieces()
+    log = len(harness.log)
+    for number in range(100, 103):
+        fill(harness, stage, writer, number)
+    for record in harness.log[log:]:
+        core.apply(core.sequence + 1, record)
+    assert Core.restore(b"".join(pieces)).snapshot() == expected
+    assert core.snapshot() == harness.core.snapshot()
+
+
+def fill(harness: Harness, stage: bytes, writer: bytes, number: int) -> None:
+    """One more row in a stage and in a transaction."""
+    routes = (c.Route("q"),)
+    harness.do(c.StageBlock(stage, "", routes, 1, 1))
+    block = c.TransactionBlock(
+        writer, b"1" * 16, BitMap64((number + 1,)), "", True, routes, 1, 1, True
+    )
+    harness.do(block)
