@@ -167,6 +167,18 @@ class BatchOrderError(PreconditionFailedError):
     code = "batch_order"
 
 
+class BatchChangedError(PreconditionFailedError):
+    """A batch id came again and stands for other rows, or for another target (S11, K3)."""
+
+    code = "batch_changed"
+
+
+class UnreadLeaseError(PreconditionFailedError):
+    """An accept of messages that no task has read (S11)."""
+
+    code = "unread_lease"
+
+
 class StageMismatchError(PreconditionFailedError):
     """A commit named a stage that is missing or not whole; nothing became visible (K3)."""
 

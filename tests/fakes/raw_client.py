@@ -281,17 +281,17 @@ class Client:
             )
         )
 
-    def commit(self, *stages, writer="w", batch_id=0, run_id="r", execution_id=""):
+    def commit(self, *stages, writer="w", batch_id=0, run_id="r", **fields):
         return self.publishing.CommitBatch(
             publishing_pb2.CommitBatchRequest(
                 writer=writer,
                 batch_id=batch_id,
                 run_id=run_id,
-                execution_id=execution_id,
                 stages=[
                     publishing_pb2.StageReference(stage_id=i, rows=rows, payload_bytes=size)
                     for i, rows, size in stages
                 ],
+                **fields,
             ),
             timeout=TIMEOUT_S,
         )

@@ -187,6 +187,7 @@ class Broker:
         return self._settled(core), reply
 
     def _settled(self, core):
+        _renumber(core._state)
         core._state.sequence = core._state.topology_sequence = SEQUENCE
         for session in core._state.sessions.values():
             if session.lease is not None:
@@ -232,6 +233,19 @@ class Broker:
     def pieces(self, core, incarnation, epoch, after, last):
         """Reads."""
         return core.fetch(SESSION, incarnation, epoch, after, last)
+
+
+def _renumber(state):
+    """Of leases and first fetches it matters alone which was first (S11)."""
+    leases = [lease for session in state.sessions.values() for lease in session.leases()]
+    known = {each.sequence for each in (*leases, *state.queries.values())}
+    rank = {sequence: number for number, sequence in enumerate(sorted(known), 1)}
+    for lease in leases:
+        lease.sequence = rank[lease.sequence]
+    state.queries = {
+        name: structs.replace(query, sequence=rank[query.sequence])
+        for name, query in sorted(state.queries.items())
+    }
 
 
 def _rename(session, names):

@@ -19,8 +19,9 @@ class Found(NamedTuple):
         return "\n".join([f"{self.worlds} worlds. {self.wrong or 'Nothing is wrong.'}", *lines])
 
 
-def explore(spark, messages=3, bound=1_000_000):
-    """All worlds of some rules, at most `bound` of them."""
+def explore(spark, messages=3, bound=1_000_000, judge=None):
+    """All worlds of some rules, at most `bound` of them; `judge` says what is wrong with one."""
+    judge = judge or flaw
     first = spark.first(messages)
     names = tuple(f"m{number}" for number in range(1, messages + 1))
     came = {first: None}
@@ -31,7 +32,7 @@ def explore(spark, messages=3, bound=1_000_000):
             if after in came:
                 continue
             came[after] = (world, event)
-            wrong = flaw(spark.broker, after, names)
+            wrong = judge(spark.broker, after, names)
             if wrong:
                 return Found(len(came), wrong, trace(came, after))
             if len(came) > bound:

@@ -9,6 +9,7 @@ from ackq_broker.core.sessions.holder import FORGOTTEN, find_session
 from ackq_broker.core.state.state import Ended
 from tests.model.broker import QUEUE, SESSION, Broker
 from tests.model.world import DRIVER, Spark
+from tests.model.writing import WRITER, Sink
 
 
 class NoKeptLease(Broker):
@@ -36,6 +37,16 @@ class LeaseMadeAnew(Broker):
             for queue_id, positions in session.held().items():
                 core._state.queues[queue_id].requeue(positions, core.sequence)
             session.lease, session.end = None, session.floor
+        return super().perform(core, command)
+
+
+class AnyLease(Broker):
+    """S11 off: a batch id may read any lease, whatever it has read before, and none."""
+
+    def perform(self, core, command):
+        core._state.queries.clear()
+        if isinstance(command, c.Advance):
+            command = replace(command, refuse_unread=False)
         return super().perform(core, command)
 
 
@@ -133,3 +144,27 @@ class OutcomesAtOnce(Broker):
                 super().perform(core, c.SettleLease(SESSION, outcome, spans, fence=True))
                 core._state.sessions[SESSION].epoch = epoch
         return reply
+
+
+class AnyRepetition(Sink):
+    """K3 off: an equal batch id is a repetition, whatever it brings."""
+
+    def commit(self, core, query, run, stage):
+        return replace(super().commit(core, query, run, stage), keep_changed=True)
+
+
+class AnyTarget(Sink):
+    """K3 off: the target of a batch is not compared."""
+
+    def commit(self, core, query, run, stage):
+        return replace(super().commit(core, query, run, stage), target="a target")
+
+
+class AnyCount(Sink):
+    """K3 off: the rows of a batch are not counted."""
+
+    def commit(self, core, query, run, stage):
+        writer = core._state.writers[WRITER]
+        if writer.batch_id == query.commits:
+            writer.rows = stage.rows
+        return super().commit(core, query, run, stage)

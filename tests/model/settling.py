@@ -49,7 +49,7 @@ class Settling(Spark):
         yield from super()._crashes(world)
         for role, driver in roles(world):
             if driver.step == "fetch":
-                text, after = super()._fetch(world, role, driver)
+                text, after = self._read(world, role, driver)
                 now = getattr(after, role)
                 if now is not None and now.step == "sink":
                     # More than a broker may do, whose fetch waits for that note's sync (S6).
@@ -61,22 +61,11 @@ class Settling(Spark):
                     )
 
     def _fetch(self, world, role, driver):
-        text, after = super()._fetch(world, role, driver)
+        text, after = self._noted(world, role, driver)
         now = getattr(after, role)
         if now is None or now.step != "sink":
             return text, after
-        note = c.NoteFetch(
-            session=SESSION,
-            incarnation=driver.incarnation,
-            epoch=driver.epoch,
-            query_id=str(driver.query),
-            run_id=TOKENS[role].hex(),
-            batch_id=driver.batch,
-            label="",
-            last_tag=driver.end,
-        )
-        broker, _ = self.broker.call(after.broker, note)
-        return text, put(after._replace(broker=broker), role, now._replace(step="settle"))
+        return text, put(after, role, now._replace(step="settle"))
 
     def _settle(self, world, role, driver):
         """Tasks stage, the driver commits."""

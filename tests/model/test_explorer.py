@@ -4,7 +4,8 @@ import pytest
 
 from tests.model import rules
 from tests.model.broker import Broker
-from tests.model.explorer import explore
+from tests.model.explorer import explore, flaw
+from tests.model.once import Once
 from tests.model.settling import Settling
 from tests.model.world import Spark
 
@@ -38,6 +39,33 @@ def test_settlement_neither_loses_nor_doubles(messages, faults):
     found = explore(Settling(Broker(), **faults), messages)
     assert not found.wrong, str(found)
     assert found.worlds > 2_000
+
+
+@pytest.mark.parametrize("skips_unread", [False, True])
+def test_a_batch_id_never_stands_for_another_lease(skips_unread):
+    """S11, S9: files of a checkpoint are lost, its session is released: no row is skipped."""
+    faults = {"crashes": 1, "deliveries": 1, "deletions": 0}
+    found = explore(Once(Broker(), skips_unread=skips_unread, **faults), messages=2)
+    assert not found.wrong, str(found)
+    assert found.worlds > 1_000
+
+
+def loss(broker, world, names):
+    """What is lost or doubled, whatever a batch has read."""
+    return flaw(broker, world._replace(read=()), names)
+
+
+@pytest.mark.parametrize(
+    ("skips_unread", "judge", "told"),
+    [(False, flaw, "with other rows"), (False, loss, "is lost"), (True, loss, "is lost")],
+)
+def test_a_batch_id_that_stands_for_another_lease_is_a_loss(skips_unread, judge, told):
+    """S11: with the rule off a sink skips what it has not, and the source accepts it."""
+    faults = {"crashes": 1, "deliveries": 1, "deletions": 0}
+    spark = Once(rules.AnyLease(), skips_unread=skips_unread, **faults)
+    found = explore(spark, messages=2, judge=judge)
+    print(found)
+    assert told in found.wrong
 
 
 def with_an_operator(broker, **faults):

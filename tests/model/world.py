@@ -69,6 +69,7 @@ class World(NamedTuple):
     lost: bool = False
     stuck: str = ""
     operated: tuple[str, ...] = ()
+    released: bool = False
     wrong: str = ""
 
 
@@ -199,11 +200,14 @@ class Spark:
         return f"begins, batch {now.batch} is to {now.step}", put(world, role, now)
 
     def _ask(self, world, role, driver):
+        return self.broker.call(world.broker, self._call(world, role, driver))
+
+    def _call(self, world, role, driver):
         holder = c.HolderInfo(TOKENS[role])
         # The zombie fell silent: whom it meets is the driver that works, if that one holds it.
         live = role == "zombie" and self.broker.holder(world.broker, driver.incarnation) == DRIVER
         if driver.step == "attach":
-            command = c.Attach(
+            return c.Attach(
                 SESSION,
                 driver.incarnation,
                 holder,
@@ -211,18 +215,16 @@ class Spark:
                 driver.end,
                 incumbent_live=live,
             )
-        else:
-            command = c.Advance(
-                SESSION,
-                driver.incarnation,
-                holder,
-                (QUEUE,),
-                driver.start,
-                max_messages=LIMIT,
-                incumbent_live=live,
-                new_incarnation="" if driver.start else unused(world),
-            )
-        return self.broker.call(world.broker, command)
+        return c.Advance(
+            SESSION,
+            driver.incarnation,
+            holder,
+            (QUEUE,),
+            driver.start,
+            max_messages=LIMIT,
+            incumbent_live=live,
+            new_incarnation="" if driver.start else unused(world),
+        )
 
     def _advance(self, world, role, driver):
         """`latestOffset(start)`: accepts up to the start, and leases."""
@@ -268,6 +270,30 @@ class Spark:
 
     def _fetch(self, world, role, driver):
         """All tasks read."""
+        return self._read(world, role, driver)
+
+    def _noted(self, world, role, driver):
+        """They read, and the broker notes who does before the first rows leave (S6, S11)."""
+        text, after = self._read(world, role, driver)
+        now = getattr(after, role)
+        if now is None or now.step != "sink":
+            return text, after
+        note = c.NoteFetch(
+            session=SESSION,
+            incarnation=driver.incarnation,
+            epoch=driver.epoch,
+            query_id=str(driver.query),
+            run_id=TOKENS[role].hex(),
+            batch_id=driver.batch,
+            label="",
+            last_tag=driver.end,
+        )
+        broker, reply = self.broker.call(after.broker, note)
+        if isinstance(reply, AckqError):
+            return self._refused(world, role, driver, reply)
+        return text, after._replace(broker=broker)
+
+    def _read(self, world, role, driver):
         rows = self.broker.fetch(
             world.broker, driver.incarnation, driver.epoch, driver.start, driver.end
         )

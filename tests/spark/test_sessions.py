@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from threading import Event
 from types import SimpleNamespace
 
@@ -96,6 +97,95 @@ def test_once_starts_days_after_it_found_nothing(kit, kept, monkeypatch):
     once()
     once()
     assert kept.bodies == N
+    assert kit.depth("in") == (0, 0, 0)
+
+
+# --- a checkpoint that lost its files (S11) ---
+
+
+def loses_its_files(kit):
+    """As a power loss leaves a young checkpoint: Spark syncs none of it."""
+    for kind in ("offsets", "commits"):
+        shutil.rmtree(kit.folder / "cp" / kind)
+
+
+class Skipping:
+    """A sink that skips a batch that it has, with or without reading its rows."""
+
+    def __init__(self, *, reads):
+        self.reads = reads
+        self.taken = {}
+
+    def __call__(self, rows, batch_id):
+        if batch_id in self.taken and not self.reads:
+            return
+        self.taken.setdefault(batch_id, [bytes(row.body) for row in rows.collect()])
+
+    @property
+    def bodies(self):
+        return [body for taken in self.taken.values() for body in taken]
+
+
+@pytest.mark.parametrize(
+    ("remedy", "reads"),
+    [
+        ("another session", True),
+        ("another session", False),
+        ("release", False),
+        ("takeover", True),
+    ],
+)
+def test_a_batch_id_never_stands_for_other_rows(kit, fails, remedy, reads):
+    """S11: 5 of 15 messages were lost: batch 0 came again with them, and its sink had a batch 0."""
+    named = {} if remedy == "another session" else {"session": "job"}
+    sink = Skipping(reads=reads)
+
+    def once(checkpoint="cp", act=sink, **options):
+        return kit.each(
+            kit.source("in", "body binary", **named, **options), checkpoint, act, once=True
+        )
+
+    kit.declare("in")
+    kit.publish("in", *N)
+    kit.run(once())
+    assert sink.taken == {0: N}
+    loses_its_files(kit)
+    more = [b"%d" % number for number in range(10, 15)]
+    kit.publish("in", *more)
+    if named:
+        assert "ackq session release job" in fails(once())
+    if remedy == "release":
+        kit.admin.release_session("job", fence=True)
+    takeover = {"takeover": "true"} if remedy == "takeover" else {}
+    if reads:
+        told = fails(once(**takeover))
+        assert "leased after the query had read batch 0, from the tags 1 to 10" in told
+    else:
+        kit.run(once(**takeover))
+        told = fails(once())
+        assert "no task has read any of their" in told
+    assert "a new, empty checkpoint" in told
+    assert kit.admin.queue("in").accepted == 0
+    for session in kit.admin.sessions():
+        kit.admin.release_session(session.session, fence=True)
+    again = Skipping(reads=reads)
+    for _ in range(2):
+        kit.run(once("new", again))
+    assert sorted(again.bodies) == sorted(N + more)
+    assert kit.depth("in") == (0, 0, 0)
+
+
+def test_a_batch_that_is_left_unread_on_purpose(kit, fails):
+    """S11: a query that drains a queue says so."""
+    kit.declare("in")
+    kit.publish("in", *N)
+
+    def drain(**options):
+        return kit.each(kit.source("in", session="job", **options), "cp", lambda *_: None)
+
+    assert "unreadBatch=accept" in fails(drain())
+    assert kit.depth("in") == (0, 10, 0)
+    kit.run(drain(unreadBatch="accept"))
     assert kit.depth("in") == (0, 0, 0)
 
 

@@ -1,5 +1,7 @@
 """The sink with a real Spark and a real broker: what becomes visible, when, and how often."""
 
+import shutil
+
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -318,3 +320,30 @@ def test_foreach_batch_write_survives_a_replay(kit):
     kit.forget("cp", "commits", 0)
     kit.run(query)
     assert kit.bodies("out") == N
+
+
+def test_copies_of_a_checkpoint(kit, fails):
+    """K3: two queries of one id write in turn to two queues; what one would lose is refused."""
+
+    def comes(name, *lines):
+        (kit.folder / "files" / name).write_text("".join(f"{line}\n" for line in lines))
+
+    kit.declare("one", "two")
+    (kit.folder / "files").mkdir()
+    files = kit.spark.readStream.text(str(kit.folder / "files")).withColumnRenamed("value", "body")
+    comes("1.txt", *range(5))
+    kit.run(kit.sink(files, "cp", queue="one"))
+    shutil.copytree(kit.folder / "cp", kit.folder / "copy")
+    comes("2.txt", *range(5, 10))
+    kit.run(kit.sink(files, "copy", queue="two"))
+    told = fails(kit.sink(files, "cp", queue="one"))
+    assert "Batch 1 of writer" in told
+    assert "5 rows for queue/two by run" in told
+    assert "5 rows for queue/one by run" in told
+    assert "a checkpoint of its own" in told
+    comes("3.txt", *range(10, 15))
+    kit.run(kit.sink(files, "cp", queue="one", changedBatch="keep"))
+    told = fails(kit.sink(files, "copy", queue="two"))
+    assert "Batch 2 of writer" in told
+    assert sorted(kit.bodies("two")) == N[5:]
+    assert kit.depth("one") == (10, 0, 0)

@@ -213,7 +213,8 @@ class StagesDropped(Record, frozen=True, tag="stages_dropped"):
 class BatchCommitted(Record, frozen=True, tag="batch_committed"):
     """The named stages became visible in this order; others are `dropped`.
 
-    The drops come after all parts. A `single` writer commits no more.
+    The drops come after all parts. A `single` writer commits no more. The target is the writer's
+    name for where the rows go; empty where it gave none.
     """
 
     writer: str
@@ -226,10 +227,14 @@ class BatchCommitted(Record, frozen=True, tag="batch_committed"):
     dropped: tuple[bytes, ...] = ()
     drops: tuple[Drop, ...] = ()
     single: bool = False
+    target: str = ""
 
 
 class BatchRepeated(Record, frozen=True, tag="batch_repeated"):
-    """A run found the batch that its writer committed last written, in this execution (K12)."""
+    """A run found the batch that its writer committed last written (K3).
+
+    In this execution, where one is known (K12).
+    """
 
     writer: str
     run_id: str

@@ -40,6 +40,7 @@ _SLACK_BYTES: Final = limits.MIB
 # The grace of calls under way at a shutdown; streams are asked to end and need a fraction of it.
 _GRACE_S: Final = 5.0
 _HOUSEKEEP_S: Final = 60.0
+_REPORT_S: Final = 3600.0
 _POLL_S: Final = 1.0
 _RECLAIM_S: Final = 10.0
 _OPTIONS: Final = (
@@ -123,6 +124,7 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
         asyncio.create_task(_every(_POLL_S, engine.or_fail(sessions.detach_absent))),
         asyncio.create_task(_every(_RECLAIM_S, engine.or_fail(engine.reclaim))),
         asyncio.create_task(_every(_HOUSEKEEP_S, engine.or_fail(sessions.housekeep))),
+        asyncio.create_task(_every(_REPORT_S, engine.or_fail(sessions.report_absent))),
         asyncio.create_task(Compaction(engine).run()),
     ]
     if engine.disk_alarm.reason:

@@ -258,20 +258,24 @@ class StageSealed(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
 
 class CommitBatchRequest(_message.Message):
-    __slots__ = ("writer", "batch_id", "run_id", "execution_id", "stages", "single")
+    __slots__ = ("writer", "batch_id", "run_id", "execution_id", "stages", "single", "target", "keep_changed")
     WRITER_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
     SINGLE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    KEEP_CHANGED_FIELD_NUMBER: _ClassVar[int]
     writer: str
     batch_id: int
     run_id: str
     execution_id: str
     stages: _containers.RepeatedCompositeFieldContainer[StageReference]
     single: bool
-    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageReference, _Mapping]]] = ..., single: bool = ...) -> None: ...
+    target: str
+    keep_changed: bool
+    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageReference, _Mapping]]] = ..., single: bool = ..., target: _Optional[str] = ..., keep_changed: bool = ...) -> None: ...
 
 class StageReference(_message.Message):
     __slots__ = ("stage_id", "rows", "payload_bytes")
@@ -284,12 +288,14 @@ class StageReference(_message.Message):
     def __init__(self, stage_id: _Optional[bytes] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
 
 class CommitBatchResponse(_message.Message):
-    __slots__ = ("rows", "repeated")
+    __slots__ = ("rows", "repeated", "target")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     REPEATED_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
     rows: int
     repeated: bool
-    def __init__(self, rows: _Optional[int] = ..., repeated: bool = ...) -> None: ...
+    target: str
+    def __init__(self, rows: _Optional[int] = ..., repeated: bool = ..., target: _Optional[str] = ...) -> None: ...
 
 class AbortBatchRequest(_message.Message):
     __slots__ = ("writer", "batch_id", "stage_ids")

@@ -33,7 +33,7 @@ class HorizonResponse(_message.Message):
     def __init__(self, sequence: _Optional[int] = ...) -> None: ...
 
 class AdvanceRequest(_message.Message):
-    __slots__ = ("session", "incarnation", "holder", "queues", "start_tag", "max_messages", "max_bytes", "min_messages", "max_delay_ms", "wait_ms", "horizon", "open_and_lease", "takeover", "session_timeout_ms", "queue_pattern")
+    __slots__ = ("session", "incarnation", "holder", "queues", "start_tag", "max_messages", "max_bytes", "min_messages", "max_delay_ms", "wait_ms", "horizon", "open_and_lease", "takeover", "session_timeout_ms", "queue_pattern", "refuse_unread")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,7 @@ class AdvanceRequest(_message.Message):
     TAKEOVER_FIELD_NUMBER: _ClassVar[int]
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_PATTERN_FIELD_NUMBER: _ClassVar[int]
+    REFUSE_UNREAD_FIELD_NUMBER: _ClassVar[int]
     session: str
     incarnation: str
     holder: Holder
@@ -64,7 +65,8 @@ class AdvanceRequest(_message.Message):
     takeover: bool
     session_timeout_ms: int
     queue_pattern: str
-    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., queues: _Optional[_Iterable[str]] = ..., start_tag: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., min_messages: _Optional[int] = ..., max_delay_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., horizon: _Optional[int] = ..., open_and_lease: bool = ..., takeover: bool = ..., session_timeout_ms: _Optional[int] = ..., queue_pattern: _Optional[str] = ...) -> None: ...
+    refuse_unread: bool
+    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., queues: _Optional[_Iterable[str]] = ..., start_tag: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., min_messages: _Optional[int] = ..., max_delay_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., horizon: _Optional[int] = ..., open_and_lease: bool = ..., takeover: bool = ..., session_timeout_ms: _Optional[int] = ..., queue_pattern: _Optional[str] = ..., refuse_unread: bool = ...) -> None: ...
 
 class AdvanceResponse(_message.Message):
     __slots__ = ("session", "incarnation", "epoch", "end_tag", "chunks", "backlog", "other_sessions", "attaches", "warnings")

@@ -184,10 +184,11 @@ class Harness:
         *stages: c.StageRef,
         run_id: str = "run",
         execution_id: str = "",
+        **options: Any,
     ) -> c.CommittedBatch:
         """Commits a batch."""
         reply: c.CommittedBatch = self.do(
-            c.CommitBatch(writer, batch_id, run_id, execution_id, stages)
+            c.CommitBatch(writer, batch_id, run_id, execution_id, stages, **options)
         )
         return reply
 

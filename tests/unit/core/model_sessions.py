@@ -27,7 +27,10 @@ class Row:
 
 @dataclass(eq=False)
 class Session:
-    """What a session holds and held last; `said` is by epoch, `runs` are those that read it."""
+    """What a session holds and held last; `said` is by epoch, `runs` are those that read it.
+
+    `batch` is the query's that reads the lease, `batches` those that runs read last.
+    """
 
     name: str
     floor: int = 0
@@ -38,6 +41,8 @@ class Session:
     staged: dict[bytes, dict[int, Said]] = field(default_factory=dict)
     said: dict[int, dict[int, Said]] = field(default_factory=dict)
     runs: dict[str, int] = field(default_factory=dict)
+    batch: int = 0
+    batches: dict[str, int] = field(default_factory=dict)
 
     @property
     def end(self) -> int:

@@ -13,6 +13,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from ackq.errors import BatchChangedError
 from ackq.outcomes import Outcome
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
@@ -133,15 +134,18 @@ class CoreMachine(RuleBasedStateMachine):
         references = [self.stages[name][0] for name in names]
         rows = sum(len(self.stages[name][1]) for name in names)
         keys: list[str] = []
-        reply = self.harness.commit("w", self.batch_id, *references)
-        assert reply == c.CommittedBatch(rows, False)
+        reply = self.harness.commit("w", self.batch_id, *references, target="one")
+        assert reply == c.CommittedBatch(rows, False, "one")
         for name in names:
             for row, (key, size) in enumerate(self.stages[name][1]):
                 self.model.queues[key].put(Message(f"{name}{row}", True, size), self.now_us)
                 keys.append(key)
         self.overflow(keys)
-        reply = self.harness.commit("w", self.batch_id, *references)
-        assert reply == c.CommittedBatch(rows, True)
+        reply = self.harness.commit("w", self.batch_id, *references, target="one")
+        assert reply == c.CommittedBatch(rows, True, "one")
+        for changed in {"target": "two"}, {"run_id": "next", "target": "two"}:
+            with pytest.raises(BatchChangedError):
+                self.harness.commit("w", self.batch_id, *references, **changed)
         self.stages.clear()
         self.batch_id += 1
 

@@ -1,6 +1,6 @@
 """The core against the model, sessions above all: outcomes, time-outs, operators, in any order.
 
-S1 to S8, K2, C13, C14, with the consumers, queues, time and restarts of `test_model` in between.
+S1-S8, S11, K2, C13, C14, with the consumers, queues, time and restarts of `test_model` in between.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 from pyroaring import BitMap64
 
-from ackq.errors import FencedError
+from ackq.errors import BatchChangedError, FencedError
 from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import Reader
@@ -39,6 +39,8 @@ class SessionMachine(CoreMachine):
         self.read: dict[str, Session] = {}
         self.readers: dict[str, Reader] = {}
         self.numbers = 0
+        # The query's latest batch, and when it was read first.
+        self.latest = 0, 0
 
     def draw(self, data: st.DataObject, *, leasing: bool = False) -> tuple[Session, Reader]:
         names = [name for name, session in self.read.items() if session.lease or not leasing]
@@ -103,6 +105,7 @@ class SessionMachine(CoreMachine):
     def lease(
         self, session: Session, pieces: list[c.Piece], ready: dict[str, list[Message]]
     ) -> None:
+        session.batch = self.number()
         for piece in pieces:
             for _, label, count in self.harness.rows([piece]):
                 message = ready[piece.queue].pop(0)
@@ -152,11 +155,10 @@ class SessionMachine(CoreMachine):
         if session.detached or reader.reply.epoch != session.epoch:
             return
         run = f"{session.name}{session.epoch}"
-        reader.note(run_id=run)
-        session.runs[run] = session.epoch
+        self.read_batch(session, reader, run)
         tags = st.sets(st.integers(session.floor + 1, session.end), min_size=1)
         groups = [(how, data.draw(tags)) for how in says]
-        owner = reader.owner(run_id=run)
+        owner = reader.owner(run_id=run, batch_id=session.batch)
         name = f"s{self.number()}"
         said = {tag: how for how, tags in groups for tag in tags}
         disjoint = tuple(
@@ -174,6 +176,20 @@ class SessionMachine(CoreMachine):
                 session.commit(said)
             session.staged.clear()
 
+    def read_batch(self, session: Session, reader: Reader, run: str) -> None:
+        """S6, S11: a run reads the lease; not as a batch that was read before it was made."""
+        batch, read_at = self.latest
+        if session.batch > read_at:
+            if batch:
+                with pytest.raises(BatchChangedError):
+                    reader.note(run_id=run, batch_id=batch)
+            self.latest = session.batch, self.number()
+        elif session.batch > batch:
+            self.latest = session.batch, self.number()
+        reader.note(run_id=run, batch_id=session.batch)
+        session.runs[run] = session.epoch
+        session.batches[run] = session.batch
+
     @precondition(lambda self: any(session.runs for session in self.read.values()))
     @rule(data=st.data())
     def a_zombie_says(self, data: st.DataObject) -> None:
@@ -182,8 +198,9 @@ class SessionMachine(CoreMachine):
         runs = [run for run, epoch in session.runs.items() if epoch < session.epoch]
         readers = [r for r in self.harness.core._state.runs if r in runs]
         if readers:
+            run = data.draw(st.sampled_from(readers))
             with pytest.raises(FencedError):
-                reader.commit(owner=reader.owner(run_id=data.draw(st.sampled_from(readers))))
+                reader.commit(owner=reader.owner(run_id=run, batch_id=session.batches[run]))
 
     def abort(self, data: st.DataObject) -> None:
         """S6: what was staged is gone."""

@@ -58,6 +58,24 @@ def test_a_version_used_twice_is_refused_in_every_run(broker, own):
         assert again.commit(run_id="next", execution_id="1").repeated is True
 
 
+def test_a_copy_of_a_checkpoint_is_refused(broker, own):
+    """K3: what a batch was committed as outlives a kill -9; another one of its id is refused."""
+    own.stage([b"a"], stage_id=(first := new_id()), seal=(1, SIZE))
+    own.commit((first, 1, SIZE), target="queue/q")
+    own.stage([b"b"], stage_id=(other := new_id()), run_id="copy", seal=(1, SIZE))
+    with killed(broker) as again:
+        reference = (other, 1, SIZE)
+        told = refused_with(
+            errors.BatchChangedError, again.commit, reference, run_id="copy", target="queue/p"
+        )
+        assert "1 row for queue/q by run r" in str(told)
+        assert "1 row for queue/p by run copy" in str(told)
+        assert again.commit((first, 1, SIZE), target="queue/q").repeated
+        kept = {"run_id": "copy", "target": "queue/p", "keep_changed": True}
+        assert again.commit(reference, **kept).target == "queue/q"
+        assert (again.browse()[0], again.queue().staged) == ([b"a"], 0)
+
+
 def test_a_replay_into_a_full_queue(client):
     """K3: rows that are not written again want no room; the writer is told what became of them."""
     client.delete()

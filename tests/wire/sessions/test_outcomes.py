@@ -1,5 +1,7 @@
 """Settlement from a query and by operators, over the wire against a real broker process."""
 
+import secrets
+
 import grpc
 import pytest
 
@@ -23,6 +25,12 @@ FAILED, REJECTED, RELEASED = 2, 3, 4
 A, B = b"a" * 16, b"b" * 16
 QUERY = {"query_id": "query", "run_id": "run", "batch_id": 7}
 OWNER = sessions_pb2.LeaseOwner(**QUERY)
+
+
+@pytest.fixture(autouse=True)
+def _query_of_its_own():
+    """Each test's query has its own id: the broker knows which lease a batch has read (S11)."""
+    QUERY["query_id"] = OWNER.query_id = secrets.token_hex(8)
 
 
 def leased(client, *messages):
@@ -120,7 +128,7 @@ def test_a_commit_of_what_is_not_there_changes_nothing(client):
 def test_a_settle_call_without_a_lease_is_refused(client):
     """S6, K8: no query reads a lease for this batch: the remedy is the option session."""
     leased(client, b"a")
-    other = sessions_pb2.LeaseOwner(query_id="query", run_id="run", batch_id=8)
+    other = sessions_pb2.LeaseOwner(query_id=OWNER.query_id, run_id="run", batch_id=8)
     error, status = refused(client.stage_outcomes, A, (REJECTED, [1], {}), owner=other)
     assert (type(error), status) == (errors.SessionNotFoundError, "NOT_FOUND")
     assert "session" in error.message

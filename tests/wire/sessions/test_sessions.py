@@ -493,7 +493,7 @@ def test_a_replaced_reader_is_not_shown_as_the_one_that_reads(client):
     """S3, S8: a fetch that is refused does not change which batch an operator sees on the lease."""
     client.publish(b"a")
     _, lease = client.open(holder())
-    client.fetch(lease, 0, 1, query_id="query", batch_id=7)
+    client.fetch(lease, 0, 1, query_id="this", batch_id=7)
     for stale in ({"incarnation": "gone"}, {"epoch": lease.epoch + 1}):
         other = type(lease)()
         other.CopyFrom(lease)
@@ -501,4 +501,4 @@ def test_a_replaced_reader_is_not_shown_as_the_one_that_reads(client):
             setattr(other, name, value)
         with pytest.raises(grpc.RpcError):
             client.fetch(other, 0, 1, query_id="other", batch_id=8)
-    assert (client.session().query_id, client.session().batch_id) == ("query", 7)
+    assert (client.session().query_id, client.session().batch_id) == ("this", 7)

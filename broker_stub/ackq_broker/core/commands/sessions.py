@@ -26,7 +26,7 @@ class Advance(Command):
     """S4, S9. Reply: `Advanced`.
 
     Errors: AlreadyHeldError, FencedError, SessionNotFoundError, CheckpointMismatchError,
-    LeaseHeldError, QueueNotFoundError.
+    LeaseHeldError, QueueNotFoundError, UnreadLeaseError.
 
     Attributes:
         incumbent_live: Whether the session's present holder counts as live; only the service can
@@ -36,6 +36,7 @@ class Advance(Command):
         queue_pattern: Instead of `queues`: a glob that finds them, anew with every call (S10).
         session_timeout_ms: How long the holder may be absent before its lease is requeued; 0 for no
             timeout (S5). The service measures it, and decides `DetachSession`.
+        refuse_unread: Refuse to accept a lease of which nothing was fetched or settled (S11).
     """
 
     session: str
@@ -55,6 +56,7 @@ class Advance(Command):
     # Randomness comes from outside: 32 hex digits for an opening, which any start at tag 0 may be.
     new_incarnation: str = ""
     queue_pattern: str = ""
+    refuse_unread: bool = False
 
 
 class Chunk(NamedTuple):
@@ -167,7 +169,9 @@ class NoteFetch(Command):
     """Reply: None. Notes the run of a query that reads a session in an epoch, and its batch.
 
     Settle calls find their lease by it (S6), so it survives a restart; and any fetch in the present
-    epoch proves the incarnation (S9). Nothing is refused: a wrong fetch raises by itself.
+    epoch proves the incarnation (S9). A fetch of a wrong range raises by itself.
+
+    Errors: BatchChangedError (the batch has read before, and this lease was made later, S11).
 
     Attributes:
         query_id: Empty where a task does not know it, as on Spark Connect.

@@ -79,9 +79,14 @@ class StageRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitBatch(Command):
-    """Reply: `CommittedBatch`. Errors: StageMismatchError, BatchOrderError, HistoryChangedError.
+    """Reply: `CommittedBatch`.
 
-    A `single` writer commits no more, so that it can be forgotten.
+    Errors: StageMismatchError, BatchOrderError, BatchChangedError, HistoryChangedError.
+
+    Attributes:
+        single: The writer commits no more, so that it can be forgotten.
+        target: Where the rows go, as far as the writer fixes it; empty: nothing is compared.
+        keep_changed: A repetition with another target, count or run is taken for done.
     """
 
     writer: str
@@ -90,13 +95,21 @@ class CommitBatch(Command):
     execution_id: str
     stages: tuple[StageRef, ...]
     single: bool = False
+    target: str = ""
+    keep_changed: bool = False
+
+    @property
+    def rows(self) -> int:
+        """The rows of all stages, as their writer counted them."""
+        return sum(stage.rows for stage in self.stages)
 
 
 class CommittedBatch(NamedTuple):
-    """Reply to `CommitBatch`."""
+    """Reply to `CommitBatch`: the batch as committed, now or before."""
 
     rows: int
     repeated: bool
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)

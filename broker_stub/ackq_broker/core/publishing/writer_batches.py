@@ -23,6 +23,7 @@ from ackq_broker.core import commands, history, records
 from ackq_broker.core.checks import plural, queue_named
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import CommittedBatch, Decision, StagedBlock
+from ackq_broker.core.publishing import repetition
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
 from ackq_broker.core.queues.routing import route, targets_of
@@ -31,9 +32,6 @@ from ackq_broker.core.record_fields import RoutedRows
 from ackq_broker.core.state.state import Stage, StagedRows, State, Writer
 
 MAX_STAGES: Final = 100_000
-# Runs remembered for each writer, to distinguish a newer run from an older one that still ends, and
-# one write of a run from another.
-_REMEMBERED_RUNS: Final = 32
 
 
 def open_stage(state: State, command: commands.OpenStage, now_us: int) -> Decision:
@@ -74,7 +72,7 @@ def open_stage(state: State, command: commands.OpenStage, now_us: int) -> Decisi
 def apply_stage_opened(state: State, _sequence: int, record: records.StageOpened) -> None:
     """Adds the stage."""
     drop_stages(state, record.superseded)
-    writer = _remember_run(state, record.writer, record.run_id)
+    writer = repetition.remember_run(state, record.writer, record.run_id)
     writer.touched_us = record.at_us
     state.stages[record.stage_id] = Stage(
         stage_id=record.stage_id,
@@ -204,7 +202,7 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
         if state.stages[stage_id].batch_id <= command.batch_id
     )
     if writer is not None and command.batch_id == last:
-        return _repeated(writer, command, stale)
+        return repetition.decide(writer, command, stale)
     named = _named_stages(state, command)
     parts = [part for stage in named for block in stage.blocks for part in block.parts]
     _check_targets(state, command, parts)
@@ -221,17 +219,20 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
         dropped=tuple(stage_id for stage_id in stale if stage_id not in winners),
         drops=enqueue.drops_of_staged(state, (block for stage in named for block in stage.blocks)),
         single=command.single,
+        target=command.target,
     )
-    return Decision((record,), CommittedBatch(rows, False))
+    return Decision((record,), CommittedBatch(rows, False, command.target))
 
 
 def apply_batch_committed(state: State, sequence: int, record: records.BatchCommitted) -> None:
     """Places the rows of the stages, in order."""
-    writer = _remember_run(state, record.writer, record.run_id)
+    writer = repetition.remember_run(state, record.writer, record.run_id)
     assert record.batch_id > writer.batch_id
     writer.batch_id = record.batch_id
     writer.executions = {}
-    _remember_execution(writer, record.run_id, record.execution_id)
+    repetition.remember_write(writer, record.run_id, record.execution_id)
+    writer.run_id = record.run_id
+    writer.target = record.target
     writer.rows = record.rows
     writer.single = record.single
     writer.touched_us = record.at_us
@@ -252,7 +253,7 @@ def apply_batch_committed(state: State, sequence: int, record: records.BatchComm
 
 def apply_batch_repeated(state: State, _sequence: int, record: records.BatchRepeated) -> None:
     """The run has written the batch, like the one that committed it."""
-    _remember_execution(state.writers[record.writer], record.run_id, record.execution_id)
+    repetition.remember_write(state.writers[record.writer], record.run_id, record.execution_id)
 
 
 def drop_stages(state: State, stage_ids: tuple[bytes, ...]) -> None:
@@ -306,22 +307,6 @@ def _writer(state: State, name: str) -> Writer | None:
     return writer
 
 
-def _remember_run(state: State, name: str, run_id: str) -> Writer:
-    writer = state.writers.setdefault(name, Writer(name, history=state.history))
-    if run_id not in writer.runs:
-        writer.runs = (*writer.runs, run_id)[-_REMEMBERED_RUNS:]
-    return writer
-
-
-def _remember_execution(writer: Writer, run_id: str, execution_id: str) -> None:
-    """K12: a run's first write of the batch is that run's; outside of a query none is."""
-    if execution_id:
-        assert run_id not in writer.executions
-        writer.executions[run_id] = execution_id
-        if len(writer.executions) > _REMEMBERED_RUNS:
-            del writer.executions[next(iter(writer.executions))]
-
-
 def _is_replay(state: State, stage: Stage) -> bool:
     """K3: whether the stage's batch is committed, so that nothing of the stage will be visible.
 
@@ -357,28 +342,6 @@ def _passed(writer: Writer, batch_id: int) -> BatchOrderError:
         batch=batch_id,
         committed=writer.batch_id,
     )
-
-
-def _repeated(writer: Writer, command: commands.CommitBatch, stale: tuple[bytes, ...]) -> Decision:
-    """K12: an equal version is a repetition, unless the same run uses it for another write.
-
-    Each run is held to the first write it repeats: in a run that is not the one that committed, a
-    second write of the version is no more a repetition than it was there.
-    """
-    known = writer.executions.get(command.run_id)
-    if command.execution_id and known is not None and known != command.execution_id:
-        raise BatchOrderError(
-            f"The writer '{writer.writer}' was given version {command.batch_id} twice: this "
-            "version has been used in this run, by another write. Give each write of a batch a "
-            "txnAppId of its own, or a higher txnVersion.",
-            writer=writer.writer,
-            batch=command.batch_id,
-        )
-    changes: tuple[records.Record, ...] = (records.StagesDropped(stale),) if stale else ()
-    if command.execution_id and known is None:
-        noted = records.BatchRepeated(command.writer, command.run_id, command.execution_id)
-        changes = (*changes, noted)
-    return Decision(changes, CommittedBatch(writer.rows, True))
 
 
 def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:

@@ -61,6 +61,8 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
     check_free(session, command.holder.token, incumbent_live=command.incumbent_live)
     holder, epoch = claim(session, command.holder, now_us)
     accepted = checkpoint.accepts(session, command.start_tag)
+    if accepted and command.refuse_unread:
+        checkpoint.check_read(session)
     queue_ids = queues.find(state, command, accepting=session if accepted else None)
     resumed = timeout.resume(state, session, now_us)
     again = resumed.positions()
@@ -192,7 +194,7 @@ def apply_session_advanced(state: State, sequence: int, record: records.SessionA
         drop_stages(state, session)
         accept.apply_accept(state, sequence, session, record)
     _read(state, session, record)
-    _lease(state, session, record.leased, record.at_us)
+    _lease(state, session, record, sequence)
     if session.lease is not None:
         session.lease.attaches = attaches
     enqueue.drop_heads(state, record.drops)
@@ -238,7 +240,7 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
             f"The call names tag {command.start_tag} and no incarnation; a session opens at tag 0.",
             start_tag=command.start_tag,
         )
-    name = command.session or f"anonymous-{command.new_incarnation[:8]}"
+    name = command.session or f"anonymous-{command.new_incarnation}"
     check_new("session", name)
     queue_ids = queues.find(state, command)
     old = state.sessions.get(name)
@@ -320,7 +322,7 @@ def apply_session_opened(state: State, sequence: int, record: records.SessionOpe
     state.sessions[session.name] = session
     state.incarnations[session.incarnation] = session.name
     _read(state, session, record)
-    _lease(state, session, record.leased, record.at_us)
+    _lease(state, session, record, sequence)
 
 
 def apply_session_released(state: State, sequence: int, record: records.SessionReleased) -> None:
@@ -357,15 +359,20 @@ def _read(
     session.timeout_ms = record.timeout_ms
 
 
-def _lease(state: State, session: Session, taken: tuple[QueuePositions, ...], at_us: int) -> None:
-    if not taken:
+def _lease(
+    state: State,
+    session: Session,
+    record: records.SessionOpened | records.SessionAdvanced,
+    sequence: int,
+) -> None:
+    if not record.leased:
         return
     assert session.lease is None
     assert session.floor == session.end
-    parts = make_segments(taken, session.floor)
+    parts = make_segments(record.leased, session.floor)
     for segment in parts:
         state.queues[segment.queue_id].lease(segment.positions)
-    session.lease = Lease(parts, at_us)
+    session.lease = Lease(parts, record.at_us, sequence=sequence)
     session.end = parts[-1].last_tag
     session.turn += 1
     assert session.end > session.floor

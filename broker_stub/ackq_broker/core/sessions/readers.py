@@ -3,21 +3,29 @@
 Settle calls look up their lease here.
 
 Invariant: a run of a query is known by the epoch in which it fetched, so a settle call of a
-replaced run is never taken for one of its successor.
+replaced run is never taken for one of its successor. A batch of a query reads no lease that was
+made after its first fetch (S11).
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ackq.errors import InvalidArgumentError, SessionNotFoundError
+from ackq.errors import (
+    BatchChangedError,
+    FencedError,
+    InvalidArgumentError,
+    SessionNotFoundError,
+)
 from ackq_broker.core import commands, records
 from ackq_broker.core.commands import Decision, LeaseOwner
 from ackq_broker.core.sessions import holder
-from ackq_broker.core.state.state import Lease, Reader, Session, State
+from ackq_broker.core.state.state import Lease, QueryBatch, Reader, Session, State
 
 # The most readers (runs, batches and epochs) known of one lease.
 _MOST_READERS: Final = 64
+# The most queries whose latest batch is known; those that read longest ago are forgotten (I6).
+MAX_QUERIES: Final = 10_000
 
 
 class OwnedLease(NamedTuple):
@@ -37,7 +45,11 @@ class OwnedLease(NamedTuple):
 def note(state: State, command: commands.NoteFetch, _now_us: int) -> Decision:
     """S6: one record for each run, batch and epoch that reads a lease; S9: one for the first fetch.
 
-    On Spark Connect a fetch names no query; it proves the incarnation all the same.
+    On Spark Connect a fetch names no query; it proves the incarnation all the same, and that the
+    lease was read (S11).
+
+    Raises:
+        BatchChangedError: The batch was read before, and this lease was made later (S11).
     """
     session = state.sessions.get(state.incarnations.get(command.incarnation, ""))
     if session is None or command.epoch != session.epoch or not session.holder.token:
@@ -48,8 +60,9 @@ def note(state: State, command: commands.NoteFetch, _now_us: int) -> Decision:
     if lease is None:
         return Decision()
     reader = Reader(command.query_id, command.run_id, command.batch_id, command.epoch)
-    if reader in lease.readers if command.query_id else session.proven:
+    if reader in lease.readers if command.query_id else lease.fetched:
         return Decision()
+    _check_batch(state, session, lease, command)
     record = records.FetchNoted(
         session=session.name,
         query_id=command.query_id,
@@ -61,7 +74,7 @@ def note(state: State, command: commands.NoteFetch, _now_us: int) -> Decision:
     return Decision((record,))
 
 
-def apply_noted(state: State, _sequence: int, record: records.FetchNoted) -> None:
+def apply_noted(state: State, sequence: int, record: records.FetchNoted) -> None:
     """Adds the reader.
 
     Spark plans a batch once its offsets are in the log, so a reader has a checkpoint that names the
@@ -71,12 +84,60 @@ def apply_noted(state: State, _sequence: int, record: records.FetchNoted) -> Non
     session.proven = True
     lease = session.kept if record.kept else session.lease
     assert lease is not None
+    lease.fetched = True
     if not record.query_id:
         return
     unindex(state, session)
     reader = Reader(record.query_id, record.run_id, record.batch_id, record.epoch)
     lease.readers = (*lease.readers, reader)[-_MOST_READERS:]
     index(state, session)
+    _remember_batch(state, session, lease, record, sequence)
+
+
+def _check_batch(state: State, session: Session, lease: Lease, command: commands.NoteFetch) -> None:
+    """S11: refuses a batch that was read before other messages were leased for it.
+
+    All leases of a batch are made before its first fetch, those of several sessions too. A later
+    one means that the query's offsets were lost: its sink may have the batch, and skip the rows.
+    """
+    known = state.queries.get(command.query_id)
+    if known is None or command.batch_id > known.batch_id or lease.sequence <= known.sequence:
+        return
+    raise BatchChangedError(
+        f"Batch {command.batch_id} of query {command.query_id} would read the tags "
+        f"{lease.floor + 1} to {lease.segments[-1].last_tag} of session '{session.name}', and "
+        f"these were leased after the query had read batch {known.batch_id}, from the tags "
+        f"{known.first_tag} to {known.last_tag} of session '{known.session}': the checkpoint has "
+        "lost its offsets and commits, and kept the query's id. A sink that has this batch would "
+        "skip the rows, and they would be accepted unwritten. Start with a new, empty checkpoint, "
+        f"after `ackq session release {session.name}`; what the query had read before may already "
+        "have been processed.",
+        query_id=command.query_id,
+        batch=command.batch_id,
+        read_batch=known.batch_id,
+        session=session.name,
+        read_session=known.session,
+    )
+
+
+def _remember_batch(
+    state: State, session: Session, lease: Lease, record: records.FetchNoted, sequence: int
+) -> None:
+    """S11: the first fetch of a query's latest batch."""
+    known = state.queries.get(record.query_id)
+    if known is not None and record.batch_id <= known.batch_id:
+        return
+    state.queries.pop(record.query_id, None)
+    state.queries[record.query_id] = QueryBatch(
+        record.query_id,
+        record.batch_id,
+        sequence,
+        session.name,
+        lease.floor + 1,
+        lease.segments[-1].last_tag,
+    )
+    if len(state.queries) > MAX_QUERIES:
+        del state.queries[next(iter(state.queries))]
 
 
 def index(state: State, session: Session) -> None:
@@ -121,6 +182,25 @@ def find(state: State, owner: LeaseOwner) -> OwnedLease:
     holder.check_epoch(session, max(epochs, default=session.epoch))
     return OwnedLease(
         session, session.lease, False, owner.batch_id if owner.query_id else -1, False
+    )
+
+
+def check_has_read(session: Session, owner: LeaseOwner) -> None:
+    """S3, S6: refuses a run of a query whose other runs read the session: FencedError.
+
+    Who names the session need not read it. But a run of its own query that settles rows has read
+    them, so one that is not known was replaced so long ago that it was forgotten.
+    """
+    theirs = [r for r in _readers(session) if r.query_id and r.query_id == owner.query_id]
+    if not theirs or not owner.run_id or any(r.run_id == owner.run_id for r in theirs):
+        return
+    raise FencedError(
+        f"Run {owner.run_id} of query {owner.query_id} has read nothing that session "
+        f"'{session.name}' holds; run {theirs[-1].run_id} reads it now. Let this run end; its "
+        "checkpoint is safe.",
+        session=session.name,
+        run_id=owner.run_id,
+        current_epoch=session.epoch,
     )
 
 

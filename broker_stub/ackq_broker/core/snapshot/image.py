@@ -41,6 +41,7 @@ def head_image(state: State) -> dict[str, Any]:
         "histories": state.histories,
         "admitted_history": state.admitted_history,
         "sizes": state.blocks.sizes.dump(),
+        "queries": tuple(state.queries.values()),
     }
 
 

@@ -35,6 +35,7 @@ from ackq_broker.core.state.state import (
     Ended,
     History,
     Publisher,
+    QueryBatch,
     Session,
     Stage,
     StagedRows,
@@ -124,6 +125,7 @@ class _Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     histories: tuple[History, ...] = ()
     admitted_history: int = 0
     sizes: tuple[tuple[int, bytes], ...] = ()
+    queries: tuple[QueryBatch, ...] = ()
 
 
 _DECODER: Final[msgspec.msgpack.Decoder[_Image]] = msgspec.msgpack.Decoder(
@@ -167,6 +169,7 @@ def load(data: bytes) -> State:
         sessions={session.name: session for session in image.sessions},
         ended=dict(image.ended),
         channels={channel.channel_id: _channel(channel) for channel in image.channels},
+        queries={query.query_id: query for query in image.queries},
     )
     state.blocks.sizes = BlockSizes(image.sizes)
     for queue_image in sorted(image.queues, key=lambda each: each.queue_id):

@@ -103,6 +103,9 @@ class Writer(msgspec.Struct, forbid_unknown_fields=True):
         history: The number of the history in which it was first heard of (Q8).
         single: It commits once, and no retry can repeat that: a write without a `txnAppId`.
         touched_us: When it last opened a stage or committed.
+        run_id: The run that committed the batch; `target`: where its rows went, by the writer's
+            name for it; empty where that is not known.
+        reached: By run, the batch that it wrote or found written last (K3).
     """
 
     writer: str
@@ -113,6 +116,9 @@ class Writer(msgspec.Struct, forbid_unknown_fields=True):
     history: int = 0
     single: bool = False
     touched_us: int = 0
+    run_id: str = ""
+    target: str = ""
+    reached: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -158,6 +164,20 @@ class Reader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run_id: str
     batch_id: int
     epoch: int
+
+
+class QueryBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The latest batch that a query read, and the lease that its first fetch was of (S11).
+
+    `sequence` is that of the record which noted this fetch: what was leased later is no part of it.
+    """
+
+    query_id: str
+    batch_id: int
+    sequence: int
+    session: str
+    first_tag: int
+    last_tag: int
 
 
 class OutcomeStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -212,6 +232,8 @@ class Lease(msgspec.Struct, forbid_unknown_fields=True):
             an accepted lease, those of a replay, without an effect.
         outcomes: What was committed.
         delivered: Delivery counts that are not the queue's any more.
+        sequence: That of the record which made it; 0 for one that an older version made.
+        fetched: Whether anyone, known as a reader or not, fetched from it (S11).
     """
 
     segments: tuple[Segment, ...]
@@ -224,6 +246,8 @@ class Lease(msgspec.Struct, forbid_unknown_fields=True):
     stages: dict[bytes, OutcomeStage] = msgspec.field(default_factory=dict)
     outcomes: Outcomes | None = None
     delivered: PastDeliveries = msgspec.field(default_factory=PastDeliveries)
+    sequence: int = 0
+    fetched: bool = False
 
     @property
     def floor(self) -> int:
@@ -330,6 +354,7 @@ class State:
     sessions: MutableMapping[str, Session] = field(default_factory=dict)
     incarnations: dict[str, str] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)
+    queries: dict[str, QueryBatch] = field(default_factory=dict)
     channels: MutableMapping[bytes, ChannelTags] = field(default_factory=dict)
     blocks: BlockReferences = field(default_factory=BlockReferences)
     runs: dict[str, set[str]] = field(default_factory=dict)

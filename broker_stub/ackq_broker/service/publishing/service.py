@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
+from ackq import limits
 from ackq.errors import InvalidArgumentError
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
@@ -19,6 +20,8 @@ from ackq_broker.service.transport.rpc import Read, Write
 
 _log = logging.getLogger(__name__)
 
+# An exchange, quoted, and a routing key.
+_TARGET_BYTES: Final = 8 * limits.MAX_NAME_BYTES
 _STREAMS: Final[dict[int, type[PublisherStream[Any]]]] = {
     pb.PUBLISH_MODE_CONFIRM: ConfirmModeStream,
     pb.PUBLISH_MODE_TRANSACTION: TransactionModeStream,
@@ -58,6 +61,7 @@ class PublishingService:
         check_identifier("writer", request.writer)
         check_identifier("run id", request.run_id)
         check_identifier("execution id", request.execution_id)
+        check_identifier("target", request.target, _TARGET_BYTES)
         reply: commands.CommittedBatch = await self._engine.call(
             commands.CommitBatch(
                 request.writer,
@@ -69,20 +73,13 @@ class PublishingService:
                     for stage in request.stages
                 ),
                 request.single,
+                request.target,
+                request.keep_changed,
             )
         )
         if reply.repeated:
-            staged = sum(stage.rows for stage in request.stages)
-            _log.log(
-                logging.INFO if staged == reply.rows else logging.WARNING,
-                "writer '%s': batch %d was committed before, with %d rows; the %d that came now"
-                " were not written",
-                request.writer,
-                request.batch_id,
-                reply.rows,
-                staged,
-            )
-        return pb.CommitBatchResponse(rows=reply.rows, repeated=reply.repeated)
+            _log_repetition(request, reply)
+        return pb.CommitBatchResponse(rows=reply.rows, repeated=reply.repeated, target=reply.target)
 
     async def abort_batch(self, request: pb.AbortBatchRequest) -> pb.AbortBatchResponse:
         """Drops the named stages; does not undo a commit (K3)."""
@@ -90,3 +87,24 @@ class PublishingService:
             commands.AbortBatch(request.writer, request.batch_id, tuple(request.stage_ids))
         )
         return pb.AbortBatchResponse(dropped=dropped)
+
+
+def _log_repetition(request: pb.CommitBatchRequest, before: commands.CommittedBatch) -> None:
+    """K3: a warning where the batch that was committed is not the one that came now."""
+    staged = sum(stage.rows for stage in request.stages)
+    same = (before.rows, before.target or request.target) == (staged, request.target)
+    _log.log(
+        logging.INFO if same else logging.WARNING,
+        "writer '%s': batch %d was committed before, with %d rows%s; the %d that came now%s were"
+        " not written",
+        request.writer,
+        request.batch_id,
+        before.rows,
+        _for(before.target),
+        staged,
+        _for(request.target),
+    )
+
+
+def _for(target: str) -> str:
+    return f" for {target}" if target else ""

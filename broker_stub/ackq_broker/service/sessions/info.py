@@ -1,4 +1,4 @@
-"""Sessions as operators see them, without holder tokens (S3), and the warnings of an open (S9)."""
+"""Sessions as operators see them, without holder tokens (S3), and leases without a reader."""
 
 from __future__ import annotations
 
@@ -33,6 +33,21 @@ def orphaned_lease_warnings(
     if len(absent) > _MOST_NAMED:
         more = len(absent) - _MOST_NAMED
         yield f"{more} more absent sessions hold some, too; see `ackq session list`."
+
+
+def absent_leases_line(absent: Sequence[commands.SessionInfo], now_us: int) -> str:
+    """Which sessions hold messages with no live holder, as one line for the log (S5)."""
+    held = ", ".join(
+        f"'{session.session}' {session.leased} for "
+        f"{timedelta(seconds=age_ms(session.leased_at_us, now_us) // 1000)}"
+        for session in absent[:_MOST_NAMED]
+    )
+    more = f" and {len(absent) - _MOST_NAMED} more" if len(absent) > _MOST_NAMED else ""
+    return (
+        f"{plural(len(absent), 'session')} without a live reader held messages: {held} (h:mm:ss)"
+        f"{more}. They wait for the queries with their checkpoints; `ackq session release NAME` "
+        "puts back those of a query that is gone."
+    )
 
 
 def session_info(session: commands.SessionInfo, now_us: int, *, live: bool) -> pb.SessionInfo:

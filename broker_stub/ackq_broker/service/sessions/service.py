@@ -17,7 +17,11 @@ from ackq_broker.core import commands
 from ackq_broker.service.blocks.sending import send_pieces
 from ackq_broker.service.engine.clock import age_ms
 from ackq_broker.service.engine.engine import Engine, Ticket
-from ackq_broker.service.sessions.info import orphaned_lease_warnings, session_info
+from ackq_broker.service.sessions.info import (
+    absent_leases_line,
+    orphaned_lease_warnings,
+    session_info,
+)
 from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.sessions.liveness_stream import LivenessStreams
 from ackq_broker.service.sessions.outcomes import owner_of, read_stage, settlement_of
@@ -221,6 +225,18 @@ class SessionsService:
         self._engine.decide(commands.Housekeep(frozenset(live)))
         self._liveness.housekeep()
 
+    def report_absent(self) -> None:
+        """Logs which leases wait for an owner that is away (S5)."""
+        absent = [
+            session
+            for session in self._engine.core.sessions()
+            if session.leased
+            and not session.detached
+            and not self._liveness.live(session.incarnation)
+        ]
+        if absent:
+            _log.warning("%s", absent_leases_line(absent, self._engine.clock.now_us()))
+
     # --- parts ---
 
     def _note(self, request: pb.FetchRequest) -> None:
@@ -262,6 +278,7 @@ class SessionsService:
                 takeover=request.takeover,
                 session_timeout_ms=request.session_timeout_ms,
                 queue_pattern=request.queue_pattern,
+                refuse_unread=request.refuse_unread,
                 incumbent_live=self._liveness.live(incumbent),
                 new_incarnation="" if known else secrets.token_hex(16),
             )

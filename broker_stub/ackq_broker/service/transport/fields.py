@@ -32,18 +32,18 @@ def shorten(text: str, most: int = _LABEL_BYTES) -> str:
     return data[: most - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS
 
 
-def check_identifier(what: str, text: str) -> None:
+def check_identifier(what: str, text: str, most: int = _LABEL_BYTES) -> None:
     """Checks the length of a text that must not be truncated, because others are compared with it.
 
     Raises:
-        InvalidArgumentError: It is too long.
+        InvalidArgumentError: It has more than `most` bytes.
     """
     size = len(text.encode())
-    if size > _LABEL_BYTES:
+    if size > most:
         raise InvalidArgumentError(
-            f"The {what} '{text[:40]}...' has {size} bytes; at most {_LABEL_BYTES} are allowed."
-            " Use a shorter one.",
-            limit=_LABEL_BYTES,
+            f"The {what} '{text[:40]}...' has {size} bytes; at most {most} are allowed. Use a"
+            " shorter one.",
+            limit=most,
         )
 
 

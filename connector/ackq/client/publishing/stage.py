@@ -246,6 +246,8 @@ def commit_batch(
     execution_id: str = "",
     stages: Sequence[Stage],
     single: bool = False,
+    target: str = "",
+    keep_changed: bool = False,
     retry_total_ms: int = limits.RETRY_TOTAL_MS,
     security: Security | None = None,
 ) -> pb.CommitBatchResponse:
@@ -262,6 +264,10 @@ def commit_batch(
         stages: In the order their rows shall stand in the queue; none: an empty batch.
         single: The writer commits this once and nobody can repeat it later: the broker forgets the
             writer after 7 days.
+        target: Where the rows go, in the writer's own words. A repetition for another target, with
+            another number of rows, or in a run that went on before is refused (K3). Empty: nothing
+            is compared.
+        keep_changed: Take such a repetition for done instead; nothing is written.
         retry_total_ms: Give up after this time without an answer.
         security: Transport security.
 
@@ -270,6 +276,8 @@ def commit_batch(
             was deleted; nothing became visible.
         BatchOrderError: A later batch of this writer was committed already, or this one by another
             execution of the same run (K12).
+        BatchChangedError: This batch was committed with other rows, for another target, or while
+            this run was at an earlier one.
         HistoryChangedError: This writer began before the broker's journal was restored or repaired
             (Q8).
         BrokerUnavailableError: No answer; whether it took effect shows when it is repeated.
@@ -281,6 +289,8 @@ def commit_batch(
         execution_id=execution_id,
         stages=[pb.StageReference(**stage._asdict()) for stage in stages],
         single=single,
+        target=target,
+        keep_changed=keep_changed,
     )
     return retry.call(
         lambda: calls.unary(

@@ -71,6 +71,7 @@ class SourceOptions:
         min_messages: Wait for this number of ready messages ...
         max_delay_ms: ... but at most until the oldest is this old.
         fail_on_data_loss: Whether a session that the broker has lost ends the query.
+        accept_unread: Accept a batch whose rows no task has read (S11).
     """
 
     connection: Connection
@@ -84,6 +85,7 @@ class SourceOptions:
     min_messages: int = 0
     max_delay_ms: int = 0
     fail_on_data_loss: bool = True
+    accept_unread: bool = False
     split: SplitOptions = SplitOptions()
 
 
@@ -110,6 +112,7 @@ class SinkOptions:
         unroutable_queue: The queue for such rows instead.
         persistent: The delivery mode of every row (P12).
         txn_app_id: With `txn_version`, makes a batch write idempotent (K12).
+        keep_changed: Take a batch that was committed as another one for done (K3).
     """
 
     connection: Connection
@@ -122,6 +125,7 @@ class SinkOptions:
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     txn_app_id: str | None = None
     txn_version: int | None = None
+    keep_changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +181,7 @@ def source(options: Mapping[str, str]) -> SourceOptions:
         min_messages=least,
         max_delay_ms=values.get("maxTriggerDelay", 15 * 60_000) if least else 0,
         fail_on_data_loss=values.get("failOnDataLoss", True),
+        accept_unread=values.get("unreadBatch", False),
         split=_split(values),
     )
 
@@ -223,6 +228,11 @@ def sink(options: Mapping[str, str], use: Use) -> SinkOptions:
             "txnAppId is set with guarantee=at-least-once",
             "only an exactly-once write is recognised when it is repeated; drop one of them",
         )
+    if "changedBatch" in values and guarantee is Guarantee.AT_LEAST_ONCE:
+        raise _contradiction(
+            "changedBatch is set with guarantee=at-least-once",
+            "only an exactly-once write is recognised when it is repeated; drop one of them",
+        )
     if "unroutableQueue" in values and guarantee is Guarantee.AT_LEAST_ONCE:
         raise _contradiction(
             "unroutableQueue is set with guarantee=at-least-once",
@@ -239,6 +249,7 @@ def sink(options: Mapping[str, str], use: Use) -> SinkOptions:
         guarantee=guarantee,
         txn_app_id=values.get("txnAppId"),
         txn_version=values.get("txnVersion"),
+        keep_changed=values.get("changedBatch", False),
     )
 
 

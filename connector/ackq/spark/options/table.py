@@ -62,6 +62,7 @@ OPTIONS: Final = {
         _Option("maxTriggerDelay", values.duration, _STREAM),
         _Option("sessionTimeout", values.duration_or_never, _STREAM),
         _Option("failOnDataLoss", values.flag, _STREAM),
+        _Option("unreadBatch", values.fail_or_accept, _STREAM),
         _Option("minPartitions", values.count, _READ),
         _Option("maxBytesPerPartition", values.size, _READ),
         _Option("firstPosition", values.count, _BROWSE),
@@ -72,6 +73,7 @@ OPTIONS: Final = {
         _Option("persistent", values.flag, _WRITE),
         _Option("guarantee", values.guarantee, _WRITE),
         _Option("unroutableQueue", values.text, _WRITE),
+        _Option("changedBatch", values.fail_or_keep, _WRITE),
         _Option("txnAppId", values.text, _BATCH),
         _Option("txnVersion", values.whole, _BATCH),
         _Option("settle", values.outcome, _SETTLE),
@@ -103,7 +105,16 @@ _SYNONYMS: Final = {
 
 # Never suggested: messages are removed, delivered twice or lost by them.
 _COSTLY: Final = frozenset(
-    {"discard", "failondataloss", "mandatory", "sessiontimeout", "settle", "takeover"}
+    {
+        "changedbatch",
+        "discard",
+        "failondataloss",
+        "mandatory",
+        "sessiontimeout",
+        "settle",
+        "takeover",
+        "unreadbatch",
+    }
 )
 
 # Prefix of a table's options among its properties, which Spark passes when it makes the table.

@@ -149,6 +149,23 @@ def guarantee(name: str, value: str) -> Guarantee:
         raise reject(name, value, "exactly-once or at-least-once") from None
 
 
+def fail_or_keep(name: str, value: str) -> bool:
+    """Whether to keep what was committed instead of failing."""
+    return _instead_of_failing(name, value, "keep", "what was committed before counts")
+
+
+def fail_or_accept(name: str, value: str) -> bool:
+    """Whether to accept instead of failing."""
+    return _instead_of_failing(name, value, "accept", "nobody wants the rows")
+
+
+def _instead_of_failing(name: str, value: str, word: str, meaning: str) -> bool:
+    text = value.strip().lower()
+    if text not in {"fail", word}:
+        raise reject(name, value, f"fail, or {word}: {meaning}")
+    return text == word
+
+
 def _milliseconds(text: str) -> int:
     """Milliseconds of a time with its unit; -1 if invalid."""
     found = re.fullmatch(r"([0-9]{1,12})\s*(ms|s|m|min|h|d)", text)

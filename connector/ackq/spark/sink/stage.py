@@ -20,6 +20,7 @@ from ackq.spark.sink.rows import RoutedBatch
 
 if TYPE_CHECKING:
     from ackq.client import Stage
+    from ackq.v1.publishing_pb2 import CommitBatchResponse
 
 _log: Final = logging.getLogger("ackq.spark")
 
@@ -109,6 +110,7 @@ def commit(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) ->
             deleted; nothing became visible.
         BatchOrderError: A later batch of this writer is committed, or its version was used in this
             run (K12).
+        BatchChangedError: The batch was committed as another one, and `changedBatch` is not "keep".
         BrokerUnavailableError: No broker answers; committing again is safe.
     """
     answer = client.commit_batch(
@@ -119,15 +121,20 @@ def commit(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) ->
         execution_id=batch.execution_id,
         stages=stages,
         single=batch.single,
+        target=target(options),
+        keep_changed=options.keep_changed,
         retry_total_ms=options.connection.retry_ms,
         security=options.connection.security,
     )
     if answer.repeated:
-        _warn_of_repetition(options, batch, sum(stage.rows for stage in stages), answer.rows)
+        _warn_of_repetition(options, batch, sum(stage.rows for stage in stages), answer)
 
 
-def _warn_of_repetition(options: SinkOptions, batch: WriterBatch, rows: int, before: int) -> None:
-    """Warns of a repeated commit that may be another write (K12), or has other rows (K3)."""
+def _warn_of_repetition(
+    options: SinkOptions, batch: WriterBatch, rows: int, before: CommitBatchResponse
+) -> None:
+    """Warns of a repeated commit that may be another write (K12), or was changed (K3)."""
+    was = before.target or target(options)
     if options.txn_app_id is not None and not batch.execution_id and rows:
         # On Spark Connect and outside of queries, two writes of one version are indistinguishable.
         _log.warning(
@@ -137,17 +144,19 @@ def _warn_of_repetition(options: SinkOptions, batch: WriterBatch, rows: int, bef
             rows,
             batch.batch_id,
             options.txn_app_id,
-            target(options),
-            before,
+            was,
+            before.rows,
         )
-    elif rows != before:
+    elif (rows, target(options)) != (before.rows, was):
         _log.warning(
-            "Batch %d of writer '%s' was committed before, with %d rows. It was run again with %d"
-            " rows, and they were not written: the batch is not the same each time it runs.",
+            "Batch %d of writer '%s' was committed to '%s' before, with %d rows. It was run again"
+            " with %d rows for '%s', and they were not written.",
             batch.batch_id,
             batch.writer,
-            before,
+            was,
+            before.rows,
             rows,
+            target(options),
         )
 
 

@@ -109,6 +109,7 @@ class SessionDriver:
             AlreadyHeldError, FencedError: Another reader has the session (S3).
             SessionNotFoundError, HistoryChangedError: The broker lost the session, and
                 `failOnDataLoss` is on.
+            UnreadLeaseError: No task has read the batch, and `unreadBatch` is not "accept".
             AckqError: The broker refuses otherwise; BrokerUnavailableError if it does not answer.
         """
         self._check(start)
@@ -207,6 +208,7 @@ class SessionDriver:
             horizon=limits.horizon,
             open_and_lease=limits.open_and_lease,
             takeover=start.is_opening and self._options.takeover,
+            refuse_unread=not self._options.accept_unread,
         )
 
     def _check(self, start: Offset) -> None:

@@ -189,12 +189,19 @@ def test_commit_is_repeated_until_it_is_answered(broker):
     broker.publishing.commit_failures.append(errors.BrokerUnavailableError("Shutting down."))
     stages = [Stage(b"a" * 16, 2, 20), Stage(b"b" * 16, 3, 30)]
     response = commit_batch(
-        broker.endpoint, writer="query", batch_id=7, run_id="run", stages=stages
+        broker.endpoint,
+        writer="query",
+        batch_id=7,
+        run_id="run",
+        stages=stages,
+        target="queue/q",
+        keep_changed=True,
     )
     assert response.rows == 5
     assert len(broker.publishing.commits) == 2
     request = broker.publishing.commits[1]
     assert [(each.stage_id, each.rows, each.payload_bytes) for each in request.stages] == stages
+    assert (request.target, request.keep_changed) == ("queue/q", True)
 
 
 def test_refused_commit_raises(broker):

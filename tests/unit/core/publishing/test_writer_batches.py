@@ -76,63 +76,6 @@ def test_an_empty_batch_counts(harness: Harness) -> None:
     assert harness.commit("w", 0) == c.CommittedBatch(0, True)
 
 
-def test_a_version_used_twice_in_a_run_is_an_error(harness: Harness) -> None:
-    """K12: equal version, same run, another SQL execution: this version has been used."""
-    harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"), execution_id="7")
-    stage = harness.stage("w", 1, ["q"], name="b")
-    with pytest.raises(BatchOrderError, match="this version has been used in this run"):
-        harness.commit("w", 1, stage, execution_id="8")
-    assert harness.commit("w", 1, stage, execution_id="7") == c.CommittedBatch(1, True)
-
-
-def test_a_version_repeated_by_another_run_is_a_no_op(harness: Harness) -> None:
-    """K12: a program that is run again after a crash writes nothing twice."""
-    harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"), execution_id="7")
-    reply = harness.commit("w", 1, run_id="next", execution_id="0")
-    assert reply == c.CommittedBatch(1, True)
-
-
-def test_a_version_used_twice_is_an_error_in_every_run(harness: Harness) -> None:
-    """K12: also where the first of the two writes is a repetition; a restart forgets nothing."""
-    harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"), execution_id="7")
-    for run_id in ("second", "third"):
-        for _ in range(2):
-            reply = harness.commit("w", 1, run_id=run_id, execution_id="1")
-            assert reply == c.CommittedBatch(1, True)
-        harness.restart()
-        other = harness.stage("w", 1, ["q"], run_id=run_id, name=run_id)
-        with pytest.raises(BatchOrderError, match="this version has been used in this run"):
-            harness.commit("w", 1, other, run_id=run_id, execution_id="2")
-    assert harness.browse("q") == ["a0"]
-
-
-def test_no_run_changes_what_another_has_used(harness: Harness) -> None:
-    """K12: each is held to its own write, those that are still ending too; a new version is new."""
-    harness.commit("w", 1, harness.stage("w", 1, ["q"], name="a"), execution_id="7")
-    harness.commit("w", 1, run_id="next", execution_id="3")
-    records = len(harness.log)
-    for run_id, own, other in (("run", "7", "3"), ("next", "3", "7")):
-        assert harness.commit("w", 1, run_id=run_id, execution_id=own) == c.CommittedBatch(1, True)
-        with pytest.raises(BatchOrderError):
-            harness.commit("w", 1, run_id=run_id, execution_id=other)
-    assert harness.commit("w", 1, run_id="", execution_id="") == c.CommittedBatch(1, True)
-    assert len(harness.log) == records
-    harness.commit("w", 2, run_id="next", execution_id="4")
-    assert harness.core._state.writers["w"].executions == {"next": "4"}
-
-
-def test_the_runs_of_a_version_are_bounded(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """K12, I6: the oldest ones are forgotten."""
-    monkeypatch.setattr("ackq_broker.core.publishing.writer_batches._REMEMBERED_RUNS", 2)
-    harness.commit("w", 1, execution_id="7")
-    for run_id in ("second", "third"):
-        harness.commit("w", 1, run_id=run_id, execution_id="1")
-    executions = harness.core._state.writers["w"].executions
-    assert list(executions.items()) == [("second", "1"), ("third", "1")]
-
-
 @pytest.mark.parametrize(
     ("reference", "message"),
     [

@@ -71,15 +71,16 @@ def test_the_backlog_of_the_answer_is_that_after_it(harness: Harness, reader: Re
 
 def test_the_delay_doubles_from_a_second_to_five_minutes(harness: Harness) -> None:
     """C14: for RELEASED and for FAILED from a query, where the queue says nothing."""
-    for outcome, queue in ((RELEASED, "r"), (FAILED, "f")):
+    for first, (outcome, queue) in enumerate(((RELEASED, "r"), (FAILED, "f"))):
         harness.declare(queue)
         harness.publish_to(queue, 1)
         reader = harness.open(queue, session=queue)
         waits = []
         for tag in range(1, 12):
             assert reader.advance(tag - 1).end_tag == tag
-            reader.note(batch_id=tag, run_id=queue)
-            owner = reader.owner(batch_id=tag, run_id=queue)
+            batch = 100 * first + tag
+            reader.note(batch_id=batch, run_id=queue)
+            owner = reader.owner(batch_id=batch, run_id=queue)
             reader.say(group(outcome, tag), name=f"{queue}{tag}", owner=owner)
             assert reader.advance(tag).end_tag == tag
             waits.append((harness.core.next_due_us() - harness.now_us) / 1_000_000)
@@ -221,8 +222,8 @@ def test_a_released_message_in_the_kept_leases_of_two_sessions(
     reader.advance(6, max_messages=4)
     harness.wait(2)
     other = harness.lease("q", session="t", holder=BOB)
-    other.note(run_id="other")
-    owner = other.owner(run_id="other")
+    other.note(run_id="other", batch_id=8)
+    owner = other.owner(run_id="other", batch_id=8)
     other.say(group(RELEASED, 1), name="t", owner=owner)
     other.advance(1)
     harness.wait(3)

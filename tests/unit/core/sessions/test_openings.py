@@ -129,9 +129,13 @@ def test_takeover_does_not_end_a_live_query(harness: Harness, reader: Reader) ->
 def test_an_anonymous_session_gets_a_name(harness: Harness) -> None:
     """S9: made of its incarnation, so two of them never meet."""
     harness.declare("q")
-    reader = harness.open("q", session="")
-    assert reader.reply.session == "anonymous-00000000"
-    assert reader.advance(0, session="").session == "anonymous-00000000"
+    harness.publish_to("q", 2)
+    for number in (1, 2):
+        reader = harness.open("q", session="")
+        name = f"anonymous-{number:032x}"
+        assert reader.reply.session == name
+        assert reader.advance(0, session="", max_messages=1).session == name
+    assert len(harness.core.sessions()) == 2
 
 
 def test_an_opening_is_told_who_holds_messages_of_its_queues(harness: Harness) -> None:

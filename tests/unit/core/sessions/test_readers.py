@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from ackq.errors import (
+    BatchChangedError,
+    FencedError,
     InvalidArgumentError,
     LeaseHeldError,
     SessionNotFoundError,
     UnknownDeliveryTagError,
+    UnreadLeaseError,
 )
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
@@ -44,10 +47,12 @@ def test_an_owner_that_reads_nothing(reader: Reader) -> None:
 def test_a_batch_that_reads_two_sessions(harness: Harness, reader: Reader) -> None:
     """S6: the call must say which; a stage id belongs to one."""
     other = harness.lease("q", session="t", holder=BOB, max_messages=2)
-    other.note()
+    for each in (reader, other):
+        each.note(batch_id=8)
+    owner = reader.owner(batch_id=8)
     with pytest.raises(InvalidArgumentError, match=r"several sessions \(s, t\).* option session"):
-        reader.stage("a", group(REJECTED, 1))
-    reader.say(group(REJECTED, 1), owner=reader.owner()._replace(session="t"))
+        reader.stage("a", group(REJECTED, 1), owner=owner)
+    reader.say(group(REJECTED, 1), owner=owner._replace(session="t"))
     stage, _ = reader.stage("b", group(REJECTED, 1), owner=BY_NAME)
     with pytest.raises(InvalidArgumentError, match="another session"):
         reader.stage("b", group(REJECTED, 1), owner=c.LeaseOwner("t"))
@@ -100,6 +105,136 @@ def test_a_fetch_without_a_query_proves_the_incarnation(harness: Harness) -> Non
     assert harness.core._state.runs == {}
     with pytest.raises(LeaseHeldError):
         harness.open("q", holder=BOB)
+
+
+def test_a_run_that_read_nothing_of_its_session_is_fenced(reader: Reader) -> None:
+    """S3, S6: it names the session, and is none of the runs that read it; another query may."""
+    owner = c.LeaseOwner("s", "query", "forgotten", 7)
+    with pytest.raises(FencedError, match="Run forgotten of query query has read nothing"):
+        reader.stage("a", group(REJECTED, 2), owner=owner)
+    assert reader.stage("b", group(REJECTED, 2), owner=owner._replace(query_id="other"))[1] == 1
+    assert reader.stage("c", group(REJECTED, 2), owner=owner._replace(run_id="run"))[1] == 1
+
+
+# --- S11 ---
+
+
+def test_a_batch_id_reads_no_lease_of_a_later_opening(harness: Harness) -> None:
+    """S11: the checkpoint lost its files and kept its query's id, and the first session is away."""
+    harness.declare_filled("q", 3)
+    first = harness.open("q", session="", open_and_lease=True)
+    first.note(batch_id=0)
+    harness.publish_to("q", 2)
+    second = harness.open("q", session="", open_and_lease=True, holder=BOB)
+    records = len(harness.log)
+    for _ in range(2):
+        with pytest.raises(BatchChangedError) as caught:
+            second.note(batch_id=0, run_id="second")
+        told = str(caught.value)
+        assert "Batch 0 of query query would read the tags 1 to 2" in told
+        assert f"batch 0, from the tags 1 to 3 of session '{first.command.session}'" in told
+        assert f"`ackq session release {second.command.session}`" in told
+        assert not second.info().proven
+    assert len(harness.log) == records
+    harness.restart()
+    with pytest.raises(BatchChangedError):
+        second.note(batch_id=0, run_id="second")
+    first.note(batch_id=0, run_id="second")
+    second.note(batch_id=1)
+
+
+@pytest.mark.parametrize("options", [{}, {"takeover": True}], ids=["released", "taken over"])
+def test_no_remedy_for_a_held_lease_lets_a_batch_read_another(
+    harness: Harness, options: dict[str, bool]
+) -> None:
+    """S9, S11: released or taken over, the messages are leased anew, and that is another lease."""
+    harness.declare_filled("q", 3)
+    harness.open("q", open_and_lease=True).note(batch_id=0)
+    if not options:
+        harness.do(c.ReleaseSession("s"))
+    again = harness.open("q", open_and_lease=True, **options)
+    with pytest.raises(BatchChangedError, match="leased after the query had read batch 0"):
+        again.note(batch_id=0)
+    again.note(batch_id=1)
+
+
+def test_a_batch_of_several_sessions(harness: Harness) -> None:
+    """S11: what a batch reads is leased before any of it is fetched, in a later run as well."""
+    harness.declare("q", "r")
+    harness.publish(["q", "r"])
+    one, two = (harness.open(x, session=x, open_and_lease=True) for x in ("q", "r"))
+    one.note(batch_id=0)
+    one.note(batch_id=0, run_id="second")
+    two.note(batch_id=0, run_id="second")
+    harness.publish(["q", "r"])
+    for reader in (one, two):
+        reader.advance(1)
+    two.note(batch_id=1)
+    one.note(batch_id=1)
+
+
+def test_a_replay_of_the_kept_lease_is_of_its_batch(harness: Harness) -> None:
+    """K2, S11: also once the query has read a later batch, when the files of both were lost."""
+    harness.declare_filled("q", 2)
+    reader = harness.lease("q", max_messages=1)
+    reader.note(1, batch_id=0)
+    reader.advance(1)
+    reader.note(2, batch_id=1)
+    reader.attach(0, 1)
+    reader.note(1, batch_id=0, run_id="second")
+    reader.note(2, batch_id=1, run_id="second")
+
+
+def test_a_lease_that_nobody_fetched_is_not_accepted(harness: Harness) -> None:
+    """S11: a sink skipped its batch before a row was read; a caller may say that this is meant."""
+    harness.declare_filled("q", 3)
+    reader = harness.lease("q", max_messages=2)
+    with pytest.raises(UnreadLeaseError, match=r"tags 1 to 2 .* any of their 2 messages"):
+        reader.advance(2, refuse_unread=True)
+    reader.note(2, batch_id=0)
+    harness.restart()
+    assert reader.advance(2, refuse_unread=True).end_tag == 3
+    assert reader.advance(3).end_tag == 3
+
+
+def test_a_lease_that_was_settled_by_name_is_accepted(harness: Harness) -> None:
+    """S6, S11: a batch job said what becomes of it."""
+    harness.declare_filled("q", 2)
+    reader = harness.lease("q")
+    reader.say(group(Outcome.RELEASED, 1), owner=BY_NAME)
+    assert reader.advance(2, refuse_unread=True).end_tag == 2
+
+
+def test_a_fetch_of_nobody_known_reads_a_lease(harness: Harness) -> None:
+    """S11: as on Spark Connect; holes alone, and what an older version leased, need no reader."""
+    harness.declare_filled("q", 3)
+    reader = harness.lease("q", max_messages=1)
+    note = c.NoteFetch("s", reader.command.incarnation, 1, "", "", 0, "label", 1)
+    for last in (1, 2):
+        harness.do(replace(note, last_tag=last))
+        reader.advance(last, refuse_unread=True, max_messages=1)
+    harness.do(c.SettleLease("s", REJECTED, ((3, 3),), fence=True, discard=True))
+    reader.advance(3, refuse_unread=True, holder=BOB)
+    harness.publish_to("q", 1)
+    reader.advance(3, holder=BOB)
+    lease = harness.core._state.sessions["s"].lease
+    assert lease is not None
+    lease.sequence = 0
+    stale = replace(reader.command, start_tag=4, holder=BOB, refuse_unread=True)
+    assert harness.core.decide(stale, harness.now_us)
+
+
+def test_the_queries_whose_batch_is_known_are_bounded(
+    harness: Harness, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S11, I6: those that read longest ago are forgotten."""
+    monkeypatch.setattr("ackq_broker.core.sessions.readers.MAX_QUERIES", 2)
+    note = c.NoteFetch("s", reader.command.incarnation, 1, "", "run", 0, "label", 6)
+    for query, batch in (("b", 0), ("query", 8), ("c", 0)):
+        harness.do(replace(note, query_id=query, batch_id=batch))
+    assert list(harness.core._state.queries) == ["query", "c"]
+    harness.restart()
+    assert list(harness.core._state.queries) == ["query", "c"]
 
 
 def test_a_note_of_what_is_not_there(harness: Harness, reader: Reader) -> None:

@@ -12,20 +12,28 @@ from ackq_broker.service.publishing.service import PublishingService
 
 
 @pytest.mark.parametrize(
-    ("repeated", "rows", "level"), [(False, 3, None), (True, 3, "INFO"), (True, 2, "WARNING")]
+    ("repeated", "rows", "target", "level"),
+    [
+        (False, 3, "one", None),
+        (True, 3, "one", "INFO"),
+        (True, 3, "", "INFO"),
+        (True, 2, "one", "WARNING"),
+        (True, 3, "two", "WARNING"),
+    ],
 )
-def test_a_repetition_is_logged(caplog, repeated, rows, level):
-    """K3: as a warning when it has another number of rows than the batch."""
+def test_a_repetition_is_logged(caplog, repeated, rows, target, level):
+    """K3: as a warning when it has another number of rows than the batch, or another target."""
 
     async def call(_command):
-        return commands.CommittedBatch(rows, repeated)
+        return commands.CommittedBatch(rows, repeated, target)
 
     caplog.set_level(logging.INFO)
     stages = [pb.StageReference(stage_id=bytes(16), rows=n) for n in (1, 2)]
-    request = pb.CommitBatchRequest(writer="w", batch_id=5, stages=stages)
+    request = pb.CommitBatchRequest(writer="w", batch_id=5, stages=stages, target="one")
     service = PublishingService(SimpleNamespace(call=call))
     answer = asyncio.run(service.commit_batch(request))
-    assert (answer.rows, answer.repeated) == (rows, repeated)
+    assert (answer.rows, answer.repeated, answer.target) == (rows, repeated, target)
     assert [record.levelname for record in caplog.records] == ([level] if level else [])
     if level:
-        assert f"'w': batch 5 was committed before, with {rows} rows; the 3" in caplog.text
+        before = f"{rows} rows for {target}" if target else f"{rows} rows"
+        assert f"'w': batch 5 was committed before, with {before}; the 3 that" in caplog.text

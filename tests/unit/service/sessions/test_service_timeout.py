@@ -113,6 +113,21 @@ def test_a_silent_owner_is_absent_after_a_heartbeat(broker):
     assert broker.session.detached is True
 
 
+def test_leases_of_absent_owners_are_in_the_log(broker, caplog):
+    """S5: one line names those that hold messages, how many, and for how long."""
+    lease = broker.lease()
+    broker.advance(session="idle", queues=["q"])
+    stream = broker.liveness.opened(lease.incarnation, READER.token)
+    broker.service.report_absent()
+    assert caplog.text == ""
+    broker.liveness.disconnected(stream)
+    broker.now += GRACE_S + 1
+    broker.service.report_absent()
+    (record,) = caplog.records
+    assert "1 session without a live reader held messages: 's' 2 for 0:" in record.getMessage()
+    assert "`ackq session release NAME`" in record.getMessage()
+
+
 def test_the_session_of_a_live_holder_is_never_forgotten(broker, monkeypatch):
     """S9: a query with a day between two triggers finds its session; one that is away does not."""
     monkeypatch.setattr(limits, "UNPROVEN_RETENTION_S", 1)

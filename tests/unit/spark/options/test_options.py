@@ -140,7 +140,16 @@ def test_unknown_option_names_the_nearest(key, nearest):
 @pytest.mark.parametrize(
     "key",
     [
-        *("takeovr", "take_over", "discards", "failondataloss1", "sessionTimeouts", "settles"),
+        *(
+            "changedbatches",
+            "unreadBatches",
+            "takeovr",
+            "take_over",
+            "discards",
+            "failondataloss1",
+            "sessionTimeouts",
+            "settles",
+        ),
         *("mandatry", "provider", "owner", "xyzzy"),
     ],
 )
@@ -224,6 +233,8 @@ def test_sparks_own_keys_are_passed_over(key):
         ("sessionTimeout", "0s", "never, or a time above 0"),
         ("guarantee", "at-most-once", "at-least-once"),
         ("txnVersion", "1.5", "whole number"),
+        ("changedBatch", "drop", "fail, or keep"),
+        ("unreadBatch", "true", "fail, or accept"),
     ],
 )
 def test_unreadable_value_names_option_value_and_form(key, value, part):
@@ -284,6 +295,7 @@ def test_source_contradictions(given, part):
         ({"routingKey": "k"}, "queue and routingKey"),
         ({"unroutableQueue": "u", "mandatory": "false"}, "unroutableQueue"),
         ({"unroutableQueue": "u", "guarantee": "at-least-once"}, "second choice"),
+        ({"changedBatch": "keep", "guarantee": "at-least-once"}, "recognised"),
         ({"txnAppId": "a"}, "only one of txnAppId and txnVersion"),
         ({"txnAppId": "a", "txnVersion": "1", "guarantee": "at-least-once"}, "recognised"),
     ],
@@ -340,6 +352,23 @@ def test_pattern_and_timeout():
     assert (parsed.queues, parsed.queue_pattern) == ((), "a.*")
     assert parsed.session_timeout_ms == 300_000
     assert options.source({**BASE, "sessionTimeout": "Never"}).session_timeout_ms == 0
+
+
+@pytest.mark.parametrize("use", [Use.SINK, Use.BATCH])
+def test_changed_batch(use):
+    """K3: a batch that was committed as another one fails, unless it is asked to be kept."""
+    for value, kept in (
+        ({}, False),
+        ({"changedBatch": "fail"}, False),
+        ({"changedBatch": "Keep"}, True),
+    ):
+        assert options.sink({**BASE, **value}, use).keep_changed is kept
+
+
+def test_unread_batch():
+    """S11: a batch that no task has read is refused, unless the query leaves rows unread."""
+    assert not options.source(BASE).accept_unread
+    assert options.source({**BASE, "unreadBatch": "ACCEPT"}).accept_unread
 
 
 def test_unroutable_queue():

@@ -225,6 +225,17 @@ def test_only_a_batch_write_without_a_transaction_is_single(client, runs_as):
     assert commits == [True, False, False]
 
 
+def test_a_commit_names_its_target(client, runs_as):
+    """K3: the broker compares it with that of the batch committed before, unless told not to."""
+    runs_as(BATCHED)
+    for given in ({}, {"changedBatch": "keep"}):
+        stream_writer(**given).commit([TaskStaged(MICRO_BATCH, SEALED)], 4)
+        batch_writer(**given).commit([batch_writer(**given).write(rows(1))])
+    commits = [each[2] for each in client.did if each[0] == "commit"]
+    assert [each["target"] for each in commits] == ["queue/q"] * 4
+    assert [each["keep_changed"] for each in commits] == [False, False, True, True]
+
+
 def test_transaction_is_named_by_app_target_and_version(client, runs_as):
     """K12: the writer is (txnAppId, target); inside a query run the SQL execution goes along."""
     runs_as(BATCHED)
@@ -324,12 +335,17 @@ TRANSACTION = WriterBatch("txn/app/queue/q", 7, "write")
             {},
             MICRO_BATCH,
             2,
-            "with 2 rows. It was run again with 3 rows, and they",
+            "'queue/q' before, with 2 rows. It was run again with 3 rows for 'queue/q', and they",
         ),
         ({"txnAppId": "app"}, TRANSACTION, 3, "3 rows were not written again: txnVersion 7 of"),
         ({"txnAppId": "app"}, TRANSACTION, 2, "txnAppId 'app' was committed to 'queue/q' before,"),
         ({"txnAppId": "app"}, replace(TRANSACTION, execution_id="9"), 3, ""),
-        ({"txnAppId": "app"}, replace(TRANSACTION, execution_id="9"), 4, "with 4 rows. It was run"),
+        (
+            {"txnAppId": "app"},
+            replace(TRANSACTION, execution_id="9"),
+            4,
+            "with 4 rows. It was run again",
+        ),
     ],
 )
 def test_a_repetition_that_may_be_none_is_told(client, caplog, given, batch, before, told):

@@ -80,6 +80,7 @@ def test_advance_asks_for_one_batch(make, session, advanced):
             min_messages=2,
             max_delay_ms=3000,
             wait_ms=limits.ADVANCE_WAIT_MS,
+            refuse_unread=True,
         )
     ]
 

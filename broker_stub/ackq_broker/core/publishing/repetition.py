@@ -1,0 +1,98 @@
+"""Repetitions of a writer's batch (K3, K12): whether one that comes again is the one committed.
+
+Invariant: rows are taken for written only if their batch is the one that was committed, as far as
+run, target, count and SQL execution can tell.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ackq.errors import BatchChangedError, BatchOrderError
+from ackq_broker.core import commands, records
+from ackq_broker.core.checks import plural
+from ackq_broker.core.commands import CommittedBatch, Decision
+from ackq_broker.core.state.state import State, Writer
+
+# Runs remembered for each writer, to distinguish a newer run from an older one that still ends, and
+# one write of a run from another.
+_REMEMBERED_RUNS: Final = 32
+
+
+def decide(writer: Writer, command: commands.CommitBatch, stale: tuple[bytes, ...]) -> Decision:
+    """K12: an equal version is a repetition, unless the same run uses it for another write.
+
+    Each run is held to the first write it repeats: in a run that is not the one that committed, a
+    second write of the version is no more a repetition than it was there.
+    """
+    known = writer.executions.get(command.run_id)
+    if command.execution_id and known is not None and known != command.execution_id:
+        raise BatchOrderError(
+            f"The writer '{writer.writer}' was given version {command.batch_id} twice: this "
+            "version has been used in this run, by another write. Give each write of a batch a "
+            "txnAppId of its own, or a higher txnVersion.",
+            writer=writer.writer,
+            batch=command.batch_id,
+        )
+    _check_unchanged(writer, command)
+    changes: tuple[records.Record, ...] = (records.StagesDropped(stale),) if stale else ()
+    at = writer.reached.get(command.run_id)
+    if known is None if command.execution_id else command.run_id and at != command.batch_id:
+        noted = records.BatchRepeated(command.writer, command.run_id, command.execution_id)
+        changes = (*changes, noted)
+    return Decision(changes, CommittedBatch(writer.rows, True, writer.target))
+
+
+def _check_unchanged(writer: Writer, command: commands.CommitBatch) -> None:
+    """K3: a repetition is the first batch of its run, for the same target, with as many rows.
+
+    Any other stands for other rows, which would be taken for written: BatchChangedError. What an
+    older version recorded has no target, and is compared with nothing.
+    """
+    if command.keep_changed or not (writer.target and command.target):
+        return
+    at = writer.reached.get(command.run_id, writer.batch_id)
+    was, now = (writer.target, writer.rows), (command.target, command.rows)
+    if was == now and at == writer.batch_id:
+        return
+    went_on = f", which has gone on from batch {at}" if at != writer.batch_id else ""
+    raise BatchChangedError(
+        f"Batch {writer.batch_id} of writer '{writer.writer}' was committed before, with "
+        f"{plural(writer.rows, 'row')} for {writer.target} by run {writer.run_id}. It came again "
+        f"with {plural(command.rows, 'row')} for {command.target} by run {command.run_id}{went_on}"
+        ", and nothing was written. Two queries may work with copies of one checkpoint: give each "
+        "a checkpoint of its own. If the batch is done, changedBatch=keep at the sink takes it for "
+        "done, and these rows are not written.",
+        writer=writer.writer,
+        batch=writer.batch_id,
+        committed_target=writer.target,
+        committed_rows=writer.rows,
+        target=command.target,
+        rows=command.rows,
+    )
+
+
+def remember_run(state: State, name: str, run_id: str) -> Writer:
+    """The writer, new or known, with this run among its latest."""
+    writer = state.writers.setdefault(name, Writer(name, history=state.history))
+    if run_id not in writer.runs:
+        writer.runs = (*writer.runs, run_id)[-_REMEMBERED_RUNS:]
+    return writer
+
+
+def remember_write(writer: Writer, run_id: str, execution_id: str) -> None:
+    """K3, K12: a run's first write of the batch is that run's; outside of a query none is."""
+    if run_id:
+        writer.reached.pop(run_id, None)
+        writer.reached[run_id] = writer.batch_id
+        _bound(writer.reached)
+    if execution_id:
+        assert run_id not in writer.executions
+        writer.executions[run_id] = execution_id
+        _bound(writer.executions)
+
+
+def _bound(by_run: dict[str, Any]) -> None:
+    """I6: forgets the run that wrote first."""
+    if len(by_run) > _REMEMBERED_RUNS:
+        del by_run[next(iter(by_run))]
