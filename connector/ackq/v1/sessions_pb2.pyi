@@ -268,16 +268,18 @@ class ReleaseSessionResponse(_message.Message):
     def __init__(self, released: _Optional[int] = ..., dropped: _Optional[int] = ...) -> None: ...
 
 class LeaseOwner(_message.Message):
-    __slots__ = ("session", "query_id", "run_id", "batch_id")
+    __slots__ = ("session", "query_id", "run_id", "batch_id", "epoch")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     QUERY_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     session: str
     query_id: str
     run_id: str
     batch_id: int
-    def __init__(self, session: _Optional[str] = ..., query_id: _Optional[str] = ..., run_id: _Optional[str] = ..., batch_id: _Optional[int] = ...) -> None: ...
+    epoch: int
+    def __init__(self, session: _Optional[str] = ..., query_id: _Optional[str] = ..., run_id: _Optional[str] = ..., batch_id: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class StageOutcomesRequest(_message.Message):
     __slots__ = ("owner", "stage_id", "label", "discard", "groups", "seal")

@@ -150,6 +150,18 @@ def test_bad_outcomes_are_refused(client):
     assert client.stage_outcomes(A, (REJECTED, [1], {}), owner=other, discard=True) == 1
 
 
+def test_a_program_that_was_replaced_cannot_settle(client):
+    """S3, S6: it has no run, and names the epoch in which it has read."""
+    _, _, lease = leased(client, b"a", b"b")
+    owner = sessions_pb2.LeaseOwner(session="s", epoch=lease.epoch)
+    assert client.stage_outcomes(A, (REJECTED, [1], {"reason": "bad"}), owner=owner) == 1
+    client.settle_session(RELEASED, (2, 2), fence=True)
+    said = (REJECTED, [1], {"reason": "bad"})
+    refused_with(errors.FencedError, client.stage_outcomes, B, said, owner=owner)
+    refused_with(errors.FencedError, client.commit_outcomes, owner=owner)
+    assert client.stage_outcomes(B, said) == 1
+
+
 def test_a_replaced_run_cannot_settle(client):
     """S3, S6: outcomes belong to the epoch of their reader; a run that was replaced is refused."""
     _, _, _ = leased(client, b"a", b"b")

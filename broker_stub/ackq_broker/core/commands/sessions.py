@@ -190,12 +190,16 @@ class NoteFetch(Command):
 
 
 class LeaseOwner(NamedTuple):
-    """Owner of a settled lease: a session, else the one that the run reads for the batch (S6)."""
+    """Owner of a settled lease: a session, else the one that the run reads for the batch (S6).
+
+    With an epoch it is the session's in that epoch (S3); 0 says none.
+    """
 
     session: str = ""
     query_id: str = ""
     run_id: str = ""
     batch_id: int = 0
+    epoch: int = 0
 
 
 class OutcomeGroup(NamedTuple):

@@ -166,12 +166,14 @@ def find(state: State, owner: LeaseOwner) -> OwnedLease:
 
     Raises:
         SessionNotFoundError: There is no such session, or none that the run reads for the batch.
-        FencedError: The epoch of the run is over (S3).
+        FencedError: The epoch of the run, or the one that the owner names, is over (S3).
         InvalidArgumentError: The batch reads two sessions.
     """
     session = (
         holder.session_named(state, owner.session) if owner.session else _read_by(state, owner)
     )
+    if owner.epoch:
+        holder.check_epoch(session, owner.epoch)
     for lease in session.leases():
         epochs = [reader.epoch for reader in lease.readers if _is(reader, owner)]
         if epochs:
@@ -246,4 +248,4 @@ def _readers(session: Session) -> tuple[Reader, ...]:
 
 def _is(reader: Reader, owner: LeaseOwner) -> bool:
     """Whether a reader is the run and the batch that an owner names."""
-    return (reader.query_id, reader.run_id, reader.batch_id) == owner[1:]
+    return (reader.query_id, reader.run_id, reader.batch_id) == owner[1:4]

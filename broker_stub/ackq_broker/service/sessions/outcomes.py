@@ -109,7 +109,9 @@ def owner_of(owner: pb.LeaseOwner) -> commands.LeaseOwner:
         ("run id", owner.run_id),
     ):
         check_identifier(what, text)
-    return commands.LeaseOwner(owner.session, owner.query_id, owner.run_id, owner.batch_id)
+    return commands.LeaseOwner(
+        owner.session, owner.query_id, owner.run_id, owner.batch_id, owner.epoch
+    )
 
 
 def _check(what: str, found: int, most: int) -> None:

@@ -120,7 +120,8 @@ class Session:
         Sent again under the same id while no broker answers: it is idempotent.
 
         Args:
-            owner: Whose lease: a session, or the query, run and batch that read it.
+            owner: Whose lease: a session, with the epoch of whoever holds it itself, or the query,
+                run and batch that read it.
             stage_id: 16 random bytes for each attempt of a task.
             label: Partition and attempt, for operators.
             groups: One request for each inner iterable, of about 1 MiB; see

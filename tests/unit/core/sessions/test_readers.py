@@ -116,6 +116,20 @@ def test_a_run_that_read_nothing_of_its_session_is_fenced(reader: Reader) -> Non
     assert reader.stage("c", group(REJECTED, 2), owner=owner._replace(run_id="run"))[1] == 1
 
 
+def test_an_owner_that_names_its_epoch_is_fenced(reader: Reader) -> None:
+    """S3, S6: a program that reads a session has no run; it says when it has read."""
+    owner = BY_NAME._replace(epoch=1)
+    assert reader.stage("a", group(REJECTED, 2), owner=owner)[1] == 1
+    reader.advance(0, holder=BOB)
+    for call in (
+        lambda: reader.stage("b", group(REJECTED, 2), owner=owner),
+        lambda: reader.commit(owner=owner),
+    ):
+        with pytest.raises(FencedError, match="is held by host-b"):
+            call()
+    assert reader.stage("c", group(REJECTED, 2), owner=owner._replace(epoch=2))[1] == 1
+
+
 # --- S11 ---
 
 
