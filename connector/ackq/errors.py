@@ -95,6 +95,18 @@ class SessionNotFoundError(NotFoundError):
     code = "session_not_found"
 
 
+class BatchNotFoundError(NotFoundError):
+    """No stage of such a batch: it was committed, aborted, dropped, or never staged (K3)."""
+
+    code = "batch_not_found"
+
+
+class WriterNotFoundError(NotFoundError):
+    """No such writer: it never wrote, or its retention is over (K3)."""
+
+    code = "writer_not_found"
+
+
 class BlockNotFoundError(NotFoundError):
     """A block of the broker's journal was freed while it was being read."""
 
@@ -183,6 +195,12 @@ class StageMismatchError(PreconditionFailedError):
     """A commit named a stage that is missing or not whole; nothing became visible (K3)."""
 
     code = "stage_mismatch"
+
+
+class WriterForgottenError(PreconditionFailedError):
+    """An operator had the broker forget this writer: it cannot know what was committed (K3)."""
+
+    code = "writer_forgotten"
 
 
 class PublisherForgottenError(PreconditionFailedError):

@@ -42,6 +42,10 @@ MAX_TRANSACTION_MESSAGES: Final = 1_000_000
 # --- stages ---
 STAGE_WINDOW_BYTES: Final = 32 * MIB
 STAGE_RETENTION_S: Final = 7 * 24 * 3600
+# A write without a `txnAppId` is a writer that nobody can run again (K3): its stages are of no use
+# when it is dead, and the record of its commit when its client has given up repeating that.
+SINGLE_STAGE_RETENTION_S: Final = 24 * 3600
+SINGLE_COMMIT_RETENTION_S: Final = 3600
 
 # --- sessions ---
 HEARTBEAT_MS: Final = 15_000
@@ -121,6 +125,7 @@ assert MAX_FRAME_BYTES <= SEGMENT_BYTES
 assert HEARTBEAT_SEND_MS * 2 < HEARTBEAT_MS
 assert HOLDER_CUT_GRACE_MS < HEARTBEAT_MS
 assert CHANNEL_RESUME_MS < HEARTBEAT_MS
+assert RETRY_TOTAL_MS < 1000 * SINGLE_COMMIT_RETENTION_S
 assert TRANSPORT_ACK_DELAY_MS < RETRANSMIT_MS < RETRANSMIT_MAX_MS
 assert 0 < TRANSPORT_ACK_AT_PERCENT < 100  # noqa: PLR2004
 assert CONSUMER_PREFETCH_MESSAGES <= CHANNEL_WINDOW_MESSAGES <= MAX_CHANNEL_WINDOW_MESSAGES

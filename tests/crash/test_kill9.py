@@ -1,19 +1,33 @@
 """kill -9 of real processes at the worst moments; then the ledger shows every message once."""
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 
 from ackq.client import Admin, Publisher, TransactionalPublisher
 from ackq.errors import TransactionRolledBackError, UnroutableError
-from tests.crash.harness import Driver, fill, ids, in_queue, messages, unacked
+from tests.crash.harness import (
+    SPARK_TIMEOUT_S,
+    Driver,
+    fill,
+    ids,
+    in_queue,
+    messages,
+    unacked,
+)
 from tests.fakes.relay import Relay
 
 pytestmark = pytest.mark.crash
+
+BATCH_WRITE = Path(__file__).with_name("batch_write.py")
 
 
 def once(names):
@@ -161,6 +175,47 @@ def test_driver_killed_between_offset_and_commit_log(broker, tmp_path, sink):
     found = ledger if sink == "table" else in_queue(broker.endpoint, "out")
     assert found == once(names)
     assert unacked(broker.endpoint, "in") == (0, 0)
+
+
+@pytest.mark.spark
+def test_batch_write_killed_between_its_tasks(broker, admin, tmp_path):
+    """K3, Q3: what it had staged is seen and dropped, and the write can be made again at once."""
+    admin.declare_queue("q", max_length=4)
+    with batch_write(broker.endpoint, tmp_path, "--hang") as process:
+        pause = threading.Event()
+        while not (staged := admin.batches("q")) or staged[0].open_stages:
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            pause.wait(0.1)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    (batch,) = admin.batches()
+    assert (batch.rows, batch.single, admin.queue("q").staged) == (2, True, 2)
+    assert admin.drop_batch(batch.writer, batch.batch_id).rows == 2
+    with batch_write(broker.endpoint, tmp_path) as process:
+        assert process.wait(SPARK_TIMEOUT_S) == 0, (tmp_path / "log").read_text()
+    (rows,) = admin.browse("q", columns=["body"])
+    assert rows.column(0).to_pylist() == [b"0", b"1", b"2", b"3"]
+    assert (admin.batches(), admin.queue("q").staged) == ([], 0)
+
+
+@contextmanager
+def batch_write(endpoint, folder, *flags):
+    """The program of a batch write, in a group of its own; nothing of it stays."""
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(BATCH_WRITE), endpoint, *flags],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=folder,
+            env={**os.environ, "SPARK_LOCAL_DIRS": str(folder)},
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 @pytest.mark.spark

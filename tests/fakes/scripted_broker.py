@@ -202,6 +202,8 @@ class Publishing(publishing_pb2_grpc.PublishingServiceServicer):
         self.stage_ended = threading.Event()
         self.commits: list[publishing_pb2.CommitBatchRequest] = []
         self.commit_failures: deque[errors.AckqError] = deque()
+        self.operations: deque[object] = deque()
+        self.operation_requests: list[object] = []
 
     def Publish(self, request_iterator, context):
         received: list[publishing_pb2.PublishRequest] = []
@@ -226,6 +228,12 @@ class Publishing(publishing_pb2_grpc.PublishingServiceServicer):
 
     def AbortBatch(self, request, context):
         return publishing_pb2.AbortBatchResponse(dropped=len(request.stage_ids))
+
+    def ListBatches(self, request, context):
+        self.operation_requests.append(request)
+        return _next(self.operations, context)
+
+    DropBatch = ListWriters = ForgetWriter = ListBatches
 
 
 def store_all(requests: Iterator[publishing_pb2.StageRequest]) -> Iterator[object]:

@@ -82,6 +82,7 @@ SMALL = {
         "sync_gate": "rule P4",
         "timer": "rule Q3",
     },
+    "ackq_broker/service/publishing": {"info": "what operators see"},
     "ackq_broker/service/sessions": {"info": "what operators see"},
 }
 # Folders with more or fewer modules.

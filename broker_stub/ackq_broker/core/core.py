@@ -15,6 +15,8 @@ from ackq_broker.core import commands, history, lifecycle, queries, records
 from ackq_broker.core.checks import queue_named
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands import (
+    BatchInfo,
+    BatchKey,
     BrowseChunk,
     Command,
     Decision,
@@ -22,9 +24,17 @@ from ackq_broker.core.commands import (
     Piece,
     QueueInfo,
     SessionInfo,
+    WriterInfo,
 )
 from ackq_broker.core.consuming import channels
-from ackq_broker.core.publishing import confirm_mode, publishers, transactions, writer_batches
+from ackq_broker.core.publishing import (
+    confirm_mode,
+    publishers,
+    staged,
+    transactions,
+    writer_batches,
+    writers,
+)
 from ackq_broker.core.queues import redrive, timers, topology
 from ackq_broker.core.records import Record
 from ackq_broker.core.sessions import advance, holder, operator, outcomes, readers, timeout
@@ -52,6 +62,8 @@ _DECIDE: Final[dict[type[Command], Callable[[State, Any, int], Decision]]] = {
     commands.DropStage: writer_batches.drop_stage,
     commands.CommitBatch: writer_batches.commit_batch,
     commands.AbortBatch: writer_batches.abort_batch,
+    commands.DropBatch: writer_batches.drop_batch,
+    commands.ForgetWriter: writers.forget,
     commands.Advance: advance.advance,
     commands.Attach: advance.attach,
     commands.ReleaseSession: operator.release,
@@ -91,6 +103,7 @@ _APPLY: Final[dict[type[Record], Callable[[State, int, Any], None]]] = {
     records.StagesDropped: writer_batches.apply_stages_dropped,
     records.BatchCommitted: writer_batches.apply_batch_committed,
     records.BatchRepeated: writer_batches.apply_batch_repeated,
+    records.WriterForgotten: writers.apply_forgotten,
     records.SessionOpened: advance.apply_session_opened,
     records.SessionAdvanced: advance.apply_session_advanced,
     records.SessionReleased: advance.apply_session_released,
@@ -231,6 +244,29 @@ class Core:
             WrongModeError: It is in transaction mode.
         """
         return confirm_mode.missing(self._state, publisher_id, first, last)
+
+    # --- writers ---
+
+    def batches(self, most: int, queue: str = "", after: BatchKey | None = None) -> list[BatchInfo]:
+        """What is staged, at most so many batches by writer and batch, behind one of them.
+
+        With a queue only those that have rows for it; raises QueueNotFoundError.
+        """
+        return staged.batches(self._state, queue, after, most)
+
+    def batch(self, key: BatchKey) -> BatchInfo:
+        """What is staged of one batch; raises BatchNotFoundError."""
+        return staged.batch(self._state, key)
+
+    def writers(
+        self, most: int, after: str = "", silent_since_us: int = 1 << 62
+    ) -> list[WriterInfo]:
+        """At most so many writers by name, behind one of them; those that were silent since."""
+        return staged.writers(self._state, after, most, silent_since_us)
+
+    def writer(self, name: str) -> WriterInfo:
+        """One writer; raises WriterNotFoundError."""
+        return staged.writer(self._state, name)
 
     # --- sessions ---
 

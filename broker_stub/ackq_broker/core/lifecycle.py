@@ -10,7 +10,7 @@ from ackq import limits
 from ackq_broker.core import commands, history, records
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.consuming import channels
-from ackq_broker.core.publishing import publishers, writer_batches
+from ackq_broker.core.publishing import publishers, writer_batches, writers
 from ackq_broker.core.queues.topology import detach_queue, drop_exchange, forget_if_drained
 from ackq_broker.core.sessions import accept, advance
 from ackq_broker.core.sessions.holder import FORGOTTEN
@@ -78,13 +78,7 @@ def housekeep(state: State, command: commands.Housekeep, now_us: int) -> Decisio
             and now_us - publisher.closed_us > limits.PUBLISHER_RETENTION_S * _SECOND_US
         )
     )
-    stages = tuple(
-        sorted(
-            stage.stage_id
-            for stage in state.stages.values()
-            if now_us - stage.touched_us > limits.STAGE_RETENTION_S * _SECOND_US
-        )
-    )
+    stages = writers.abandoned_stages(state, now_us)
     unproven = tuple(
         sorted(
             session.name
@@ -103,10 +97,10 @@ def housekeep(state: State, command: commands.Housekeep, now_us: int) -> Decisio
             and now_us - session.kept.accepted_us > limits.REPLAY_RETENTION_S * _SECOND_US
         )
     )
-    writers = writer_batches.done(state, now_us)
-    if not (publishers or stages or unproven or replays or writers):
+    done = writers.done(state, now_us)
+    if not (publishers or stages or unproven or replays or done):
         return Decision()
-    return Decision((records.Expired(publishers, stages, unproven, now_us, replays, writers),))
+    return Decision((records.Expired(publishers, stages, unproven, now_us, replays, done),))
 
 
 def apply_expired(state: State, sequence: int, record: records.Expired) -> None:

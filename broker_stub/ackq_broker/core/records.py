@@ -170,7 +170,10 @@ class TransactionRolledBack(Record, frozen=True, tag="transaction_rolled_back"):
 
 
 class StageOpened(Record, frozen=True, tag="stage_opened"):
-    """A stage begins; `superseded` ones, of older runs of the writer, are dropped."""
+    """A stage begins; `superseded` ones, of older runs of the writer, are dropped.
+
+    A `single` writer commits no more than this batch.
+    """
 
     stage_id: bytes
     writer: str
@@ -180,6 +183,7 @@ class StageOpened(Record, frozen=True, tag="stage_opened"):
     mandatory: bool
     at_us: int
     superseded: tuple[bytes, ...] = ()
+    single: bool = False
 
 
 class BlockStaged(Record, frozen=True, tag="block_staged"):
@@ -239,6 +243,13 @@ class BatchRepeated(Record, frozen=True, tag="batch_repeated"):
     writer: str
     run_id: str
     execution_id: str
+
+
+class WriterForgotten(Record, frozen=True, tag="writer_forgotten"):
+    """An operator had a writer forgotten: nothing is written under its name any more (K3)."""
+
+    writer: str
+    at_us: int
 
 
 # --- sessions ---
@@ -473,6 +484,7 @@ _AnyRecord = (
     | StagesDropped
     | BatchCommitted
     | BatchRepeated
+    | WriterForgotten
     | SessionOpened
     | SessionAdvanced
     | SessionReleased

@@ -13,6 +13,7 @@ from ackq.cli.output import as_dict, print_fields, print_json
 from ackq.cli.publish import publish
 from ackq.cli.queues import queue
 from ackq.cli.sessions import session
+from ackq.cli.writers import batch, writer
 from ackq.client import Security
 from ackq.limits import DEFAULT_ENDPOINT
 
@@ -59,5 +60,5 @@ def info(target: Target) -> None:
         print_fields(fields)
 
 
-for each in (queue, exchange, bind, unbind, publish, consume, session, broker):
+for each in (queue, exchange, bind, unbind, publish, consume, session, batch, writer, broker):
     ackq.add_command(each)

@@ -1,4 +1,4 @@
-"""Administration of a broker: exchanges, queues, bindings, browse, sessions. Q1-Q6, Q8, S8."""
+"""Administration: exchanges, queues, bindings, browse, sessions, writers. Q1-Q6, Q8, S8, K3."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ackq.client.connection.security import Security
 from ackq.errors import InvalidArgumentError, QueueNotFoundError, SessionNotFoundError
 from ackq.outcomes import Outcome
 from ackq.v1 import admin_pb2 as pb
-from ackq.v1 import sessions_pb2
+from ackq.v1 import publishing_pb2, sessions_pb2
 from ackq.wire import columns as wire_columns
 from ackq.wire.outcomes import TO_WIRE
 
@@ -382,6 +382,108 @@ class Admin:
             columns=wire_columns.bits(names),
         )
         return self._rows(lambda to: calls.browse_lease(to, request), decoding.delivered, names)
+
+    # --- writers ---
+
+    def batches(self, queue: str = "") -> list[publishing_pb2.BatchInfo]:
+        """Batches that are staged and not committed, by writer and batch (K3).
+
+        Args:
+            queue: Only those with rows for it; empty: all.
+
+        Raises:
+            QueueNotFoundError: No such queue.
+        """
+        request = publishing_pb2.ListBatchesRequest(queue=queue)
+        found: list[publishing_pb2.BatchInfo] = []
+        while True:
+            page = self._batches(request)
+            found += page.batches
+            if not page.more:
+                return found
+            last = page.batches[-1]
+            request.after.CopyFrom(
+                publishing_pb2.BatchKey(writer=last.writer, batch_id=last.batch_id)
+            )
+
+    def batch(self, writer: str, batch_id: int) -> publishing_pb2.BatchInfo:
+        """One staged batch, with its stages. Raises BatchNotFoundError."""
+        key = publishing_pb2.BatchKey(writer=writer, batch_id=_uint64("batch_id", batch_id))
+        return self._batches(publishing_pb2.ListBatchesRequest(batch=key)).batches[0]
+
+    def drop_batch(
+        self, writer: str, batch_id: int, *, force: bool = False
+    ) -> publishing_pb2.DropBatchResponse:
+        """Drops what is staged of a batch, and gives back the room that it held (K3).
+
+        For a write that is dead. If it is not, its commit is refused and nothing of it is visible:
+        a query runs the batch again at its next start, and a batch write fails.
+
+        Args:
+            writer: As `batches` names it.
+            batch_id: As `batches` names it.
+            force: Also while a task is writing to it.
+
+        Raises:
+            BatchNotFoundError: Nothing of it is staged.
+            InUseError: A task is writing to it, and `force` is off.
+        """
+        key = publishing_pb2.BatchKey(writer=writer, batch_id=_uint64("batch_id", batch_id))
+        return self._call(
+            "PublishingService/DropBatch",
+            publishing_pb2.DropBatchRequest(batch=key, force=force),
+            publishing_pb2.DropBatchResponse,
+        )
+
+    def writers(self, *, idle_s: float = 0) -> list[publishing_pb2.WriterInfo]:
+        """The writers that the broker remembers, by name; those not heard of for so long (K3)."""
+        request = publishing_pb2.ListWritersRequest(age_ms=_uint64("idle_s", int(1000 * idle_s)))
+        found: list[publishing_pb2.WriterInfo] = []
+        while True:
+            page = self._writers(request)
+            found += page.writers
+            if not page.more:
+                return found
+            request.after = page.writers[-1].writer
+
+    def writer(self, name: str) -> publishing_pb2.WriterInfo:
+        """One writer. Raises WriterNotFoundError."""
+        return self._writers(publishing_pb2.ListWritersRequest(writer=name)).writers[0]
+
+    def forget_writer(self, name: str, *, force: bool = False) -> bool:
+        """Forgets a writer that will not write again; False: it was forgotten before (K3).
+
+        There is no way back: whatever comes under its name is refused with WriterForgottenError,
+        as the broker cannot know any more what would be a repetition.
+
+        Args:
+            name: The writer's.
+            force: Also one that was heard of within the last day.
+
+        Raises:
+            WriterNotFoundError: No such writer.
+            InUseError: It has stages, or was heard of within a day and `force` is off.
+            LimitError: The broker has forgotten as many as it can remember.
+        """
+        return self._call(
+            "PublishingService/ForgetWriter",
+            publishing_pb2.ForgetWriterRequest(writer=name, force=force),
+            publishing_pb2.ForgetWriterResponse,
+        ).forgotten
+
+    def _batches(
+        self, request: publishing_pb2.ListBatchesRequest
+    ) -> publishing_pb2.ListBatchesResponse:
+        return self._call(
+            "PublishingService/ListBatches", request, publishing_pb2.ListBatchesResponse
+        )
+
+    def _writers(
+        self, request: publishing_pb2.ListWritersRequest
+    ) -> publishing_pb2.ListWritersResponse:
+        return self._call(
+            "PublishingService/ListWriters", request, publishing_pb2.ListWritersResponse
+        )
 
     # --- browse ---
 

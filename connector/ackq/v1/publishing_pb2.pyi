@@ -202,20 +202,22 @@ class StageHeader(_message.Message):
     def __init__(self, open: _Optional[_Union[StageOpen, _Mapping]] = ..., data: _Optional[_Union[StageData, _Mapping]] = ..., seal: _Optional[_Union[StageSeal, _Mapping]] = ...) -> None: ...
 
 class StageOpen(_message.Message):
-    __slots__ = ("stage_id", "writer", "batch_id", "run_id", "label", "mandatory")
+    __slots__ = ("stage_id", "writer", "batch_id", "run_id", "label", "mandatory", "single")
     STAGE_ID_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     MANDATORY_FIELD_NUMBER: _ClassVar[int]
+    SINGLE_FIELD_NUMBER: _ClassVar[int]
     stage_id: bytes
     writer: str
     batch_id: int
     run_id: str
     label: str
     mandatory: bool
-    def __init__(self, stage_id: _Optional[bytes] = ..., writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., label: _Optional[str] = ..., mandatory: bool = ...) -> None: ...
+    single: bool
+    def __init__(self, stage_id: _Optional[bytes] = ..., writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., label: _Optional[str] = ..., mandatory: bool = ..., single: bool = ...) -> None: ...
 
 class StageData(_message.Message):
     __slots__ = ("rows", "exchange", "unroutable_queue")
@@ -312,3 +314,157 @@ class AbortBatchResponse(_message.Message):
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     dropped: int
     def __init__(self, dropped: _Optional[int] = ...) -> None: ...
+
+class BatchKey(_message.Message):
+    __slots__ = ("writer", "batch_id")
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    writer: str
+    batch_id: int
+    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ...) -> None: ...
+
+class ListBatchesRequest(_message.Message):
+    __slots__ = ("queue", "batch", "after")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    batch: BatchKey
+    after: BatchKey
+    def __init__(self, queue: _Optional[str] = ..., batch: _Optional[_Union[BatchKey, _Mapping]] = ..., after: _Optional[_Union[BatchKey, _Mapping]] = ...) -> None: ...
+
+class ListBatchesResponse(_message.Message):
+    __slots__ = ("batches", "more")
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    batches: _containers.RepeatedCompositeFieldContainer[BatchInfo]
+    more: bool
+    def __init__(self, batches: _Optional[_Iterable[_Union[BatchInfo, _Mapping]]] = ..., more: bool = ...) -> None: ...
+
+class BatchInfo(_message.Message):
+    __slots__ = ("writer", "batch_id", "run_id", "stages", "open_stages", "rows", "payload_bytes", "age_ms", "committed", "targets", "target_count", "details", "single")
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    OPEN_STAGES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    SINGLE_FIELD_NUMBER: _ClassVar[int]
+    writer: str
+    batch_id: int
+    run_id: str
+    stages: int
+    open_stages: int
+    rows: int
+    payload_bytes: int
+    age_ms: int
+    committed: bool
+    targets: _containers.RepeatedCompositeFieldContainer[BatchTarget]
+    target_count: int
+    details: _containers.RepeatedCompositeFieldContainer[StageInfo]
+    single: bool
+    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., stages: _Optional[int] = ..., open_stages: _Optional[int] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., age_ms: _Optional[int] = ..., committed: bool = ..., targets: _Optional[_Iterable[_Union[BatchTarget, _Mapping]]] = ..., target_count: _Optional[int] = ..., details: _Optional[_Iterable[_Union[StageInfo, _Mapping]]] = ..., single: bool = ...) -> None: ...
+
+class BatchTarget(_message.Message):
+    __slots__ = ("queue", "rows", "payload_bytes", "deleted")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    rows: int
+    payload_bytes: int
+    deleted: bool
+    def __init__(self, queue: _Optional[str] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., deleted: bool = ...) -> None: ...
+
+class StageInfo(_message.Message):
+    __slots__ = ("stage_id", "label", "run_id", "rows", "payload_bytes", "sealed", "age_ms")
+    STAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    stage_id: bytes
+    label: str
+    run_id: str
+    rows: int
+    payload_bytes: int
+    sealed: bool
+    age_ms: int
+    def __init__(self, stage_id: _Optional[bytes] = ..., label: _Optional[str] = ..., run_id: _Optional[str] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., sealed: bool = ..., age_ms: _Optional[int] = ...) -> None: ...
+
+class DropBatchRequest(_message.Message):
+    __slots__ = ("batch", "force")
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    batch: BatchKey
+    force: bool
+    def __init__(self, batch: _Optional[_Union[BatchKey, _Mapping]] = ..., force: bool = ...) -> None: ...
+
+class DropBatchResponse(_message.Message):
+    __slots__ = ("stages", "rows", "payload_bytes")
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    stages: int
+    rows: int
+    payload_bytes: int
+    def __init__(self, stages: _Optional[int] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
+
+class ListWritersRequest(_message.Message):
+    __slots__ = ("writer", "after", "age_ms")
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    writer: str
+    after: str
+    age_ms: int
+    def __init__(self, writer: _Optional[str] = ..., after: _Optional[str] = ..., age_ms: _Optional[int] = ...) -> None: ...
+
+class ListWritersResponse(_message.Message):
+    __slots__ = ("writers", "more")
+    WRITERS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    writers: _containers.RepeatedCompositeFieldContainer[WriterInfo]
+    more: bool
+    def __init__(self, writers: _Optional[_Iterable[_Union[WriterInfo, _Mapping]]] = ..., more: bool = ...) -> None: ...
+
+class WriterInfo(_message.Message):
+    __slots__ = ("writer", "committed", "batch_id", "rows", "age_ms", "stages", "single")
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    SINGLE_FIELD_NUMBER: _ClassVar[int]
+    writer: str
+    committed: bool
+    batch_id: int
+    rows: int
+    age_ms: int
+    stages: int
+    single: bool
+    def __init__(self, writer: _Optional[str] = ..., committed: bool = ..., batch_id: _Optional[int] = ..., rows: _Optional[int] = ..., age_ms: _Optional[int] = ..., stages: _Optional[int] = ..., single: bool = ...) -> None: ...
+
+class ForgetWriterRequest(_message.Message):
+    __slots__ = ("writer", "force")
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    writer: str
+    force: bool
+    def __init__(self, writer: _Optional[str] = ..., force: bool = ...) -> None: ...
+
+class ForgetWriterResponse(_message.Message):
+    __slots__ = ("forgotten",)
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    forgotten: bool
+    def __init__(self, forgotten: bool = ...) -> None: ...

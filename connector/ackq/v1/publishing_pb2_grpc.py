@@ -55,6 +55,26 @@ class PublishingServiceStub(object):
                 request_serializer=ackq_dot_v1_dot_publishing__pb2.AbortBatchRequest.SerializeToString,
                 response_deserializer=ackq_dot_v1_dot_publishing__pb2.AbortBatchResponse.FromString,
                 _registered_method=True)
+        self.ListBatches = channel.unary_unary(
+                '/ackq.v1.PublishingService/ListBatches',
+                request_serializer=ackq_dot_v1_dot_publishing__pb2.ListBatchesRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_publishing__pb2.ListBatchesResponse.FromString,
+                _registered_method=True)
+        self.DropBatch = channel.unary_unary(
+                '/ackq.v1.PublishingService/DropBatch',
+                request_serializer=ackq_dot_v1_dot_publishing__pb2.DropBatchRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_publishing__pb2.DropBatchResponse.FromString,
+                _registered_method=True)
+        self.ListWriters = channel.unary_unary(
+                '/ackq.v1.PublishingService/ListWriters',
+                request_serializer=ackq_dot_v1_dot_publishing__pb2.ListWritersRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_publishing__pb2.ListWritersResponse.FromString,
+                _registered_method=True)
+        self.ForgetWriter = channel.unary_unary(
+                '/ackq.v1.PublishingService/ForgetWriter',
+                request_serializer=ackq_dot_v1_dot_publishing__pb2.ForgetWriterRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_publishing__pb2.ForgetWriterResponse.FromString,
+                _registered_method=True)
 
 
 class PublishingServiceServicer(object):
@@ -96,6 +116,34 @@ class PublishingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListBatches(self, request, context):
+        """What writers have staged, for operators: by writer and batch, a page at a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropBatch(self, request, context):
+        """Drops all stages of a batch, for an operator; a commit that names one of them is refused (K3).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListWriters(self, request, context):
+        """The writers that the broker remembers, by name, a page at a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetWriter(self, request, context):
+        """Forgets a writer that will not write again, for an operator: whatever comes under its name is refused (K3).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PublishingServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -118,6 +166,26 @@ def add_PublishingServiceServicer_to_server(servicer, server):
                     servicer.AbortBatch,
                     request_deserializer=ackq_dot_v1_dot_publishing__pb2.AbortBatchRequest.FromString,
                     response_serializer=ackq_dot_v1_dot_publishing__pb2.AbortBatchResponse.SerializeToString,
+            ),
+            'ListBatches': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListBatches,
+                    request_deserializer=ackq_dot_v1_dot_publishing__pb2.ListBatchesRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_publishing__pb2.ListBatchesResponse.SerializeToString,
+            ),
+            'DropBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropBatch,
+                    request_deserializer=ackq_dot_v1_dot_publishing__pb2.DropBatchRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_publishing__pb2.DropBatchResponse.SerializeToString,
+            ),
+            'ListWriters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWriters,
+                    request_deserializer=ackq_dot_v1_dot_publishing__pb2.ListWritersRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_publishing__pb2.ListWritersResponse.SerializeToString,
+            ),
+            'ForgetWriter': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetWriter,
+                    request_deserializer=ackq_dot_v1_dot_publishing__pb2.ForgetWriterRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_publishing__pb2.ForgetWriterResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -229,6 +297,114 @@ class PublishingService(object):
             '/ackq.v1.PublishingService/AbortBatch',
             ackq_dot_v1_dot_publishing__pb2.AbortBatchRequest.SerializeToString,
             ackq_dot_v1_dot_publishing__pb2.AbortBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListBatches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.PublishingService/ListBatches',
+            ackq_dot_v1_dot_publishing__pb2.ListBatchesRequest.SerializeToString,
+            ackq_dot_v1_dot_publishing__pb2.ListBatchesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.PublishingService/DropBatch',
+            ackq_dot_v1_dot_publishing__pb2.DropBatchRequest.SerializeToString,
+            ackq_dot_v1_dot_publishing__pb2.DropBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWriters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.PublishingService/ListWriters',
+            ackq_dot_v1_dot_publishing__pb2.ListWritersRequest.SerializeToString,
+            ackq_dot_v1_dot_publishing__pb2.ListWritersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetWriter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.PublishingService/ForgetWriter',
+            ackq_dot_v1_dot_publishing__pb2.ForgetWriterRequest.SerializeToString,
+            ackq_dot_v1_dot_publishing__pb2.ForgetWriterResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,7 +4,7 @@ import pytest
 
 from ackq import errors
 from ackq.client import Admin, close_channels
-from ackq.v1 import admin_pb2, consuming_pb2, sessions_pb2
+from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
 from ackq.wire import columns
 from tests.fakes.scripted_broker import FakeBroker
 from tests.unit.client.blocks.test_decoding import content, runs
@@ -123,6 +123,62 @@ def test_browse_lease_gives_delivery_tags(broker, admin):
     assert request.max_messages == 2
     with pytest.raises(errors.SchemaError, match="colour"):
         admin.browse_lease("s", columns=["colour"])
+
+
+def key(writer, batch_id):
+    return publishing_pb2.BatchKey(writer=writer, batch_id=batch_id)
+
+
+def test_batches_are_asked_for_page_by_page(broker, admin):
+    """K3: each page begins behind the last batch of the one before, of the same queue."""
+    batches = [publishing_pb2.BatchInfo(writer="w", batch_id=each) for each in range(3)]
+    broker.publishing.operations += [
+        publishing_pb2.ListBatchesResponse(batches=batches[:2], more=True),
+        publishing_pb2.ListBatchesResponse(batches=batches[2:]),
+    ]
+    assert admin.batches("q") == batches
+    assert broker.publishing.operation_requests == [
+        publishing_pb2.ListBatchesRequest(queue="q"),
+        publishing_pb2.ListBatchesRequest(queue="q", after=key("w", 1)),
+    ]
+
+
+def test_one_batch_is_asked_for_by_its_name(broker, admin):
+    """K3: with its stages; a drop names it likewise, and says whether a task may be writing."""
+    found = publishing_pb2.BatchInfo(writer="w", batch_id=7, stages=1)
+    dropped = publishing_pb2.DropBatchResponse(stages=1, rows=2, payload_bytes=3)
+    broker.publishing.operations += [
+        publishing_pb2.ListBatchesResponse(batches=[found]),
+        dropped,
+    ]
+    assert admin.batch("w", 7) == found
+    assert admin.drop_batch("w", 7, force=True) == dropped
+    assert broker.publishing.operation_requests == [
+        publishing_pb2.ListBatchesRequest(batch=key("w", 7)),
+        publishing_pb2.DropBatchRequest(batch=key("w", 7), force=True),
+    ]
+    with pytest.raises(errors.InvalidArgumentError, match="batch_id"):
+        admin.drop_batch("w", -1)
+
+
+def test_writers_are_asked_for_page_by_page(broker, admin):
+    """K3: only those that are idle for so long; one is forgotten by its name."""
+    writers = [publishing_pb2.WriterInfo(writer=name) for name in "abc"]
+    broker.publishing.operations += [
+        publishing_pb2.ListWritersResponse(writers=writers[:2], more=True),
+        publishing_pb2.ListWritersResponse(writers=writers[2:]),
+        publishing_pb2.ListWritersResponse(writers=writers[:1]),
+        publishing_pb2.ForgetWriterResponse(forgotten=True),
+    ]
+    assert admin.writers(idle_s=1.5) == writers
+    assert admin.writer("a") == writers[0]
+    assert admin.forget_writer("a") is True
+    assert broker.publishing.operation_requests == [
+        publishing_pb2.ListWritersRequest(age_ms=1500),
+        publishing_pb2.ListWritersRequest(age_ms=1500, after="b"),
+        publishing_pb2.ListWritersRequest(writer="a"),
+        publishing_pb2.ForgetWriterRequest(writer="a"),
+    ]
 
 
 def test_admin_outlives_its_channel(broker):

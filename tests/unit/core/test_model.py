@@ -13,7 +13,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ackq.errors import BatchChangedError
+from ackq.errors import BatchChangedError, StageMismatchError
 from ackq.outcomes import Outcome
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
@@ -79,6 +79,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.sessions: dict[str, Batch] = {}
         self.published: dict[int, tuple[str, bool]] = {}
         self.stages: dict[str, tuple[c.StageRef, list[tuple[str, int]]]] = {}
+        self.drops = 0
         self.batch_id = 0
 
     @property
@@ -121,7 +122,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(rows=st.lists(st.tuples(st.sampled_from(["a", "ring", "ttl"]), sizes), max_size=4))
     def stage(self, rows: list[tuple[str, int]]) -> None:
-        name = f"s{self.batch_id}-{len(self.stages)}-"
+        name = f"s{self.batch_id}-{self.drops}-{len(self.stages)}-"
         keys, of_rows = [key for key, _ in rows], [size for _, size in rows]
         staged = self.harness.stage("w", self.batch_id, keys, name=name, sizes=of_rows)
         self.stages[name] = (staged, rows)
@@ -148,6 +149,18 @@ class CoreMachine(RuleBasedStateMachine):
                 self.harness.commit("w", self.batch_id, *references, **changed)
         self.stages.clear()
         self.batch_id += 1
+
+    @precondition(lambda self: self.stages)
+    @rule()
+    def drop_batch(self) -> None:
+        """K3: an operator drops what is staged; a commit that names any of it is refused."""
+        dropped = self.harness.do(c.DropBatch(c.BatchKey("w", self.batch_id)))
+        assert dropped.stages == len(self.stages)
+        for reference, _ in self.stages.values():
+            with pytest.raises(StageMismatchError):
+                self.harness.commit("w", self.batch_id, reference)
+        self.stages.clear()
+        self.drops += 1
 
     # --- channels ---
 

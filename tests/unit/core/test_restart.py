@@ -42,6 +42,8 @@ def busy(harness: Harness) -> None:
     dead_letter(harness)
     settle(harness)
     transact(harness)
+    harness.commit("forgotten", 0)
+    harness.do(c.ForgetWriter("forgotten", force=True))
     harness.do(c.Unbind("x", "b", "k.*"))
     harness.do(c.PurgeQueue("ring"))
     harness.do(c.DeleteQueue("ring"))

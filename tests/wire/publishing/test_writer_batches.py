@@ -1,6 +1,8 @@
 """Writer batches over the wire, by raw stubs, against a real broker process."""
 
 import secrets
+import subprocess
+import sys
 
 import grpc
 import pytest
@@ -8,7 +10,13 @@ import pytest
 from ackq import errors
 from ackq.v1 import admin_pb2, publishing_pb2
 from tests.fakes.blocks import encoded
-from tests.fakes.raw_client import TIMEOUT_S, killed, refused, refused_with
+from tests.fakes.raw_client import (
+    TIMEOUT_S,
+    killed,
+    refused,
+    refused_with,
+    refused_with_status,
+)
 
 # A body of one byte with the routing key "q".
 SIZE = 2
@@ -186,3 +194,70 @@ def test_sealed_stages_and_committed_batches_survive_a_kill(broker, own):
 def test_openings_that_are_refused(client, opening):
     """K3: a stage has 16 random bytes for a name, and a writer."""
     refused_with(errors.InvalidArgumentError, client.stage, seal=(0, 0), **opening)
+
+
+# Stages three rows for queue `q` as the one task of a write without txnAppId would, and waits.
+STAGING = """
+import sys, threading
+import pyarrow as pa
+from ackq.client import StageWriter
+
+options = {"writer": "write/1", "batch_id": 0, "run_id": "run", "single": True}
+with StageWriter(sys.argv[1], **options) as stage:
+    stage.write(pa.record_batch({"body": [b"a", b"b", b"c"]}), routing_key="q")
+    print(stage.seal().rows, flush=True)
+    threading.Event().wait()
+"""
+
+
+def test_the_room_of_a_killed_write_is_given_back(broker, admin):
+    """K3, Q3: program and broker are killed; the batch is seen and dropped, and gone for good."""
+    admin.declare_queue("q", max_length=3)
+    with subprocess.Popen(
+        [sys.executable, "-c", STAGING, broker.endpoint], stdout=subprocess.PIPE
+    ) as program:
+        assert program.stdout.readline() == b"3\n"
+        program.kill()
+    with killed(broker) as again, again.publisher() as stream:
+        stream.publish(1, b"d", routing_key="q")
+        full = stream.answer().nack.reason.message
+        assert "first by batch 0 of writer 'write/1'" in full
+        (batch,) = admin.batches("q")
+        assert (batch.writer, batch.rows, batch.open_stages, batch.single) == (
+            *("write/1", 3),
+            *(0, True),
+        )
+        assert admin.drop_batch(batch.writer, batch.batch_id).rows == 3
+        again.publish(b"d")
+    with killed(broker) as again:
+        assert (again.queue().ready, again.queue().staged) == (1, 0)
+        assert admin.batches() == []
+
+
+def test_a_batch_whose_queue_was_deleted_is_refused(client):
+    """K3, Q4: its rows would be lost in silence; the next run routes them anew."""
+    writer, stage, again = secrets.token_hex(8), new_id(), new_id()
+    client.stage([b"a"], stage_id=stage, writer=writer, seal=(1, SIZE))
+    client.delete(force=True)
+    client.declare()
+    refused_with_status(
+        *(errors.StageMismatchError, "FAILED_PRECONDITION"),
+        *(client.commit, (stage, 1, SIZE)),
+        writer=writer,
+    )
+    client.stage([b"a"], stage_id=again, writer=writer, run_id="next", seal=(1, SIZE))
+    assert client.commit((again, 1, SIZE), writer=writer, run_id="next").rows == 1
+    assert client.browse()[0] == [b"a"]
+
+
+def test_a_forgotten_writer_is_refused_for_good(broker, own, admin):
+    """K3, Q7: nothing comes twice under its name, whatever is restarted."""
+    own.stage([b"a"], stage_id=(stage := new_id()), seal=(1, SIZE))
+    own.commit((stage, 1, SIZE))
+    assert admin.forget_writer("w", force=True)
+    with killed(broker) as again:
+        refused_with_status(
+            *(errors.WriterForgottenError, "FAILED_PRECONDITION"),
+            *(again.commit, (stage, 1, SIZE)),
+        )
+        assert again.browse()[0] == [b"a"]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ackq_broker.core.commands.sessions import HolderInfo
+from ackq_broker.core.commands.writer_batches import BatchKey
 from ackq_broker.core.record_fields import QueueProperties
 
 
@@ -142,3 +143,49 @@ class SessionInfo(NamedTuple):
     holes_by_reason: tuple[tuple[str, int], ...] = ()
     settled: int = 0
     queue_pattern: str = ""
+
+
+class BatchTarget(NamedTuple):
+    """Room that a batch holds in a queue (K3); `queue` is "" when that is gone for good."""
+
+    queue: str
+    rows: int
+    payload_bytes: int
+    deleted: bool
+
+
+class StageInfo(NamedTuple):
+    """A stage as an operator sees it; `touched_us` is when it last changed."""
+
+    stage_id: bytes
+    label: str
+    run_id: str
+    rows: int
+    payload_bytes: int
+    sealed: bool
+    touched_us: int
+
+
+class BatchInfo(NamedTuple):
+    """A batch that is staged, as an operator sees it.
+
+    Its `stages` are those that changed first; `committed`: its writer has committed it before, and
+    its rows take no room.
+    """
+
+    batch: BatchKey
+    stages: tuple[StageInfo, ...]
+    targets: tuple[BatchTarget, ...]
+    committed: bool
+    single: bool
+
+
+class WriterInfo(NamedTuple):
+    """A writer as an operator sees it; `batch_id` is -1 when it has committed none."""
+
+    writer: str
+    batch_id: int
+    rows: int
+    touched_us: int
+    stages: int
+    single: bool

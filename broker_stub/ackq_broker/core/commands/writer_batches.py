@@ -10,12 +10,20 @@ from ackq_broker.core.commands.decision import Command, Route
 from ackq_broker.core.record_fields import Expiry
 
 
+class BatchKey(NamedTuple):
+    """Names a batch."""
+
+    writer: str
+    batch_id: int
+
+
 @dataclass(frozen=True, slots=True)
 class OpenStage(Command):
     """Reply: None.
 
     Errors: BatchOrderError (batch already passed), FencedError (stage id used), LimitError,
-    HistoryChangedError (Q8).
+    HistoryChangedError (Q8), WriterForgottenError. A `single` writer commits no more than this
+    batch, and nobody can run it again.
     """
 
     stage_id: bytes
@@ -24,6 +32,7 @@ class OpenStage(Command):
     run_id: str
     label: str = ""
     mandatory: bool = True
+    single: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,8 @@ class StageRef(NamedTuple):
 class CommitBatch(Command):
     """Reply: `CommittedBatch`.
 
-    Errors: StageMismatchError, BatchOrderError, BatchChangedError, HistoryChangedError.
+    Errors: StageMismatchError, BatchOrderError, BatchChangedError, HistoryChangedError, LimitError,
+    WriterForgottenError, OutcomeUnknownError (a `single` writer that was forgotten since).
 
     Attributes:
         single: The writer commits no more, so that it can be forgotten.
@@ -119,3 +129,34 @@ class AbortBatch(Command):
     writer: str
     batch_id: int
     stage_ids: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropBatch(Command):
+    """An operator drops a batch. Reply: `DroppedBatch`.
+
+    Errors: BatchNotFoundError; InUseError while a task writes to it, unless `force`.
+    """
+
+    batch: BatchKey
+    force: bool = False
+
+
+class DroppedBatch(NamedTuple):
+    """Reply to `DropBatch`."""
+
+    stages: int
+    rows: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetWriter(Command):
+    """An operator forgets a writer. Reply: bool, False when it was forgotten before.
+
+    Errors: WriterNotFoundError, LimitError; InUseError when it has stages, or when it was heard of
+    within a day, unless `force`.
+    """
+
+    writer: str
+    force: bool = False

@@ -10,20 +10,28 @@ from typing import Final
 
 from pyroaring import BitMap
 
-from ackq import limits
 from ackq.errors import (
+    BatchNotFoundError,
     BatchOrderError,
     FencedError,
+    InUseError,
     InvalidArgumentError,
     LimitError,
+    OutcomeUnknownError,
     StageMismatchError,
     UnroutableError,
 )
-from ackq_broker.core import commands, history, records
+from ackq_broker.core import commands, records
 from ackq_broker.core.checks import plural, queue_named
 from ackq_broker.core.columns import bitmaps
-from ackq_broker.core.commands import CommittedBatch, Decision, StagedBlock
-from ackq_broker.core.publishing import repetition
+from ackq_broker.core.commands import (
+    BatchKey,
+    CommittedBatch,
+    Decision,
+    DroppedBatch,
+    StagedBlock,
+)
+from ackq_broker.core.publishing import repetition, writers
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
 from ackq_broker.core.queues.routing import route, targets_of
@@ -44,13 +52,14 @@ def open_stage(state: State, command: commands.OpenStage, now_us: int) -> Decisi
             "write() call.",
             stage=command.stage_id.hex(),
         )
-    writer = _writer(state, command.writer)
+    writer = writers.find(state, command.writer)
     if writer is not None and command.batch_id < writer.batch_id:
         raise _passed(writer, command.batch_id)
     if len(state.stages) >= MAX_STAGES:
         raise LimitError(
             f"The stage of writer '{command.writer}' was not opened: the broker holds {MAX_STAGES} "
-            "stages, its limit. They go with the commit or abort of their batch.",
+            "stages, its limit. They go with the commit or abort of their batch: `ackq batch list` "
+            "shows those of writes that are dead, and `ackq batch drop` drops them.",
             limit=MAX_STAGES,
         )
     superseded: tuple[bytes, ...] = ()
@@ -65,6 +74,7 @@ def open_stage(state: State, command: commands.OpenStage, now_us: int) -> Decisi
         mandatory=command.mandatory,
         at_us=now_us,
         superseded=superseded,
+        single=command.single,
     )
     return Decision((record,))
 
@@ -74,6 +84,8 @@ def apply_stage_opened(state: State, _sequence: int, record: records.StageOpened
     drop_stages(state, record.superseded)
     writer = repetition.remember_run(state, record.writer, record.run_id)
     writer.touched_us = record.at_us
+    if writer.batch_id < 0:
+        writer.single = record.single
     state.stages[record.stage_id] = Stage(
         stage_id=record.stage_id,
         writer=record.writer,
@@ -135,14 +147,14 @@ def apply_block_staged(state: State, _sequence: int, record: records.BlockStaged
     stage = state.stages[record.stage_id]
     stage.rows += record.rows
     stage.payload_bytes += record.payload_bytes
-    stage.touched_us = record.at_us
+    _touch(state, stage, record.at_us)
     if record.parts:
         assert record.block_id == state.next_block_id
         state.next_block_id += 1
         state.blocks.add(record.block_id)
         state.blocks.sizes.add(record.block_id, record.sizes)
         stage.blocks.append(StagedRows(record.block_id, record.parts))
-        reserve(state, record.parts, 1)
+        reserve(state, record.parts, 1, stage.batch)
 
 
 def seal_stage(state: State, command: commands.SealStage, now_us: int) -> Decision:
@@ -162,7 +174,7 @@ def apply_stage_sealed(state: State, _sequence: int, record: records.StageSealed
     """Closes the stage for more rows."""
     stage = state.stages[record.stage_id]
     stage.sealed = True
-    stage.touched_us = record.at_us
+    _touch(state, stage, record.at_us)
 
 
 def drop_stage(state: State, command: commands.DropStage, _now_us: int) -> Decision:
@@ -184,6 +196,22 @@ def abort_batch(state: State, command: commands.AbortBatch, _now_us: int) -> Dec
     return Decision((records.StagesDropped(named),) if named else (), len(named))
 
 
+def drop_batch(state: State, command: commands.DropBatch, _now_us: int) -> Decision:
+    """K3: an operator drops a batch; a commit that names a stage of it is refused from then on."""
+    found = stages_of(state, command.batch)
+    writing = sum(not stage.sealed for stage in found)
+    if writing and not command.force:
+        raise InUseError(
+            f"Batch {command.batch.batch_id} of writer '{command.batch.writer}' was not dropped: "
+            f"it is being written by {plural(writing, 'task')} now. Stop the write, or force the "
+            "drop: its commit is refused then.",
+            **command.batch._asdict(),
+        )
+    record = records.StagesDropped(tuple(sorted(stage.stage_id for stage in found)))
+    rows, payload_bytes = (sum(s.rows for s in found), sum(s.payload_bytes for s in found))
+    return Decision((record,), DroppedBatch(len(found), rows, payload_bytes))
+
+
 def apply_stages_dropped(state: State, _sequence: int, record: records.StagesDropped) -> None:
     """Drops the stages."""
     drop_stages(state, record.stage_ids)
@@ -191,7 +219,9 @@ def apply_stages_dropped(state: State, _sequence: int, record: records.StagesDro
 
 def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> Decision:
     """K3, K12: makes the named stages visible, once per (writer, batch)."""
-    writer = _writer(state, command.writer)
+    if command.single and command.stages and command.writer not in state.writers:
+        raise _outcome_unknown(command)
+    writer = writers.find(state, command.writer)
     last = writer.batch_id if writer is not None else -1
     if writer is not None and command.batch_id < last:
         raise _passed(writer, command.batch_id)
@@ -264,47 +294,40 @@ def drop_stages(state: State, stage_ids: tuple[bytes, ...]) -> None:
         if not state.stages_of[stage.writer]:
             del state.stages_of[stage.writer]
         for block in stage.blocks:
-            reserve(state, block.parts, -1)
+            reserve(state, block.parts, -1, stage.batch)
             state.blocks.release([block.block_id])
 
 
-def reserve(state: State, parts: tuple[RoutedRows, ...], sign: int) -> None:
-    """Adds (1) or releases (-1) the reservations of the parts in their queues."""
+def reserve(
+    state: State, parts: tuple[RoutedRows, ...], sign: int, batch: BatchKey | None = None
+) -> None:
+    """Adds (1) or releases (-1) the reservations of the parts in their queues.
+
+    Those of a batch, or of a transaction (None).
+    """
     for part in parts:
         queue = state.queues.get(part.queue_id)
         if queue is not None:
-            queue.staged += sign * part.count
-            queue.staged_bytes += sign * part.payload_bytes
-            assert queue.staged >= 0
+            queue.reserve(sign * part.count, sign * part.payload_bytes, batch)
 
 
-def done(state: State, now_us: int) -> tuple[str, ...]:
-    """K3: the writers that will commit nothing more, by name.
+def _touch(state: State, stage: Stage, at_us: int) -> None:
+    """The stage and its writer were heard of."""
+    stage.touched_us = at_us
+    state.writers[stage.writer].touched_us = at_us
 
-    Those that commit once, and those that never did, after as long as stages are kept.
-    """
-    return tuple(
-        sorted(
-            writer.writer
-            for writer in state.writers.values()
-            if (writer.single or writer.batch_id < 0)
-            and writer.writer not in state.stages_of
-            and now_us - writer.touched_us > limits.STAGE_RETENTION_S * 1_000_000
+
+def stages_of(state: State, batch: BatchKey) -> list[Stage]:
+    """The stages of a batch; raises BatchNotFoundError when it has none."""
+    stages = (state.stages[stage_id] for stage_id in state.stages_of.get(batch.writer, ()))
+    found = [stage for stage in stages if stage.batch == batch]
+    if not found:
+        raise BatchNotFoundError(
+            f"Nothing is staged of batch {batch.batch_id} of writer '{batch.writer}': it was "
+            "committed, aborted or dropped, or never written. `ackq batch list` shows what is.",
+            **batch._asdict(),
         )
-    )
-
-
-def _writer(state: State, name: str) -> Writer | None:
-    """The writer, if it is known; raises HistoryChangedError (Q8)."""
-    writer = state.writers.get(name)
-    if writer is not None:
-        history.check(
-            state,
-            writer.history,
-            f"The writer '{name}'",
-            "Or write with a new checkpoint, or under another txnAppId.",
-        )
-    return writer
+    return found
 
 
 def _is_replay(state: State, stage: Stage) -> bool:
@@ -323,7 +346,8 @@ def _open_stage(state: State, stage_id: bytes) -> Stage:
         why = (
             "was sealed"
             if stage is not None
-            else "was dropped: a newer run of its query, a commit or an abort came meanwhile"
+            else "was dropped: a newer run of its query, a commit, an abort or an operator "
+            "(`ackq batch drop`) came meanwhile"
         )
         raise FencedError(
             f"The stage {stage_id.hex()} takes no more rows: it {why}. The task's attempt is of no "
@@ -331,6 +355,16 @@ def _open_stage(state: State, stage_id: bytes) -> Stage:
             stage=stage_id.hex(),
         )
     return stage
+
+
+def _outcome_unknown(command: commands.CommitBatch) -> OutcomeUnknownError:
+    """K3: the writer was forgotten: whether this commit repeats one that took effect is unknown."""
+    return OutcomeUnknownError(
+        f"The broker does not know the writer '{command.writer}' any more, and did not commit: it "
+        "forgets a write without txnAppId an hour after its commit, and a day after it was heard "
+        "of last. If this repeats a commit whose answer was lost, the rows may be in the queue.",
+        writer=command.writer,
+    )
 
 
 def _passed(writer: Writer, batch_id: int) -> BatchOrderError:
@@ -350,7 +384,10 @@ def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:
     for reference in command.stages:
         stage = state.stages.get(reference.stage_id)
         if stage is None or (stage.writer, stage.batch_id) != (command.writer, command.batch_id):
-            why = "is not there"
+            why = (
+                "is not there: it was dropped, by an abort, a commit, a newer run or an operator "
+                "(`ackq batch drop`), or never sealed"
+            )
         elif not stage.sealed:
             why = "is not complete"
         elif (stage.rows, stage.payload_bytes) != (reference.rows, reference.payload_bytes):

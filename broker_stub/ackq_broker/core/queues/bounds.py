@@ -103,21 +103,29 @@ def queue_full(
     ]
     came = f"{plural(len(rows), 'message')} with {plural(size.of(rows), 'byte')}"
     fitting = len(rows) - len(overflowing(queue, rows, size) if refused is None else refused)
-    staged = (
-        f" Of what it holds, {plural(queue.staged, 'message')} with "
-        f"{plural(queue.staged_bytes, 'byte')} are staged by writes that have not committed: they "
-        "go when such a write commits, aborts or is run again, or "
-        f"{limits.STAGE_RETENTION_S // 86_400} days after it ended."
-        if queue.staged
-        else ""
-    )
     return QueueFullError(
         f"The queue '{queue.name}' {f'has room for {fitting} only' if fitting else 'is full'}: it "
         f"holds {' and '.join(b for b in bounds if b)}, staged ones included, and {came} came "
-        f"together.{staged} Its overflow is reject-publish: consume from it, purge it, or publish "
-        "again later.",
+        f"together.{_staged(queue)} Its overflow is reject-publish: consume from it, purge it, or "
+        "publish again later.",
         queue=queue.name,
         fitting=fitting,
+    )
+
+
+def _staged(queue: Queue) -> str:
+    """What staged rows hold of a queue's room, and how an operator gives it back (K3)."""
+    if not queue.staged:
+        return ""
+    held = f"{plural(queue.staged, 'message')} with {plural(queue.staged_bytes, 'byte')}"
+    if not queue.staged_by:
+        return f" It keeps room for {held} in open transactions."
+    writer, batch_id = next(iter(queue.staged_by))
+    return (
+        f" Of what it holds, {held} are staged by writes that have not committed, first by batch "
+        f"{batch_id} of writer '{writer}': they go when such a write commits, aborts or is run "
+        f"again, or {limits.STAGE_RETENTION_S // 86_400} days after it ended (1 day if it has no "
+        f"txnAppId). If it is dead: `ackq batch list --queue {queue.name}`, then `ackq batch drop`."
     )
 
 

@@ -322,7 +322,8 @@ def _in_use(state: State, queue: Queue) -> InUseError:
     return InUseError(
         f"The queue '{queue.name}' was not deleted: it is in use by "
         f"{' and '.join(u for u in uses if u)}. Stop what reads it, release sessions of queries "
-        "that are gone (`ackq session release NAME`), or force the delete.",
+        "that are gone (`ackq session release NAME`), drop batches of writes that are dead (`ackq "
+        "batch list`), or force the delete.",
         queue=queue.name,
         sessions=",".join(sorted(queue.sessions)),
         unacked=len(queue.unacked),

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from ackq_broker.core.columns.pieces import encoded
+from ackq_broker.core.columns.pieces import Listed, encoded
 from ackq_broker.core.state.channel import ChannelTags, UnackedRun
 from ackq_broker.core.state.exchange import Exchange
 from ackq_broker.core.state.origins import Origins
@@ -42,6 +42,7 @@ def head_image(state: State) -> dict[str, Any]:
         "admitted_history": state.admitted_history,
         "sizes": state.blocks.sizes.dump(),
         "queries": tuple(state.queries.values()),
+        "forgotten": Listed(len(state.forgotten), map(encoded, state.forgotten.copy().items())),
     }
 
 

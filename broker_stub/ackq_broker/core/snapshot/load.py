@@ -21,6 +21,7 @@ from ackq_broker.core.columns.bitmaps import decode_hook
 from ackq_broker.core.columns.deadlines import Deadlines
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.columns.requeued import Requeued
+from ackq_broker.core.commands import BatchKey
 from ackq_broker.core.publishing import writer_batches
 from ackq_broker.core.queues import topology
 from ackq_broker.core.record_fields import QueueProperties
@@ -126,6 +127,7 @@ class _Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     admitted_history: int = 0
     sizes: tuple[tuple[int, bytes], ...] = ()
     queries: tuple[QueryBatch, ...] = ()
+    forgotten: tuple[tuple[bytes, int], ...] = ()
 
 
 _DECODER: Final[msgspec.msgpack.Decoder[_Image]] = msgspec.msgpack.Decoder(
@@ -166,6 +168,7 @@ def load(data: bytes) -> State:
         publishers={publisher.publisher_id: publisher for publisher in image.publishers},
         writers={writer.writer: writer for writer in image.writers},
         stages={stage.stage_id: stage for stage in image.stages},
+        forgotten=dict(image.forgotten),
         sessions={session.name: session for session in image.sessions},
         ended=dict(image.ended),
         channels={channel.channel_id: _channel(channel) for channel in image.channels},
@@ -251,18 +254,18 @@ def _index(state: State) -> None:
         readers.index(state, session)
         for lease in session.leases():
             state.outcome_stages.update(dict.fromkeys(lease.stages, session.name))
-    for stage in state.stages.values():
+    for stage in sorted(state.stages.values(), key=lambda stage: stage.touched_us):
         state.stages_of.setdefault(stage.writer, set()).add(stage.stage_id)
-        _index_staged(state, stage.blocks)
+        _index_staged(state, stage.blocks, stage.batch)
     for publisher in state.publishers.values():
         if publisher.transaction is not None:
             _index_staged(state, publisher.transaction.blocks)
 
 
-def _index_staged(state: State, blocks: list[StagedRows]) -> None:
+def _index_staged(state: State, blocks: list[StagedRows], batch: BatchKey | None = None) -> None:
     for block in blocks:
         state.blocks.add(block.block_id)
-        writer_batches.reserve(state, block.parts, 1)
+        writer_batches.reserve(state, block.parts, 1, batch)
 
 
 def _index_bindings(state: State, exchange: Exchange) -> None:

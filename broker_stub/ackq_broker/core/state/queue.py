@@ -16,7 +16,7 @@ from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.deadlines import Deadlines
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.columns.requeued import Requeued
-from ackq_broker.core.commands import Demand, Piece
+from ackq_broker.core.commands import BatchKey, Demand, Piece
 from ackq_broker.core.record_fields import QueueProperties
 from ackq_broker.core.state.block_sizes import BlockSizes
 from ackq_broker.core.state.origins import Origins
@@ -59,6 +59,7 @@ class Queue:
         transient_rows: Transient messages stored in a persistent block (P12).
         requeued: The sequence at which each ready position was requeued (K5).
         staged: Rows that writers have staged for this queue; `staged_bytes` is their payload (K3).
+            `staged_by` has those of each batch, oldest first; an index.
         published: Messages ever placed; `accepted`, `expired`, `dead_lettered` and `dropped`:
             messages that ended so.
         bindings: (exchange, binding key) pairs that name this queue; an index.
@@ -100,6 +101,7 @@ class Queue:
         "signals",
         "sources",
         "staged",
+        "staged_by",
         "staged_bytes",
         "transient_rows",
         "unacked",
@@ -138,6 +140,7 @@ class Queue:
         self.requeued = Requeued()
         self.staged = 0
         self.staged_bytes = 0
+        self.staged_by: dict[BatchKey, int] = {}
         self.published = 0
         self.accepted = 0
         self.expired = 0
@@ -150,6 +153,16 @@ class Queue:
         self.consumers = 0
         self.demand: Callable[[], Demand] = Demand
         self.used_us = 0
+
+    def reserve(self, rows: int, payload_bytes: int, batch: BatchKey | None = None) -> None:
+        """Keeps room for staged rows of a batch, or of a transaction (None); negative: gives it."""
+        self.staged += rows
+        self.staged_bytes += payload_bytes
+        assert self.staged >= 0
+        if batch is not None:
+            self.staged_by[batch] = self.staged_by.get(batch, 0) + rows
+            if not self.staged_by[batch]:
+                del self.staged_by[batch]
 
     # --- content ---
 

@@ -14,6 +14,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.commands import BatchKey
 from ackq_broker.core.record_fields import Holder, RoutedRows, TagOutcome
 from ackq_broker.core.state.block_references import BlockReferences
 from ackq_broker.core.state.channel import ChannelTags
@@ -93,6 +94,11 @@ class Stage(msgspec.Struct, forbid_unknown_fields=True):
     sealed: bool = False
     blocks: list[StagedRows] = msgspec.field(default_factory=list)
 
+    @property
+    def batch(self) -> BatchKey:
+        """The batch that it is part of."""
+        return BatchKey(self.writer, self.batch_id)
+
 
 class Writer(msgspec.Struct, forbid_unknown_fields=True):
     """What a writer committed last, -1 for none, and the runs seen of it, latest last (K3, K12).
@@ -101,8 +107,8 @@ class Writer(msgspec.Struct, forbid_unknown_fields=True):
         executions: Of the batch committed last: by run, the SQL execution that wrote it or found it
             written. Another one of that run is another write.
         history: The number of the history in which it was first heard of (Q8).
-        single: It commits once, and no retry can repeat that: a write without a `txnAppId`.
-        touched_us: When it last opened a stage or committed.
+        single: It commits once, and nobody can run it again: a write without a `txnAppId`.
+        touched_us: When it last opened, filled or sealed a stage, or committed.
         run_id: The run that committed the batch; `target`: where its rows went, by the writer's
             name for it; empty where that is not known.
         reached: By run, the batch that it wrote or found written last (K3).
@@ -327,6 +333,7 @@ class State:
 
     `histories` are those of the journal, the present one last, numbered from 0; what began before
     number `admitted_history` is refused (Q8).
+    `forgotten` has the digests of the writers that an operator had forgotten, and when that was.
     `queue_ids`, `dead_letters_to` (ids of queues by the name of their dead-letter queue),
     `incarnations` (to session names), `stages_of` (by writer), `runs` (names of the sessions that a
     run of a query reads) and `outcome_stages` (to session names) are indexes.
@@ -351,6 +358,7 @@ class State:
     writers: MutableMapping[str, Writer] = field(default_factory=dict)
     stages: MutableMapping[bytes, Stage] = field(default_factory=dict)
     stages_of: dict[str, set[bytes]] = field(default_factory=dict)
+    forgotten: dict[bytes, int] = field(default_factory=dict)
     sessions: MutableMapping[str, Session] = field(default_factory=dict)
     incarnations: dict[str, str] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)

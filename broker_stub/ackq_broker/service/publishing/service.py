@@ -12,6 +12,7 @@ from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.publishing.confirm_mode import ConfirmModeStream
+from ackq_broker.service.publishing.info import PAGE, batch_info, batch_key, writer_info
 from ackq_broker.service.publishing.stage import StageStream
 from ackq_broker.service.publishing.stream import PublisherStream, read_opening
 from ackq_broker.service.publishing.transaction_mode import TransactionModeStream
@@ -87,6 +88,52 @@ class PublishingService:
             commands.AbortBatch(request.writer, request.batch_id, tuple(request.stage_ids))
         )
         return pb.AbortBatchResponse(dropped=dropped)
+
+    # --- operators ---
+
+    async def list_batches(self, request: pb.ListBatchesRequest) -> pb.ListBatchesResponse:
+        """A page of what is staged, or one batch with its stages (K3)."""
+        core, now_us = self._engine.core, self._engine.clock.now_us()
+        if request.HasField("batch"):
+            one = await self._engine.query(lambda: core.batch(batch_key(request.batch)))
+            return pb.ListBatchesResponse(batches=[batch_info(one, now_us, detailed=True)])
+        after = batch_key(request.after) if request.HasField("after") else None
+        found = await self._engine.query(lambda: core.batches(PAGE + 1, request.queue, after))
+        return pb.ListBatchesResponse(
+            batches=[batch_info(each, now_us) for each in found[:PAGE]], more=len(found) > PAGE
+        )
+
+    async def drop_batch(self, request: pb.DropBatchRequest) -> pb.DropBatchResponse:
+        """Drops a batch's stages; a commit that names one of them is refused (K3)."""
+        command = commands.DropBatch(batch_key(request.batch), request.force)
+        dropped: commands.DroppedBatch = await self._engine.call(command)
+        _log.info(
+            "batch %d of writer '%s' was dropped by an operator: %d stages with %d rows",
+            *(request.batch.batch_id, request.batch.writer, dropped.stages, dropped.rows),
+        )
+        return pb.DropBatchResponse(**dropped._asdict())
+
+    async def list_writers(self, request: pb.ListWritersRequest) -> pb.ListWritersResponse:
+        """A page of the writers, or one."""
+        core, now_us = self._engine.core, self._engine.clock.now_us()
+        if request.writer:
+            one = await self._engine.query(lambda: core.writer(request.writer))
+            return pb.ListWritersResponse(writers=[writer_info(one, now_us)])
+        silent_since_us = now_us - 1000 * request.age_ms
+        found = await self._engine.query(
+            lambda: core.writers(PAGE + 1, request.after, silent_since_us)
+        )
+        return pb.ListWritersResponse(
+            writers=[writer_info(each, now_us) for each in found[:PAGE]], more=len(found) > PAGE
+        )
+
+    async def forget_writer(self, request: pb.ForgetWriterRequest) -> pb.ForgetWriterResponse:
+        """Forgets a writer; whatever comes under its name later is refused (K3)."""
+        command = commands.ForgetWriter(request.writer, request.force)
+        forgotten: bool = await self._engine.call(command)
+        if forgotten:
+            _log.info("the writer '%s' was forgotten for an operator", request.writer)
+        return pb.ForgetWriterResponse(forgotten=forgotten)
 
 
 def _log_repetition(request: pb.CommitBatchRequest, before: commands.CommittedBatch) -> None:

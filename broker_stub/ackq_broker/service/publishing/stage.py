@@ -58,6 +58,7 @@ class StageStream:
             opening.run_id,
             shorten(opening.label),
             opening.mandatory,
+            opening.single,
         )
         self._engine.decide(command)  # has no answer; what comes later waits for its sync too
         try:

@@ -55,6 +55,7 @@ class StageWriter:
         label: Partition and attempt, for operators.
         mandatory: Refuse rows that no queue wants, instead of dropping them.
         unroutable_queue: Put them there instead, with the routing key they have.
+        single: As in `commit_batch`.
         security: Transport security.
     """
 
@@ -68,6 +69,7 @@ class StageWriter:
         label: str = "",
         mandatory: bool = True,
         unroutable_queue: str = "",
+        single: bool = False,
         security: Security | None = None,
     ) -> None:
         self._endpoint = endpoint
@@ -89,6 +91,7 @@ class StageWriter:
             run_id=run_id,
             label=label,
             mandatory=mandatory,
+            single=single,
         )
         self._put(pb.StageHeader(open=opening))
         self._call = calls.stage(grpc_channel(endpoint, security), _until_none(self._requests))
@@ -262,8 +265,8 @@ def commit_batch(
         run_id: As in `StageWriter`.
         execution_id: Batch writes only: the SQL execution, where the run is known (K12).
         stages: In the order their rows shall stand in the queue; none: an empty batch.
-        single: The writer commits this once and nobody can repeat it later: the broker forgets the
-            writer after 7 days.
+        single: The writer commits this once, and nobody can run it again: the broker forgets its
+            stages a day after it heard of it last, and the writer an hour after its commit.
         target: Where the rows go, in the writer's own words. A repetition for another target, with
             another number of rows, or in a run that went on before is refused (K3). Empty: nothing
             is compared.
@@ -280,6 +283,10 @@ def commit_batch(
             this run was at an earlier one.
         HistoryChangedError: This writer began before the broker's journal was restored or repaired
             (Q8).
+        WriterForgottenError: An operator had the broker forget this writer.
+        OutcomeUnknownError: The broker does not know this `single` writer any more: whether an
+            earlier call took effect is unknown.
+        LimitError: The writer is new, and one more than the broker remembers.
         BrokerUnavailableError: No answer; whether it took effect shows when it is repeated.
     """
     request = pb.CommitBatchRequest(

@@ -90,6 +90,7 @@ def stage(
         label=label,
         mandatory=options.mandatory,
         unroutable_queue=options.unroutable_queue or "",
+        single=batch.single,
         security=options.connection.security,
     )
     with writer:  # drops an upload that was not sealed
@@ -177,14 +178,23 @@ def abort(options: SinkOptions, batch: WriterBatch, stages: Sequence[Stage]) -> 
         )
     except BrokerUnavailableError as error:
         _log.warning(
-            "%d stages of batch %d were not dropped, as no broker answered at %s (%s). They go when"
-            " the batch runs again, or after %d days.",
+            "%d stages of batch %d were not dropped, as no broker answered at %s (%s). They hold"
+            " room in their queues until %s, or until  ackq batch drop '%s' %d",
             len(stages),
             batch.batch_id,
             options.connection.endpoint,
             error.fields.get("cause"),
-            limits.STAGE_RETENTION_S // 86_400,
+            _end_of_stages(batch),
+            batch.writer,
+            batch.batch_id,
         )
+
+
+def _end_of_stages(batch: WriterBatch) -> str:
+    """When the broker drops stages that nobody commits (K3)."""
+    if batch.single:
+        return f"{limits.SINGLE_STAGE_RETENTION_S // 3600} hours have passed"
+    return f"the batch runs again, or {limits.STAGE_RETENTION_S // 86_400} days have passed"
 
 
 def publish(options: SinkOptions, parts: Iterator[RoutedBatch]) -> int:

@@ -4,9 +4,11 @@ import pytest
 from pyroaring import BitMap64
 
 from ackq.errors import (
+    BatchNotFoundError,
     BatchOrderError,
     ExchangeNotFoundError,
     FencedError,
+    InUseError,
     InvalidArgumentError,
     LimitError,
     QueueFullError,
@@ -351,25 +353,66 @@ def test_a_commit_shares_a_queue_with_publishes(harness: Harness) -> None:
     assert harness.browse("q") == [*labels(1, 2), "a0", "a1", "m3"]
 
 
-def test_writers_that_are_done_are_forgotten(harness: Harness) -> None:
-    """K3: those that commit once, and those that never did, after 7 days; the others stay."""
-    harness.declare("q")
-    stages = {name: harness.stage(name, 1, ["q"], name=name) for name in ("one", "many", "none")}
-    harness.do(c.CommitBatch("one", 1, "run", "", (stages["one"],), single=True))
-    again = harness.do(c.CommitBatch("one", 1, "run", "", (stages["one"],), single=True))
-    assert again == c.CommittedBatch(1, True)
-    harness.commit("many", 1, stages["many"])
-    harness.do(c.AbortBatch("none", 1, (stages["none"].stage_id,)))
-    assert writers(harness) == ["many", "none", "one"]
-    harness.now_us += 7 * DAY_US - 100
-    harness.stage("late", 1, ["q"], name="late")
-    harness.do(c.Housekeep())
-    assert writers(harness) == ["late", "many", "none", "one"]
-    harness.housekeep_after(100)
-    assert writers(harness) == ["late", "many"]
-    assert harness.decide(c.Housekeep()).records == ()
+# --- an operator drops a batch ---
 
 
-def writers(harness: Harness) -> list[str]:
-    """The writers that the broker remembers."""
-    return sorted(harness.core._state.writers)
+def test_a_dropped_batch_gives_its_room_back(harness: Harness) -> None:
+    """K3: the room of a write that is dead; a commit of it that comes all the same is refused."""
+    harness.declare("small", max_length=3)
+    stage = harness.stage("w", 1, ["small"] * 3, name="a")
+    other = harness.stage("v", 1, ["q"], name="other")
+    harness.do(c.OpenStage(ID, "x", 1, "run"))
+    full = "first by batch 1 of writer 'w'.*`ackq batch list --queue small`, then `ackq batch drop`"
+    with pytest.raises(QueueFullError, match=full):
+        harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10))
+    assert harness.do(c.DropBatch(c.BatchKey("w", 1))) == c.DroppedBatch(1, 3, 30)
+    assert harness.core.drain_dead_blocks() == [1]
+    assert harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10)).rows == 1
+    with pytest.raises(StageMismatchError, match="is not there: it was dropped"):
+        harness.commit("w", 1, stage)
+    assert harness.browse("small") == []
+    again = harness.stage("w", 1, ["small"], run_id="next", name="b")
+    assert harness.commit("w", 1, again, run_id="next") == c.CommittedBatch(1, False)
+    assert harness.commit("v", 1, other) == c.CommittedBatch(1, False)
+    assert harness.browse("small") == ["b0"]
+
+
+def test_a_batch_that_is_being_written_is_dropped_by_force(harness: Harness) -> None:
+    """K3: its task is told, and stages again; then the complete stages are missing, or none."""
+    sealed = harness.stage("w", 1, ["q"], name="a")
+    harness.do(c.OpenStage(ID, "w", 1, "run"))
+    with pytest.raises(InUseError, match="it is being written by 1 task now"):
+        harness.do(c.DropBatch(c.BatchKey("w", 1)))
+    assert harness.do(c.DropBatch(c.BatchKey("w", 1), force=True)).stages == 2
+    with pytest.raises(FencedError, match=r"an operator \(`ackq batch drop`\) came meanwhile"):
+        harness.do(c.StageBlock(ID, "", routes(["q"]), 1, 10))
+    retried = harness.stage("w", 1, ["q"], name="retry")
+    with pytest.raises(StageMismatchError):
+        harness.commit("w", 1, sealed, retried)
+    assert harness.browse("q") == []
+    harness.commit("w", 1, retried)
+    assert harness.browse("q") == ["retry0"]
+
+
+def test_a_drop_never_uncommits(harness: Harness) -> None:
+    """K3: of a committed batch nothing is staged; what a replay staged may go."""
+    stage = harness.stage("w", 1, ["q"], name="a")
+    harness.commit("w", 1, stage)
+    with pytest.raises(BatchNotFoundError, match="Nothing is staged of batch 1 of writer 'w'"):
+        harness.do(c.DropBatch(c.BatchKey("w", 1)))
+    again = harness.stage("w", 1, ["q"], run_id="next", name="b")
+    assert harness.do(c.DropBatch(c.BatchKey("w", 1))).stages == 1
+    assert harness.commit("w", 1, again, run_id="next") == c.CommittedBatch(1, True)
+    assert harness.browse("q") == ["a0"]
+
+
+def test_a_full_queue_of_a_transaction_names_no_batch(harness: Harness) -> None:
+    """P13, K3: its rows are staged, too, and `ackq batch drop` is no remedy for them."""
+    harness.declare("small", max_length=1)
+    harness.do(c.OpenPublisher(b"t" * 16, transactional=True))
+    rows = ("", True, routes(["small"]), 1, 10, True)
+    block = c.TransactionBlock(b"t" * 16, b"x" * 16, BitMap64([1]), *rows)
+    harness.do(block)
+    harness.do(c.OpenStage(ID, "v", 1, "run"))
+    with pytest.raises(QueueFullError, match="room for 1 message with 10 bytes in open"):
+        harness.do(c.StageBlock(ID, "", routes(["small"]), 1, 10))

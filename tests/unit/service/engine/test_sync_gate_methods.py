@@ -38,6 +38,7 @@ PUBLISHER, TOKEN, STAGED, SEALED, OUTCOMES = (each * 16 for each in (b"p", b"t",
 BYSTANDER = b"y" * 16
 INCARNATION = "1" * 32
 OWNER = sessions_pb2.LeaseOwner(session="s")
+STAGED_BATCH = publishing_pb2.BatchKey(writer="w")
 # What ends a call: its stream with status OK, or a status of an error.
 END, ERROR = "end", "error"
 # Depends on no record, and leaves at once.
@@ -58,7 +59,7 @@ class Broker:
     """All services over one engine.
 
     Two messages of queue `q` are leased by session `s`, one is ready. Stage `SEALED` can be
-    committed, and outcomes `OUTCOMES`.
+    committed, and outcomes `OUTCOMES`. Writer `idle` has no stage.
     """
 
     def __init__(self):
@@ -147,6 +148,7 @@ class Broker:
         routes = (commands.Route("q2"),)
         self.engine.decide(commands.StageBlock(SEALED, "", routes, 1, 1), (encoded(body=[b"d"]),))
         self.engine.decide(commands.SealStage(SEALED, 1, 1))
+        self.engine.decide(commands.CommitBatch("idle", 0, "", "", ()))
 
 
 class AbortedError(Exception):
@@ -335,6 +337,13 @@ SCRIPTS = [
     (
         "PublishingService/AbortBatch",
         Step(publishing_pb2.AbortBatchRequest(writer="w", stage_ids=[SEALED])),
+    ),
+    ("PublishingService/ListBatches", Step(publishing_pb2.ListBatchesRequest())),
+    ("PublishingService/DropBatch", Step(publishing_pb2.DropBatchRequest(batch=STAGED_BATCH))),
+    ("PublishingService/ListWriters", Step(publishing_pb2.ListWritersRequest())),
+    (
+        "PublishingService/ForgetWriter",
+        Step(publishing_pb2.ForgetWriterRequest(writer="idle", force=True)),
     ),
     ("SessionsService/Horizon", Step(sessions_pb2.HorizonRequest())),
     ("SessionsService/Advance", Step(advance(start_tag=2))),

@@ -112,6 +112,7 @@ def test_task_stages_and_seals(client, runs_as):
                 "label": STREAMED.label,
                 "mandatory": True,
                 "unroutable_queue": "",
+                "single": False,
                 "security": options.Connection("b:1").security,
             },
         ),
@@ -173,6 +174,8 @@ def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):
     stream_writer().abort([TaskStaged(MICRO_BATCH, SEALED)], 4)
     assert client.did[0][2]["retry_total_ms"] == 0
     assert "1 stages of batch 4 were not dropped" in caplog.text
+    assert "until the batch runs again, or 7 days have passed" in caplog.text
+    assert caplog.text.rstrip().endswith("ackq batch drop 'query' 4")
 
 
 @pytest.mark.parametrize(
@@ -216,13 +219,13 @@ def test_one_batch_write_is_one_writer(runs_as):
 
 
 def test_only_a_batch_write_without_a_transaction_is_single(client, runs_as):
-    """K3, K12: it cannot be repeated, so the broker need not keep its writer."""
+    """K3, K12: nobody can run it again, so the broker need not keep its stages and its writer."""
     runs_as(BATCHED)
     for given in ({}, {"txnAppId": "app", "txnVersion": "7"}):
         batch_writer(**given).commit([batch_writer(**given).write(rows(1))])
     stream_writer().commit([TaskStaged(MICRO_BATCH, SEALED)], 4)
-    commits = [each[2]["single"] for each in client.did if each[0] == "commit"]
-    assert commits == [True, False, False]
+    for step, single in (("open", [True, False]), ("commit", [True, False, False])):
+        assert [each[2]["single"] for each in client.did if each[0] == step] == single
 
 
 def test_a_commit_names_its_target(client, runs_as):

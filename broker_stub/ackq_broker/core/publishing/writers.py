@@ -1,0 +1,166 @@
+"""Writers (K3, K12): how many there are, how long they are remembered, and forgotten ones.
+
+Invariant: a writer that nobody can run again is forgotten by itself; one of another kind that has
+committed only by an operator, and nothing is written under its name from then on.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+from ackq import limits
+from ackq.errors import InUseError, LimitError, WriterForgottenError, WriterNotFoundError
+from ackq_broker.core import commands, history, records
+from ackq_broker.core.checks import plural, utc
+from ackq_broker.core.commands import Decision
+from ackq_broker.core.state.state import Stage, State, Writer
+
+MAX_WRITERS: Final = 100_000
+MAX_FORGOTTEN: Final = 1_000_000
+
+_SECOND_US: Final = 1_000_000
+# A writer heard of so lately is forgotten only by force: its query may be between two batches.
+_RECENT_US: Final = 24 * 3600 * _SECOND_US
+_DIGEST_BYTES: Final = 16
+
+
+def find(state: State, name: str) -> Writer | None:
+    """The writer that wants to write; None for a new one, for which there is room.
+
+    Raises:
+        HistoryChangedError: It began in an older history (Q8).
+        WriterForgottenError: An operator had it forgotten.
+        LimitError: It is new, and one too many.
+    """
+    writer = state.writers.get(name)
+    if writer is None:
+        _check_new(state, name)
+    else:
+        history.check(
+            state,
+            writer.history,
+            f"The writer '{name}'",
+            "Or write with a new checkpoint, or under another txnAppId.",
+        )
+    return writer
+
+
+def forget(state: State, command: commands.ForgetWriter, now_us: int) -> Decision:
+    """K3: an operator says that a writer will not write again; False: was forgotten before."""
+    if _digest(command.writer) in state.forgotten:
+        return Decision(reply=False)
+    writer = named(state, command.writer)
+    _check_idle(state, writer, now_us, force=command.force)
+    if len(state.forgotten) >= MAX_FORGOTTEN:
+        raise LimitError(
+            f"The writer '{writer.writer}' was not forgotten: the broker remembers the names of "
+            f"{MAX_FORGOTTEN} forgotten writers, its limit. Use a txnAppId for each program, not "
+            "for each run, with a txnVersion that grows.",
+            limit=MAX_FORGOTTEN,
+        )
+    return Decision((records.WriterForgotten(writer.writer, now_us),), True)
+
+
+def apply_forgotten(state: State, _sequence: int, record: records.WriterForgotten) -> None:
+    """Keeps a digest of the name in place of the writer."""
+    del state.writers[record.writer]
+    state.forgotten[_digest(record.writer)] = record.at_us
+
+
+def named(state: State, name: str) -> Writer:
+    """The writer of this name; raises WriterNotFoundError."""
+    writer = state.writers.get(name)
+    if writer is None:
+        raise WriterNotFoundError(
+            f"There is no writer '{name}'. `ackq writer list` shows those there are.", writer=name
+        )
+    return writer
+
+
+def done(state: State, now_us: int) -> tuple[str, ...]:
+    """K3: the writers past their retention, by name; those with stages stay."""
+    return tuple(
+        sorted(
+            writer.writer
+            for writer in state.writers.values()
+            if writer.writer not in state.stages_of
+            and now_us - writer.touched_us > _retention_us(writer)
+        )
+    )
+
+
+def abandoned_stages(state: State, now_us: int) -> tuple[bytes, ...]:
+    """K3: the stages past their retention, by id."""
+    return tuple(
+        sorted(
+            stage.stage_id
+            for stage in state.stages.values()
+            if _is_abandoned(stage, state.writers[stage.writer], now_us)
+        )
+    )
+
+
+def _is_abandoned(stage: Stage, writer: Writer, now_us: int) -> bool:
+    """Whether a stage is of no use any more.
+
+    Of a single write as a whole: a task may write for hours after another one was complete.
+    """
+    if now_us - stage.touched_us > limits.STAGE_RETENTION_S * _SECOND_US:
+        return True
+    idle_us = now_us - writer.touched_us
+    return writer.single and idle_us > limits.SINGLE_STAGE_RETENTION_S * _SECOND_US
+
+
+def _retention_us(writer: Writer) -> float:
+    """How long a writer without stages is remembered after it was heard of last."""
+    if writer.single:
+        committed = writer.batch_id >= 0
+        seconds = limits.SINGLE_COMMIT_RETENTION_S if committed else limits.SINGLE_STAGE_RETENTION_S
+        return seconds * _SECOND_US
+    return float("inf") if writer.batch_id >= 0 else limits.STAGE_RETENTION_S * _SECOND_US
+
+
+def _check_new(state: State, name: str) -> None:
+    """I6: refuses a writer that was forgotten, or is one too many."""
+    forgotten_us = state.forgotten.get(_digest(name))
+    if forgotten_us is not None:
+        raise WriterForgottenError(
+            f"The writer '{name}' was forgotten at {utc(forgotten_us)}, by `ackq writer forget`. "
+            "Which of its batches were committed is not known any more, so none is written under "
+            "its name. Write with a new checkpoint, or under another txnAppId.",
+            writer=name,
+            forgotten_us=forgotten_us,
+        )
+    if len(state.writers) >= MAX_WRITERS:
+        raise LimitError(
+            f"The writer '{name}' was not let in: the broker remembers {MAX_WRITERS} writers, its "
+            "limit. One is each checkpoint that writes, each txnAppId with its target, and for an "
+            "hour each write without txnAppId. `ackq writer list --idle-days 30` shows those that "
+            "were not heard of for long, and `ackq writer forget` forgets what will not write "
+            "again.",
+            limit=MAX_WRITERS,
+        )
+
+
+def _check_idle(state: State, writer: Writer, now_us: int, *, force: bool) -> None:
+    """Refuses to forget a writer that may be live."""
+    stages = len(state.stages_of.get(writer.writer, ()))
+    if stages:
+        raise InUseError(
+            f"The writer '{writer.writer}' was not forgotten: it has {plural(stages, 'stage')}. "
+            "Stop it, and drop them with `ackq batch drop`.",
+            writer=writer.writer,
+        )
+    if now_us - writer.touched_us <= _RECENT_US and not force:
+        raise InUseError(
+            f"The writer '{writer.writer}' was not forgotten: it was heard of at "
+            f"{utc(writer.touched_us)}, within the last day. If it will not write again, force "
+            "it: whatever comes under its name is refused then.",
+            writer=writer.writer,
+        )
+
+
+def _digest(name: str) -> bytes:
+    """What is kept of a forgotten name, whose length it does not have."""
+    return blake2b(name.encode(), digest_size=_DIGEST_BYTES).digest()

@@ -1,0 +1,173 @@
+"""`ackq batch` and `ackq writer`: what writers hold, dropped and forgotten by an operator (K3)."""
+
+from __future__ import annotations
+
+import click
+
+from ackq.cli.context import Group, Target, connected
+from ackq.cli.output import age, as_dict, print_fields, print_json, print_table
+from ackq.v1 import publishing_pb2 as pb
+
+_DAY_S = 24 * 3600
+
+
+@click.group(cls=Group)
+def batch() -> None:
+    """Show the batches of writers that are staged and not committed, and drop dead ones."""
+
+
+@batch.command("list")
+@click.option("--queue", default="", metavar="NAME", help="Only those with rows for this queue.")
+@connected
+def list_batches(target: Target, *, queue: str) -> None:
+    """List the batches that are staged. They hold room in their queues until they are committed."""
+    with target.admin() as admin:
+        found = admin.batches(queue)
+    if target.as_json:
+        print_json([_plain(each) for each in found])
+        return
+    print_table(
+        ("WRITER", "BATCH", "STATE", "STAGES", "ROWS", "BYTES", "AGE", "QUEUES"),
+        (
+            (
+                each.writer,
+                each.batch_id,
+                _state(each),
+                each.stages,
+                each.rows,
+                each.payload_bytes,
+                age(each.age_ms),
+                _targets(each),
+            )
+            for each in found
+        ),
+    )
+
+
+@batch.command()
+@click.argument("writer")
+@click.argument("batch_id", metavar="BATCH", type=click.IntRange(0))
+@connected
+def show(target: Target, *, writer: str, batch_id: int) -> None:
+    """Show the batch BATCH of WRITER with its stages, one a task."""
+    with target.admin() as admin:
+        found = admin.batch(writer, batch_id)
+    fields = _plain(found)
+    if target.as_json:
+        print_json(fields)
+        return
+    del fields["details"]
+    print_fields({**fields, "targets": _targets(found), "state": _state(found)})
+    click.echo()
+    print_table(
+        ("STAGE", "SEALED", "ROWS", "BYTES", "AGE", "TASK"),
+        (
+            (
+                stage.stage_id.hex(),
+                stage.sealed,
+                stage.rows,
+                stage.payload_bytes,
+                age(stage.age_ms),
+                stage.label,
+            )
+            for stage in found.details
+        ),
+    )
+
+
+@batch.command()
+@click.argument("writer")
+@click.argument("batch_id", metavar="BATCH", type=click.IntRange(0))
+@click.option("--force", is_flag=True, help="Also while a task is writing to it.")
+@connected
+def drop(target: Target, *, writer: str, batch_id: int, force: bool) -> None:
+    """Drop what is staged of the batch BATCH of WRITER, and give back the room that it held.
+
+    For a write that is dead. If it is not, its commit is refused and none of its rows is visible: a
+    query fails and runs the batch again at its next start, a batch write fails.
+    """
+    with target.admin() as admin:
+        done = admin.drop_batch(writer, batch_id, force=force)
+    if target.as_json:
+        print_json({"writer": writer, "batch_id": batch_id, **as_dict(done)})
+        return
+    click.echo(
+        f"batch {batch_id} of writer '{writer}' dropped: stages={done.stages} rows={done.rows}"
+        f" bytes={done.payload_bytes}"
+    )
+
+
+@click.group(cls=Group)
+def writer() -> None:
+    """Show the writers that the broker remembers, and forget those that will not write again."""
+
+
+@writer.command("list")
+@click.option(
+    "--idle-days",
+    type=click.FloatRange(0),
+    default=0,
+    help="Only those that were not heard of for so long.",
+)
+@connected
+def list_writers(target: Target, *, idle_days: float) -> None:
+    """List the writers, with the batch that each committed last."""
+    with target.admin() as admin:
+        found = admin.writers(idle_s=idle_days * _DAY_S)
+    if target.as_json:
+        print_json([as_dict(each) for each in found])
+        return
+    print_table(
+        ("WRITER", "BATCH", "ROWS", "STAGES", "IDLE"),
+        (
+            (
+                each.writer,
+                each.batch_id if each.committed else "-",
+                each.rows,
+                each.stages,
+                age(each.age_ms),
+            )
+            for each in found
+        ),
+    )
+
+
+@writer.command()
+@click.argument("names", metavar="WRITER...", nargs=-1, required=True)
+@click.option("--force", is_flag=True, help="Also those that were heard of within the last day.")
+@connected
+def forget(target: Target, *, names: tuple[str, ...], force: bool) -> None:
+    """Forget each WRITER: a query that is gone for good, or a txnAppId that is not used any more.
+
+    The broker forgets which batch it committed last, and refuses whatever comes under its name from
+    then on. There is no way back: a query that goes on needs a new checkpoint.
+    """
+    with target.admin() as admin:
+        done = {name: admin.forget_writer(name, force=force) for name in names}
+    if target.as_json:
+        print_json([{"writer": name, "forgotten": new} for name, new in done.items()])
+        return
+    for name, new in done.items():
+        click.echo(f"writer '{name}' {'forgotten' if new else 'was forgotten before'}")
+
+
+def _state(each: pb.BatchInfo) -> str:
+    """What may become of it: the writer has it already, a task writes, or it waits for a commit."""
+    if each.committed:
+        return "repeated"
+    return "open" if each.open_stages else "sealed"
+
+
+def _targets(each: pb.BatchInfo) -> list[str]:
+    """The queues of a batch, those that are gone in brackets."""
+    names = [f"({to.queue or 'deleted'})" if to.deleted else to.queue for to in each.targets]
+    more = each.target_count - len(names)
+    return [*names, f"{more} more"] if more else names
+
+
+def _plain(each: pb.BatchInfo) -> dict[str, object]:
+    """A batch as JSON can hold it."""
+    fields = as_dict(each)
+    for stage in fields["details"]:
+        stage["stage_id"] = stage["stage_id"].hex()
+    return fields

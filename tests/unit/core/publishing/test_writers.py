@@ -1,0 +1,182 @@
+"""Writers: how many there are, how long they are remembered, and forgotten ones (K3)."""
+
+import pytest
+
+from ackq import limits
+from ackq.errors import (
+    InUseError,
+    LimitError,
+    OutcomeUnknownError,
+    StageMismatchError,
+    WriterForgottenError,
+    WriterNotFoundError,
+)
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import DAY_US, SECOND_US, Harness, routes
+
+ID = b"stage".ljust(16)
+HOUR_US = 3600 * SECOND_US
+
+
+@pytest.fixture(autouse=True)
+def queue(harness: Harness) -> None:
+    """Every test has the queue q."""
+    harness.declare("q")
+
+
+def remembered(harness: Harness) -> list[str]:
+    """The writers that the broker remembers."""
+    return [writer.writer for writer in harness.core.writers(100)]
+
+
+def single_stage(harness: Harness, writer: str, name: str) -> c.StageRef:
+    """A sealed stage of one row, of a write that nobody can run again."""
+    stage_id = name.encode().ljust(16)
+    harness.do(c.OpenStage(stage_id, writer, 0, "run", single=True))
+    harness.do(c.StageBlock(stage_id, "", routes(["q"]), 1, 10))
+    harness.do(c.SealStage(stage_id, 1, 10))
+    return c.StageRef(stage_id, 1, 10)
+
+
+# --- retention ---
+
+
+def test_the_stages_of_a_write_that_nobody_can_run_again_go_after_a_day(harness: Harness) -> None:
+    """K3: a day after the last word of any of its tasks, with its room; and then the writer."""
+    stage = single_stage(harness, "write/1", "a")
+    harness.housekeep_after(DAY_US - HOUR_US)
+    late = single_stage(harness, "write/1", "b")
+    harness.housekeep_after(DAY_US - HOUR_US)
+    assert harness.info("q").staged == 2
+    assert harness.decide(c.Housekeep()).records == ()
+    harness.housekeep_after(2 * HOUR_US)
+    assert harness.info("q").staged == 0
+    with pytest.raises(StageMismatchError):
+        harness.do(c.CommitBatch("write/1", 0, "run", "", (stage, late), single=True))
+    harness.do(c.Housekeep())
+    assert remembered(harness) == []
+
+
+def test_a_write_that_nobody_can_run_again_is_forgotten_an_hour_after_its_commit(
+    harness: Harness,
+) -> None:
+    """K3, K12: until then a repeated commit is answered; later its outcome is unknown."""
+    stage = single_stage(harness, "write/1", "a")
+    commit = c.CommitBatch("write/1", 0, "run", "", (stage,), single=True)
+    assert harness.do(commit) == c.CommittedBatch(1, False)
+    harness.housekeep_after(HOUR_US - 100)
+    assert harness.do(commit) == c.CommittedBatch(1, True)
+    harness.housekeep_after(100)
+    assert remembered(harness) == []
+    with pytest.raises(OutcomeUnknownError, match="the rows may be in the queue"):
+        harness.do(commit)
+    assert harness.ready("q") == 1
+
+
+def test_other_writers_are_remembered(harness: Harness) -> None:
+    """K3: for ever what has committed and can be run again; else 7 days."""
+    for name in ("many", "none"):
+        harness.stage(name, 1, ["q"], name=name)
+    harness.commit("many", 1)
+    harness.do(c.AbortBatch("none", 1, (b"none".ljust(16),)))
+    harness.housekeep_after(7 * DAY_US - 100)
+    assert remembered(harness) == ["many", "none"]
+    harness.housekeep_after(200)
+    assert remembered(harness) == ["many"]
+    harness.housekeep_after(1000 * DAY_US)
+    assert remembered(harness) == ["many"]
+    assert harness.decide(c.Housekeep()).records == ()
+
+
+def test_an_earlier_client_says_at_the_commit_that_a_writer_is_single(harness: Harness) -> None:
+    """K12: its stages are kept for 7 days, and its writer for an hour after the commit."""
+    stage = harness.stage("write/1", 0, ["q"], name="a")
+    harness.housekeep_after(2 * DAY_US)
+    assert harness.info("q").staged == 1
+    harness.do(c.CommitBatch("write/1", 0, "run", "", (stage,), single=True))
+    harness.housekeep_after(HOUR_US)
+    assert remembered(harness) == []
+
+
+def test_a_stage_does_not_make_a_writer_forgettable(harness: Harness) -> None:
+    """K3: what a writer has committed is not lost because a stage calls itself single."""
+    harness.commit("query", 1, harness.stage("query", 1, ["q"], name="a"))
+    harness.do(c.OpenStage(ID, "query", 2, "run", single=True))
+    harness.do(c.DropStage(ID))
+    harness.housekeep_after(30 * DAY_US)
+    assert remembered(harness) == ["query"]
+
+
+# --- bound ---
+
+
+def test_the_number_of_writers_is_bounded(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I6, K3: a new one is refused with the remedy; known ones go on, and forgetting makes room."""
+    monkeypatch.setattr("ackq_broker.core.publishing.writers.MAX_WRITERS", 2)
+    harness.commit("a", 1)
+    stage = harness.stage("b", 1, ["q"], name="b")
+    for refused in (c.OpenStage(ID, "new", 1, "run"), c.CommitBatch("new", 1, "run", "", ())):
+        with pytest.raises(LimitError, match=r"remembers 2 writers.*`ackq writer forget`"):
+            harness.do(refused)
+    assert harness.commit("a", 2) == c.CommittedBatch(0, False)
+    assert harness.commit("b", 1, stage) == c.CommittedBatch(1, False)
+    harness.do(c.ForgetWriter("a", force=True))
+    assert harness.commit("new", 1) == c.CommittedBatch(0, False)
+
+
+# --- forgetting ---
+
+
+def test_nothing_is_written_under_a_forgotten_name(harness: Harness) -> None:
+    """K3: a batch that it may have committed must not come twice: each is refused, for good."""
+    stage = harness.stage("query", 7, ["q"], name="a")
+    harness.commit("query", 7, stage)
+    harness.now_us += 2 * DAY_US
+    assert harness.do(c.ForgetWriter("query")) is True
+    assert harness.do(c.ForgetWriter("query")) is False
+    for _ in range(2):
+        for refused in (
+            c.CommitBatch("query", 7, "run", "", (stage,)),
+            c.CommitBatch("query", 8, "next", "", ()),
+            c.OpenStage(ID, "query", 7, "next"),
+        ):
+            with pytest.raises(
+                WriterForgottenError, match=r"was forgotten at 2023-11-1.*checkpoint"
+            ):
+                harness.do(refused)
+        harness.restart()
+    assert harness.browse("q") == ["a0"]
+    assert remembered(harness) == []
+
+
+def test_a_writer_that_may_be_live_is_not_forgotten(harness: Harness) -> None:
+    """K3: within a day of its last word by force alone, and never while it has stages."""
+    harness.commit("query", 7, harness.stage("query", 7, ["q"], name="a"))
+    with pytest.raises(InUseError, match="was heard of at 2023-11-14T22:13:20Z, within the last"):
+        harness.do(c.ForgetWriter("query"))
+    harness.stage("query", 8, ["q"], name="b")
+    harness.now_us += 2 * DAY_US
+    with pytest.raises(InUseError, match=r"it has 1 stage.*`ackq batch drop`"):
+        harness.do(c.ForgetWriter("query", force=True))
+    harness.do(c.DropBatch(c.BatchKey("query", 8)))
+    assert harness.do(c.ForgetWriter("query")) is True
+    with pytest.raises(WriterNotFoundError, match="There is no writer 'other'"):
+        harness.do(c.ForgetWriter("other"))
+
+
+def test_forgotten_names_are_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I6: none of them is dropped for another, which could double a batch."""
+    monkeypatch.setattr("ackq_broker.core.publishing.writers.MAX_FORGOTTEN", 1)
+    for name in ("a", "b"):
+        harness.commit(name, 1)
+    harness.do(c.ForgetWriter("a", force=True))
+    with pytest.raises(LimitError, match="the names of 1 forgotten writers, its limit"):
+        harness.do(c.ForgetWriter("b", force=True))
+    assert remembered(harness) == ["b"]
+
+
+def test_a_write_is_over_long_before_its_record() -> None:
+    """K3: the default time for which a commit is repeated is a small part of the retention."""
+    assert 10 * limits.RETRY_TOTAL_MS < 1000 * limits.SINGLE_COMMIT_RETENTION_S
