@@ -7,8 +7,9 @@ second one and never in none, and its block stays where it is. It always succeed
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple, TypedDict
+from typing import Final, NamedTuple, TypedDict
 
+import msgspec
 import numpy as np
 from pyroaring import BitMap64
 
@@ -22,6 +23,11 @@ from ackq_broker.core.record_fields import Drop, Move, QueuePositions, QueueProp
 from ackq_broker.core.state.origins import DeadLetterOrigin
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import State
+
+# What dead letters have in common is kept in memory: reason, batch, queues.
+MAX_ORIGINS: Final = 100_000
+# The reason of those beyond; they have no batch either.
+OTHER: Final = f"other: the broker keeps {MAX_ORIGINS} different reasons at most"
 
 
 class Cause(Enum):
@@ -108,9 +114,8 @@ class RemovalPlan:
                 positions = positions - circling
         if positions:
             reason = reason or cause.value
-            self.moves.append(
-                Move(queue.queue_id, positions, target_id, cause.value, reason, *self._by)
-            )
+            move = Move(queue.queue_id, positions, target_id, cause.value, reason, *self._by)
+            self.moves.append(self._bounded(queue, move))
 
     def move(self, queue: Queue, positions: BitMap64, target_id: int, cause: Cause) -> None:
         """Moves messages of a queue to another one."""
@@ -146,6 +151,16 @@ class RemovalPlan:
                 ]
                 found.append(head_drops(target, np.concatenate(coming), self._ready_of(target)))
         return tuple(drop for drop in found if drop is not None)
+
+    def _bounded(self, queue: Queue, move: Move) -> Move:
+        """C13, I6: the move; without a reason and batch of its own when too many are kept."""
+        if self._state.signals.origins + len(self.moves) < MAX_ORIGINS:
+            return move
+        target = self._state.queues.get(move.target_id)
+        if target is not None and _origin(None, queue, move) in target.origins:
+            return move
+        reason = move.cause if move.reason == move.cause else OTHER
+        return msgspec.structs.replace(move, reason=reason, batch_id=-1)
 
     def _ready_of(self, queue: Queue) -> BitMap64:
         """The ready messages of a queue after all removals and requeues."""

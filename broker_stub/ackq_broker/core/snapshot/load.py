@@ -32,6 +32,7 @@ from ackq_broker.core.state.exchange import Exchange
 from ackq_broker.core.state.origins import DeadLetterOrigin, Origins
 from ackq_broker.core.state.placements import Placements
 from ackq_broker.core.state.queue import Queue
+from ackq_broker.core.state.signals import Signals
 from ackq_broker.core.state.state import (
     Ended,
     History,
@@ -203,7 +204,7 @@ def _queue(image: _QueueImage, state: State) -> Queue:
     queue.late = image.late
     queue.transient_rows = image.passing
     queue.delays = Deadlines.load(image.delays)
-    queue.origins = _origins(image.origins)
+    queue.origins = _origins(image.origins, state.signals)
     queue.expired = image.expired
     queue.dead_lettered = image.dead_lettered
     queue.dropped = image.dropped
@@ -215,8 +216,9 @@ def _queue(image: _QueueImage, state: State) -> Queue:
     return queue
 
 
-def _origins(image: _OriginsImage) -> Origins:
-    return Origins.load(image.next_id, image.deaths, image.positions, image.keys, image.values)
+def _origins(image: _OriginsImage, signals: Signals) -> Origins:
+    columns = (image.positions, image.keys, image.values)
+    return Origins.load(signals, image.next_id, image.deaths, *columns)
 
 
 def _channel(image: _ChannelImage) -> ChannelTags:

@@ -20,6 +20,7 @@ from ackq_broker.core.columns.pieces import Listed
 from ackq_broker.core.columns.step_function import Dumped, Steps
 from ackq_broker.core.commands import Origin, Piece
 from ackq_broker.core.state.placements import Rows
+from ackq_broker.core.state.signals import Signals
 
 # `shift` is what is added to a position to get that in the queue it came from.
 _VALUE: Final = np.dtype(
@@ -61,11 +62,16 @@ class OriginGroup(NamedTuple):
 
 
 class Origins:
-    """Origins by position of the queue they are in."""
+    """Origins by position of the queue they are in.
 
-    __slots__ = ("_ids", "_live", "_next_id", "_origins", "_positions", "_steps")
+    Args:
+        signals: Counts those of all queues.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_ids", "_live", "_next_id", "_origins", "_positions", "_signals", "_steps")
+
+    def __init__(self, signals: Signals) -> None:
+        self._signals = signals
         self._positions = BitMap64()
         self._steps = Steps(_VALUE)
         self._origins: dict[int, DeadLetterOrigin] = {}
@@ -88,6 +94,7 @@ class Origins:
             self._origins[origin_id] = origin
             self._live[origin_id] = 0
             self._next_id += 1
+            self._signals.origins += 1
         count = len(sources)
         self._live[origin_id] += count
         self._positions.add_range(first, first + count)
@@ -113,8 +120,13 @@ class Origins:
             if not self._live[origin_id]:
                 del self._live[origin_id]
                 del self._ids[self._origins.pop(origin_id)]
+                self._signals.origins -= 1
         self._positions -= gone
         self._steps.remove(gone, self._positions)
+
+    def __contains__(self, origin: DeadLetterOrigin) -> bool:
+        """Whether some dead letters have this origin, so that more of it cost nothing."""
+        return origin in self._ids
 
     def positions(self) -> BitMap64:
         """The positions of dead letters."""
@@ -178,6 +190,7 @@ class Origins:
     @classmethod
     def load(
         cls,
+        signals: Signals,
         next_id: int,
         origin_ids: tuple[tuple[int, int, DeadLetterOrigin], ...],
         positions: BitMap64,
@@ -185,7 +198,8 @@ class Origins:
         values: bytes,
     ) -> Origins:
         """The opposite of `dump`."""
-        self = cls()
+        self = cls(signals)
+        signals.origins += len(origin_ids)
         self._next_id = next_id
         for origin_id, live, origin in origin_ids:
             self._origins[origin_id], self._live[origin_id] = origin, live

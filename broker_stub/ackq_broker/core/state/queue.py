@@ -135,7 +135,7 @@ class Queue:
         self.expiries = Deadlines()
         self.late = BitMap64()
         self.delays = Deadlines()
-        self.origins = Origins()
+        self.origins = Origins(signals)
         self.transient_rows = BitMap64()
         self.requeued = Requeued()
         self.staged = 0

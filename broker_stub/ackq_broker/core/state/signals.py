@@ -1,4 +1,4 @@
-"""Signals to the service: queues that gained messages, and what is due; volatile."""
+"""What queues share: signals to the service, what is due, a sum over all of them; volatile."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ class Signals:
         woken: Names of queues that gained ready messages.
         now_us: When the last command was decided.
         started_us: When this process began.
+        origins: How many origins of dead letters the queues keep together (C13).
     """
 
-    __slots__ = ("_agenda", "_noted", "now_us", "started_us", "woken")
+    __slots__ = ("_agenda", "_noted", "now_us", "origins", "started_us", "woken")
 
     def __init__(self) -> None:
         self.woken: set[str] = set()
         self.now_us = 0
         self.started_us = 0
+        self.origins = 0
         self._agenda: list[tuple[int, int]] = []
         self._noted: dict[int, int] = {}
 

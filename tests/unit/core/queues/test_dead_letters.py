@@ -6,8 +6,8 @@ from ackq.errors import InUseError, InvalidArgumentError, QueueNotFoundError
 from ackq.outcomes import Outcome
 from ackq_broker.core import Core, records
 from ackq_broker.core import commands as c
-from ackq_broker.core.queues import redrive
-from tests.unit.core.harness import Harness
+from ackq_broker.core.queues import dead_letters, redrive
+from tests.unit.core.harness import Harness, group, reading
 
 
 def reject(harness: Harness, queue: str, *tags: int, **options: str) -> c.Settlement:
@@ -232,6 +232,49 @@ def test_origins_survive_restarts_and_go_with_their_messages(harness: Harness) -
     assert b"reason 1" not in harness.core.snapshot()
     harness.settle("x", Outcome.ACCEPTED, up_to=8)
     assert b"reason 0" not in harness.core.snapshot()
+
+
+def test_the_reasons_of_dead_letters_are_bounded(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C13, I6: one beyond those it keeps is `other`; a known one stays, and room comes back."""
+    monkeypatch.setattr(dead_letters, "MAX_ORIGINS", 2)
+    harness.declare("dead")
+    harness.declare_filled("q", 6, dead_letter_queue="dead")
+    harness.deliver("c", "q")
+    for tag, reason in enumerate(("a", "b", "c", "b", "d"), 1):
+        harness.settle("c", Outcome.REJECTED, tag, reason=reason)
+    assert reasons(harness) == ["a", "b", dead_letters.OTHER, "b", dead_letters.OTHER]
+    harness.restart()
+    assert harness.core._state.signals.origins == 3
+    harness.do(c.PurgeQueue("dead"))
+    assert harness.core._state.signals.origins == 0
+    reject(harness, "q", 1, reason="e")
+    assert reasons(harness) == ["e"]
+
+
+def test_the_reasons_of_one_record_are_bounded(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C13, S6, I6: a query's batch may bring many at once; those beyond have no batch either."""
+    monkeypatch.setattr(dead_letters, "MAX_ORIGINS", 2)
+    reader = reading(harness)
+    given = [group(Outcome.REJECTED, tag, reason=f"r{tag}") for tag in (1, 2, 3, 4)]
+    reader.say(*given, group(Outcome.REJECTED, 5))
+    reader.advance(6)
+    by_batch = [
+        (piece.origin.reason, piece.origin.batch_id)
+        for piece in harness.core.browse("dead")
+        if piece.origin is not None and piece.origin.session == "s"
+    ]
+    other = (dead_letters.OTHER, -1)
+    assert by_batch == [("r1", 7), ("r2", 7), other, other, ("rejected", -1)]
+
+
+def reasons(harness: Harness) -> list[str]:
+    """The reason of each dead letter."""
+    found = origins(harness, "dead")
+    return [reason for _, positions, _, reason, _, _ in found for _ in positions]
 
 
 def test_a_dead_letter_queue_is_in_use(harness: Harness) -> None:
