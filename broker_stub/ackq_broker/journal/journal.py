@@ -254,31 +254,38 @@ class Journal:
     @property
     def activity_bytes(self) -> int:
         """Bytes appended and freed so far: it stands still while nobody uses the journal."""
-        return self._appended_bytes + self._group_commit.freed_bytes
+        freed = self._group_commit.freed_bytes + self._transient.freed_bytes
+        return self._appended_bytes + freed
 
     def block_lengths(self, block_ids: BlockIds) -> npt.NDArray[np.int64]:
-        """The bytes of each of these durable blocks; 0 for one that is not in a file."""
-        return self._blocks.lengths(block_ids)
+        """The bytes of each of these blocks; 0 for one that is not in a file."""
+        return self._blocks.lengths(block_ids) + self._transient.lengths(block_ids)
 
     def rewrite_blocks(self, blocks: Sequence[tuple[int, bytes]]) -> None:
-        """Stores durable blocks in other bytes, by id; blocking, returns when they are on the disk.
+        """Stores blocks in other bytes, by id; blocking, returns when durable ones are on the disk.
 
         What the bytes mean has to be the same for all that records refer to from here on.
 
         Raises:
             ClosedError: The journal was closed, or failed.
+            OSError: There is no room for a transient block.
         """
-        self._compactor.rewrite(blocks)
+        durable = {block_id for block_id, _ in blocks if self._blocks.locate(block_id) is not None}
+        self._compactor.rewrite([block for block in blocks if block[0] in durable])
+        self._transient.rewrite([block for block in blocks if block[0] not in durable])
 
     def compact(self, below: float, going: Callable[[], bool]) -> None:
         """Copies the blocks out of full segments of which a smaller share is live; blocking.
 
-        Ends early when `going` says no; a snapshot deletes the segments.
+        Ends early when `going` says no; a snapshot deletes the segments. Files of transient blocks
+        go at once.
 
         Raises:
             ClosedError: The journal was closed, or failed.
+            OSError: There is no room for a transient block.
         """
         self._compactor.compact(below, going)
+        self._transient.compact(below, going)
 
     @property
     def deletable_segments(self) -> int:

@@ -391,8 +391,11 @@ class Placements:
         found = [np.empty(0, _ROW)]
         for page in self._pages:
             blocks = page.column("block")
-            if block_ids[0] <= blocks.max() and blocks.min() <= block_ids[-1]:
-                found.append(page.rows[(page.column("live") > 0) & np.isin(blocks, block_ids)])
+            begin, end = np.searchsorted(block_ids, (blocks.min(), blocks.max() + 1)).tolist()
+            if begin < end:
+                at = np.searchsorted(block_ids[begin : end - 1], blocks)
+                chosen = (block_ids[begin + at] == blocks) & (page.column("live") > 0)
+                found.append(page.rows[chosen])
         return np.concatenate(found)
 
     def rows_of(self, run: Any, present: BitMap64) -> BitMap:

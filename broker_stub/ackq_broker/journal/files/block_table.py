@@ -83,11 +83,16 @@ class BlockTable:
         self._put(self._rows, location)
         self._rows += 1
 
-    def move(self, block_id: int, location: Location) -> None:
-        """Gives a block its new location; a block that was freed meanwhile stays free."""
+    def move(self, block_id: int, location: Location) -> Location | None:
+        """Gives a block its new location; returns the one before.
+
+        None for a block that was freed meanwhile, which stays free.
+        """
+        before = self.find(block_id)
         row = self._row(block_id)
         if row is not None:
             self._put(row, location)
+        return before
 
     def find(self, block_id: int) -> Location | None:
         """Where a block is; None if it is not live."""

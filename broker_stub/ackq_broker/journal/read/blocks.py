@@ -68,10 +68,10 @@ class Blocks:
             self._table.add(block_id, location)
             return True
 
-    def move(self, block_id: int, location: Location) -> None:
-        """Changes the location of a block, unless it was freed meanwhile."""
+    def move(self, block_id: int, location: Location) -> Location | None:
+        """Changes the location of a block, unless it was freed meanwhile; as `BlockTable.move`."""
         with self._lock:
-            self._table.move(block_id, location)
+            return self._table.move(block_id, location)
 
     def free(self, block_ids: BlockIds) -> Freed:
         """Drops blocks. `Freed.found` is also true for those that were in memory only."""

@@ -13,8 +13,9 @@ import os
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ackq import limits
+from ackq.errors import BlockNotFoundError
 from ackq_broker.journal.files.block_table import BlockIds, Location
 from ackq_broker.journal.files.directory import transient_name
 from ackq_broker.journal.files.disk import Disk
@@ -62,6 +64,7 @@ class TransientBlocks:
         self._closing = threading.Event()
         self._full = False
         self.unwritten_bytes = 0
+        self.freed_bytes = 0
 
     def put(self, block_id: int, bulk: Bulk) -> None:
         """Adds a block, with an id above all before. Never waits for the disk."""
@@ -79,6 +82,7 @@ class TransientBlocks:
         freed = self._blocks.free(block_ids)
         self._forget_unwritten(block_ids.tolist())
         with self._lock:
+            self.freed_bytes += freed.length
             self._live.subtract(freed.segments.tolist())
             self._drop_files()
         return freed.found
@@ -86,6 +90,33 @@ class TransientBlocks:
     def read(self, block_id: int) -> bytes:
         """As `Blocks.read`."""
         return self._blocks.read(block_id)
+
+    def lengths(self, block_ids: BlockIds) -> npt.NDArray[np.int64]:
+        """As `Blocks.lengths`."""
+        return self._blocks.lengths(block_ids)
+
+    def rewrite(self, blocks: Sequence[tuple[int, bytes]]) -> None:
+        """Stores blocks in other bytes, by id; one that was freed meanwhile stays free. Blocking.
+
+        Raises:
+            OSError: There is no room; the blocks are what they were.
+        """
+        self._writer.submit(self._rewrite, blocks).result()
+
+    def compact(self, below: float, going: Callable[[], bool]) -> None:
+        """Copies the blocks out of full files of which a smaller share is live, which then go.
+
+        Blocking; ends when `going` says no. Raises as `rewrite`.
+        """
+        table = self._blocks.copy_table()
+        for number, live in table.live_bytes().items():
+            if number == self._number or live >= below * _FILE_BYTES:
+                continue
+            for block_id in table.of_segment(number).tolist():
+                if not going():
+                    return
+                with suppress(BlockNotFoundError):
+                    self.rewrite([(block_id, self._blocks.read(block_id))])
 
     def close(self) -> None:
         """Removes everything."""
@@ -130,6 +161,23 @@ class TransientBlocks:
                 self.unwritten_bytes -= self._unwritten.pop(block_id)
 
     def _place(self, block_id: int, bulk: Bulk) -> None:
+        location = self._append(bulk)
+        with self._lock:
+            if self._blocks.place_pending(block_id, location):
+                self._live[location.segment] += 1
+
+    def _rewrite(self, blocks: Sequence[tuple[int, bytes]]) -> None:
+        for block_id, data in blocks:
+            location = self._append((data,))
+            with self._lock:
+                before = self._blocks.move(block_id, location)
+                if before is not None:
+                    self._live[before.segment] -= 1
+                    self._live[location.segment] += 1
+                self._drop_files()
+
+    def _append(self, bulk: Bulk) -> Location:
+        """Writes bytes behind all others."""
         if self._fd < 0 or self._size >= _FILE_BYTES:
             self._next_file()
         self._disk.write(self._fd, bulk, self._size)
@@ -138,9 +186,7 @@ class TransientBlocks:
             crc = zlib.crc32(part, crc)
         location = Location(self._number, self._size, bulk_bytes(bulk), crc)
         self._size += location.length
-        with self._lock:
-            if self._blocks.place_pending(block_id, location):
-                self._live[self._number] += 1
+        return location
 
     def _next_file(self) -> None:
         if self._fd >= 0:

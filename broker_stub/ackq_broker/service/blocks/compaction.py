@@ -6,7 +6,7 @@ segments are copied forward. Invariant: a row is left out only when it was dead 
 went to the journal; a dead row never lives again, so that every prefix of the journal has all rows
 that its state refers to.
 
-Nothing here takes the event loop for longer than a look at the runs of the sought blocks. While the
+Nothing takes the event loop longer than a look at all runs (a million: 30 ms). While the
 broker is busy about `_BUSY_BYTES` are read in `_PERIOD_S`.
 """
 

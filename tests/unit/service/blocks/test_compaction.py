@@ -13,6 +13,7 @@ from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.journal import Journal, dump
 from ackq_broker.journal.failpoints import unarmed
+from ackq_broker.journal.write import transient
 from ackq_broker.service.blocks import compaction
 from ackq_broker.service.blocks.compaction import Compaction
 from ackq_broker.service.blocks.frames import FrameBuilder
@@ -27,6 +28,7 @@ QUEUES = {
     "b": c.QueueProperties(),
     "dead": c.QueueProperties(),
     "leased": c.QueueProperties(),
+    "short": c.QueueProperties(durable=False, dead_letter_queue="dead"),
 }
 SEGMENT_BYTES = 16 * 1024
 IMAGES_PER_POINT = 2
@@ -48,6 +50,7 @@ class Broker:
         self.compaction = Compaction(self.engine)
         self.bodies = {} if bodies is None else bodies
         self.number = 0
+        self.transient = set()
 
     async def __aenter__(self):
         await recovery.wait_synced(self._recovered)
@@ -67,7 +70,7 @@ class Broker:
         for name in ("a", "b"):
             self.do(c.Bind("all", name, ""))
 
-    def publish(self, keys, *, exchange="", size=200):
+    def publish(self, keys, *, exchange="", size=200, persistent=True):
         """A frame with a row for each key; each body is of its own."""
         self.do(c.OpenPublisher(PUBLISHER, resume=self.number > 0))
         made = [b"%d." % (self.number + at) + bytes(size) for at in range(len(keys))]
@@ -86,18 +89,19 @@ class Broker:
                 routes=routes,
                 rows=len(keys),
                 payload_bytes=sum(map(len, made)),
-                persistent=True,
+                persistent=persistent,
             ),
             (encoded(body=made, routing_key=list(keys)),),
         )
         self.number += len(keys)
+        self.transient |= set() if persistent else set(made)
         self.bodies.update({(reply.block_id, row): body for row, body in enumerate(made)})
 
-    async def fill(self, frames, *queues):
+    async def fill(self, frames, *queues, **options):
         """Publishes frames of 20 messages to these queues in turn, a group and a sync each."""
         for _ in range(frames):
             for queue in queues:
-                self.publish([queue] * 20)
+                self.publish([queue] * 20, **options)
                 await self.engine.wait_synced()
 
     async def compact(self):
@@ -125,8 +129,8 @@ class Broker:
 
     def content(self):
         """The bodies of every queue, as its readers get them."""
-        found = {}
-        for name in QUEUES:
+        found = {name: [] for name in QUEUES}
+        for name in [info.queue for info in self.engine.core.queues()]:
             pieces = self.engine.core.browse(name)
             found[name] = self.read(pieces)
             assert found[name] == self.given(pieces)
@@ -167,6 +171,28 @@ def test_a_sparse_rest_gives_the_disk_back(monkeypatch, tmp_path):
         async with Broker(monkeypatch, tmp_path / "data", bodies=broker.bodies) as again:
             assert again.content() == content
             assert len(content["b"]) == 80
+
+    asyncio.run(run())
+
+
+def test_a_sparse_rest_of_transient_messages(monkeypatch, tmp_path):
+    """I6, P5: what is left of transient messages takes no file that others have filled."""
+    monkeypatch.setattr(transient, "_FILE_BYTES", SEGMENT_BYTES)
+
+    async def run():
+        async with Broker(monkeypatch, tmp_path / "data") as broker:
+            broker.open()
+            await broker.fill(40, "b", persistent=False)
+            broker.accept_most("b", 10)
+            await broker.engine.run(partial(broker.engine.journal._transient.rewrite, []))
+            before, content = len(list((tmp_path / "data").glob("transient-*"))), broker.content()
+            await broker.compact()
+            assert broker.content() == content
+            assert len(content["b"]) == 80
+            after = sum(p.stat().st_size for p in (tmp_path / "data").glob("transient-*"))
+            assert after < 80 * 200 * 2.5 + SEGMENT_BYTES < before * SEGMENT_BYTES
+            broker.do(c.PurgeQueue("b"))
+            assert len(list((tmp_path / "data").glob("transient-*"))) == 1
 
     asyncio.run(run())
 
@@ -285,11 +311,13 @@ class Life:
         self.broker.content()
 
     async def publish(self):
-        keys = [self.chance.choice(("a", "b", "leased", "b")) for _ in range(20)]
-        self.broker.publish(keys, exchange=self.chance.choice(("", "", "all")))
+        keys = [self.chance.choice(("a", "b", "leased", "short")) for _ in range(20)]
+        exchange, persistent = self.chance.choice(("", "", "all")), self.chance.random() < 0.8
+        self.broker.publish(keys, exchange=exchange, persistent=persistent)
 
     async def deliver(self):
-        delivery = self.broker.take(self.chance.choice(("a", "b")), self.chance.randint(1, 30))
+        queue, count = self.chance.choice(("a", "b", "short")), self.chance.randint(1, 30)
+        delivery = self.broker.take(queue, count)
         self.outstanding |= BitMap64(
             range(delivery.first_tag, delivery.first_tag + delivery.messages)
         )
@@ -356,20 +384,19 @@ class Life:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_is_delivered_otherwise(monkeypatch, tmp_path, seed):
-    """C1, C10, C13, S1, S2, K2, Q5, Q6, Q7: every reader gets the rows that the core means, with
+    """C1, C10, C13, P5, S1, S2, K2, Q5-Q7: every reader gets the rows that the core means, with
     compactions at any time, over restarts.
     """
     chance = random.Random(seed)
+    monkeypatch.setattr(transient, "_FILE_BYTES", SEGMENT_BYTES)
 
     async def run():
-        bodies, number, relocated, content = {}, 0, 0, None
-        for life in range(3):
+        bodies, number, relocated, content = {}, 0, 0, {name: [] for name in QUEUES}
+        for _ in range(3):
             async with Broker(monkeypatch, tmp_path / "data", bodies=bodies) as broker:
                 broker.number = number
-                if not life:
-                    broker.open()
-                else:
-                    assert broker.content() == content
+                broker.open()
+                assert broker.content() == content
                 running = Life(broker, chance)
                 for _ in range(60):
                     await running.act()
@@ -377,9 +404,12 @@ def test_nothing_is_delivered_otherwise(monkeypatch, tmp_path, seed):
                 if running.reader is not None:
                     broker.do(c.ReleaseSession("s", fence=True))
                 content, number = broker.content(), broker.number
+                for name, kept in content.items():
+                    content[name] = [body for body in kept if body not in broker.transient]
+                content["short"] = []
             core = broker.engine.core
             table = broker.engine.journal._blocks.copy_table()
-            assert set(core.live_blocks()) <= set(table.ids().tolist())
+            assert set(core.durable_blocks()) <= set(table.ids().tolist())
             relocated += sum("relocation" in line for line in dump(tmp_path / "data"))
         assert relocated
 
