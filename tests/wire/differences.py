@@ -58,6 +58,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         " publishing it again can double it nowhere.",
     ),
     Difference(
+        "P13",
+        "rabbitmq",
+        "test_transaction_routes_at_its_commit",
+        "messages for a queue that was bound before the commit",
+        [],
+        "RabbitMQ routes as it gets a publish; by P13 what is rolled back was never looked at.",
+    ),
+    Difference(
         "P14",
         "rabbitmq",
         "test_blocked",
@@ -152,6 +160,50 @@ DIFFERENCES: tuple[Difference, ...] = (
         [b"c", b"d"],
         "RabbitMQ applies the bound to returns too, and drops the oldest; by Q3 a requeue never"
         " drops.",
+    ),
+    Difference(
+        "Q3",
+        "rabbitmq",
+        "test_bytes_count_keys_and_headers",
+        "messages of 400 bytes with 500 bytes of headers in 1,000 bytes",
+        2,
+        "RabbitMQ counts bodies alone; by Q3 the bytes are those that a message takes, so that a"
+        " bound holds what it says.",
+    ),
+    Difference(
+        "Q4",
+        "rabbitmq",
+        "test_delete_refuses_a_queue_with_unacked_messages",
+        "a queue with an unacked message is not deleted",
+        False,
+        "RabbitMQ's `if-unused` looks at consumers alone; by Q4 what is held keeps its queue, as"
+        " its holder has to settle it.",
+    ),
+    Difference(
+        "Q4",
+        "rabbitmq",
+        "test_delete_of_a_missing_queue",
+        "the delete of a queue that is not there is refused",
+        False,
+        "RabbitMQ's delete is idempotent; by Q4 it is an error, as the name is misspelt more often"
+        " than the queue is gone.",
+    ),
+    Difference(
+        "Q4",
+        "rabbitmq",
+        "test_rejected_after_a_forced_delete",
+        "dead letters of a queue that was deleted",
+        [],
+        "RabbitMQ loses what is held of a queue that is deleted; by Q4 and C13 a rejection still"
+        " makes a dead letter.",
+    ),
+    Difference(
+        "Q1",
+        "rabbitmq",
+        "test_any_name_may_begin_with_amq",
+        "a queue named amq.something is declared",
+        False,
+        "RabbitMQ reserves `amq.` for what it makes itself; by Q1 only `ackq.` is the broker's.",
     ),
     Difference(
         "Q4",

@@ -194,6 +194,9 @@ class AmqpPublisher(AmqpStream, Publisher):
         self.call(self.amqp.tx_rollback)
         self.answers.add(Finished())
 
+    def received(self) -> None:
+        self.call(self.amqp.flow, active=True)
+
     def _publish(self, message: Message) -> int:
         self._numbers += 1
         number = self._numbers

@@ -158,6 +158,9 @@ class Publisher(Protocol):
     def rollback(self) -> None:
         """Returns when the rollback was answered (P13)."""
 
+    def received(self) -> None:
+        """Returns when the broker has looked at what was published, if it does so by itself."""
+
 
 class Channel(Protocol):
     """A consume stream with its delivery tags (C1); its answers wake the log."""

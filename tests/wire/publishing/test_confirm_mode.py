@@ -303,6 +303,44 @@ def test_retransmission_is_placed_once(ackq, crash):
     assert ackq.drain(queue) == [b"a", b"b", b"c", b"d", b"e"]
 
 
+@pytest.mark.parametrize("answers", range(6))
+def test_cut_around_any_answer(ackq, answers):
+    """P3, P7, P8, P10: wherever a cut falls among the answers, each number is answered as without
+    it, and what was taken is there once.
+    """
+    plain, full, ring = (
+        ackq.queue(),
+        ackq.filled(b"x", max_length=1),
+        ackq.queue(max_length=2, overflow="drop-head"),
+    )
+    volatile = ackq.queue(durable=False)
+    keys = (plain, full, volatile, ring, "nobody", plain, ring)
+    messages = [Message(key, b"%d" % number, mandatory=True) for number, key in enumerate(keys, 1)]
+    connection = ackq.connect()
+    publisher = connection.publisher()
+    for number, message in enumerate(messages, 1):
+        publisher.send(number, message)
+    seen, sent = publisher.answers.seen, len(messages)
+    publisher.answers.wait(
+        # Answers to several may come as one.
+        lambda: True if len(seen) >= answers or publisher.answers.lowest_unanswered > sent else None
+    )
+    connection.cut()
+    publisher.answers.wait_end()
+    again = ackq.publisher(identity=publisher.identity, resume=True)
+    answered = publisher.answers.confirmed | set(publisher.answers.nacked)
+    for number, message in enumerate(messages, 1):
+        if number not in answered:
+            again.send(number, message)
+    again.answers.all()
+    assert set(publisher.answers.nacked) | set(again.answers.nacked) == {2}
+    assert publisher.answers.confirmed | again.answers.confirmed == {1, 3, 4, 5, 6, 7}
+    assert set(publisher.answers.returned) | set(again.answers.returned) == {5}
+    assert ackq.drain(plain) == [b"1", b"6"]
+    assert ackq.drain(ring) == [b"4", b"7"]
+    assert ackq.drain(volatile) == [b"3"]
+
+
 def test_transient_lost_in_a_restart_is_handled_afresh(ackq):
     """P10: a transient message went with the restart, so its retransmission is placed."""
     queue = ackq.queue()

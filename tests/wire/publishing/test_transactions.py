@@ -67,6 +67,18 @@ def test_mandatory_in_a_transaction(bench):
     assert bench.drain(queue) == [b"kept"]
 
 
+def test_transaction_routes_at_its_commit(bench):
+    """P13, P7: by the bindings of that moment, when it is no larger than a frame."""
+    exchange, queue = bench.exchange("fanout"), bench.queue()
+    publisher = bench.publisher(Mode.TRANSACTION)
+    publisher.publish("", b"x", exchange=exchange)
+    publisher.received()
+    bench.broker.bind(exchange, queue)
+    publisher.commit()
+    found = bench.drain(queue)
+    bench.expect("messages for a queue that was bound before the commit", found, [b"x"])
+
+
 @pytest.mark.parametrize("crash", [False, True], ids=["reconnect", "restart"])
 def test_commit_repeated_after_a_reconnect(ackq, crash):
     """P13: a commit that comes again is answered from the record, and nothing is placed twice."""

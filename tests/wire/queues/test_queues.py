@@ -28,6 +28,16 @@ def test_declare_with_other_properties(bench, other):
     assert bench.drain(queue) == [b"kept"]
 
 
+def test_any_name_may_begin_with_amq(bench):
+    """Q1: no names are reserved but those of what is built in."""
+    try:
+        bench.queue(f"amq.{bench.name('queue')}")
+        declared = True
+    except Refused:
+        declared = False
+    bench.expect("a queue named amq.something is declared", declared, True)
+
+
 def test_redeclared_name_is_another_queue(bench):
     """Q1: a queue that is declared anew has nothing of the one before: no messages, no bindings."""
     queue, exchange = bench.filled(b"old"), bench.exchange("fanout")
@@ -287,6 +297,15 @@ def test_what_a_consumer_without_acks_takes_is_not_refused(bench):
     assert bodies(taken(channel, 10)) == messages
 
 
+def test_bytes_count_keys_and_headers(bench):
+    """Q3: the bytes of a message are those of its key and headers too."""
+    queue, publisher = bench.queue(max_bytes=1_000), bench.publisher()
+    for _ in range(2):
+        publisher.publish_and_wait(queue, bytes(400), headers={"h": "x" * 500})
+    fitting = len(publisher.answers.confirmed)
+    bench.expect("messages of 400 bytes with 500 bytes of headers in 1,000 bytes", fitting, 1)
+
+
 def test_length_counts_unacked_messages(bench):
     """Q3: for reject-publish an unacked message counts: it may come back."""
     queue = bench.filled(b"a", b"b", max_length=2)
@@ -407,6 +426,39 @@ def test_delete_refuses_a_dead_letter_target(bench):
     except Refused:
         refused = True
     bench.expect("a dead-letter target is not deleted", refused, by_rule=True)
+
+
+def test_delete_refuses_a_queue_with_unacked_messages(bench):
+    """Q4: what a channel holds keeps its queue."""
+    queue, channel = bench.filled(b"held"), bench.channel()
+    channel.get(queue)
+    bench.expect("a queue with an unacked message is not deleted", refuses(bench, queue), True)
+
+
+def test_delete_of_a_missing_queue(bench):
+    """Q4: a name that nothing has is a mistake of the one who deletes."""
+    missing = refuses(bench, bench.name("missing"))
+    bench.expect("the delete of a queue that is not there is refused", missing, True)
+
+
+def refuses(bench, queue):
+    """Whether the delete of a queue is refused."""
+    try:
+        bench.broker.delete(queue)
+    except Refused:
+        return True
+    return False
+
+
+def test_rejected_after_a_forced_delete(bench):
+    """Q4, C13: what a channel holds of a queue that is gone still finds its dead-letter queue."""
+    queue, dead = bench.dead_lettering(b"held")
+    channel = bench.channel()
+    (held,) = channel.get(queue)
+    bench.broker.delete(queue, force=True)
+    channel.settle(held, Outcome.REJECTED)
+    letters = bodies(bench.dead_now(dead))
+    bench.expect("dead letters of a queue that was deleted", letters, [b"held"])
 
 
 def test_forced_delete(bench):
