@@ -275,5 +275,6 @@ class SessionMachine(CoreMachine):
         assert set(self.harness.core.live_blocks()) == blocks
 
 
-TestSessions = SessionMachine.TestCase
+# As `TestCore`: minutes on a machine that does ten other things.
+TestSessions = pytest.mark.timeout(600)(SessionMachine.TestCase)
 TestSessions.settings = settings(max_examples=150, stateful_step_count=50)
