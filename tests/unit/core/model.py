@@ -320,11 +320,18 @@ class Model:
 
     def restart(self) -> int:
         """Q7: gives how many vanished."""
-        gone = [(q, m) for q in self.every() for m in q.messages if not m.persistent]
+        gone = [
+            (q, m)
+            for q in self.every()
+            for m in q.messages
+            if not (m.persistent and q.properties.durable)
+        ]
         for name in list(self.channels):
             self.close(name)
         for queue, message in gone:
             queue.remove([message])
             message.owner = ""
+        for name in [name for name, q in self.queues.items() if not q.properties.durable]:
+            self.queues.pop(name).deleted = True
         self._forget()
         return len(gone)

@@ -149,9 +149,15 @@ class Session:
 
     def restart(self) -> None:
         """Q7: before the queues do; what a detached lease lost before is decided later."""
-        there = [row for row in self.lease if row.message in row.queue.messages]
-        for row in (*there, *self.kept):
+        for row in (*filter(_is_there, self.lease), *self.kept):
             row.hole = row.hole or not row.message.persistent
+
+
+def _is_there(row: Row) -> bool:
+    """Whether a restart finds its message, when it has ended the channels."""
+    # What a channel has of a deleted queue goes with the channel.
+    ends = row.queue.deleted and row.message.owner.startswith("channel")
+    return row.message in row.queue.messages and not ends
 
 
 def back(rows: list[Row]) -> c.Released:

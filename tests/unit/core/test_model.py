@@ -42,6 +42,7 @@ QUEUES = {
     ),
     "x": c.QueueProperties(dead_letter_queue="d", delivery_limit=2),
 }
+VOLATILE = c.QueueProperties(durable=False, dead_letter_queue="d")
 SESSIONS = {"one": ("a",), "two": ("a", "ttl")}
 CHANNELS = ("k", "l")
 
@@ -355,7 +356,7 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def operate(self, data: st.DataObject) -> None:
         """What would end most runs early if it were as likely as all else."""
-        acts = (self.close, self.purge, self.delete, self.restart)
+        acts = (self.close, self.purge, self.delete, self.restart, self.outlive)
         data.draw(st.sampled_from(acts))(data)
 
     def purge(self, data: st.DataObject) -> None:
@@ -373,8 +374,19 @@ class CoreMachine(RuleBasedStateMachine):
         self.harness.do(c.DeclareQueue("x", QUEUES["x"]))
         self.model.declare("x", QUEUES["x"])
 
+    def outlive(self, data: st.DataObject) -> None:
+        """C13, P12, Q7: a dead letter outlives its queue, which was not durable."""
+        self.harness.do(c.DeclareQueue("volatile", VOLATILE))
+        self.model.declare("volatile", VOLATILE)
+        durable = data.draw(st.booleans())
+        for _ in self.harness.publish(["volatile"] * 2, persistent=durable).confirmed:
+            number = self.harness.number - 2 + len(self.model.queues["volatile"].messages)
+            self.model.queues["volatile"].put(Message(f"m{number}", durable), self.now_us)
+        self.end("k", Outcome.REJECTED, self.take("k", "volatile", 1))
+        self.restart(data)
+
     def restart(self, _data: st.DataObject) -> None:
-        """Q7: transient messages go, wherever they are; nothing else does."""
+        """Q7: transient messages and non-durable queues go; nothing else does."""
         assert self.harness.restart() == self.model.restart()
         for session in self.sessions.values():
             for _, message in session.kept:
