@@ -42,7 +42,7 @@ class Parts:
 
 
 class Listed:
-    """A list of known length whose items are made one by one."""
+    """A list of known length whose items are made one by one; an empty `Encoded` is no item."""
 
     __slots__ = ("items", "length")
 

@@ -6,11 +6,13 @@ taken. The fields are those of the structs in `load`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from heapq import merge
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from ackq_broker.core.columns.pieces import Listed, encoded
+from ackq_broker.core.columns.pieces import Encoded, Listed, encoded
 from ackq_broker.core.state.channel import ChannelTags, UnackedRun
 from ackq_broker.core.state.exchange import Exchange
 from ackq_broker.core.state.origins import Origins
@@ -20,6 +22,7 @@ from ackq_broker.core.state.state import Lease, Publisher, Session, Stage, State
 # A list of more items than these is captured, and encoded item by item.
 _MANY: Final = 64
 _MANY_MESSAGES: Final = 1_000
+_SORT_KEYS: Final = 1_000
 
 
 def head_image(state: State) -> dict[str, Any]:
@@ -108,15 +111,25 @@ def _hold_image(queue_id: int, run: UnackedRun) -> dict[str, Any]:
     return {"queue_id": queue_id, "tags": run.tags.copy(), "shift_keys": keys, "shifts": shifts}
 
 
-def exchange_image(_name: str, exchange: Exchange) -> dict[str, Any]:
-    """An exchange with its bindings; fields of `_ExchangeImage`."""
-    bindings = ((key, tuple(sorted(ids))) for key, ids in sorted(exchange.bindings.items()))
-    return {
-        "name": exchange.name,
-        "kind": exchange.kind,
-        "durable": exchange.durable,
-        "bindings": tuple(bindings),
-    }
+def exchange_image(_name: str, exchange: Exchange) -> object:
+    """An exchange with its bindings, as bytes unless it has many keys."""
+    keys, queue_ids = list(exchange.bindings), list(map(tuple, exchange.bindings.values()))
+    image = {"name": exchange.name, "kind": exchange.kind, "durable": exchange.durable}
+    if len(keys) < _MANY:
+        bindings = sorted(zip(keys, queue_ids, strict=True))
+        return encoded(image | {"bindings": [(key, sorted(ids)) for key, ids in bindings]})
+    return image | {"bindings": Listed(len(keys), _in_order(keys, queue_ids))}
+
+
+def _in_order(keys: list[str], queue_ids: list[tuple[int, ...]]) -> Iterator[Encoded]:
+    """Bindings by key; sorting all at once would take as long as encoding them."""
+    chunks = []
+    for begin in range(0, len(keys), _SORT_KEYS):
+        part = slice(begin, begin + _SORT_KEYS)
+        chunks.append(sorted(zip(keys[part], queue_ids[part], strict=True)))
+        yield Encoded(b"")
+    for key, ids in merge(*chunks):
+        yield encoded((key, sorted(ids)))
 
 
 def publisher_image(_publisher_id: bytes, publisher: Publisher) -> object:

@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from ackq_broker.core import Core, records
 from ackq_broker.core import commands as c
+from ackq_broker.core.snapshot import image
 from tests.unit.core.harness import Harness
 from tests.unit.core.test_restart import busy
 
@@ -61,12 +62,14 @@ def test_one_cut_at_a_time(harness: Harness) -> None:
     core.cut()
 
 
-def test_items_of_many_parts(harness: Harness) -> None:
-    """I2, K3, P13, S6: long stages, transactions and outcomes are captured, too, not only read."""
+def test_items_of_many_parts(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I2, K3, P13: long stages, transactions and exchanges are captured, too, not only read."""
+    monkeypatch.setattr(image, "_SORT_KEYS", 7)
     harness.declare_filled("q", 200)
     stage, writer = b"s" * 16, b"t" * 16
     harness.do(c.OpenStage(stage, "w", 1, "run"))
     harness.do(c.OpenPublisher(writer, transactional=True))
+    harness.do(c.DeclareExchange("x", "topic"))
     for number in range(100):
         fill(harness, stage, writer, number)
     expected = harness.core.snapshot()
@@ -82,10 +85,13 @@ def test_items_of_many_parts(harness: Harness) -> None:
 
 
 def fill(harness: Harness, stage: bytes, writer: bytes, number: int) -> None:
-    """One more row in a stage and in a transaction."""
+    """One more row in a stage and in a transaction, and a binding; later ones replace others."""
     routes = (c.Route("q"),)
     harness.do(c.StageBlock(stage, "", routes, 1, 1))
     block = c.TransactionBlock(
         writer, b"1" * 16, BitMap64((number + 1,)), "", True, routes, 1, 1, True
     )
     harness.do(block)
+    harness.do(c.Bind("x", "q", f"{number % 7}.{number}"))
+    if number >= 100:
+        harness.do(c.Unbind("x", "q", f"{(number - 100) % 7}.{number - 100}"))
