@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ackq.outcomes import Outcome
+from ackq_broker.core import Core
 from ackq_broker.core import commands as c
 from ackq_broker.core.sessions import advance
 from ackq_broker.core.sessions.holder import FORGOTTEN, find_session
@@ -144,6 +145,15 @@ class OutcomesAtOnce(Broker):
                 super().perform(core, c.SettleLease(SESSION, outcome, spans, fence=True))
                 core._state.sessions[SESSION].epoch = epoch
         return reply
+
+
+class ForgottenIsNew(Sink):
+    """K3 off: a writer that was forgotten may write as if it were new."""
+
+    def forget(self, snapshot):
+        core = Core.restore(super().forget(snapshot))
+        core._state.forgotten.clear()
+        return core.snapshot()
 
 
 class AnyRepetition(Sink):

@@ -32,3 +32,17 @@ def test_without_a_rule_a_row_is_lost(rule, targets):
     print(f"{rule.__name__}: {found}")
     assert "is lost" in found.wrong
     assert found.trace
+
+
+def test_a_forgotten_writer_doubles_nothing():
+    """K3: whatever comes under its name is refused, whenever it was forgotten."""
+    found = explore(Copies(Sink(("one",)), operator=True), judge=flaw)
+    assert not found.wrong, str(found)
+    assert found.worlds > 50
+
+
+def test_a_forgotten_writer_that_begins_anew_doubles_a_row():
+    """K3: a batch that was committed comes again when the broker does not know it any more."""
+    found = explore(Copies(rules.ForgottenIsNew(("one",)), operator=True), judge=flaw)
+    print(found)
+    assert "is doubled" in found.wrong

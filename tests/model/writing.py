@@ -2,7 +2,8 @@
 
 A file source, say: rows come and stay, and a batch takes what has come since the last. So nothing
 but the sink's own record stands between two copies. Each query goes as Spark does: offsets/N, the
-sink's commit, commits/N; it may end at any step and run again, under another run id.
+sink's commit, commits/N; it may end at any step and run again, under another run id. An operator
+may have the writer forgotten, once.
 """
 
 from typing import NamedTuple
@@ -41,6 +42,7 @@ class World(NamedTuple):
     rows: tuple[tuple[str, int], ...] = ()
     runs: int = 1
     stuck: str = ""
+    forgotten: bool = False
 
 
 class Sink:
@@ -64,6 +66,16 @@ class Sink:
             return snapshot, error
         core._state.sequence = core._state.topology_sequence = SEQUENCE
         return core.snapshot(), reply
+
+    def forget(self, snapshot):
+        """The snapshot after an operator had the writer forgotten, which has committed a batch."""
+        core = Core.restore(snapshot)
+        try:
+            self.decide(core, c.ForgetWriter(WRITER, force=True))
+        except AckqError:
+            return snapshot
+        core._state.sequence = core._state.topology_sequence = SEQUENCE
+        return core.snapshot()
 
     def perform(self, core, query, rows):
         """A task's stage and the driver's commit."""
@@ -94,9 +106,10 @@ class Sink:
 class Copies:
     """One query; then its checkpoint is copied, and both run."""
 
-    def __init__(self, broker, *, crashes=1):
+    def __init__(self, broker, *, crashes=1, operator=False):
         self.broker = broker
         self.crashes = crashes
+        self.operator = operator
         self.most = 0
 
     def first(self, messages):
@@ -119,6 +132,9 @@ class Copies:
             )
             both = world._replace(queries=(original, copy), runs=world.runs + 1)
             yield "the checkpoint is copied", both
+        if self.operator and not world.forgotten:
+            forgotten = world._replace(broker=self.broker.forget(world.broker), forgotten=True)
+            yield "the writer is forgotten", forgotten
         for at, query in enumerate(world.queries):
             if not query.ended:
                 yield from self._steps(world, at, query)
