@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -32,6 +33,9 @@ from ackq_broker.service.engine import recovery
 
 _UNSOUND: Final = 1
 _REFUSED: Final = 2
+
+_UNITS: Final = ("", "KiB", "MiB", "GiB")
+_SIZE: Final = re.compile(f"([0-9]+)({'|'.join(_UNITS)})")
 
 _DIRECTORY: Final = click.argument("directory", type=click.Path(path_type=Path))
 _DATA: Final = click.option(
@@ -69,9 +73,23 @@ def main() -> None:
     type=click.Path(path_type=Path),
     help="Write the port there once the broker serves.",
 )
+@click.option(
+    "--memory-limit",
+    metavar="SIZE",
+    default="",
+    envvar="ACKQ_MEMORY_LIMIT",
+    help="Memory that the broker may use, such as 1GiB: near it publishers are blocked. Half of"
+    " what the machine or the cgroup has, unless given.",
+)
 @click.option("--stop-at-eof", is_flag=True, help="Shut down when standard input ends.")
 def serve(
-    *, data: Path, listen: str, no_sync: bool, port_file: Path | None, stop_at_eof: bool
+    *,
+    data: Path,
+    listen: str,
+    no_sync: bool,
+    port_file: Path | None,
+    memory_limit: str,
+    stop_at_eof: bool,
 ) -> None:
     """Serve a data directory until SIGTERM or SIGINT."""
     _configure_log()
@@ -84,6 +102,7 @@ def serve(
             port,
             sync=not no_sync,
             failpoint=kill_at(failpoint) if failpoint else unarmed,
+            memory_limit=_memory(memory_limit) if memory_limit else 0,
         )
 
         def ready(broker: server.Ready) -> None:
@@ -268,6 +287,19 @@ def _address(listen: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > 65_535:  # noqa: PLR2004
         raise InvalidArgumentError(f"--listen {listen!r} is not HOST:PORT.", listen=listen)
     return host, int(port)
+
+
+def _memory(size: str) -> int:
+    """The bytes of a size such as 512MiB, 2GiB or 1000000000."""
+    found = _SIZE.fullmatch(size)
+    size_bytes = int(found[1]) * limits.KIB ** _UNITS.index(found[2]) if found else 0
+    if size_bytes < limits.MIN_MEMORY_BYTES:
+        raise InvalidArgumentError(
+            f"--memory-limit {size!r} is no size of {limits.MIN_MEMORY_BYTES} bytes or more, such"
+            " as 1GiB.",
+            memory_limit=size,
+        )
+    return size_bytes
 
 
 def _write_whole(path: Path, text: str) -> None:

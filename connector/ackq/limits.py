@@ -27,6 +27,8 @@ MAX_HEADER_BYTES: Final = 1 * MIB
 MAX_NAME_BYTES: Final = 255
 MAX_ROUTING_KEY_BYTES: Final = 255
 MAX_DISTINCT_ROUTES_PER_FRAME: Final = 65_536
+# Words of a topic exchange's keys. Each binding with a `#` may match from every one of them on.
+MAX_TOPIC_WORDS: Final = 21
 
 # --- publishers ---
 PUBLISH_WINDOW_MESSAGES: Final = 100_000
@@ -108,8 +110,20 @@ RETRY_TOTAL_MS: Final = 60_000
 MAX_QUEUES: Final = 100_000
 MAX_EXCHANGES: Final = 10_000
 MAX_BINDINGS: Final = 1_000_000
+# Steps, of about 0.4 us, to match one topic; and those of a block, which is decided in one piece.
+MAX_TOPIC_STEPS: Final = 20_000
+MAX_BLOCK_STEPS: Final = 200_000
+# Queues that one block goes to, each with its own binding key counted again.
+MAX_BLOCK_QUEUES: Final = 20_000
+ROUTE_CACHE_BYTES: Final = 64 * MIB
 MAX_SESSIONS: Final = 100_000
 MAX_STREAMS: Final = 10_000
+# A call whose first request does not come for so long is ended.
+FIRST_REQUEST_MS: Final = 15_000
+# While memory is short: a stream that holds some and on which nothing moves for so long is ended.
+STALLED_MS: Final = 10_000
+# The least a broker may be given; a process without messages uses a third of it.
+MIN_MEMORY_BYTES: Final = 512 * MIB
 MAX_GROUP_BYTES: Final = 32 * MIB
 SEGMENT_BYTES: Final = 256 * MIB
 SNAPSHOT_EVERY_BYTES: Final = 256 * MIB

@@ -7,6 +7,7 @@ from ackq_broker.core.core import Core
 from ackq_broker.service.engine.clock import BrokerClock
 from ackq_broker.service.engine.disk_alarm import DiskAlarm
 from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.in_flight import InFlight
 
 
 class FakeJournal:
@@ -53,9 +54,13 @@ class HeldEngine(Engine):
     `failures` has what ended it.
     """
 
+    MEMORY_BYTES = 1 << 40
+
     def __init__(self, free_bytes=1 << 60):
         self.free_bytes = free_bytes
         self.failures = []
+        self.used_bytes = 0
+        self.now_s = 0.0
         self.wall_us = 1_700_000_000_000_000
         super().__init__(
             Core(),
@@ -63,6 +68,12 @@ class HeldEngine(Engine):
             "history",
             BrokerClock(wall_ns=lambda: self.wall_us * 1000),
             DiskAlarm(lambda: self.free_bytes),
+            InFlight(
+                self.MEMORY_BYTES,
+                lambda: self.used_bytes,
+                lambda: self.journal.unsynced_bytes,
+                lambda: self.now_s,
+            ),
             self.failures.append,
         )
 

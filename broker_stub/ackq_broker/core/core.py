@@ -6,7 +6,8 @@ or over a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from pyroaring import BitMap, BitMap64
@@ -23,6 +24,7 @@ from ackq_broker.core.commands import (
     ExchangeInfo,
     Piece,
     QueueInfo,
+    Route,
     SessionInfo,
     WriterInfo,
 )
@@ -36,6 +38,7 @@ from ackq_broker.core.publishing import (
     writers,
 )
 from ackq_broker.core.queues import redrive, timers, topology
+from ackq_broker.core.queues.routing import match, router_of
 from ackq_broker.core.records import Record
 from ackq_broker.core.sessions import advance, holder, operator, outcomes, readers, timeout
 from ackq_broker.core.snapshot.cut import Cut, dump
@@ -235,6 +238,25 @@ class Core:
         return queries.live_rows(self._state, block_ids)
 
     # --- publishers ---
+
+    def keyed(self, exchange: str) -> bool:
+        """Whether the routing keys of what is published to an exchange matter; a missing one's do.
+
+        Where they do not, a `Route` of every row stands for them all.
+        """
+        router = router_of(self._state, exchange)
+        return router is None or router.keyed
+
+    def match(self, exchange: str, routes: Sequence[Route], start: int, most_steps: int) -> int:
+        """Matches topics ahead of a decision, which takes one step for each then.
+
+        Returns:
+            The first one from `start` on that is left after so many steps; all of them: none is.
+        """
+        router = router_of(self._state, exchange)
+        if router is None:
+            return len(routes)
+        return start + match(router, islice(routes, start, None), most_steps)
 
     def missing(self, publisher_id: bytes, first: int, last: int) -> list[tuple[int, int]]:
         """P10: the ranges of first..last, both included, that were never accepted.

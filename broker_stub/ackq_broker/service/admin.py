@@ -58,6 +58,9 @@ class AdminService:
             sync_mode=self._sync_mode,
             history_cause=cause,
             held_back=sum(refused),
+            memory_limit_bytes=self._engine.in_flight.limit,
+            memory_used_bytes=self._engine.in_flight.used_bytes(),
+            blocked=self._engine.alarm_reason,
         )
 
     async def accept_history(self, _: pb.AcceptHistoryRequest) -> pb.AcceptHistoryResponse:

@@ -32,7 +32,8 @@ from ackq_broker.service.engine.timer import TickTimer
 from ackq_broker.service.publishing.service import PublishingService
 from ackq_broker.service.sessions.liveness import Liveness, Uptime
 from ackq_broker.service.sessions.service import SessionsService
-from ackq_broker.service.transport.rpc import service_handler
+from ackq_broker.service.transport.descriptors import for_connections, raise_limit
+from ackq_broker.service.transport.rpc import OpenStreams, service_handler
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +44,11 @@ _HOUSEKEEP_S: Final = 60.0
 _REPORT_S: Final = 3600.0
 _POLL_S: Final = 1.0
 _RECLAIM_S: Final = 10.0
+_MEMORY_S: Final = 0.02
+_TRIM_S: Final = 1.0
+_IDLE_MS: Final = 300_000
+# For calls with one answer, beside the streams.
+_CALLS: Final = 1_000
 _OPTIONS: Final = (
     # A port in use shall be an error, not a broker that shares its clients with another.
     ("grpc.so_reuseport", 0),
@@ -58,17 +64,25 @@ _OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", limits.HEARTBEAT_MS),
     # Without this one the answer to a ping is awaited for a minute, whatever the timeout above.
     ("grpc.http2.ping_timeout_ms", limits.HEARTBEAT_MS),
+    # Sockets on which nothing comes, and connections on which no call is made, go (I6).
+    ("grpc.server_handshake_timeout_ms", limits.FIRST_REQUEST_MS),
+    ("grpc.max_connection_idle_ms", _IDLE_MS),
+    # A stream that is not read from takes 64 KiB, and not as much as its connection could carry.
+    ("grpc.http2.bdp_probe", 0),
+    # 70 kB on the wire could be 70 MB in memory.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
 )
 
 
 class Options(NamedTuple):
-    """How to run a broker."""
+    """How to run a broker; a memory limit of 0 is half of what there is."""
 
     data: Path
     host: str
     port: int
     sync: bool
     failpoint: Failpoint
+    memory_limit: int = 0
 
 
 class Ready(NamedTuple):
@@ -96,9 +110,18 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
     """
     _check_free(options.host, options.port)
     started = time.monotonic()
-    recovered = recover(options.data, sync=options.sync, failpoint=options.failpoint)
+    descriptors = raise_limit()
+    recovered = recover(
+        options.data,
+        sync=options.sync,
+        failpoint=options.failpoint,
+        memory_limit=options.memory_limit,
+    )
     engine = recovered.engine
-    server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=limits.MAX_STREAMS)
+    connections = ("grpc.max_allowed_incoming_connections", for_connections(descriptors))
+    server = aio.server(
+        options=(*_OPTIONS, connections), maximum_concurrent_rpcs=limits.MAX_STREAMS + _CALLS
+    )
     uptime = Uptime()
     sessions = SessionsService(engine, Liveness(uptime))
     dispatcher, tick_timer = ConsumerDispatcher(engine), TickTimer(engine)
@@ -122,6 +145,8 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
         asyncio.create_task(_every(_POLL_S, engine.or_fail(engine.poll_disk))),
         asyncio.create_task(_every(_POLL_S, engine.or_fail(uptime))),
         asyncio.create_task(_every(_POLL_S, engine.or_fail(sessions.detach_absent))),
+        asyncio.create_task(_every(_MEMORY_S, engine.or_fail(engine.poll_memory))),
+        asyncio.create_task(_every(_TRIM_S, engine.or_fail(engine.trim_memory))),
         asyncio.create_task(_every(_RECLAIM_S, engine.or_fail(engine.reclaim))),
         asyncio.create_task(_every(_HOUSEKEEP_S, engine.or_fail(sessions.housekeep))),
         asyncio.create_task(_every(_REPORT_S, engine.or_fail(sessions.report_absent))),
@@ -149,10 +174,13 @@ async def _add_services(
 ) -> Any:
     """Registers each file's service, health and reflection; returns the health servicer."""
     names = []
+    streams = OpenStreams()
     for file, servicer in servicers.items():
         (service,) = file.services_by_name.values()
         names.append(service.full_name)
-        server.add_generic_rpc_handlers((service_handler(service, servicer, engine.wait_synced),))
+        server.add_generic_rpc_handlers(
+            (service_handler(service, servicer, engine.wait_synced, streams),)
+        )
     health_servicer = health.aio.HealthServicer()  # type: ignore[attr-defined] # the stubs lack it
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     for name in ("", *names):

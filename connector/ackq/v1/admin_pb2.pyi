@@ -33,7 +33,7 @@ class ServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ServerInfoResponse(_message.Message):
-    __slots__ = ("version", "history_id", "sequence", "synced", "sync_mode", "history_cause", "held_back")
+    __slots__ = ("version", "history_id", "sequence", "synced", "sync_mode", "history_cause", "held_back", "memory_limit_bytes", "memory_used_bytes", "blocked")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     HISTORY_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,9 @@ class ServerInfoResponse(_message.Message):
     SYNC_MODE_FIELD_NUMBER: _ClassVar[int]
     HISTORY_CAUSE_FIELD_NUMBER: _ClassVar[int]
     HELD_BACK_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_FIELD_NUMBER: _ClassVar[int]
     version: str
     history_id: str
     sequence: int
@@ -48,7 +51,10 @@ class ServerInfoResponse(_message.Message):
     sync_mode: str
     history_cause: str
     held_back: int
-    def __init__(self, version: _Optional[str] = ..., history_id: _Optional[str] = ..., sequence: _Optional[int] = ..., synced: _Optional[int] = ..., sync_mode: _Optional[str] = ..., history_cause: _Optional[str] = ..., held_back: _Optional[int] = ...) -> None: ...
+    memory_limit_bytes: int
+    memory_used_bytes: int
+    blocked: str
+    def __init__(self, version: _Optional[str] = ..., history_id: _Optional[str] = ..., sequence: _Optional[int] = ..., synced: _Optional[int] = ..., sync_mode: _Optional[str] = ..., history_cause: _Optional[str] = ..., held_back: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., memory_used_bytes: _Optional[int] = ..., blocked: _Optional[str] = ...) -> None: ...
 
 class AcceptHistoryRequest(_message.Message):
     __slots__ = ()

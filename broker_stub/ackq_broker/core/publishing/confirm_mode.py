@@ -19,7 +19,7 @@ from ackq_broker.core.commands import Decision, Nack
 from ackq_broker.core.publishing import publishers
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
-from ackq_broker.core.queues.routing import route, targets_of
+from ackq_broker.core.queues.routing import Routed, route, router_of
 from ackq_broker.core.queues.topology import exchange_not_found
 from ackq_broker.core.state.state import Publisher, State
 
@@ -45,16 +45,16 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
         wanted -= _rows_of(command.numbers, passed_over)
     if not wanted:
         return Decision(reply=commands.Published(known, BitMap64()))
-    targets = targets_of(state, command.exchange)
-    if targets is None:
+    router = router_of(state, command.exchange)
+    if router is None:
         # A nack and no failure of the call: the numbers placed before still get their confirm.
         nack = Nack(command.numbers - passed_over, exchange_not_found(command.exchange))
         return Decision(reply=commands.Published(known, BitMap64(), (nack,)))
 
-    routed = route(state, targets, command.routes, wanted)
-    assert sum(map(len, routed.rows.values())) + len(routed.unroutable) >= len(wanted)
+    routed = route(state, router, command.routes, wanted)
     size = BlockSize(command.rows, command.payload_bytes, command.sizes)
-    refused, nacks = _refuse(state, command.numbers, routed.rows, size)
+    refused, nacks = _refuse(state, command.numbers, routed, size)
+    assert sum(map(len, routed.rows.values())) + len(routed.unroutable | refused) >= len(wanted)
     placed = wanted - routed.unroutable - refused
     unroutable = bitmaps.numbers_of(command.numbers, routed.unroutable)
     accepted = bitmaps.numbers_of(command.numbers, placed)
@@ -139,12 +139,12 @@ def _known(publisher: Publisher, numbers: BitMap64) -> BitMap64:
 
 
 def _refuse(
-    state: State, numbers: BitMap64, rows: dict[int, BitMap], size: BlockSize
+    state: State, numbers: BitMap64, routed: Routed, size: BlockSize
 ) -> tuple[BitMap, tuple[Nack, ...]]:
-    """P8: the rows that a full queue refuses; each is nacked once, with the first such queue."""
-    refused = BitMap()
-    nacks = []
-    for queue_id, selected in rows.items():
+    """P8: the rows that a bound or a full queue refuses; each is nacked once, for the first."""
+    refused = BitMap().union(*(rows for rows, _ in routed.refused))
+    nacks = [Nack(bitmaps.numbers_of(numbers, rows), why) for rows, why in routed.refused]
+    for queue_id, selected in routed.rows.items():
         queue = state.queues[queue_id]
         wanted = selected - refused
         more = overflowing(queue, wanted, size)

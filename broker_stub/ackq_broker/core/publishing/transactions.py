@@ -18,7 +18,7 @@ from ackq_broker.core.commands import CommittedTransaction, Decision, Transacted
 from ackq_broker.core.publishing import publishers, writer_batches
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
-from ackq_broker.core.queues.routing import route, targets_of
+from ackq_broker.core.queues.routing import route, router_of
 from ackq_broker.core.queues.topology import exchange_not_found
 from ackq_broker.core.record_fields import Unroutable
 from ackq_broker.core.state.state import Publisher, StagedRows, State, Transaction
@@ -29,10 +29,12 @@ def stage_block(state: State, command: commands.TransactionBlock, _now_us: int) 
     assert len(command.numbers) == command.rows > 0
     publisher = publishers.find(state, command.publisher_id, transactional=True)
     _check_room(publisher, command)
-    targets = targets_of(state, command.exchange)
-    if targets is None:
+    router = router_of(state, command.exchange)
+    if router is None:
         raise exchange_not_found(command.exchange)
-    routed = route(state, targets, command.routes, bitmaps.row_range(0, command.rows - 1))
+    routed = route(state, router, command.routes, bitmaps.row_range(0, command.rows - 1))
+    if routed.refused:
+        raise routed.refused[0].reason
     size = BlockSize(command.rows, command.payload_bytes, command.sizes)
     for queue_id, rows in routed.rows.items():
         if overflowing(state.queues[queue_id], rows, size):

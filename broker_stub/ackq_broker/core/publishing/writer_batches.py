@@ -34,7 +34,7 @@ from ackq_broker.core.commands import (
 from ackq_broker.core.publishing import repetition, writers
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
-from ackq_broker.core.queues.routing import route, targets_of
+from ackq_broker.core.queues.routing import route, router_of
 from ackq_broker.core.queues.topology import exchange_not_found
 from ackq_broker.core.record_fields import RoutedRows
 from ackq_broker.core.state.state import Stage, StagedRows, State, Writer
@@ -107,10 +107,12 @@ def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Deci
             command.stage_id, 0, command.rows, command.payload_bytes, now_us, ()
         )
         return Decision((counted_only,), StagedBlock(command.rows, None))
-    targets = targets_of(state, command.exchange)
-    if targets is None:
+    router = router_of(state, command.exchange)
+    if router is None:
         raise exchange_not_found(command.exchange)
-    routed = route(state, targets, command.routes, bitmaps.row_range(0, command.rows - 1))
+    routed = route(state, router, command.routes, bitmaps.row_range(0, command.rows - 1))
+    if routed.refused:
+        raise routed.refused[0].reason
     rows_of = routed.rows
     if routed.unroutable and command.unroutable_queue:
         instead = queue_named(state, command.unroutable_queue).queue_id

@@ -1,15 +1,58 @@
-"""Routing of the rows of a block to queues: each routing key is looked up once (Q2)."""
+"""Routing of the rows of a block to queues: each routing key is looked up once (Q2).
+
+Invariant: the work for a block is bounded, by keys, steps and queues, not by rows (I5, I6); what is
+over a bound is refused and goes nowhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
+from typing import NamedTuple, Protocol
 
 from pyroaring import BitMap
 
+from ackq import limits
+from ackq.errors import LimitError
 from ackq_broker.core.commands import Route
-from ackq_broker.core.state.exchange import Targets
+from ackq_broker.core.state.route_cache import Groups
 from ackq_broker.core.state.state import State
+
+
+class Router(Protocol):
+    """An exchange, or the default one."""
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the routing key of a message matters."""
+
+    def match(self, routing_key: str) -> int:
+        """Matches a key, unless it is known; returns the steps that it took."""
+
+    def groups(self, routing_key: str) -> Groups:
+        """The ids of the queues that want this key, by binding key; raises LimitError."""
+
+
+class _ByName:
+    """The default exchange: a routing key is the name of a queue."""
+
+    keyed = True
+
+    def __init__(self, queue_ids: dict[str, int]) -> None:
+        self._queue_ids = queue_ids
+
+    def match(self, _: str) -> int:
+        return 1
+
+    def groups(self, routing_key: str) -> Groups:
+        queue_id = self._queue_ids.get(routing_key)
+        return () if queue_id is None else ((queue_id,),)
+
+
+class Refused(NamedTuple):
+    """Rows of a block that cannot be routed, and why."""
+
+    rows: BitMap
+    reason: LimitError
 
 
 class Routed(NamedTuple):
@@ -21,6 +64,7 @@ class Routed(NamedTuple):
         transient: Rows that only non-durable queues want (P5).
         durable: Rows whose bytes are kept: a durable queue wants them, or may as dead letters (Q7).
         unroutable_key: One key that no queue wants, for the message.
+        refused: Rows over a bound; in none of the above.
     """
 
     rows: dict[int, BitMap]
@@ -28,53 +72,108 @@ class Routed(NamedTuple):
     transient: BitMap
     durable: BitMap
     unroutable_key: str
+    refused: tuple[Refused, ...] = ()
 
 
-def targets_of(state: State, exchange: str) -> Callable[[str], Targets] | None:
-    """How to find the queues for a key; None without such an exchange. "" is the default one."""
-    if exchange:
-        found = state.exchanges.get(exchange)
-        return found.targets if found else None
-
-    def by_name(routing_key: str) -> Targets:
-        queue_id = state.queue_ids.get(routing_key)
-        return () if queue_id is None else (queue_id,)
-
-    return by_name
+def router_of(state: State, exchange: str) -> Router | None:
+    """The exchange of this name; None without such an exchange. "" is the default one."""
+    return state.exchanges.get(exchange) if exchange else _ByName(state.queue_ids)
 
 
-def route(
-    state: State,
-    targets: Callable[[str], Targets],
-    routes: tuple[Route, ...],
-    wanted: BitMap,
-) -> Routed:
+def match(router: Router, routes: Iterable[Route], most_steps: int) -> int:
+    """Matches routing keys ahead of `route`; how many until it took so many steps."""
+    steps = matched = 0
+    for key, _ in routes:
+        if steps > most_steps:
+            break
+        steps += router.match(key) - 1
+        matched += 1
+    return matched
+
+
+def route(state: State, router: Router, routes: tuple[Route, ...], wanted: BitMap) -> Routed:
     """Routes the `wanted` rows of a block."""
-    by_targets: dict[Targets, list[BitMap]] = {}
-    unroutable_key = ""
-    for key, rows in routes:
+    work = _Work(router)
+    for key, rows in routes if router.keyed else (Route(""),):
         selected = wanted if rows is None else rows & wanted
-        if not selected:
-            continue
-        queue_ids = targets(key)
-        by_targets.setdefault(queue_ids, []).append(selected)
-        if not queue_ids:
-            unroutable_key = key
+        if selected:
+            work.add(key, selected)
     by_queue: dict[int, list[BitMap]] = {}
-    transient: list[BitMap] = []
+    lasting: list[BitMap] = []
     durable: list[BitMap] = []
-    unroutable = _union(by_targets.pop((), []))
-    for queue_ids, parts in sorted(by_targets.items()):
+    for group, parts in work.groups.values():
         rows = _union(parts)
-        for queue_id in queue_ids:
+        for queue_id in group:
             by_queue.setdefault(queue_id, []).append(rows)
-        properties = [state.queues[queue_id].properties for queue_id in queue_ids]
-        if not any(each.durable for each in properties):
-            transient.append(rows)
+        properties = [state.queues[queue_id].properties for queue_id in group]
+        if any(each.durable for each in properties):
+            lasting.append(rows)
         if any(each.durable or each.dead_letter_queue for each in properties):
             durable.append(rows)
+    unroutable = _union(work.unroutable)
+    refused = tuple(Refused(_union(rows), reason) for reason, rows in work.refused.values())
+    routed = wanted - unroutable - _union([each.rows for each in refused])
     rows_of = {queue_id: _union(parts) for queue_id, parts in sorted(by_queue.items())}
-    return Routed(rows_of, unroutable, _union(transient), _union(durable), unroutable_key)
+    return Routed(
+        rows=rows_of,
+        unroutable=unroutable,
+        transient=routed - _union(lasting),
+        durable=_union(durable),
+        unroutable_key=work.unroutable_key,
+        refused=refused,
+    )
+
+
+class _Work:
+    """The keys of a block as they are matched, within the bounds of one block.
+
+    Attributes:
+        groups: Groups of queues with their rows, by the group's identity.
+        unroutable: Rows of keys that no queue wants; `unroutable_key` is one of the keys.
+        refused: A refusal with its rows for each bound that is exceeded.
+    """
+
+    def __init__(self, router: Router) -> None:
+        self.groups: dict[int, tuple[Collection[int], list[BitMap]]] = {}
+        self.unroutable: list[BitMap] = []
+        self.unroutable_key = ""
+        self.refused: dict[object, tuple[LimitError, list[BitMap]]] = {}
+        self._router = router
+        self._steps = self._queues = 0
+
+    def add(self, key: str, rows: BitMap) -> None:
+        """Adds the rows of one key."""
+        try:
+            groups = self._groups(key)
+        except LimitError as refusal:
+            self.refused.setdefault(refusal.fields["limit"], (refusal, []))[1].append(rows)
+            return
+        for group in groups:
+            self.groups.setdefault(id(group), (group, []))[1].append(rows)
+        if not groups:
+            self.unroutable.append(rows)
+            self.unroutable_key = key
+
+    def _groups(self, key: str) -> Groups:
+        """The groups of a key; raises LimitError."""
+        if self._steps > limits.MAX_BLOCK_STEPS:
+            raise _over("steps to match", limits.MAX_BLOCK_STEPS)
+        self._steps += self._router.match(key)
+        groups = self._router.groups(key)
+        self._steps += len(groups)
+        queues = sum(len(group) for group in groups if id(group) not in self.groups)
+        if self._queues + queues > limits.MAX_BLOCK_QUEUES:
+            raise _over("queues to go to", limits.MAX_BLOCK_QUEUES)
+        self._queues += queues
+        return groups
+
+
+def _over(what: str, limit: int) -> LimitError:
+    return LimitError(
+        f"The routing keys of one frame have more than {limit} {what}, the limit. Send smaller"
+        " frames, or bind fewer queues.",
+        limit=limit,
+    )
 
 
 def _union(parts: list[BitMap]) -> BitMap:

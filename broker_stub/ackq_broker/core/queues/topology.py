@@ -22,7 +22,7 @@ from ackq_broker.core import commands, records
 from ackq_broker.core.checks import check_duration, check_length, check_new, plural, queue_named
 from ackq_broker.core.commands import Decision, DeclaredQueue, DeletedQueue
 from ackq_broker.core.record_fields import QueueProperties
-from ackq_broker.core.state.exchange import KINDS, Exchange
+from ackq_broker.core.state.exchange import KINDS, Exchange, check_words
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import State
 
@@ -198,7 +198,7 @@ def declare_exchange(state: State, command: commands.DeclareExchange, _now_us: i
 def apply_exchange_declared(state: State, sequence: int, record: records.ExchangeDeclared) -> None:
     """Adds the exchange."""
     state.exchanges[record.exchange] = Exchange(
-        record.exchange, record.kind, durable=record.durable
+        record.exchange, record.kind, durable=record.durable, cache=state.route_cache
     )
     state.topology_sequence = sequence
 
@@ -231,6 +231,8 @@ def bind(state: State, command: commands.Bind, _now_us: int) -> Decision:
     check_length("The binding key", command.binding_key, limits.MAX_ROUTING_KEY_BYTES)
     if exchange.has(command.binding_key, queue.queue_id):
         return Decision(reply=False)
+    if exchange.kind == "topic":
+        check_words("binding key", command.binding_key)
     if state.bindings >= limits.MAX_BINDINGS:
         raise LimitError(
             f"The binding of '{queue.name}' to '{exchange.name}' was not made: the broker has "

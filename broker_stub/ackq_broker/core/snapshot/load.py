@@ -32,6 +32,7 @@ from ackq_broker.core.state.exchange import Exchange
 from ackq_broker.core.state.origins import DeadLetterOrigin, Origins
 from ackq_broker.core.state.placements import Placements
 from ackq_broker.core.state.queue import Queue
+from ackq_broker.core.state.route_cache import RouteCache
 from ackq_broker.core.state.signals import Signals
 from ackq_broker.core.state.state import (
     Ended,
@@ -165,7 +166,6 @@ def load(data: bytes) -> State:
         topology_sequence=image.topology_sequence,
         next_queue_id=image.next_queue_id,
         next_block_id=image.next_block_id,
-        exchanges={exchange.name: _exchange(exchange) for exchange in image.exchanges},
         publishers={publisher.publisher_id: publisher for publisher in image.publishers},
         writers={writer.writer: writer for writer in image.writers},
         stages={stage.stage_id: stage for stage in image.stages},
@@ -175,6 +175,7 @@ def load(data: bytes) -> State:
         channels={channel.channel_id: _channel(channel) for channel in image.channels},
         queries={query.query_id: query for query in image.queries},
     )
+    state.exchanges = {each.name: _exchange(each, state.route_cache) for each in image.exchanges}
     state.blocks.sizes = BlockSizes(image.sizes)
     for queue_image in sorted(image.queues, key=lambda each: each.queue_id):
         _add_queue(state, _queue(queue_image, state))
@@ -228,8 +229,8 @@ def _channel(image: _ChannelImage) -> ChannelTags:
     return channel
 
 
-def _exchange(image: _ExchangeImage) -> Exchange:
-    exchange = Exchange(image.name, image.kind, durable=image.durable)
+def _exchange(image: _ExchangeImage, cache: RouteCache) -> Exchange:
+    exchange = Exchange(image.name, image.kind, durable=image.durable, cache=cache)
     for key, queue_ids in image.bindings:
         for queue_id in queue_ids:
             exchange.bind(key, queue_id)

@@ -1,33 +1,49 @@
 """Exchanges (Q2): which queues their bindings give a routing key to.
 
-A key is matched once, however many rows have it, and remembered until a binding changes.
+A key is matched once, however many rows have it; a topic is remembered until a binding changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
-KINDS: Final = ("direct", "fanout", "topic")
-# Keys remembered for each exchange; then the memory starts afresh.
-_CACHED_KEYS: Final = 65_536
+from ackq import limits
+from ackq.errors import LimitError
+from ackq_broker.core.state.route_cache import Groups, RouteCache
+from ackq_broker.core.state.topics import TopicTree, words_of
 
-Targets = tuple[int, ...]
+KINDS: Final = ("direct", "fanout", "topic")
 
 
 class Exchange:
-    """An exchange and its bindings, which name queues by id."""
+    """An exchange and its bindings, which name queues by id.
 
-    __slots__ = ("_cache", "_topics", "bindings", "durable", "kind", "name")
+    Args:
+        name: Of the exchange.
+        kind: One of `KINDS`.
+        durable: Whether it survives a restart.
+        cache: Of the topics that were matched; all exchanges of a broker share one.
+    """
 
-    def __init__(self, name: str, kind: str, *, durable: bool) -> None:
+    __slots__ = ("_all", "_cache", "_generation", "_topics", "bindings", "durable", "kind", "name")
+
+    def __init__(
+        self, name: str, kind: str, *, durable: bool, cache: RouteCache | None = None
+    ) -> None:
         assert kind in KINDS
         self.name = name
         self.kind = kind
         self.durable = durable
         self.bindings: dict[str, set[int]] = {}
-        self._cache: dict[str, Targets] = {}
-        self._topics: _TopicNode | None = None
+        self._topics = TopicTree()
+        self._all: frozenset[int] | None = None
+        self._cache = cache if cache is not None else RouteCache()
+        self._forget()
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the routing key of a message matters."""
+        return self.kind != "fanout"
 
     def has(self, binding_key: str, queue_id: int) -> bool:
         """Whether this binding exists."""
@@ -35,7 +51,11 @@ class Exchange:
 
     def bind(self, binding_key: str, queue_id: int) -> None:
         """Adds a binding."""
-        self.bindings.setdefault(binding_key, set()).add(queue_id)
+        if binding_key not in self.bindings:
+            self.bindings[binding_key] = set()
+            if self.kind == "topic":
+                self._topics.add(binding_key, self.bindings[binding_key])
+        self.bindings[binding_key].add(queue_id)
         self._forget()
 
     def unbind(self, binding_key: str, queue_id: int) -> None:
@@ -43,74 +63,64 @@ class Exchange:
         self.bindings[binding_key].remove(queue_id)
         if not self.bindings[binding_key]:
             del self.bindings[binding_key]
+            if self.kind == "topic":
+                self._topics.remove(binding_key)
         self._forget()
 
-    def targets(self, routing_key: str) -> Targets:
-        """The ids of the queues that want this key, ascending."""
-        found = self._cache.get(routing_key)
-        if found is None:
-            if len(self._cache) >= _CACHED_KEYS:
-                self._cache.clear()
-            found = self._cache[routing_key] = tuple(sorted(self._match(routing_key)))
-        return found
+    def match(self, routing_key: str) -> int:
+        """Matches a key, unless it is known; returns the steps that it took."""
+        if self.kind != "topic" or (self._generation, routing_key) in self._cache:
+            return 1
+        words, groups, steps = words_of(routing_key), None, 1
+        if len(words) <= limits.MAX_TOPIC_WORDS:
+            groups = self._topics.match(words, limits.MAX_TOPIC_STEPS)
+            steps = self._topics.steps
+        self._cache.add((self._generation, routing_key), groups)
+        return steps
 
-    def _match(self, routing_key: str) -> Iterable[int]:
+    def groups(self, routing_key: str) -> Groups:
+        """The ids of the queues that want this key, by binding key.
+
+        Raises:
+            LimitError: A topic has too many words, or takes too many steps.
+        """
         if self.kind == "direct":
-            return self.bindings.get(routing_key, set())
+            queue_ids = self.bindings.get(routing_key)
+            return (queue_ids,) if queue_ids else ()
         if self.kind == "fanout":
-            return set().union(*self.bindings.values())
-        if self._topics is None:
-            self._topics = _TopicNode()
-            for binding_key, queue_ids in self.bindings.items():
-                self._topics.add(_words(binding_key), queue_ids)
-        return self._topics.match(_words(routing_key))
+            return self._everyone()
+        self.match(routing_key)
+        groups = self._cache.find((self._generation, routing_key))
+        if groups is None:
+            raise self._refusal(routing_key)
+        return groups
+
+    def _everyone(self) -> Groups:
+        if self._all is None:
+            self._all = frozenset[int]().union(*self.bindings.values())
+        return (self._all,) if self._all else ()
+
+    def _refusal(self, routing_key: str) -> LimitError:
+        check_words("routing key", routing_key)
+        return LimitError(
+            f"The routing key '{routing_key}' takes more than {limits.MAX_TOPIC_STEPS} steps to"
+            f" match: too many bindings of the exchange '{self.name}' have '#' before other words."
+            " Remove some.",
+            exchange=self.name,
+            limit=limits.MAX_TOPIC_STEPS,
+        )
 
     def _forget(self) -> None:
-        self._cache.clear()
-        self._topics = None
+        self._generation = self._cache.next_generation()
+        self._all = None
 
 
-def _words(key: str) -> list[str]:
-    """The words of a topic; an empty key has none, so `*` does not match it (Q2)."""
-    return key.split(".") if key else []
-
-
-class _TopicNode:
-    """A word of binding keys.
-
-    Matching walks all open branches word by word: words times nodes at worst.
-    """
-
-    __slots__ = ("children", "queue_ids", "repeats")
-
-    def __init__(self, *, repeats: bool = False) -> None:
-        self.children: dict[str, _TopicNode] = {}
-        self.queue_ids: set[int] = set()
-        self.repeats = repeats
-
-    def add(self, words: list[str], queue_ids: set[int]) -> None:
-        node = self
-        for word in words:
-            node = node.children.setdefault(word, _TopicNode(repeats=word == "#"))
-        node.queue_ids |= queue_ids
-
-    def match(self, words: list[str]) -> set[int]:
-        open_nodes = _with_empty_hashes({self})
-        for word in words:
-            following = {node for node in open_nodes if node.repeats}
-            for node in open_nodes:
-                following.update(node.children[w] for w in (word, "*") if w in node.children)
-            open_nodes = _with_empty_hashes(following)
-        return {queue_id for node in open_nodes for queue_id in node.queue_ids}
-
-
-def _with_empty_hashes(nodes: set[_TopicNode]) -> set[_TopicNode]:
-    """The nodes, and those behind a `#` that stands for no word at all."""
-    found = set(nodes)
-    pending = list(nodes)
-    while pending:
-        behind = pending.pop().children.get("#")
-        if behind is not None and behind not in found:
-            found.add(behind)
-            pending.append(behind)
-    return found
+def check_words(what: str, key: str) -> None:
+    """Checks the number of words of a topic; raises LimitError."""
+    words = len(words_of(key))
+    if words > limits.MAX_TOPIC_WORDS:
+        raise LimitError(
+            f"The {what} '{key[:40]}...' has {words} words; a topic exchange takes"
+            f" {limits.MAX_TOPIC_WORDS} at most. Use fewer.",
+            limit=limits.MAX_TOPIC_WORDS,
+        )

@@ -20,6 +20,7 @@ from ackq_broker.core.state.block_references import BlockReferences
 from ackq_broker.core.state.channel import ChannelTags
 from ackq_broker.core.state.exchange import Exchange
 from ackq_broker.core.state.queue import Queue
+from ackq_broker.core.state.route_cache import RouteCache
 from ackq_broker.core.state.signals import Signals
 
 
@@ -340,7 +341,7 @@ class State:
     The tables hold items that change in place, each in one table: a snapshot that is being taken
     captures an item before `apply` gets it (`snapshot.cut`).
     Volatile, and no part of a snapshot: `labels` (of the fetch that came last, by session),
-    `signals`, the dead blocks not yet drained, and the routes that exchanges remember.
+    `signals`, the dead blocks not yet drained, and `route_cache`.
     """
 
     sequence: int = 0
@@ -369,6 +370,7 @@ class State:
     outcome_stages: dict[bytes, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     signals: Signals = field(default_factory=Signals)
+    route_cache: RouteCache = field(default_factory=RouteCache)
 
     @property
     def history_id(self) -> str:

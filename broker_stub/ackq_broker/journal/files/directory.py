@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ackq.errors import DamagedError, InUseError, NotFoundError, UnsupportedError
-from ackq_broker.journal.files.disk import Disk
+from ackq_broker.journal.files.disk import Disk, with_descriptor
 from ackq_broker.journal.files.format import FORMAT_VERSION
 from ackq_broker.journal.files.identity import Identity, identity
 
@@ -246,7 +246,7 @@ def _make(path: Path, disk: Disk) -> None:
 
 def numbers(directory: Path, kind: str) -> Iterator[int]:
     """The numbers in the names of one kind of file, in no order."""
-    for path in directory.iterdir():
+    for path in with_descriptor(lambda: list(directory.iterdir())):
         match = _NAME.fullmatch(path.name)
         if match and match[1] == kind:
             yield int(match[2])

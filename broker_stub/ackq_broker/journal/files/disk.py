@@ -6,16 +6,28 @@ rename and unlink), so that the order of syncs in the callers is the order on th
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+_log: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _IOV_MAX: Final = os.sysconf("SC_IOV_MAX")
+# The process, or the machine, has no descriptor left. Nothing was opened, and nothing is lost.
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+_DESCRIPTOR_POLL_S: Final = 0.05
 
 
 class Disk:
     """The real disk. Methods raise `OSError`; none retries: after a failed sync nothing is certain.
+
+    What opens a file waits for a descriptor, though.
 
     Args:
         sync: False makes the sync calls do nothing, for tests and for data that may be lost.
@@ -26,7 +38,8 @@ class Disk:
 
     def create(self, path: Path) -> int:
         """A new, empty file, open for reading and writing; replaces one of that name."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        return with_descriptor(lambda: os.open(path, flags, 0o640))
 
     def allocate(self, fd: int, size: int) -> None:
         """Makes the file `size` bytes long with the room for them; they read as zeros."""
@@ -63,7 +76,8 @@ class Disk:
         """Returns when the names of the directory are on the disk."""
         if not self._sync:
             return
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        fd = with_descriptor(lambda: os.open(directory, flags))
         try:
             os.fsync(fd)
         finally:
@@ -81,3 +95,22 @@ class Disk:
         """The bytes that an ordinary process can still write on that file system."""
         status = os.statvfs(directory)
         return status.f_bavail * status.f_frsize
+
+
+def with_descriptor(open_file: Callable[[], T]) -> T:
+    """What `open_file` returns; while there is no descriptor it is called again."""
+    waited = False
+    while True:
+        try:
+            opened = open_file()
+        except OSError as error:
+            if error.errno not in _NO_DESCRIPTOR:
+                raise
+            if not waited:
+                _log.error("the journal waits for a file descriptor: %s", error)
+            waited = True
+            time.sleep(_DESCRIPTOR_POLL_S)
+        else:
+            if waited:
+                _log.warning("the journal has a file descriptor again")
+            return opened

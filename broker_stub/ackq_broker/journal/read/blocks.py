@@ -6,6 +6,7 @@ Thread-safe. Invariant: at every instant a live block is in memory, in the table
 from __future__ import annotations
 
 import os
+import resource
 import threading
 import zlib
 from collections import OrderedDict
@@ -18,11 +19,13 @@ import numpy.typing as npt
 
 from ackq.errors import BlockNotFoundError, DamagedError
 from ackq_broker.journal.files.block_table import BlockIds, BlockTable, Freed, Location
+from ackq_broker.journal.files.disk import with_descriptor
 from ackq_broker.journal.files.format import Bulk
 
-# Segments are 256 MiB: 64 open ones are 16 GiB of backlog without reopening, far below the usual
-# limit of 1024 files.
+# Segments are 256 MiB: 64 open ones are 16 GiB of backlog without reopening.
 _MAX_OPEN_FILES: Final = 64
+# Of the process's descriptors, where it may have few.
+_OPEN_FILES_PART: Final = 16
 
 
 class Blocks:
@@ -138,7 +141,7 @@ class _Handle:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.fd = -1
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.fd = with_descriptor(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def __del__(self) -> None:
         if self.fd >= 0:
@@ -152,6 +155,9 @@ class _Files:
         self._path_of = path_of
         self._lock = threading.Lock()
         self._open: OrderedDict[int, _Handle] = OrderedDict()
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        few = most // _OPEN_FILES_PART if most != resource.RLIM_INFINITY else _MAX_OPEN_FILES
+        self._max_open = max(1, min(few, _MAX_OPEN_FILES))
 
     def keep(self, segments: set[int]) -> None:
         with self._lock:
@@ -182,7 +188,7 @@ class _Files:
             handle = self._open.get(segment)
             if handle is None:
                 handle = self._open[segment] = _Handle(self._path_of(segment))
-                if len(self._open) > _MAX_OPEN_FILES:
+                if len(self._open) > self._max_open:
                     self._open.popitem(last=False)
             else:
                 self._open.move_to_end(segment)

@@ -1,7 +1,8 @@
 """Prepares a publisher's or writer's frame for the core and the journal.
 
 Invariant: every row of a frame is in exactly one part or one refusal; a part's block can be stored
-as it is, and its routes cover each of its rows exactly once.
+as it is, and its routes cover each of its rows exactly once. A part has a bounded number of routes,
+because the core decides it in one piece.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from ackq import limits
@@ -37,6 +39,10 @@ _MODES: Final = {
 }
 
 
+# The most routing keys of a part; the frames of a client that keeps to the target have no more.
+_PART_KEYS: Final = limits.FRAME_TARGET_ROWS
+
+
 class PreparedPart(NamedTuple):
     """The rows of a frame that are published by one command.
 
@@ -57,13 +63,13 @@ class PreparedPart(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A validated frame: the rows to publish, in one part at most, and those that are refused."""
+    """A validated frame: the rows to publish, mostly in one part, and those that are refused."""
 
     parts: tuple[PreparedPart, ...]
     refusals: tuple[Refusal, ...]
 
 
-def prepare(data: Bytes, now_us: int, *, by_mode: bool = True) -> Prepared:
+def prepare(data: Bytes, now_us: int, *, by_mode: bool = True, keyed: bool = True) -> Prepared:
     """Validate a block, stamp its times, and find its routes, refusals and delivery modes.
 
     The ordinary frame (nothing refused, no time to live) is stored with the Arrow bytes it came
@@ -74,6 +80,7 @@ def prepare(data: Bytes, now_us: int, *, by_mode: bool = True) -> Prepared:
         now_us: What `published_at_us` becomes where the client set none, and what a time to live
             counts from (Q3).
         by_mode: Whether the rows' delivery modes count.
+        keyed: Whether their routing keys do; else one route stands for all of them.
 
     Raises:
         LimitError: The block announces more rows than a frame may hold.
@@ -86,14 +93,36 @@ def prepare(data: Bytes, now_us: int, *, by_mode: bool = True) -> Prepared:
     accepted = np.ones(decoded.header.rows, np.bool_)
     for refusal in refusals:
         accepted[refusal.rows] = False
-    if accepted.all():
-        return Prepared((_part(None, stamped, decoded, now_us, by_mode=by_mode),), ())
-    rows = np.flatnonzero(accepted)
-    if not len(rows):
-        return Prepared((), refusals)
-    data = _encode(decoded.header, decoded.batch.take(pa.array(rows)))
-    part = _part(rows, (data,), block.decode(data), now_us, by_mode=by_mode)
+    rows = None if accepted.all() else np.flatnonzero(accepted)
+    if rows is not None:
+        if not len(rows):
+            return Prepared((), refusals)
+        data = _encode(decoded.header, decoded.batch.take(pa.array(rows)))
+        stamped, decoded = (data,), block.decode(data)
+    if keyed and _many_keys(decoded):
+        return Prepared(tuple(_slices(rows, decoded, now_us, by_mode=by_mode)), refusals)
+    part = _part(rows, stamped, decoded, now_us, by_mode=by_mode, keyed=keyed)
     return Prepared((part,), refusals)
+
+
+def _many_keys(decoded: block.Block) -> bool:
+    """Whether a block may have more routing keys than a part."""
+    if decoded.header.rows <= _PART_KEYS or not decoded.header.columns >> pb.COLUMN_ROUTING_KEY & 1:
+        return False
+    distinct: int = pc.count_distinct(decoded.batch.column("routing_key"), mode="all").as_py()
+    return distinct > _PART_KEYS
+
+
+def _slices(
+    rows: Rows | None, decoded: block.Block, now_us: int, *, by_mode: bool
+) -> Iterator[PreparedPart]:
+    """A stored block as parts of a bounded number of rows."""
+    if rows is None:
+        rows = np.arange(decoded.header.rows)
+    for start in range(0, len(rows), _PART_KEYS):
+        data = _encode(decoded.header, decoded.batch.slice(start, _PART_KEYS))
+        part = rows[start : start + _PART_KEYS]
+        yield _part(part, (data,), block.decode(data), now_us, by_mode=by_mode)
 
 
 def from_messages(messages: Sequence[pb.Message], now_us: int) -> bytes:
@@ -203,7 +232,13 @@ def _persistent_rows(decoded: block.Block) -> _Mask:
 
 
 def _part(
-    rows: Rows | None, data: Bulk, decoded: block.Block, now_us: int, *, by_mode: bool
+    rows: Rows | None,
+    data: Bulk,
+    decoded: block.Block,
+    now_us: int,
+    *,
+    by_mode: bool,
+    keyed: bool = True,
 ) -> PreparedPart:
     """A stored block as a part."""
     persistent = _persistent_rows(decoded) if by_mode else np.ones(decoded.header.rows, np.bool_)
@@ -213,7 +248,7 @@ def _part(
     return PreparedPart(
         rows=rows,
         block=data,
-        routes=routes_of(decoded),
+        routes=routes_of(decoded) if keyed else (Route(""),),
         row_count=decoded.header.rows,
         payload_bytes=decoded.header.payload_bytes,
         persistent=bool(persistent.any()),

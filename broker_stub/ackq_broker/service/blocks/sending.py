@@ -12,6 +12,7 @@ from contextlib import aclosing
 from ackq_broker.core.commands import Piece
 from ackq_broker.service.blocks.frames import DeliveryFrame, FrameBuilder
 from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.in_flight import StreamBytes
 from ackq_broker.service.transport.rpc import Write
 
 
@@ -39,18 +40,28 @@ async def send_pieces(
         pieces, engine.journal.read_block, wanted, browse=browse, settled_ok=browse
     )
     await engine.sync_gate.wait(engine.core.sequence)
-    async with aclosing(build_ahead(engine, builder)) as frames:
-        async for frame in frames:
-            await write(frame)
+    with engine.in_flight.stream(brings=False) as in_flight:
+        async with aclosing(build_ahead(engine, builder, in_flight)) as frames:
+            async for frame in frames:
+                await write(frame)
 
 
-async def build_ahead(engine: Engine, builder: FrameBuilder) -> AsyncGenerator[DeliveryFrame, None]:
+async def build_ahead(
+    engine: Engine, builder: FrameBuilder, in_flight: StreamBytes
+) -> AsyncGenerator[DeliveryFrame, None]:
     """The frames of a builder, each built in a worker thread while the one before is written."""
-    ahead = asyncio.ensure_future(engine.run(builder.next_frame))
+
+    async def build() -> DeliveryFrame | None:
+        built = await engine.run(builder.next_frame)
+        in_flight.add(len(built.block) if built is not None else 0)
+        return built
+
+    ahead = asyncio.ensure_future(build())
     try:
         while (frame := await ahead) is not None:
-            ahead = asyncio.ensure_future(engine.run(builder.next_frame))
+            ahead = asyncio.ensure_future(build())
             yield frame
+            in_flight.remove(len(frame.block))
     finally:
         ahead.cancel()
         await asyncio.gather(ahead, return_exceptions=True)

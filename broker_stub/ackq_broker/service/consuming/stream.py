@@ -30,6 +30,7 @@ from ackq_broker.service.blocks.sending import build_ahead
 from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.transport_window import PendingDelivery
 from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.in_flight import StreamBytes
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
 
@@ -94,8 +95,13 @@ class ConsumeStream:
                 another stream took it over.
         """
         await self._write(_opened(resumed=self._resumed))
-        with self._engine.listening(alarm=lambda _: None, stop=self._stop):
-            await alongside(self._handle_all(), self._receive(), self._send(), self._watch())
+        with (
+            self._engine.listening(alarm=lambda _: None, stop=self._stop),
+            self._engine.in_flight.stream(brings=False) as in_flight,
+        ):
+            await alongside(
+                self._handle_all(), self._receive(), self._send(in_flight), self._watch()
+            )
 
     # --- for the channel ---
 
@@ -198,7 +204,7 @@ class ConsumeStream:
         self._sequence = max(self._sequence, sequence)
         self._responses.put(item, self._sequence)
 
-    async def _send(self) -> None:
+    async def _send(self, in_flight: StreamBytes) -> None:
         """Writes what is synced: adjacent deliveries of one consumer leave together."""
         while True:
             items = await self._responses.take()
@@ -206,7 +212,7 @@ class ConsumeStream:
                 group = list(together)
                 deliveries = [item for item in group if isinstance(item, PendingDelivery)]
                 if deliveries:
-                    await self._send_deliveries(deliveries)
+                    await self._send_deliveries(deliveries, in_flight)
                 for item in group:
                     if not isinstance(item, PendingDelivery):
                         await self._write(frame.Frame(item))
@@ -215,11 +221,13 @@ class ConsumeStream:
                 self._wrote_s = self._clock()
                 self._responses.written(len(group))
 
-    async def _send_deliveries(self, deliveries: Sequence[PendingDelivery]) -> None:
+    async def _send_deliveries(
+        self, deliveries: Sequence[PendingDelivery], in_flight: StreamBytes
+    ) -> None:
         """Sends the frames of deliveries, each built while the one before is written."""
         pieces = [piece for delivery in deliveries for piece in delivery.pieces]
         builder = FrameBuilder(pieces, self._engine.block_cache, settled_ok=True)
-        async with aclosing(build_ahead(self._engine, builder)) as frames:
+        async with aclosing(build_ahead(self._engine, builder, in_flight)) as frames:
             async for built in frames:
                 if self._channel.closed:
                     break

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
@@ -21,9 +21,11 @@ from ackq.errors import AckqError, ClosedError
 from ackq_broker.core import commands, records
 from ackq_broker.core.core import Core
 from ackq_broker.journal import Bulk, Entry, Journal
+from ackq_broker.service.engine import process_memory
 from ackq_broker.service.engine.block_cache import BlockCache
 from ackq_broker.service.engine.clock import BrokerClock
 from ackq_broker.service.engine.disk_alarm import DiskAlarm
+from ackq_broker.service.engine.in_flight import InFlight
 from ackq_broker.service.engine.snapshot import Snapshots
 from ackq_broker.service.engine.sync_gate import SyncGate
 
@@ -34,6 +36,10 @@ T = TypeVar("T")
 _WORKERS: Final = 4
 # Transient blocks are written without a sync, so no sync can signal their end.
 _TRANSIENT_POLL_S: Final = 0.01
+# A millisecond or two. Slices enough for the keys of a block, each with the most steps.
+_SLICE_STEPS: Final = 2_000
+_MANY_ROUTES: Final = 1_000
+_MATCH_SLICES: Final = limits.FRAME_TARGET_ROWS * limits.MAX_TOPIC_STEPS // _SLICE_STEPS
 # The commands that a full disk refuses; all others drain it and are served from the reserve.
 _FILLS_THE_DISK: Final = (
     commands.OpenPublisher,
@@ -72,6 +78,7 @@ class Engine:
         history_id: Identity of the journal's history (Q8).
         clock: The broker's clock.
         disk_alarm: Whether the disk is at its reserve.
+        in_flight: What streams have sent and is not handled, and the memory alarm.
         on_failure: Ends the process, without another answer.
     """
 
@@ -82,6 +89,7 @@ class Engine:
         history_id: str,
         clock: BrokerClock,
         disk_alarm: DiskAlarm,
+        in_flight: InFlight,
         on_failure: Callable[[BaseException], object],
     ) -> None:
         self.core = core
@@ -89,6 +97,7 @@ class Engine:
         self.history_id = history_id
         self.clock = clock
         self.disk_alarm = disk_alarm
+        self.in_flight = in_flight
         self.sync_gate = SyncGate(journal.synced)
         self.block_cache = BlockCache(journal.read_block)
         self.counters = Counter[str]()
@@ -98,8 +107,10 @@ class Engine:
         # Called after every decision that has records; they read the core in a later turn.
         self.on_change: list[Callable[[], object]] = []
         self._snapshots = Snapshots(core, journal, self.or_fail)
+        self._matching = asyncio.Lock()
         self._pool = ThreadPoolExecutor(_WORKERS, "ackq-worker")
         self._listeners: set[Listener] = set()
+        self._alarmed = False
         self._changed: set[asyncio.Future[None]] = set()
 
     # --- commands and queries ---
@@ -201,6 +212,26 @@ class Engine:
             return  # it was logged; the next start drops the blocks again, which is idempotent
         await self.run(self.journal.forget_lost)
 
+    async def match(self, exchange: str, routes: Sequence[commands.Route]) -> None:
+        """Matches the topics of a block ahead of its decision, in slices between other work (I6).
+
+        What all streams have to match takes one slice of each turn of the event loop, but for the
+        first slice of a block. What is not matched then takes its steps in the decision.
+        """
+        if len(routes) > _MANY_ROUTES:
+            await asyncio.sleep(0)  # their decision takes long, too
+        start = matched = 0
+        for _ in range(_MATCH_SLICES):
+            matched = self.core.match(exchange, routes, matched, _SLICE_STEPS)
+            if matched == len(routes):
+                if not start:
+                    return
+                start = matched = 0  # again, in one go: bindings may have changed meanwhile
+                continue
+            start = matched
+            async with self._matching:
+                await asyncio.sleep(0)
+
     # --- what others wait for ---
 
     async def wait_changed(self, timeout_s: float) -> None:
@@ -237,20 +268,39 @@ class Engine:
         listener = Listener(alarm, stop)
         self._listeners.add(listener)
         try:
-            if self.disk_alarm.reason:
-                alarm(self.disk_alarm.reason)
+            if self.alarm_reason:
+                alarm(self.alarm_reason)
             if self.stopping:
                 stop()
             yield
         finally:
             self._listeners.remove(listener)
 
+    @property
+    def alarm_reason(self) -> str:
+        """Why publishers are blocked (P14); empty while they are not."""
+        return self.disk_alarm.reason or self.in_flight.reason
+
     def poll_disk(self) -> None:
         """Polls the free space of the disk and passes a changed alarm on (P14)."""
-        before = self.disk_alarm.reason
-        alarm = self.disk_alarm.poll()
-        if bool(alarm) != bool(before):
-            _log.warning("%s", alarm or "the disk has room again")
+        self.disk_alarm.poll()
+        self._pass_alarm_on()
+
+    def poll_memory(self) -> None:
+        """Polls the memory of the process and passes a changed alarm on (P14)."""
+        self.in_flight.poll()
+        self._pass_alarm_on()
+
+    def trim_memory(self) -> None:
+        """Returns freed memory to the system, in the background, while memory is short."""
+        if self.in_flight.reason:
+            self._pool.submit(process_memory.trim)
+
+    def _pass_alarm_on(self) -> None:
+        alarm = self.alarm_reason
+        if bool(alarm) != self._alarmed:
+            self._alarmed = bool(alarm)
+            _log.warning("%s", alarm or "publishers are not blocked any more")
             for listener in tuple(self._listeners):
                 listener.alarm(alarm)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,8 @@ from ackq_broker.journal.files.directory import require_journal
 from ackq_broker.service.engine.clock import BrokerClock
 from ackq_broker.service.engine.disk_alarm import DiskAlarm
 from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.in_flight import InFlight
+from ackq_broker.service.engine.process_memory import machine_bytes, used_bytes
 from ackq_broker.service.engine.snapshot import unpack_state
 
 _log = logging.getLogger(__name__)
@@ -51,7 +54,9 @@ class Recovered(NamedTuple):
     lost_stages: int
 
 
-def recover(directory: Path, *, sync: bool, failpoint: Failpoint) -> Recovered:
+def recover(
+    directory: Path, *, sync: bool, failpoint: Failpoint, memory_limit: int = 0
+) -> Recovered:
     """Opens the journal, replays its records, and decides the start of this process.
 
     Must be called on the event loop that will run the engine; what it decides is not synced yet.
@@ -89,7 +94,13 @@ def recover(directory: Path, *, sync: bool, failpoint: Failpoint) -> Recovered:
     journal.start()
     clock = BrokerClock(newest_us)
     disk_alarm = DiskAlarm(journal.disk_free_bytes)
-    engine = Engine(core, journal, recovery.history_id, clock, disk_alarm, _die)
+    in_flight = InFlight(
+        memory_limit or machine_bytes() // 2,
+        used_bytes,
+        lambda: journal.unsynced_bytes,
+        time.monotonic,
+    )
+    engine = Engine(core, journal, recovery.history_id, clock, disk_alarm, in_flight, _die)
     start = commands.Start(
         recovery.history_id, recovery.history_cause, BitMap64(recovery.lost_blocks)
     )

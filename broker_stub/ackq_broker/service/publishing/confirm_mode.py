@@ -101,6 +101,8 @@ class ConfirmModeStream(PublisherStream[_Answer]):
         if prepared is None:
             return
         for part in prepared.parts:
+            if not await self._ready(group[0].header.data.exchange, part):
+                return
             self._publish_part(group[-1].header, numbers, part, in_progress)
         for refusal in prepared.refusals:
             self._refuse(_bitmap(numbers[refusal.rows]), refusal.reason)

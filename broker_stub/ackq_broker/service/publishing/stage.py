@@ -14,6 +14,7 @@ from ackq.wire import block, frame
 from ackq_broker.core import commands
 from ackq_broker.service.blocks import ingest
 from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.in_flight import StreamBytes
 from ackq_broker.service.transport.fields import check_identifier, shorten
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
@@ -62,8 +63,13 @@ class StageStream:
         )
         self._engine.decide(command)  # has no answer; what comes later waits for its sync too
         try:
-            with self._engine.listening(alarm=lambda _: None, stop=self._stop):
-                await alongside(self._store_all(), self._receive(), self._report())
+            with (
+                self._engine.listening(alarm=lambda _: None, stop=self._stop),
+                self._engine.in_flight.stream(brings=True) as in_flight,
+            ):
+                await alongside(
+                    self._store_all(in_flight), self._receive(in_flight), self._report()
+                )
         finally:
             # Without effect on a sealed stage.
             self._engine.decide(commands.DropStage(self._stage_id))
@@ -83,25 +89,42 @@ class StageStream:
         check_identifier("run id", opening.run_id)
         return opening
 
-    async def _receive(self) -> None:
-        while (request := await self._read()) is not None:
-            await self._requests.put(request, len(request.block))
+    async def _receive(self, in_flight: StreamBytes) -> None:
+        while await self._receive_one(in_flight):
+            pass  # a loop of its own would keep the last request while it waits for the next
         self._requests.close()
 
-    async def _store_all(self) -> None:
+    async def _receive_one(self, in_flight: StreamBytes) -> bool:
+        """Buffers the next request; False at the half-close."""
+        request = await in_flight.next(self._read)
+        if request is None:
+            return False
+        in_flight.add(len(request.block))
+        await self._requests.put(request, len(request.block))
+        return True
+
+    async def _store_all(self, in_flight: StreamBytes) -> None:
         """Stores frames in their order until the seal, and answers the seal."""
-        while requests := await self._requests.take():
-            for request in requests:
-                kind = request.header.WhichOneof("kind")
-                if kind == "seal":
-                    await self._seal(request.header.seal)
-                    return
-                if kind != "data":
-                    raise InvalidArgumentError(
-                        "A stage stream is opened once, carries data and ends with a seal."
-                    )
-                await self._store(request)
-        raise InvalidArgumentError("The stage ended without a seal; nothing of it was kept.")
+        while not await self._store_taken(in_flight):
+            pass  # as in `_receive`
+
+    async def _store_taken(self, in_flight: StreamBytes) -> bool:
+        """Stores the frames that came together; True after the seal."""
+        requests = await self._requests.take()
+        for request in requests:
+            kind = request.header.WhichOneof("kind")
+            if kind == "seal":
+                await self._seal(request.header.seal)
+                return True
+            if kind != "data":
+                raise InvalidArgumentError(
+                    "A stage stream is opened once, carries data and ends with a seal."
+                )
+            await self._store(request)
+            in_flight.remove(len(request.block))
+        if not requests:
+            raise InvalidArgumentError("The stage ended without a seal; nothing of it was kept.")
+        return False
 
     async def _store(self, request: Request) -> None:
         """Stores one frame; a row that is refused refuses the stage."""
@@ -109,18 +132,22 @@ class StageStream:
         prepared = await self._engine.run(lambda: _prepare(request, now_us))
         if prepared.refusals:
             raise prepared.refusals[0].reason
-        (part,) = prepared.parts
+        for part in prepared.parts:
+            await self._engine.wait_writable()
+            await self._engine.match(request.header.data.exchange, part.routes)
+            self._store_part(request.header.data, part)
+
+    def _store_part(self, data: pb.StageData, part: ingest.PreparedPart) -> None:
         command = commands.StageBlock(
             self._stage_id,
-            request.header.data.exchange,
+            data.exchange,
             part.routes,
             part.row_count,
             part.payload_bytes,
             part.expiries,
-            request.header.data.unroutable_queue,
+            data.unroutable_queue,
             part.sizes,
         )
-        await self._engine.wait_writable()
         _, sequence = self._engine.decide(command, part.block)
         self._rows += part.row_count
         self._stored.put(self._rows, sequence)

@@ -28,6 +28,7 @@ from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.blocks import coalescing, ingest, validation
 from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.in_flight import StreamBytes
 from ackq_broker.service.transport.fields import error_detail, shorten
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
@@ -106,8 +107,11 @@ class PublisherStream(ABC, Generic[A]):
         try:
             await self._engine.sync_gate.wait(opened)
             await self._write(_opened(self._engine))
-            with self._engine.listening(self._alarm, self._requests.close):
-                await alongside(self._handle_all(), self._receive(), self._send())
+            with (
+                self._engine.listening(self._alarm, self._requests.close),
+                self._engine.in_flight.stream(brings=True) as in_flight,
+            ):
+                await alongside(self._handle_all(in_flight), self._receive(in_flight), self._send())
         finally:
             if self._live.get(self._publisher_id) is self:
                 del self._live[self._publisher_id]
@@ -146,20 +150,39 @@ class PublisherStream(ABC, Generic[A]):
 
     # --- requests ---
 
-    async def _receive(self) -> None:
+    async def _receive(self, in_flight: StreamBytes) -> None:
         """Buffers requests, so that those that come together are handled together."""
-        while (request := await self._read()) is not None:
-            await self._requests.put(request, coalescing.size_of(request))
+        while await self._receive_one(in_flight):
+            pass  # a loop of its own would keep the last request while it waits for the next
         self._requests.close()
 
-    async def _handle_all(self) -> None:
+    async def _receive_one(self, in_flight: StreamBytes) -> bool:
+        """Buffers the next request; False at the half-close."""
+        request = await in_flight.next(self._read)
+        if request is None:
+            return False
+        size = coalescing.size_of(request)
+        in_flight.add(size)
+        await self._requests.put(request, size)
+        return True
+
+    async def _handle_all(self, in_flight: StreamBytes) -> None:
         """Handles requests in their order until the half-close, and until all are answered."""
-        while requests := await self._requests.take():
-            for group in coalescing.groups(requests):
-                if self._fenced:
-                    break  # the next take raises
-                await self._handle_next(group)
+        while await self._handle_taken(in_flight):
+            pass  # as in `_receive`
         await self._responses.drained()
+
+    async def _handle_taken(self, in_flight: StreamBytes) -> bool:
+        """Handles the requests that came together; False when none will come."""
+        requests = await self._requests.take()
+        for at, group in enumerate(coalescing.groups(requests)):
+            if at:
+                await asyncio.sleep(0)  # the other streams' turn
+            if self._fenced:
+                break  # the next take raises
+            await self._handle_next(group)
+            in_flight.remove(sum(map(coalescing.size_of, group)))
+        return bool(requests)
 
     async def _handle_next(self, group: list[Request]) -> None:
         """Handles what came next, of which a close is the last (P10)."""
@@ -178,10 +201,19 @@ class PublisherStream(ABC, Generic[A]):
         """
         await self._read_answers()
         await self._backpressure()
-        work = partial(_prepared, group, self._engine.clock.now_us())
+        exchange = group[0].header.data.exchange
         large = sum(len(request.block) for request in group) > _THREAD_BYTES
-        prepared = await self._engine.run(work) if large else work()
-        return None if self._fenced else prepared
+        while True:
+            keyed = self._engine.core.keyed(exchange)
+            work = partial(_prepared, group, self._engine.clock.now_us(), keyed=keyed)
+            prepared = await self._engine.run(work) if large else work()
+            if self._engine.core.keyed(exchange) <= keyed:  # else it was declared anew meanwhile
+                return None if self._fenced else prepared
+
+    async def _ready(self, exchange: str, part: ingest.PreparedPart) -> bool:
+        """Returns when a part can be decided at once; False: fenced meanwhile, as `_prepare`."""
+        await self._engine.match(exchange, part.routes)
+        return not self._fenced
 
     def _return(
         self, numbers: Numbers, rows: validation.Rows, part: ingest.PreparedPart, exchange: str
@@ -225,7 +257,7 @@ class PublisherStream(ABC, Generic[A]):
             f" the bound is {limits.MAX_UNSYNCED_BYTES}."
         )
         await self._engine.wait_writable()
-        self._alarm(self._engine.disk_alarm.reason)
+        self._alarm(self._engine.alarm_reason)
 
     def _alarm(self, reason: str) -> None:
         """Notifies the publisher that the broker is blocked, and why; empty: unblocked."""
@@ -283,8 +315,8 @@ def too_many_rows(group: list[Request]) -> AckqError | None:
     return validation.too_many_rows(sum(map(coalescing.rows_of, group)))
 
 
-def _prepared(group: list[Request], now_us: int) -> ingest.Prepared:
-    return ingest.prepare(coalescing.coalesce(group, now_us), now_us)
+def _prepared(group: list[Request], now_us: int, *, keyed: bool) -> ingest.Prepared:
+    return ingest.prepare(coalescing.coalesce(group, now_us), now_us, keyed=keyed)
 
 
 def _opened(engine: Engine) -> Response:

@@ -130,8 +130,11 @@ class TransactionModeStream(PublisherStream[Response]):
         if prepared.refusals:
             self._refuse(group[0].header.data.transaction_id, prepared.refusals[0].reason)
             return
+        data = group[0].header.data
         for part in prepared.parts:
-            self._stage_part(group[0].header.data, numbers, part)
+            if not await self._ready(data.exchange, part):
+                return
+            self._stage_part(data, numbers, part)
 
     def _stage_part(
         self, data: pb.PublishData, numbers: Numbers, part: ingest.PreparedPart

@@ -21,6 +21,7 @@ from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.core import commands
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.in_flight import StreamBytes
 from ackq_broker.service.transport.fields import check_identifier, decode_disposition, shorten
 from ackq_broker.service.transport.rpc import Read
 
@@ -67,7 +68,14 @@ async def read_stage(engine: Engine, read: Read[pb.StageOutcomesRequest]) -> com
             owner is not what the call takes.
         LimitError: It is more than one stage takes.
     """
-    first = request = await read()
+    with engine.in_flight.stream(brings=True) as in_flight:
+        return await _read_stage(engine, read, in_flight)
+
+
+async def _read_stage(
+    engine: Engine, read: Read[pb.StageOutcomesRequest], in_flight: StreamBytes
+) -> commands.StageOutcomes:
+    first = request = await in_flight.next(read)
     if first is None:
         raise InvalidArgumentError("A stream of outcomes begins with whose lease they are for.")
     if len(first.stage_id) != _ID_BYTES:
@@ -78,11 +86,12 @@ async def read_stage(engine: Engine, read: Read[pb.StageOutcomesRequest]) -> com
     while True:
         if request is None:
             raise InvalidArgumentError("The outcomes ended without a seal; nothing of them counts.")
+        in_flight.add(request.ByteSize())
         # Beside the event loop: a large request is milliseconds.
         await engine.run(partial(collected.add, request))
         if request.seal:
             break
-        request = await read()
+        request = await in_flight.next(read)
     return commands.StageOutcomes(
         first.stage_id,
         owner,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeVar
 
 import grpc
@@ -19,7 +20,16 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
-from ackq.errors import AckqError, InternalError, MalformedBlockError, status_of
+from ackq import limits
+from ackq.errors import (
+    AckqError,
+    BrokerUnavailableError,
+    InternalError,
+    InvalidArgumentError,
+    LimitError,
+    MalformedBlockError,
+    status_of,
+)
 from ackq.wire import frame
 from ackq_broker.service.transport.fields import error_detail
 
@@ -46,26 +56,32 @@ class Write(Protocol[Response_contra]):
 
 
 def service_handler(
-    service: ServiceDescriptor, servicer: object, wait_synced: Callable[[], Awaitable[None]]
+    service: ServiceDescriptor,
+    servicer: object,
+    wait_synced: Callable[[], Awaitable[None]],
+    streams: OpenStreams | None = None,
 ) -> grpc.GenericRpcHandler[Any, Any]:
     """Registers `servicer.<method_name>` for every method of a service.
 
     The coroutine's shape follows from the method's: unary `(request) -> response`, server stream
     `(request, write)`, client stream `(read) -> response`, both streams `(read, write)`. Data
     frames (a `header` and a `block`) arrive and leave as `frame.Frame`, without a copy through
-    protobuf.
+    protobuf. gRPC takes all of them for client streams: it would wait for ever for the one request
+    of the others, and a call that brings none in time is ended here.
 
     Args:
         service: As generated from the protocol.
         servicer: Has a coroutine for each method.
         wait_synced: Awaited before an error leaves, which may depend on unsynced records (I1).
+        streams: Those that are open, of all services; None: of this one alone.
     """
+    streams = streams or OpenStreams()
     handlers = {}
     for method in service.methods:
-        bridge = _Bridge(method, servicer, wait_synced)
+        bridge = _Bridge(method, servicer, wait_synced, streams)
         make = {
-            (False, False): (grpc.unary_unary_rpc_method_handler, bridge.unary),
-            (False, True): (grpc.unary_stream_rpc_method_handler, bridge.server_stream),
+            (False, False): (grpc.stream_unary_rpc_method_handler, bridge.unary),
+            (False, True): (grpc.stream_stream_rpc_method_handler, bridge.server_stream),
             (True, False): (grpc.stream_unary_rpc_method_handler, bridge.client_stream),
             (True, True): (grpc.stream_stream_rpc_method_handler, bridge.both_streams),
         }
@@ -74,39 +90,97 @@ def service_handler(
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
 
+class OpenStreams:
+    """The streams of a broker, which have a bound (I6); calls with one answer have room beside."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """A stream from its begin to its end; raises LimitError."""
+        if self._count >= limits.MAX_STREAMS:
+            raise LimitError(
+                f"The broker serves {limits.MAX_STREAMS} streams, its limit. Close some, or share"
+                " publishers and channels.",
+                limit=limits.MAX_STREAMS,
+            )
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+
+
 class _Bridge:
     """One method: parses, calls the servicer's coroutine, turns what it raises into a status."""
 
     def __init__(
-        self, method: MethodDescriptor, servicer: object, wait_synced: Callable[[], Awaitable[None]]
+        self,
+        method: MethodDescriptor,
+        servicer: object,
+        wait_synced: Callable[[], Awaitable[None]],
+        streams: OpenStreams,
     ) -> None:
         self._name = method.full_name
         self._call = getattr(servicer, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
         self._parse = _parser(method.input_type)
         self._wait_synced = wait_synced
+        self._streams = streams
         self.serialize = frame.serializer if _is_frame(method.output_type) else _serialize
 
-    async def unary(self, data: bytes, context: _Context) -> Any:
-        return await self._guard(context, lambda: self._call(self._parse(data)))
+    async def unary(self, _: object, context: _Context) -> Any:
+        async def run() -> Any:
+            return await self._call(await self._only(context))
 
-    async def server_stream(self, data: bytes, context: _Context) -> None:
+        return await self._guard(context, run)
+
+    async def server_stream(self, _: object, context: _Context) -> None:
+        async def run() -> None:
+            with self._streams.one_more():
+                await self._call(await self._only(context), context.write)
+
         await context.send_initial_metadata(())  # as both_streams
-        await self._guard(context, lambda: self._call(self._parse(data), context.write))
+        await self._guard(context, run)
 
     async def client_stream(self, _: object, context: _Context) -> Any:
-        return await self._guard(context, lambda: self._call(self._reader(context)))
+        async def run() -> Any:
+            with self._streams.one_more():
+                return await self._call(self._reader(context))
+
+        return await self._guard(context, run)
 
     async def both_streams(self, _: object, context: _Context) -> None:
+        async def run() -> None:
+            with self._streams.one_more():
+                await self._call(self._reader(context), context.write)
+
         # Before any response. gRPC sends the metadata with the first one and notes that only when
         # that write returns: a failure that cancels the write would send it twice, which gRPC
         # refuses, and the client would wait for a status for ever.
         await context.send_initial_metadata(())
-        await self._guard(context, lambda: self._call(self._reader(context), context.write))
+        await self._guard(context, run)
         await self._wait_synced()  # the end of a stream is an answer, too (I1)
 
+    async def _only(self, context: _Context) -> Any:
+        """The request of a call that has one."""
+        request = await self._reader(context)()
+        if request is None:
+            raise InvalidArgumentError("The call ended before its request came.")
+        return request
+
     def _reader(self, context: _Context) -> Callable[[], Awaitable[Any]]:
+        """Reads requests; the first one has to come in time (I6)."""
+        wait_s: float | None = limits.FIRST_REQUEST_MS / 1000
+
         async def read() -> Any:
-            data = await context.read()
+            nonlocal wait_s
+            try:
+                async with asyncio.timeout(wait_s):
+                    data = await context.read()
+            except TimeoutError as error:
+                raise _silent() from error
+            wait_s = None
             ended = data is aio.EOF  # type: ignore[attr-defined] # the stubs lack it
             return None if ended else self._parse(data)
 
@@ -133,6 +207,13 @@ class _Bridge:
             ((ERROR_KEY, sent.SerializeToString()),),
         )
         raise AssertionError("abort returned")
+
+
+def _silent() -> BrokerUnavailableError:
+    return BrokerUnavailableError(
+        f"The call sent nothing for {limits.FIRST_REQUEST_MS} ms after it began, and was ended."
+        " Begin another one."
+    )
 
 
 def _is_frame(message: Descriptor) -> bool:

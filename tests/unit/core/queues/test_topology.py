@@ -11,6 +11,7 @@ from ackq.errors import (
     QueueNotFoundError,
 )
 from ackq_broker.core import commands as c
+from ackq_broker.core import records
 from tests.unit.core.harness import Harness, block_rows, labels
 
 
@@ -305,3 +306,16 @@ def test_a_queue_as_an_operator_sees_it(harness: Harness) -> None:
     assert [queue.queue for queue in harness.core.queues()] == ["q", "r"]
     with pytest.raises(QueueNotFoundError):
         harness.core.queues("gone")
+
+
+def test_a_binding_key_of_a_topic_has_21_words_at_most(harness: Harness) -> None:
+    """Q2, I6: a longer one is refused; one that a journal has already is there, and can go."""
+    harness.declare("q")
+    harness.bind("x", "topic")
+    harness.bind("d", "direct", q="a." * 40)
+    with pytest.raises(LimitError, match=r"binding key .* has 22 words"):
+        harness.do(c.Bind("x", "q", "#." * 21))
+    old = records.QueueBound("x", 1, "#." * 21)
+    harness.core.apply(harness.core.sequence + 1, old)
+    assert harness.core.decide(c.Bind("x", "q", "#." * 21), harness.now_us).reply is False
+    assert harness.core.decide(c.Unbind("x", "q", "#." * 21), harness.now_us).reply is True

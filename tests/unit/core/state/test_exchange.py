@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ackq import limits
+from ackq.errors import LimitError
 from ackq_broker.core.state.exchange import Exchange
+
+
+def queue_ids(exchange: Exchange, key: str) -> tuple[int, ...]:
+    """The queues that want a key."""
+    return tuple(sorted({queue_id for group in exchange.groups(key) for queue_id in group}))
 
 
 def matches(pattern: list[str], words: list[str]) -> bool:
@@ -32,21 +39,69 @@ def test_topics_match_their_definition(bound: list[str], key: str) -> None:
         for queue_id, pattern in enumerate(bound)
         if matches(pattern.split("."), key.split(".") if key else [])
     )
-    assert exchange.targets(key) == expected
+    assert queue_ids(exchange, key) == expected
 
 
-def test_many_hashes_stay_cheap() -> None:
-    """I6: a hostile binding key cannot make a match exponential."""
+def test_a_changed_binding_counts_at_once() -> None:
+    """Q2: what was matched before a bind or an unbind is matched again; words that go are gone."""
+    exchange = Exchange("x", "topic", durable=True)
+    for pattern, queue_id in (("a.#", 1), ("a.b", 2), ("a.b", 3)):
+        exchange.bind(pattern, queue_id)
+        assert queue_id in queue_ids(exchange, "a.b")
+    for pattern, queue_id in (("a.b", 2), ("a.#", 1), ("a.b", 3)):
+        exchange.unbind(pattern, queue_id)
+        assert queue_id not in queue_ids(exchange, "a.b")
+    exchange.bind("a", 4)
+    assert (queue_ids(exchange, "a"), queue_ids(exchange, "a.b")) == ((4,), ())
+
+
+@pytest.mark.parametrize("words", [1, limits.MAX_TOPIC_WORDS])
+def test_hostile_bindings_take_a_bounded_number_of_steps(words: int) -> None:
+    """I6: a match ends at its bound, names it, and is not tried again for the same key."""
+    exchange = Exchange("x", "topic", durable=True)
+    for number in range(2_000):
+        exchange.bind(".".join(["#", *f"{number:011b}", "#", "end"]), number)
+    key = ".".join(f"{1:021b}"[-words:])
+    assert exchange.match(key) <= 3 * limits.MAX_TOPIC_STEPS
+    assert exchange.match(key) == 1
+    if words == 1:
+        assert exchange.groups(key) == ()
+
+
+def test_a_match_over_its_steps_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I6: the refusal names the exchange and the remedy; other keys go on."""
+    monkeypatch.setattr(limits, "MAX_TOPIC_STEPS", 5)
+    exchange = Exchange("x", "topic", durable=True)
+    for number in range(10):
+        exchange.bind(f"#.a.#.{number}", number)
+    exchange.bind("b", 77)
+    with pytest.raises(LimitError, match=r"more than 5 steps .* exchange 'x' .* Remove some"):
+        exchange.groups("a.a.a.a")
+    assert queue_ids(exchange, "b") == (77,)
+
+
+def test_a_topic_has_21_words_at_most() -> None:
+    """Q2, I6: a longer key is refused; an older, longer binding still matches what it can."""
     exchange = Exchange("x", "topic", durable=True)
     exchange.bind(".".join(["#"] * 60 + ["end"]), 1)
-    assert exchange.targets(".".join("a" * 120)) == ()
+    assert queue_ids(exchange, ".".join(["a"] * 20 + ["end"])) == (1,)
+    with pytest.raises(LimitError, match="has 22 words; a topic exchange takes 21"):
+        exchange.groups(".".join(["a"] * 21 + ["end"]))
 
 
-def test_remembered_routes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """I6: a stream of distinct keys does not grow the broker."""
-    monkeypatch.setattr("ackq_broker.core.state.exchange._CACHED_KEYS", 2)
+def test_other_exchanges_take_keys_of_any_words() -> None:
+    """Q2: a direct key may be the name of a queue with many dots."""
     exchange = Exchange("x", "direct", durable=True)
-    exchange.bind("k", 1)
-    for key in ("k", "a", "b", "c", "k"):
-        assert exchange.targets(key) == ((1,) if key == "k" else ())
-    assert len(exchange._cache) <= 2
+    key = ".".join("a" * 40)
+    exchange.bind(key, 1)
+    assert queue_ids(exchange, key) == (1,)
+
+
+def test_a_fanout_looks_at_no_key() -> None:
+    """I5: every key has the same queues, found once."""
+    exchange = Exchange("x", "fanout", durable=True)
+    for queue_id in (3, 1, 2):
+        exchange.bind(f"k{queue_id}", queue_id)
+    assert not exchange.keyed
+    assert exchange.groups("a")[0] is exchange.groups("b")[0]
+    assert queue_ids(exchange, "any") == (1, 2, 3)

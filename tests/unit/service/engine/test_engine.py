@@ -94,8 +94,12 @@ class AbortedError(Exception):
 class Context:
     """The part of a gRPC context that a unary call needs."""
 
-    def __init__(self):
+    def __init__(self, request):
         self.aborted = None
+        self._request = request
+
+    async def read(self):
+        return self._request
 
     async def abort(self, code, details, trailing_metadata):
         self.aborted = (code, details, dict(trailing_metadata))
@@ -117,9 +121,9 @@ def call(engine, method, request):
         invocation_metadata = ()
 
     Details.method = f"/{service.full_name}/{method}"
-    context = Context()
-    unary = handlers.service(Details).unary_unary
-    return asyncio.ensure_future(unary(request.SerializeToString(), context)), context
+    context = Context(request.SerializeToString())
+    unary = handlers.service(Details).stream_unary
+    return asyncio.ensure_future(unary(None, context)), context
 
 
 async def test_errors_wait_for_what_they_saw(engine):

@@ -92,12 +92,7 @@ class Broker:
             method=f"/{service.full_name}/{method.name}", invocation_metadata=()
         )
         handler = self._handlers[service.name].service(details)
-        return (
-            handler.unary_unary
-            or handler.unary_stream
-            or handler.stream_unary
-            or handler.stream_stream
-        )
+        return handler.stream_unary or handler.stream_stream
 
     def decide_something(self):
         """A change that no call of the test is about."""
@@ -168,17 +163,16 @@ class Call:
     def send(self, data):
         """Sends a request as bytes; None half-closes."""
         if self._task is None:
-            self._task = asyncio.ensure_future(self._run(data))
-        if self._method.client_streaming:
-            self._requests.put_nowait(aio.EOF if data is None else data)
+            self._task = asyncio.ensure_future(self._run())
+        self._requests.put_nowait(aio.EOF if data is None else data)
 
     async def cancel(self):
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _run(self, data):
+    async def _run(self):
         try:
-            response = await self._behaviour(data, self)
+            response = await self._behaviour(None, self)
         except AbortedError:
             return
         self._note(END if self._method.server_streaming else _kind(response))

@@ -11,6 +11,7 @@ from ackq.errors import InvalidArgumentError, LimitError
 from ackq.outcomes import Outcome
 from ackq.v1 import sessions_pb2 as pb
 from ackq_broker.core import commands
+from ackq_broker.service.engine.in_flight import InFlight
 from ackq_broker.service.sessions.outcomes import Collected, owner_of, read_stage, settlement_of
 
 ACCEPTED, FAILED, REJECTED, RELEASED = 1, 2, 3, 4
@@ -41,7 +42,8 @@ def read(*requests):
     async def next_request():
         return waiting.pop(0) if waiting else None
 
-    return asyncio.run(read_stage(SimpleNamespace(run=run), next_request))
+    in_flight = InFlight(limits.MIN_MEMORY_BYTES, lambda: 0, lambda: 0, lambda: 0.0)
+    return asyncio.run(read_stage(SimpleNamespace(run=run, in_flight=in_flight), next_request))
 
 
 def test_groups_alike_become_one():

@@ -1,0 +1,257 @@
+"""The bytes in flight, which streams hold for their clients, and the memory alarm (P14).
+
+Invariant: while the alarm is on no stream that brings messages is read from, and everything else is
+served. A read takes whatever the client sends, so room for it is reserved before: as much as the
+stream has brought at once so far. A client that has been quiet, or has brought little, can bring
+more than that; should the process come to its limit, the streams that began last are ended, until
+it does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple, TypeVar
+
+from ackq import limits
+from ackq.errors import AckqError, BrokerUnavailableError
+
+T = TypeVar("T")
+
+
+class _Marks(NamedTuple):
+    """Parts of the limit above which memory is short.
+
+    What the process uses counts while more than `waiting` is in flight: else blocking publishers
+    would free nothing, and would never end.
+    """
+
+    in_flight: float
+    used: float
+    waiting: float
+
+    def short(self, used: float, in_flight: float) -> bool:
+        """Whether memory is short, by parts of the limit."""
+        return in_flight > (self.waiting if used > self.used else self.in_flight)
+
+
+# Where the alarm goes on, and where it ends. Above `used` one read goes on at a time.
+_ON: Final = _Marks(in_flight=0.25, used=0.75, waiting=0.05)
+_OFF: Final = _Marks(in_flight=0.125, used=0.65, waiting=0.025)
+# The part of the streams that is ended at the limit, and the time until that shows.
+_ENDED_PART: Final = 10
+_SHOWS_S: Final = 0.1
+# What is reserved for the read of a stream that has brought nothing yet, and for the others at the
+# least. A frame is in memory twice when gRPC hands it over.
+_FIRST_BYTES: Final = 16 * limits.MIB
+_LEAST_BYTES: Final = 128 * limits.KIB
+_COPIES: Final = 2
+# A read on which nothing came for so long gives its room to others.
+_QUIET_S: Final = 0.5
+
+
+class InFlight:
+    """The bytes that all streams hold, and the gate before the next read of those that bring some.
+
+    Attributes:
+        reason: Why publishers are not read from; empty while the alarm is off.
+        limit: Memory that the process may use.
+        held: Bytes that were received and not handled, or made and not sent.
+        used_bytes: Returns the memory that the process uses.
+
+    Args:
+        limit: Memory that the process may use.
+        used_bytes: Returns the memory that the process uses.
+        unsynced_bytes: Returns what was handled and waits for the disk.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        used_bytes: Callable[[], int],
+        unsynced_bytes: Callable[[], int],
+        clock: Callable[[], float],
+    ) -> None:
+        self.limit = limit
+        self.reason = ""
+        self.held = 0
+        self.used_bytes = used_bytes
+        self._unsynced_bytes = unsynced_bytes
+        self._clock = clock
+        # In the order in which they began.
+        self._streams: dict[StreamBytes, None] = {}
+        # Reads with room reserved: since when, and how much; and those that wait for room.
+        self._reading: dict[StreamBytes, tuple[float, int]] = {}
+        self._reserved = 0
+        self._waiting: deque[tuple[StreamBytes, asyncio.Future[None]]] = deque()
+        self._ended_s = -_SHOWS_S
+        # As of the last poll.
+        self._used = used_bytes()
+        self._held_then = 0
+
+    @property
+    def crowded(self) -> bool:
+        """Whether the bytes in flight are enough for the alarm."""
+        return self.held + self._unsynced_bytes() > self.limit * _ON.in_flight
+
+    def poll(self) -> str:
+        """Turns the alarm on or off; ends streams where that is not enough. Returns `reason`."""
+        used, held = self.used_bytes(), self.held + self._unsynced_bytes()
+        marks = _OFF if self.reason else _ON
+        self._used, self._held_then = used, self.held
+        self._give_up_quiet()
+        self.reason = ""
+        if marks.short(used / self.limit, held / self.limit):
+            self.reason = (
+                f"The broker's memory is short: it uses {used} of {self.limit} bytes; {held} are on"
+                " their way to its disk or to consumers. Wait, consume, or start it with a larger"
+                " --memory-limit."
+            )
+            self._end_stalled()
+        self._end_newest(used)
+        self._admit()
+        return self.reason
+
+    async def reserve(self, stream: StreamBytes) -> None:
+        """Returns when a stream may read its next request; `unreserve` must follow."""
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((stream, admitted))
+        self._admit()
+        await admitted
+
+    def unreserve(self, stream: StreamBytes) -> None:
+        """The read of a stream is over."""
+        _, size = self._reading.pop(stream, (0.0, 0))
+        self._reserved -= size
+        self._admit()
+
+    @contextmanager
+    def stream(self, *, brings: bool) -> Iterator[StreamBytes]:
+        """The bytes of the stream that the present task serves; it holds none when it ends.
+
+        Args:
+            brings: Whether it brings messages, or takes them.
+
+        Raises:
+            BrokerUnavailableError: It was ended because memory is short.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        part = StreamBytes(self, task, self._clock, brings=brings)
+        self._streams[part] = None
+        try:
+            yield part
+        except asyncio.CancelledError:
+            if part.error is None or task.uncancel():
+                raise
+            raise part.error from None
+        finally:
+            del self._streams[part]
+            part.remove(part.held)
+
+    def _admit(self) -> None:
+        """Admits reads in their order, as far as there is room for what they may bring."""
+        while self._waiting and not self.reason:
+            stream, admitted = self._waiting[0]
+            size = stream.expected
+            room = self.limit * _ON.used - self._used - max(self.held - self._held_then, 0)
+            if self._reserved and self._reserved + size > room:
+                return
+            self._waiting.popleft()
+            if not admitted.done():
+                admitted.set_result(None)
+                self._reading[stream] = self._clock(), size
+                self._reserved += size
+
+    def _give_up_quiet(self) -> None:
+        """Gives the room of reads to others on which nothing comes."""
+        since_s = self._clock() - _QUIET_S
+        for stream, (began_s, size) in tuple(self._reading.items()):
+            if began_s > since_s:
+                return
+            del self._reading[stream]
+            self._reserved -= size
+
+    def _end_newest(self, used: int) -> None:
+        """Ends a part of the streams that bring messages, if the process is at its limit."""
+        if used > self.limit and self._clock() >= self._ended_s + _SHOWS_S:
+            self._ended_s = self._clock()
+            bringing = [stream for stream in self._streams if stream.brings]
+            for stream in bringing[-max(1, len(bringing) // _ENDED_PART) :]:
+                stream.end("it is one of those that began last")
+
+    def _end_stalled(self) -> None:
+        """Ends the streams that hold bytes on which nothing moves, unless that is the disk's."""
+        if self._unsynced_bytes() > limits.MAX_UNSYNCED_BYTES:
+            return
+        since_s = self._clock() - limits.STALLED_MS / 1000
+        for stream in self._streams:
+            if stream.held and stream.moved_s < since_s:
+                stream.end(f"nothing moved on it for {limits.STALLED_MS} ms")
+
+
+class StreamBytes:
+    """The bytes that one stream holds.
+
+    Attributes:
+        held: How many.
+        moved_s: When that changed last.
+        brings: Whether the stream brings messages.
+        expected: What its next read may bring.
+        error: Why it was ended; None if it was not.
+    """
+
+    def __init__(
+        self,
+        in_flight: InFlight,
+        task: asyncio.Task[object],
+        clock: Callable[[], float],
+        *,
+        brings: bool,
+    ) -> None:
+        self.held = 0
+        self.moved_s = clock()
+        self.brings = brings
+        self.expected = _FIRST_BYTES
+        self._largest = 0
+        self.error: AckqError | None = None
+        self._in_flight = in_flight
+        self._task = task
+        self._clock = clock
+
+    async def next(self, read: Callable[[], Awaitable[T]]) -> T:
+        """What `read` returns, once the stream may be read from."""
+        await self._in_flight.reserve(self)
+        try:
+            return await read()
+        finally:
+            self._in_flight.unreserve(self)
+
+    def add(self, size: int) -> None:
+        """Adds what was received, or made to be sent."""
+        self._largest = max(self._largest, size)
+        self.expected = max(_LEAST_BYTES, _COPIES * self._largest)
+        self._change(size)
+        if self._in_flight.crowded and not self._in_flight.reason:
+            self._in_flight.poll()
+
+    def remove(self, size: int) -> None:
+        """Removes what was handled, or sent."""
+        self._change(-size)
+
+    def end(self, why: str) -> None:
+        """Ends the stream."""
+        if self.error is None:
+            self.error = BrokerUnavailableError(
+                f"The broker's memory is short, and this stream was ended: {why}. Send what has no"
+                " answer again."
+            )
+            self._task.cancel()
+
+    def _change(self, by: int) -> None:
+        self.held += by
+        self._in_flight.held += by
+        self.moved_s = self._clock()

@@ -1,0 +1,116 @@
+"""Routing of a block: work by keys and groups of queues, and its bounds."""
+
+import pytest
+
+from ackq import limits
+from ackq.errors import LimitError
+from ackq_broker.core import commands as c
+from ackq_broker.core.state.exchange import Exchange
+from tests.unit.core.harness import Harness, routes
+
+
+def fan(harness: Harness, kind: str, queues: int, binding_key: str = "#") -> None:
+    """An exchange with queues `q0` to below `queues`, all bound with one key."""
+    names = [f"q{number}" for number in range(queues)]
+    harness.declare(*names, durable=True)
+    harness.bind("x", kind, **dict.fromkeys(names, binding_key))
+
+
+def test_keys_to_a_fanout_are_not_looked_at(harness: Harness, monkeypatch: object) -> None:
+    """I5, I6: 5,000 keys to 20 queues are one look-up."""
+    looked_up = []
+    groups = Exchange.groups
+    assert isinstance(monkeypatch, pytest.MonkeyPatch)
+    monkeypatch.setattr(
+        Exchange, "groups", lambda self, key: looked_up.append(key) or groups(self, key)
+    )
+    fan(harness, "fanout", 20)
+    reply = harness.publish([f"k{row}" for row in range(5_000)], exchange="x")
+    assert (len(reply.confirmed), len(reply.returned), len(looked_up)) == (5_000, 0, 1)
+    assert [harness.info(f"q{number}").ready for number in (0, 19)] == [5_000, 5_000]
+
+
+def test_queues_of_a_binding_key_are_handled_together(harness: Harness) -> None:
+    """I5, Q2: rows of many keys go to many queues by the binding keys that they have in common."""
+    fan(harness, "topic", 20)
+    harness.do(c.Bind("x", "q0", "k1.*"))
+    keys = [f"k{row % 7}.{row}" for row in range(500)]
+    reply = harness.publish(keys, exchange="x")
+    assert len(reply.confirmed) == 500
+    assert [harness.info(f"q{number}").ready for number in (0, 7, 19)] == [500, 500, 500]
+
+
+@pytest.mark.parametrize("exchange", ["x", ""])
+def test_a_frame_to_too_many_queues_is_refused(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, exchange: str
+) -> None:
+    """P8, I6: rows beyond the bound are nacked, with the remedy, and are in no queue."""
+    monkeypatch.setattr(limits, "MAX_BLOCK_QUEUES", 10)
+    names = [f"q{number}" for number in range(12)]
+    harness.declare(*names, durable=True)
+    harness.bind("x", "direct", **{name: name for name in names})
+    reply = harness.publish(names, exchange=exchange)
+    (nack,) = reply.nacks
+    assert (list(reply.confirmed), list(nack.numbers)) == (list(range(1, 11)), [11, 12])
+    assert "more than 10 queues" in nack.reason.message
+    assert "smaller frames" in nack.reason.message
+    assert [harness.ready(name) for name in names] == [1] * 10 + [0] * 2
+
+
+def test_a_fanout_to_too_many_queues_is_refused(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P8, I6: one message that would go to more than the bound goes nowhere."""
+    monkeypatch.setattr(limits, "MAX_BLOCK_QUEUES", 10)
+    fan(harness, "fanout", 11)
+    reply = harness.publish(["k"], exchange="x")
+    assert isinstance(reply.nacks[0].reason, LimitError)
+    assert harness.ready("q0") == 0
+
+
+def test_steps_of_a_block_are_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P8, I6: what is matched ahead costs one step in the decision, and is taken."""
+    monkeypatch.setattr(limits, "MAX_BLOCK_STEPS", 100)
+    fan(harness, "topic", 3, "#.a.#.b.#")
+    keys = [f"a.{row}.b" for row in range(50)]
+    reply = harness.publish(keys, exchange="x")
+    assert 1 <= len(reply.confirmed) < 50
+    (nack,) = reply.nacks
+    assert len(nack.numbers) + len(reply.confirmed) == 50
+    keys = [f"a.{row}.b.b" for row in range(50)]
+    command = harness.command(keys, exchange="x")
+    calls = matched = 0
+    while matched < len(command.routes):
+        matched = harness.core.match("x", command.routes, matched, 20)
+        calls += 1
+    assert calls > 5
+    assert harness.core.match("x", command.routes, 0, 0) == len(command.routes)
+    assert len(harness.send(command).confirmed) == 50
+
+
+def test_long_topics_are_one_nack(harness: Harness) -> None:
+    """P8, Q2: rows with more than 21 words are refused together; the others are taken."""
+    fan(harness, "topic", 1)
+    long = ["a." * 21 + str(row) for row in range(3)]
+    reply = harness.publish(["a", *long, "b"], exchange="x")
+    (nack,) = reply.nacks
+    assert (list(nack.numbers), list(reply.confirmed)) == ([2, 3, 4], [1, 5])
+    assert "22 words" in nack.reason.message
+
+
+def test_a_transaction_and_a_stage_refuse_what_is_over_a_bound(harness: Harness) -> None:
+    """P13, K3, I6: all of a block or nothing."""
+    fan(harness, "topic", 1)
+    harness.do(c.OpenStage(b"s" * 16, "w", 0, "r"))
+    with pytest.raises(LimitError, match="words"):
+        harness.do(c.StageBlock(b"s" * 16, "x", routes(["a", "a." * 21]), 2, 2))
+    transactional = b"t" * 16
+    harness.do(c.OpenPublisher(transactional, transactional=True))
+    command = harness.command(["a", "a." * 21], exchange="x")
+    with pytest.raises(LimitError, match="words"):
+        harness.do(
+            c.TransactionBlock(
+                transactional, b"1" * 16, command.numbers, "x", False, command.routes, 2, 2, True
+            )
+        )
+    assert harness.info("q0").staged == 0

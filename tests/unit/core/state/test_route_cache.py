@@ -1,0 +1,36 @@
+"""Routes that are remembered, by bytes."""
+
+import sys
+
+import pytest
+
+from ackq import limits
+from ackq_broker.core.state.exchange import Exchange
+from ackq_broker.core.state.route_cache import RouteCache
+
+
+def test_it_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I6: keys of all exchanges together; long keys are fewer."""
+    monkeypatch.setattr(limits, "ROUTE_CACHE_BYTES", 10_000)
+    cache = RouteCache()
+    most = 0
+    for number in range(1_000):
+        key = f"{number}" * 40
+        cache.add((number % 3, key), ())
+        known = [*cache._young, *cache._old]
+        most = max(most, sum(sys.getsizeof(key) for _, key in known))
+    assert 2_000 < most < 10_000
+
+
+def test_what_is_used_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I5: a stream of new keys does not push out one that is looked up."""
+    monkeypatch.setattr(limits, "ROUTE_CACHE_BYTES", 10_000)
+    exchange = Exchange("x", "topic", durable=True, cache=RouteCache())
+    exchange.bind("#.used", 1)
+    first = exchange.match("a.used")
+    assert first > 1
+    for number in range(1_000):
+        exchange.match(f"new.{number}")
+        assert exchange.match("a.used") == 1
+        exchange.groups("a.used")
+    assert exchange.match("new.1") > 1

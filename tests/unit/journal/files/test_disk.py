@@ -1,0 +1,65 @@
+"""Files while the process has no descriptor left."""
+
+import errno
+import os
+
+import pytest
+
+from ackq_broker.journal.files import disk as disks
+from ackq_broker.journal.files.directory import numbers
+from ackq_broker.journal.files.disk import Disk
+from ackq_broker.journal.read.blocks import Blocks
+
+
+@pytest.fixture
+def exhausted(monkeypatch):
+    """Makes the next opens fail; the errors in turn, and the waits between them."""
+    errors, waits = [], []
+    opened, listed = os.open, os.scandir
+
+    def refusing(call):
+        def run(*arguments, **options):
+            if errors:
+                raise OSError(errors.pop(0), "no descriptor")
+            return call(*arguments, **options)
+
+        return run
+
+    monkeypatch.setattr(os, "open", refusing(opened))
+    monkeypatch.setattr(os, "listdir", refusing(os.listdir))
+    monkeypatch.setattr(os, "scandir", refusing(listed))
+    monkeypatch.setattr(disks.time, "sleep", waits.append)
+    return errors, waits
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+def test_a_new_file_waits_for_a_descriptor(tmp_path, exhausted, error, caplog):
+    """I6, P8: running out of descriptors is no failure: nothing was changed, and it goes on."""
+    errors, waits = exhausted
+    errors += [error] * 3
+    os.close(Disk().create(tmp_path / "file"))
+    assert ((tmp_path / "file").exists(), len(waits)) == (True, 3)
+    assert [record.message for record in caplog.records] == [
+        f"the journal waits for a file descriptor: [Errno {error}] no descriptor",
+        "the journal has a file descriptor again",
+    ]
+
+
+def test_directories_and_blocks_wait_as_well(tmp_path, exhausted):
+    """I6: a sync of the directory, its files, a segment that is read."""
+    errors, waits = exhausted
+    errors += [errno.EMFILE]
+    Disk().sync_directory(tmp_path)
+    errors += [errno.EMFILE]
+    assert list(numbers(tmp_path, "journal")) == []
+    assert len(waits) == 2
+    assert Blocks(lambda _: tmp_path)._files._max_open >= 1
+
+
+def test_other_errors_are_errors(tmp_path, exhausted):
+    """P8: a disk that fails ends the process as ever."""
+    errors, waits = exhausted
+    errors += [errno.EIO]
+    with pytest.raises(OSError, match="no descriptor"):
+        Disk().create(tmp_path / "file")
+    assert not waits

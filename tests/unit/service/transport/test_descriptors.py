@@ -1,0 +1,30 @@
+"""File descriptors, shared out."""
+
+import resource
+
+import pytest
+
+from ackq_broker.service.transport import descriptors
+
+
+@pytest.mark.parametrize(
+    ("limits", "set_to", "expected"),
+    [
+        ((1024, 4096), (4096, 4096), 4096),
+        ((1024, resource.RLIM_INFINITY), (1 << 20, resource.RLIM_INFINITY), 1 << 20),
+        ((64, 64), None, 64),
+    ],
+)
+def test_the_soft_limit_is_raised_to_the_hard_one(monkeypatch, limits, set_to, expected):
+    """I6: what the machine allows is not left to a default of 1,024."""
+    found = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: found.append(both))
+    assert descriptors.raise_limit() == expected
+    assert found == ([set_to] if set_to else [])
+
+
+@pytest.mark.parametrize(("limit", "connections"), [(64, 16), (1024, 768), (1 << 20, 1048320)])
+def test_connections_leave_some_for_the_journal(limit, connections):
+    """I6: a quarter of few, and all but 256 of many."""
+    assert descriptors.for_connections(limit) == connections

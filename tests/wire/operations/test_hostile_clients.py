@@ -1,0 +1,359 @@
+"""One client that asks for too much: the others are served meanwhile, and the broker stays."""
+
+import asyncio
+import re
+import resource
+import secrets
+import socket
+import subprocess
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+
+import ackq_broker
+from ackq import errors, limits
+from ackq.v1 import admin_pb2, publishing_pb2
+from ackq_broker.journal.failpoints import unarmed
+from ackq_broker.service import server
+from tests.fakes.blocks import encoded
+from tests.fakes.raw_client import Client, delivered, refused_with
+from tests.wire.operations.processes import command, environment
+
+# Of a machine that may do much else.
+LIMIT_S = 60
+MEMORY = limits.MIN_MEMORY_BYTES
+
+
+def bind(client, exchange, kind, bindings):
+    """An exchange with (queue, binding key) pairs; declares the queues."""
+    client.admin.DeclareExchange(
+        admin_pb2.DeclareExchangeRequest(exchange=exchange, type=kind, durable=True)
+    )
+    for queue, key in bindings:
+        client.declare(queue)
+        client.admin.Bind(admin_pb2.BindRequest(exchange=exchange, queue=queue, binding_key=key))
+
+
+@contextmanager
+def others_served(endpoint):
+    """Publishes one message after the other beside a test; the numbers of those confirmed."""
+    confirmed, stop = [], threading.Event()
+
+    def run():
+        with Client(endpoint) as client, client.publisher() as stream:
+            for number in range(1, 1 << 20):
+                if stop.is_set():
+                    return
+                stream.publish(number, b"x", routing_key="q")
+                stream.confirmed(1, first=number)
+                confirmed.append(number)
+
+    other = threading.Thread(target=run)
+    other.start()
+    try:
+        while not confirmed:
+            time.sleep(0.01)
+        yield confirmed
+    finally:
+        stop.set()
+        other.join()
+
+
+def publish_keys(client, exchange, keys):
+    """Publishes an empty message for each key in one frame; the stream's answers until the last."""
+    answers, answered = [], 0
+    with client.publisher() as stream:
+        block = encoded(body=[b""] * len(keys), routing_key=keys)
+        stream.send_data(1, len(keys), block, exchange=exchange)
+        while answered < len(keys):
+            answer = stream.answer()
+            answers.append(answer)
+            last = max(answer.confirm.last_number, answer.nack.last_number)
+            answered = max(answered, last)
+    return answers
+
+
+def test_many_keys_to_a_fanout(broker, own):
+    """I5, I6: 60,000 keys to 300 queues; another client is confirmed many times meanwhile."""
+    bind(own, "fan", 2, [(f"q{number}", "") for number in range(300)])
+    before = psutil.Process(broker.pid).memory_info().rss
+    with others_served(broker.endpoint) as confirmed:
+        (answer,) = publish_keys(own, "fan", [f"k{row}" for row in range(60_000)])
+    assert answer.confirm.last_number == 60_000
+    assert [own.queue(f"q{number}").ready for number in (0, 299)] == [60_000, 60_000]
+    assert psutil.Process(broker.pid).memory_info().rss - before < 100 * limits.MIB
+    assert confirmed
+
+
+def test_hostile_topics_are_matched_between_other_work(broker, own):
+    """Q2, I6: keys that take seconds to match; another client is confirmed many times meanwhile."""
+    patterns = ["#." + ".#.".join(f"{number:08b}") + ".#.end" for number in range(200)]
+    bind(own, "top", 3, [("q", pattern) for pattern in patterns])
+    words = [f"{row:014b}" for row in range(4_000)]
+    with others_served(broker.endpoint) as confirmed:
+        before = len(confirmed)
+        answers = publish_keys(own, "top", [".".join(word) for word in words])
+        after = len(confirmed)
+    assert after - before > 50
+    assert answers[-1].confirm.last_number == 4_000
+
+
+def test_topics_with_too_many_words(own):
+    """P8, Q2: a binding key of 22 words is refused; such a routing key is nacked alone."""
+    bind(own, "top", 3, [("q", "#")])
+    request = admin_pb2.BindRequest(exchange="top", queue="q", binding_key="#" + ".a" * 21)
+    error = refused_with(errors.LimitError, own.admin.Bind, request)
+    assert "22 words" in error.message
+    nack, confirm = publish_keys(own, "top", ["a" + ".a" * 21, "a"])
+    assert (nack.nack.last_number, confirm.confirm.last_number) == (1, 2)
+    assert own.queue().ready == 1
+
+
+def test_more_keys_than_one_decision_takes(own):
+    """I6, P3: a frame of 25,000 queues' names is taken in parts, each row once."""
+    names = [f"q{row % 50}" if row % 50 else f"none{row}" for row in range(60_000)]
+    for number in range(1, 50):
+        own.declare(f"q{number}")
+    answers = publish_keys(own, "", names)
+    assert answers[-1].confirm.last_number == 60_000
+    assert [own.queue(f"q{number}").ready for number in (1, 49)] == [1_200, 1_200]
+
+
+@contextmanager
+def descriptors(broker, more):
+    """The broker may have only so many descriptors more than it has."""
+    _, hard = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+    process = psutil.Process(broker.pid)
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (process.num_fds() + more, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def test_a_journal_without_descriptors_waits(broker, own):
+    """P8, I6: the next segment cannot be made: nothing ends, and then it goes on."""
+    body = b"x" * (60 * limits.MIB)
+    count = limits.SEGMENT_BYTES // len(body) + 2
+    with own.publisher() as stream:
+        with descriptors(broker, more=0):
+            for number in range(1, count + 1):
+                stream.publish(number, body, routing_key="q")
+            while "waits for a file descriptor" not in broker.log_file.read_text():
+                time.sleep(0.05)
+            assert broker.alive()
+        assert stream.confirmed(count) == set(range(1, count + 1))
+    assert own.queue().ready == count
+
+
+@contextmanager
+def few_descriptors(folder, files):
+    """A broker that can raise its limit no higher than this: the process, its port and its log."""
+    serve = ("serve", "--data", folder / "data", "--listen", "127.0.0.1:0", "--port-file")
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            ["sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', *command(*serve, folder / "port")],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=environment(),
+        )
+    try:
+        assert b"listening" in process.stdout.readline()
+        yield process, int((folder / "port").read_text()), folder / "log"
+    finally:
+        process.terminate()
+        process.wait(LIMIT_S)
+        process.stdout.close()
+
+
+def test_sockets_leave_descriptors_for_the_journal(tmp_path):
+    """I6: a client that takes all it can get of a few stops neither journal nor others."""
+    with few_descriptors(tmp_path, 128) as (process, port, log), ExitStack() as stack:
+        client = stack.enter_context(Client(f"127.0.0.1:{port}"))
+        client.declare()
+        sockets = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(300)
+        ]
+        body = b"x" * (60 * limits.MIB)
+        for _ in range(limits.SEGMENT_BYTES // len(body) + 2):
+            client.publish(body)
+        assert psutil.Process(process.pid).num_fds() < 128 - 10
+        assert "waits for a file descriptor" not in log.read_text()
+        for each in sockets:
+            each.close()
+        with Client(f"127.0.0.1:{port}") as other:
+            other.admin.ServerInfo(admin_pb2.ServerInfoRequest(), wait_for_ready=True)
+        assert process.poll() is None
+
+
+def silent(port):
+    """One silent call of each kind, on one connection: the errors they end with."""
+    with Client(f"127.0.0.1:{port}") as client:
+        client.declare()
+        stop = threading.Event()
+        calls = [
+            client.publishing.Publish(iter(stop.wait, None)),
+            client.publishing.Stage(iter(stop.wait, None)),
+            client.consuming.Consume(iter(stop.wait, None)),
+            client.sessions.Hold(iter(stop.wait, None)),
+            client.channel.stream_stream("/ackq.v1.AdminService/Browse", None, None)(
+                iter(stop.wait, None)
+            ),
+        ]
+        unary = client.sessions.StageOutcomes.future(iter(stop.wait, None))
+        found = []
+        for call in calls:
+            with pytest.raises(grpc.RpcError) as failed:
+                next(call)
+            found.append((failed.value.code().name, failed.value.details()))
+        found.append((unary.code().name, unary.details()))
+        stop.set()
+        assert client.queue().ready == 0
+    return found
+
+
+def test_silent_calls_are_ended(tmp_path, monkeypatch):
+    """I6: a call that never says what it is, of whatever method, gets a status and is gone."""
+    monkeypatch.setattr(limits, "FIRST_REQUEST_MS", 500)
+
+    async def run():
+        stop, serving = asyncio.Event(), asyncio.get_running_loop().create_future()
+        options = server.Options(tmp_path / "data", "127.0.0.1", 0, sync=False, failpoint=unarmed)
+        broker = asyncio.create_task(server.serve(options, stop, serving.set_result))
+        found = await asyncio.to_thread(silent, (await serving).port)
+        stop.set()
+        await broker
+        return found
+
+    for code, details in asyncio.run(run()):
+        assert (code, "sent nothing for 500 ms" in details) == ("UNAVAILABLE", True)
+
+
+def test_streams_leave_room_for_calls(tmp_path, monkeypatch):
+    """I6: at the bound of streams another one is refused with the bound, and a call is answered."""
+    monkeypatch.setattr(limits, "MAX_STREAMS", 5)
+
+    def crowd(port):
+        with ExitStack() as stack:
+            client = stack.enter_context(Client(f"127.0.0.1:{port}"))
+            for _ in range(5):
+                stack.enter_context(client.publisher())
+            with pytest.raises(grpc.RpcError) as failed, client.consume():
+                pass
+            client.declare()
+            return failed.value.details()
+
+    async def run():
+        stop, serving = asyncio.Event(), asyncio.get_running_loop().create_future()
+        options = server.Options(tmp_path / "data", "127.0.0.1", 0, sync=False, failpoint=unarmed)
+        broker = asyncio.create_task(server.serve(options, stop, serving.set_result))
+        found = await asyncio.to_thread(crowd, (await serving).port)
+        stop.set()
+        await broker
+        return found
+
+    assert "serves 5 streams, its limit" in asyncio.run(run())
+
+
+def test_compressed_requests_are_refused(own):
+    """I6: 70 kB on the wire that are 70 MB in memory."""
+    request = admin_pb2.ServerInfoRequest()
+    with pytest.raises(grpc.RpcError) as failed:
+        own.admin.ServerInfo(request, compression=grpc.Compression.Gzip)
+    assert failed.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+class Flood:
+    """Publishers that send large frames as fast as the broker takes them, each in a thread."""
+
+    def __init__(self, endpoint, streams, frames, body):
+        self.blocked = self.confirmed = 0
+        self.ended = []
+        self._frames = frames
+        self._block = encoded(body=[body], routing_key="sink")
+        self._clients = [Client(endpoint) for _ in range(4)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(self._clients[number % 4],))
+            for number in range(streams)
+        ]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.wait()
+        for client in self._clients:
+            client.channel.close()
+
+    def wait(self):
+        for thread in self._threads:
+            thread.join()
+
+    def _requests(self):
+        opening = publishing_pb2.PublishOpen(publisher_id=secrets.token_bytes(16), mode=1)
+        header = publishing_pb2.PublishHeader(lowest_unanswered=1, open=opening)
+        yield publishing_pb2.PublishRequest(header=header)
+        for number in range(1, self._frames + 1):
+            data = publishing_pb2.PublishData(first_number=number, rows=1)
+            header = publishing_pb2.PublishHeader(lowest_unanswered=1, data=data)
+            yield publishing_pb2.PublishRequest(header=header, block=self._block)
+
+    def _run(self, client):
+        try:
+            for answer in client.publishing.Publish(self._requests(), timeout=LIMIT_S):
+                self.blocked += answer.header.HasField("blocked")
+                self.confirmed += answer.header.HasField("confirm")
+        except grpc.RpcError as error:
+            self.ended.append(error.code().name)
+
+
+def settle_next(channel, tags):
+    """Accepts one message more, passing over deliveries that come again; its tag is added."""
+    while True:
+        response = channel.response()
+        if response.header.HasField("settled"):
+            return
+        (message,) = delivered(response)
+        if message.tag not in tags:
+            tags.add(message.tag)
+            channel.transport_ack(message.tag)
+            channel.settle(message.tag)
+
+
+def peak_bytes(pid):
+    """The most memory that a process has used."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * limits.KIB
+
+
+def test_many_streams_of_large_frames(tmp_path):
+    """P14, I6: 1.6 GB come at once; memory stays below its limit, consumers and accepts go on."""
+    with ackq_broker.embedded(tmp_path / "data", env={"ACKQ_MEMORY_LIMIT": f"{MEMORY}"}) as broker:
+        with Client(broker.endpoint) as client:
+            client.declare("sink", max_length=1, overflow=admin_pb2.OVERFLOW_DROP_HEAD)
+            client.declare()
+            client.publish(*[b"m"] * 10_000)
+            info = client.admin.ServerInfo(admin_pb2.ServerInfoRequest())
+            assert (info.memory_limit_bytes, info.blocked) == (MEMORY, "")
+            assert 0 < info.memory_used_bytes < MEMORY
+            settled, blocked = set(), set()
+            with client.consume() as channel:
+                channel.subscribe(prefetch=1)
+                with Flood(broker.endpoint, 100, 2, b"x" * (8 * limits.MIB)) as flood:
+                    while any(thread.is_alive() for thread in flood._threads):
+                        settle_next(channel, settled)
+                        info = client.admin.ServerInfo(admin_pb2.ServerInfoRequest())
+                        blocked.add(bool(info.blocked))
+            peak = peak_bytes(broker.pid)
+        assert len(settled) > 2
+        assert True in blocked
+        assert peak < MEMORY
+        assert set(flood.ended) <= {"UNAVAILABLE"}
+        assert flood.confirmed + 2 * len(flood.ended) >= 100
