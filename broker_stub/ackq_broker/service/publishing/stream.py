@@ -48,6 +48,8 @@ _LARGEST_NUMBER: Final = 1 << 62
 # Returns, which hold messages, and answers that a client may leave unread.
 _RETURNED_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
 _UNREAD_ANSWERS: Final = 10_000
+# What comes together on one stream is handled for so long, and then the other streams have a turn.
+_TURN_S: Final = 0.005
 
 
 class PublisherStream(ABC, Generic[A]):
@@ -175,9 +177,12 @@ class PublisherStream(ABC, Generic[A]):
     async def _handle_taken(self, in_flight: StreamBytes) -> bool:
         """Handles the requests that came together; False when none will come."""
         requests = await self._requests.take()
-        for at, group in enumerate(coalescing.groups(requests)):
-            if at:
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
+        for group in coalescing.groups(requests):
+            if clock() > began_s + _TURN_S:
                 await asyncio.sleep(0)  # the other streams' turn
+                began_s = clock()
             if self._fenced:
                 break  # the next take raises
             await self._handle_next(group)
