@@ -449,7 +449,8 @@ class ConsumeCall:
 
     def ended(self):
         """Reads the end of the stream, before which nothing more comes."""
-        assert [each for each in self.call if not each.header.HasField("heartbeat")] == []
+        more = [each for each in self.call if not each.header.HasField("heartbeat")]
+        assert more == [], more
 
     def refusal(self):
         """Reads to the end of the stream: the error it ends with and its status name."""

@@ -26,7 +26,8 @@ def session(broker, admin):
 @pytest.fixture
 def reader(broker, session):
     found = AckqStreamReader(
-        options.source({"endpoint": broker.endpoint, "queue": "in"}),
+        # There is no task here to read a batch (S11).
+        options.source({"endpoint": broker.endpoint, "queue": "in", "unreadBatch": "accept"}),
         schema.default(columns.DELIVERED),
         connect=lambda _: session,
     )

@@ -54,7 +54,8 @@ def test_a_table_takes_the_options_of_each_statement(kit, sql):
         ended.stop()
     assert kit.bodies("orders") == [b"one", b"two"]
     options["queue"] = "orders"
-    kit.run(kit.each(kit.spark.readStream.options(**options).table("messages"), "cp2", print))
+    table = kit.spark.readStream.options(**options).table("messages")
+    kit.run(kit.each(table, "cp2", lambda rows, _: rows.collect()))
     assert kit.depth("orders") == (0, 0, 0)
 
 
