@@ -78,6 +78,8 @@ class RabbitMqDialect(Dialect):
 
     def crash(self) -> None:
         self.close()
+        # A queue is declared before it is on disk: a new one would not be found again.
+        self._server.control("eval", "mnesia:sync_log().")
         self._server.kill()
         self._server.start()
 
