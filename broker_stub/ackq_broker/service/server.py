@@ -44,7 +44,6 @@ _HOUSEKEEP_S: Final = 60.0
 _REPORT_S: Final = 3600.0
 _POLL_S: Final = 1.0
 _RECLAIM_S: Final = 10.0
-_MEMORY_S: Final = 0.02
 _TRIM_S: Final = 1.0
 _IDLE_MS: Final = 300_000
 # For calls with one answer, beside the streams.
@@ -145,7 +144,7 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
         asyncio.create_task(_every(_POLL_S, engine.or_fail(engine.poll_disk))),
         asyncio.create_task(_every(_POLL_S, engine.or_fail(uptime))),
         asyncio.create_task(_every(_POLL_S, engine.or_fail(sessions.detach_absent))),
-        asyncio.create_task(_every(_MEMORY_S, engine.or_fail(engine.poll_memory))),
+        asyncio.create_task(_poll_memory(engine)),
         asyncio.create_task(_every(_TRIM_S, engine.or_fail(engine.trim_memory))),
         asyncio.create_task(_every(_RECLAIM_S, engine.or_fail(engine.reclaim))),
         asyncio.create_task(_every(_HOUSEKEEP_S, engine.or_fail(sessions.housekeep))),
@@ -206,6 +205,14 @@ def _check_free(host: str, port: int) -> None:
             " that address, or choose another with --listen.",
             listen=f"{host}:{port}",
         ) from error
+
+
+async def _poll_memory(engine: Engine) -> None:
+    """Polls the memory of the process, the sooner the more is in flight."""
+    poll = engine.or_fail(engine.poll_memory)
+    while True:
+        await asyncio.sleep(engine.in_flight.poll_s)
+        poll()
 
 
 async def _every(seconds: float, work: Callable[[], object]) -> None:

@@ -50,6 +50,12 @@ _LEAST_BYTES: Final = 128 * limits.KIB
 _COPIES: Final = 2
 # A read on which nothing came for so long gives its room to others.
 _QUIET_S: Final = 0.5
+# What the process uses is polled after so long, and when streams have brought such a part of the
+# limit; much sooner while much is in flight or reads wait. Each poll wakes up the event loop, which
+# one publish at a time would notice.
+_POLL_S: Final = 0.25
+_POLL_SOON_S: Final = 0.02
+_POLLED_PART: Final = 1 / 64
 
 
 class InFlight:
@@ -91,17 +97,26 @@ class InFlight:
         # As of the last poll.
         self._used = used_bytes()
         self._held_then = 0
+        self._brought = 0  # since then
 
     @property
-    def crowded(self) -> bool:
-        """Whether the bytes in flight are enough for the alarm."""
-        return self.held + self._unsynced_bytes() > self.limit * _ON.in_flight
+    def poll_s(self) -> float:
+        """Seconds until `poll` is to be called again."""
+        much = self.held + self._unsynced_bytes() > self.limit * _POLLED_PART
+        return _POLL_SOON_S if much or self.reason or self._waiting else _POLL_S
+
+    def brought(self, size: int) -> None:
+        """Polls when streams have brought much since the last time, or much is in flight."""
+        self._brought += size
+        crowded = self.held + self._unsynced_bytes() > self.limit * _ON.in_flight
+        if not self.reason and (crowded or self._brought > self.limit * _POLLED_PART):
+            self.poll()
 
     def poll(self) -> str:
         """Turns the alarm on or off; ends streams where that is not enough. Returns `reason`."""
         used, held = self.used_bytes(), self.held + self._unsynced_bytes()
         marks = _OFF if self.reason else _ON
-        self._used, self._held_then = used, self.held
+        self._used, self._held_then, self._brought = used, self.held, 0
         self._give_up_quiet()
         self.reason = ""
         if marks.short(used / self.limit, held / self.limit):
@@ -117,9 +132,10 @@ class InFlight:
 
     async def reserve(self, stream: StreamBytes) -> None:
         """Returns when a stream may read its next request; `unreserve` must follow."""
+        if not self._waiting and self._try_reserve(stream):
+            return
         admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((stream, admitted))
-        self._admit()
         await admitted
 
     def unreserve(self, stream: StreamBytes) -> None:
@@ -154,17 +170,23 @@ class InFlight:
 
     def _admit(self) -> None:
         """Admits reads in their order, as far as there is room for what they may bring."""
-        while self._waiting and not self.reason:
+        while self._waiting:
             stream, admitted = self._waiting[0]
-            size = stream.expected
-            room = self.limit * _ON.used - self._used - max(self.held - self._held_then, 0)
-            if self._reserved and self._reserved + size > room:
-                return
-            self._waiting.popleft()
             if not admitted.done():
+                if not self._try_reserve(stream):
+                    return
                 admitted.set_result(None)
-                self._reading[stream] = self._clock(), size
-                self._reserved += size
+            self._waiting.popleft()
+
+    def _try_reserve(self, stream: StreamBytes) -> bool:
+        """Reserves what the next read of a stream may bring; False if there is no room for it."""
+        size = stream.expected
+        room = self.limit * _ON.used - self._used - max(self.held - self._held_then, 0)
+        if self.reason or (self._reserved and self._reserved + size > room):
+            return False
+        self._reading[stream] = self._clock(), size
+        self._reserved += size
+        return True
 
     def _give_up_quiet(self) -> None:
         """Gives the room of reads to others on which nothing comes."""
@@ -224,8 +246,8 @@ class StreamBytes:
 
     async def next(self, read: Callable[[], Awaitable[T]]) -> T:
         """What `read` returns, once the stream may be read from."""
-        await self._in_flight.reserve(self)
         try:
+            await self._in_flight.reserve(self)
             return await read()
         finally:
             self._in_flight.unreserve(self)
@@ -235,8 +257,7 @@ class StreamBytes:
         self._largest = max(self._largest, size)
         self.expected = max(_LEAST_BYTES, _COPIES * self._largest)
         self._change(size)
-        if self._in_flight.crowded and not self._in_flight.reason:
-            self._in_flight.poll()
+        self._in_flight.brought(size)
 
     def remove(self, size: int) -> None:
         """Removes what was handled, or sent."""

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import grpc
@@ -171,16 +172,12 @@ class _Bridge:
 
     def _reader(self, context: _Context) -> Callable[[], Awaitable[Any]]:
         """Reads requests; the first one has to come in time (I6)."""
-        wait_s: float | None = limits.FIRST_REQUEST_MS / 1000
+        read_next: Callable[[], Awaitable[Any]] = partial(_first, context)
 
         async def read() -> Any:
-            nonlocal wait_s
-            try:
-                async with asyncio.timeout(wait_s):
-                    data = await context.read()
-            except TimeoutError as error:
-                raise _silent() from error
-            wait_s = None
+            nonlocal read_next
+            data = await read_next()
+            read_next = context.read
             ended = data is aio.EOF  # type: ignore[attr-defined] # the stubs lack it
             return None if ended else self._parse(data)
 
@@ -209,11 +206,16 @@ class _Bridge:
         raise AssertionError("abort returned")
 
 
-def _silent() -> BrokerUnavailableError:
-    return BrokerUnavailableError(
-        f"The call sent nothing for {limits.FIRST_REQUEST_MS} ms after it began, and was ended."
-        " Begin another one."
-    )
+async def _first(context: _Context) -> Any:
+    """The first request of a call; raises BrokerUnavailableError when it does not come in time."""
+    try:
+        async with asyncio.timeout(limits.FIRST_REQUEST_MS / 1000):
+            return await context.read()
+    except TimeoutError as error:
+        raise BrokerUnavailableError(
+            f"The call sent nothing for {limits.FIRST_REQUEST_MS} ms after it began, and was ended."
+            " Begin another one."
+        ) from error
 
 
 def _is_frame(message: Descriptor) -> bool:

@@ -143,6 +143,33 @@ async def test_what_streams_hold_counts_at_once(machine):
     assert machine.in_flight.held == 0
 
 
+async def test_what_streams_bring_is_polled_by_its_size(machine):
+    """P14: what the process uses is looked at before much more has come, whatever the timer."""
+    machine.used, machine.unsynced = 800, 60
+    with machine.in_flight.stream(brings=True) as part:
+        for _ in range(2):
+            assert not machine.in_flight.reason
+            part.add(8)
+            part.remove(8)
+        assert machine.in_flight.reason
+
+
+async def test_an_idle_broker_polls_seldom(machine):
+    """P14: soon while bytes are in flight, reads wait or the alarm is on."""
+    seldom = machine.in_flight.poll_s
+    with machine.in_flight.stream(brings=True) as part:
+        part.add(16)
+        assert machine.in_flight.poll_s < seldom
+        part.remove(16)
+        assert machine.in_flight.poll_s == seldom
+        machine.unsynced = 251
+        machine.in_flight.poll()
+        machine.unsynced = 0
+        assert machine.in_flight.poll_s < seldom
+        machine.in_flight.poll()
+        assert machine.in_flight.poll_s == seldom
+
+
 async def test_no_stream_is_read_from_while_it_is_on(machine):
     """P14: a stream's next read waits until the alarm is off."""
     reads = []

@@ -9,6 +9,7 @@ from ackq.outcomes import Outcome
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
+from ackq_broker.service.admin import AdminService
 from ackq_broker.service.engine import recovery
 from ackq_broker.service.publishing import pending_confirms
 from ackq_broker.service.publishing import stream as publisher_stream
@@ -221,6 +222,25 @@ async def test_a_full_disk_blocks_and_nacks():
         stream.publish(2)
         await disk(engine)
         assert stream.kinds() == ["opened", "blocked", "nack", "unblocked", "confirm"]
+
+
+async def test_short_memory_blocks():
+    """P14: the publisher and `ServerInfo` say why, what comes waits, then it goes on."""
+    async with opened() as (engine, stream, _):
+        engine.used_bytes = engine.MEMORY_BYTES
+        engine.journal.unsynced_bytes = engine.MEMORY_BYTES // 2
+        engine.poll_memory()
+        await run_until_idle()
+        assert "memory is short" in stream.answers[-1].blocked.reason
+        info = await AdminService(engine, None, "fdatasync").server_info(None)
+        assert info.blocked == stream.answers[-1].blocked.reason
+        assert info.memory_used_bytes == info.memory_limit_bytes == engine.MEMORY_BYTES
+        engine.used_bytes = engine.journal.unsynced_bytes = 0
+        engine.poll_memory()
+        stream.publish(1)
+        await disk(engine)
+        assert stream.kinds() == ["opened", "blocked", "unblocked", "confirm"]
+        assert not (await AdminService(engine, None, "fdatasync").server_info(None)).blocked
 
 
 @pytest.mark.parametrize("numbers", [[1], [1, 2]])
