@@ -45,6 +45,10 @@ class FixedCost(Comparison):
         pairs = zip(self.subjects, self.anchors, strict=True)
         return [subject.seconds[clock] / anchor.seconds[clock] for subject, anchor in pairs]
 
+    def raw(self) -> dict[str, Any]:
+        """As of every comparison."""
+        return {**super().raw(), "lower_is_better": True}
+
     def lines(self) -> Iterator[str]:
         """The result as a table: median [min..max], in milliseconds."""
         yield f"{self.title}: {len(self.anchors)} repetitions, median [min..max]"

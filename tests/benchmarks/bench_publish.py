@@ -10,6 +10,7 @@ import functools
 import time
 from collections.abc import Callable, Iterator
 
+import cpu
 import harness
 from harness import Comparison, Measurement
 
@@ -19,6 +20,8 @@ HELP = "messages/s of batch and single publishes as a ratio to one confirm at a 
 ONE_AT_A_TIME = 200
 SINGLE = 20_000
 BATCHED = 500_000
+SMALL = (10, 100)
+SMALL_BATCHES = 5_000
 # The floors are set by what streaming confirms gain elsewhere: a known broker with windowed
 # confirms reached 10 times the rate of one at a time.
 SINGLE_FLOOR = 10
@@ -32,11 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
-    """Two comparisons per body size: single publishes in a window, and batches."""
+    """Comparisons per body size: single publishes in a window, and batches of several sizes."""
     for size in args.sizes:
         for subject, publish, floor in (
             ("single publishes", single, SINGLE_FLOOR),
             ("batches", batched, BATCHED_FLOOR),
+            *((f"batches of {rows}", functools.partial(small, rows), None) for rows in SMALL),
         ):
             yield harness.interleave(
                 Comparison(f"publish, {size:,} B, {subject}", "one at a time", subject, floor),
@@ -70,9 +74,19 @@ def batched(publisher: Publisher, size: int) -> int:
     return sum(answer.result() for answer in answers)
 
 
+def small(rows: int, publisher: Publisher, size: int) -> int:
+    """Publish small batches; the client makes the frames."""
+    batch = harness.bodies(rows, size)
+    answers = [publisher.publish_batch(batch) for _ in range(SMALL_BATCHES)]
+    publisher.flush()
+    return sum(answer.result() for answer in answers)
+
+
 def _measure(endpoint: str, publish: Publish, size: int) -> Measurement:
     with harness.queue(endpoint) as queue, Publisher(endpoint, routing_key=queue) as publisher:
         publisher.publish(b"", ack_immediately=True).result()  # opens the stream
+        before = cpu.seconds()
         started = time.perf_counter()
         rows = publish(publisher, size)
-        return Measurement(rows, {"wall": time.perf_counter() - started})
+        wall = time.perf_counter() - started
+        return Measurement(rows, {"wall": wall}, cpu.per_row(before, cpu.seconds(), rows))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import arrow_baseline
 import harness
@@ -17,7 +18,7 @@ from harness import Comparison, Measurement
 from pyspark.sql import DataFrame, SparkSession
 
 HELP = "rows/s of the Spark sink as a ratio to an Arrow sink that drops its rows"
-COUNTER_DIGITS = 12
+AT_LEAST_ONCE = {"guarantee": "at-least-once"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,17 +31,19 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
     with spark_harness.session() as spark:
         for size in args.sizes:
             rows = spark_harness.rows_per_batch(size)
-            comparison = Comparison(
-                title=f"sink, {size:,} B, {rows:,} rows per micro-batch",
-                anchor="discard",
-                subject="ackq",
-                floor=args.floor,
-            )
-            yield harness.interleave(
-                comparison,
+            ours = functools.partial(to_queue, spark, args, size, endpoint)
+            title = f"sink, {size:,} B, {rows:,} rows per micro-batch"
+            yield from harness.compare(
+                {
+                    "discard": functools.partial(discard, spark, args, size),
+                    "exactly once": ours,
+                    "at least once": functools.partial(ours, AT_LEAST_ONCE),
+                },
+                {
+                    title: harness.Pair("exactly once", "discard", args.floor),
+                    f"{title}, at least once": harness.Pair("at least once", "exactly once"),
+                },
                 args.repetitions,
-                functools.partial(discard, spark, args, size),
-                functools.partial(to_queue, spark, args, size, endpoint),
             )
 
 
@@ -50,11 +53,15 @@ def discard(spark: SparkSession, args: argparse.Namespace, size: int) -> Measure
 
 
 def to_queue(
-    spark: SparkSession, args: argparse.Namespace, size: int, endpoint: str
+    spark: SparkSession,
+    args: argparse.Namespace,
+    size: int,
+    endpoint: str,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Measurement:
-    """Staged, synced and committed to a durable queue."""
+    """To a durable queue; unless the settings say otherwise staged, synced and committed."""
     with harness.queue(endpoint) as queue:
-        options = {"endpoint": endpoint, "queue": queue}
+        options = {"endpoint": endpoint, "queue": queue, **settings}
         return _measure(made_rows(spark, size), "ackq", options, args.batches)
 
 
@@ -66,10 +73,8 @@ def made_rows(spark: SparkSession, size: int) -> DataFrame:
         .option("numPartitions", os.cpu_count() or 1)
         .load()
     )
-    filler = "x" * (size - COUNTER_DIGITS)
-    counter = f"lpad(cast(value AS STRING), {COUNTER_DIGITS}, '0')"
     return stream.selectExpr(
-        f"cast(concat({counter}, '{filler}') AS BINARY) AS body",
+        f"{spark_harness.body('value', size)} AS body",
         "cast(map() AS MAP<STRING, STRING>) AS headers",
     )
 

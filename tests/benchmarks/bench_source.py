@@ -24,6 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
     spark_harness.add_arguments(parser)
     parser.add_argument("--columns", default=COLUMNS, help="what both sources read, as Spark DDL")
+    parser.add_argument(
+        "--plain",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="also a load() without a schema, which reads all columns (yes)",
+    )
 
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
@@ -31,18 +37,17 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
     with spark_harness.session() as spark:
         for size in args.sizes:
             rows = spark_harness.rows_per_batch(size)
-            comparison = Comparison(
-                title=f"source, {size:,} B, {rows:,} rows per micro-batch",
-                anchor="in memory",
-                subject="ackq",
-                floor=args.floor,
-            )
-            yield harness.interleave(
-                comparison,
-                args.repetitions,
-                functools.partial(in_memory, spark, args, size),
-                functools.partial(from_queue, spark, args, size, endpoint),
-            )
+            ours = functools.partial(from_queue, spark, args, size, endpoint)
+            sides = {
+                "in memory": functools.partial(in_memory, spark, args, size),
+                "ackq": functools.partial(ours, args.columns),
+            }
+            title = f"source, {size:,} B, {rows:,} rows per micro-batch"
+            pairs = {title: harness.Pair("ackq", "in memory", args.floor)}
+            if args.plain:
+                sides["plain load()"] = functools.partial(ours, None)
+                pairs[f"{title}, plain load()"] = harness.Pair("plain load()", "ackq")
+            yield from harness.compare(sides, pairs, args.repetitions)
 
 
 def in_memory(spark: SparkSession, args: argparse.Namespace, size: int) -> Measurement:
@@ -59,9 +64,9 @@ def in_memory(spark: SparkSession, args: argparse.Namespace, size: int) -> Measu
 
 
 def from_queue(
-    spark: SparkSession, args: argparse.Namespace, size: int, endpoint: str
+    spark: SparkSession, args: argparse.Namespace, size: int, endpoint: str, columns: str | None
 ) -> Measurement:
-    """A queue with exactly the rows of the run."""
+    """A queue with exactly the rows of the run; without columns, as `.load()` alone reads it."""
     rows = spark_harness.rows_per_batch(size)
     with harness.queue(endpoint) as queue:
         harness.fill(endpoint, queue, rows=rows * (args.batches + 1), size=size)
@@ -73,7 +78,7 @@ def from_queue(
             "minPartitions": os.cpu_count() or 1,
         }
         reader = spark.readStream.format("ackq").options(**options)
-        return _measure(reader.schema(args.columns).load(), args.batches)
+        return _measure((reader.schema(columns) if columns else reader).load(), args.batches)
 
 
 def _measure(rows: DataFrame, batches: int) -> Measurement:

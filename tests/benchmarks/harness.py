@@ -1,4 +1,4 @@
-"""What the benchmarks share: the comparison with an anchor, a broker to measure, the report.
+"""What the benchmarks share: the comparison with an anchor, a broker to measure, the machine.
 
 Invariant: a ratio is only ever made of two measurements of the same repetition.
 """
@@ -6,16 +6,19 @@ Invariant: a ratio is only ever made of two measurements of the same repetition.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import platform
 import statistics
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import cpu
 import psutil
 import pyarrow as pa
 
@@ -23,14 +26,25 @@ from ackq import limits
 from ackq.client import Admin, Publisher
 
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "protobuf")
+# What a run says of the others that it measured: their versions, and when they sync.
+NOTES: dict[str, str] = {}
+
+Json = Any
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One run: rows, and the seconds they took by each clock that was read."""
+    """One run: rows, the seconds they took by each clock that was read, and the CPU they took.
+
+    Attributes:
+        rows: How many.
+        seconds: By clock.
+        cpu_us: Microseconds of CPU for each row, by part (`cpu.PARTS`); empty: not read.
+    """
 
     rows: int
     seconds: dict[str, float]
+    cpu_us: dict[str, float] = field(default_factory=dict)
 
     def rate(self, clock: str) -> float:
         """Rows per second by one clock."""
@@ -78,7 +92,7 @@ class Comparison:
 
         def part(runs: list[Measurement]) -> list[Measurement]:
             return [
-                Measurement(run.rows, {clock: run.seconds[clock] for clock in clocks})
+                replace(run, seconds={clock: run.seconds[clock] for clock in clocks})
                 for run in runs
             ]
 
@@ -95,8 +109,9 @@ class Comparison:
         for clock in self.clocks:
             for name, runs in ((self.anchor, self.anchors), (self.subject, self.subjects)):
                 rates = [run.rate(clock) for run in runs]
-                yield f"  by {clock:<10} {name:<18} {spread(rates, ',.0f')} /s"
+                yield f"  by {clock:<10} {name:<18} {numbers(rates)} /s"
             yield f"  by {clock:<10} {'ratio':<18} {spread(self.ratios(clock), '.2f')}"
+        yield from cpu_lines({self.anchor: self.anchors, self.subject: self.subjects})
         if self.floor is not None:
             verdict = "OK" if self.passed else "BELOW THE FLOOR"
             yield f"  floor {self.floor:g} by {self.clocks[0]}: {verdict}"
@@ -112,6 +127,74 @@ def spread(values: list[float], form: str) -> str:
     return f"{statistics.median(values):{form}} [{min(values):{form}}..{max(values):{form}}]"
 
 
+def numbers(values: list[float]) -> str:
+    """Median [min..max], each as long as it says something."""
+    low, median, high = (
+        number(each) for each in (min(values), statistics.median(values), max(values))
+    )
+    return f"{median} [{low}..{high}]"
+
+
+def number(value: float) -> str:
+    """A number of three or four digits that count: 1,152,000, 23.4, 0.861."""
+    if value >= 1000:
+        digits = max(0, math.floor(math.log10(value)) - 3)
+        return f"{round(value, -digits):,.0f}"
+    return f"{value:.3g}"
+
+
+def cpu_lines(sides: Mapping[str, list[Measurement]]) -> Iterator[str]:
+    """The medians of the CPU of each side that was read, without parts that took none."""
+    for name, runs in sides.items():
+        medians = {
+            part: statistics.median(run.cpu_us[part] for run in runs)
+            for part in runs[0].cpu_us
+            if all(part in run.cpu_us for run in runs)
+        }
+        if medians:
+            parts = (f"{part} {value:.2f}" for part, value in medians.items() if value >= 0.005)
+            yield f"  CPU us/row   {name:<18} {', '.join(parts)}"
+
+
+@dataclass
+class Figures:
+    """Values of one run and more that are no rates: percentiles, seconds to do a thing once.
+
+    Attributes:
+        title: What was measured, with its sizes.
+        unit: Of the values.
+        values: By name, a value per repetition.
+    """
+
+    title: str
+    unit: str
+    values: dict[str, list[float]] = field(default_factory=dict)
+    passed: bool = True
+
+    def add(self, values: Mapping[str, float]) -> None:
+        """Those of a repetition."""
+        for name, value in values.items():
+            self.values.setdefault(name, []).append(value)
+
+    def without_warm_up(self) -> Figures:
+        """The same without the first repetition."""
+        return replace(self, values={name: values[1:] for name, values in self.values.items()})
+
+    def lines(self) -> Iterator[str]:
+        """The result as a table of median [min..max]."""
+        count = max(map(len, self.values.values()), default=0)
+        yield f"{self.title}, {self.unit}: {count} repetitions, median [min..max]"
+        for name, values in self.values.items():
+            yield f"  {name:<40} {numbers(values)}"
+
+    def raw(self) -> dict[str, Any]:
+        """Everything measured, for JSON."""
+        return asdict(self)
+
+
+Result = Comparison | Figures
+
+
 def interleave(
     comparison: Comparison,
     repetitions: int,
@@ -119,15 +202,66 @@ def interleave(
     subject: Callable[[], Measurement],
 ) -> Comparison:
     """Measure both sides in turn, which first alternating, after a warm-up of each."""
-    sides = [(comparison.anchors, anchor), (comparison.subjects, subject)]
-    for _, run in sides:
-        run()
-    for repetition in range(repetitions):
-        for results, run in sides if repetition % 2 == 0 else sides[::-1]:
-            results.append(run())
+    runs = {"anchor": comparison.anchors, "subject": comparison.subjects}
+    for results in rotate({"anchor": anchor, "subject": subject}, repetitions):
+        for side, measured in results.items():
+            runs[side].append(measured)
         ratios = (f"{comparison.ratios(clock)[-1]:.2f} by {clock}" for clock in comparison.clocks)
         print(f"{comparison.title}: ratio {', '.join(ratios)}", flush=True)
     return comparison
+
+
+def rotate(
+    sides: Mapping[str, Callable[[], Measurement]], repetitions: int
+) -> Iterator[dict[str, Measurement]]:
+    """Measure all sides in turn, the order turned round each time, after a warm-up of each."""
+    for run in sides.values():
+        run()
+    for repetition in range(repetitions):
+        order = list(sides) if repetition % 2 == 0 else list(sides)[::-1]
+        yield {side: sides[side]() for side in order}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Which sides to compare, and the floor of their ratio."""
+
+    subject: str
+    anchor: str
+    floor: float | None = None
+
+
+def compare(
+    sides: Mapping[str, Callable[[], Measurement]], pairs: Mapping[str, Pair], repetitions: int
+) -> list[Comparison]:
+    """Measure many sides in turn, and compare pairs of them, by title."""
+    runs: dict[str, list[Measurement]] = {side: [] for side in sides}
+    for number, results in enumerate(rotate(sides, repetitions), 1):
+        for side, measured in results.items():
+            runs[side].append(measured)
+        print(f"{', '.join(pairs)}: {number} of {repetitions}", flush=True)
+    return [
+        Comparison(
+            title, pair.anchor, pair.subject, pair.floor, runs[pair.anchor], runs[pair.subject]
+        )
+        for title, pair in pairs.items()
+    ]
+
+
+def against(subject: str, anchors: Iterable[str], title: str) -> dict[str, Pair]:
+    """The pairs of a subject with each of its anchors, by titles that name them."""
+    return {f"{title}: {subject} / {anchor}": Pair(subject, anchor) for anchor in anchors}
+
+
+@contextlib.contextmanager
+def clocked(rows: int, server: str = cpu.ACKQ) -> Iterator[list[Measurement]]:
+    """Times the block by the wall and by CPU; afterwards the list has the measurement."""
+    found: list[Measurement] = []
+    before = cpu.seconds(server)
+    started = time.perf_counter()
+    yield found
+    wall = time.perf_counter() - started
+    found.append(Measurement(rows, {"wall": wall}, cpu.per_row(before, cpu.seconds(server), rows)))
 
 
 # --- queues and messages ---

@@ -1,6 +1,6 @@
-"""Runs a benchmark: `python tests/benchmarks/run.py source|sink|micro|publish|confirms|unacked`.
+"""Runs a benchmark, shows results as a page, or compares them with what is expected.
 
-Invariant: exit status 0 means that every comparison reached its floor. A benchmark is a module with
+Invariant: exit status 0 means that every result reached its bound. A benchmark is a module with
 HELP, add_arguments(parser) and run(args, endpoint), listed in `BENCHMARKS`.
 """
 
@@ -10,15 +10,28 @@ import argparse
 import json
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
+# Some benchmarks start the servers of other suites.
+sys.path.append(str(Path(__file__).parents[2]))
+
 import bench_confirms
+import bench_kafka
+import bench_latency
 import bench_micro
 import bench_publish
+import bench_rabbitmq
+import bench_recovery
+import bench_roundtrip
 import bench_sink
 import bench_source
+import bench_startup
 import bench_unacked
+import cpu
+import expectations
 import harness
+import report
 
 import ackq_broker
 from ackq.client import Admin
@@ -30,35 +43,60 @@ BENCHMARKS = {
     "publish": bench_publish,
     "confirms": bench_confirms,
     "unacked": bench_unacked,
+    "kafka": bench_kafka,
+    "rabbitmq": bench_rabbitmq,
+    "roundtrip": bench_roundtrip,
+    "recovery": bench_recovery,
+    "startup": bench_startup,
+    "latency": bench_latency,
 }
+# Commands that read results.
+READERS = {"report": report, "check": expectations}
 
 
 def main() -> int:
-    """Run the benchmark that the command line names; returns the exit status."""
+    """Run what the command line names; returns the exit status."""
     args = parse()
-    conditions = harness.machine()
+    if args.command in READERS:
+        return READERS[args.command].run(args)
+    return benchmark(args)
+
+
+def benchmark(args: argparse.Namespace) -> int:
+    """Run a benchmark; 1 when a result misses its bound."""
+    conditions = {"benchmark": args.command, "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"}
+    conditions |= harness.machine()
     with (
         tempfile.TemporaryDirectory(prefix="ackq-benchmark-") as folder,
         ackq_broker.embedded(data=Path(folder, "data")) as broker,
     ):
-        comparisons = list(BENCHMARKS[args.benchmark].run(args, broker.endpoint))
+        cpu.SERVERS[cpu.ACKQ] = broker.pid
+        results = list(BENCHMARKS[args.command].run(args, broker.endpoint))
         with Admin(broker.endpoint) as admin:
             info = admin.info()
-            conditions |= {"broker": info.version, "sync": info.sync_mode}
+            conditions |= {"broker": info.version, "sync": info.sync_mode, **harness.NOTES}
     for name, value in conditions.items():
         print(f"{name:<12} {value}")
-    for comparison in comparisons:
-        print(*comparison.lines(), sep="\n")
+    for result in results:
+        print(*result.lines(), sep="\n")
     if args.json:
-        report = {"conditions": conditions, "comparisons": [c.raw() for c in comparisons]}
-        args.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    return 0 if all(comparison.passed for comparison in comparisons) else 1
+        args.json.write_text(json.dumps(written(conditions, results), indent=2) + "\n", "utf-8")
+    return 0 if all(result.passed for result in results) else 1
+
+
+def written(conditions: dict[str, str], results: list[harness.Result]) -> dict[str, harness.Json]:
+    """Everything measured, as the file has it."""
+    return {
+        "conditions": conditions,
+        "comparisons": [each.raw() for each in results if isinstance(each, harness.Comparison)],
+        "figures": [each.raw() for each in results if isinstance(each, harness.Figures)],
+    }
 
 
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    commands = parser.add_subparsers(dest="benchmark", required=True)
+    commands = parser.add_subparsers(dest="command", required=True)
     for name, module in BENCHMARKS.items():
         command = commands.add_parser(name, help=module.HELP, description=module.HELP)
         command.add_argument(
@@ -67,9 +105,18 @@ def parse() -> argparse.Namespace:
             default=[100, 1024],
             help="body sizes in bytes, separated by commas (100,1024)",
         )
-        command.add_argument("--repetitions", type=int, default=5, help="of each side (5)")
+        command.add_argument(
+            "--reps",
+            "--repetitions",
+            dest="repetitions",
+            type=int,
+            default=5,
+            help="of each side (5)",
+        )
         command.add_argument("--json", type=Path, help="write everything measured to this file")
         module.add_arguments(command)
+    for name, reader in READERS.items():
+        reader.add_arguments(commands.add_parser(name, help=reader.HELP, description=reader.HELP))
     return parser.parse_args()
 
 

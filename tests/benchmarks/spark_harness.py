@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import arrow_baseline
+import cpu
 from harness import Measurement
 from pyspark.sql import DataFrame, SparkSession
 
@@ -26,6 +27,7 @@ BATCH_BYTES = 64_000_000
 BATCH_ROWS = 320_000
 QUERY_TIMEOUT_S = 300
 POLL_S = 0.05
+COUNTER_DIGITS = 12
 # Clock of a measurement: Spark's name for it in the progress report. `trigger` is the whole
 # micro-batch, by which Spark counts its own `processedRowsPerSecond`, and the floor is by it;
 # `addBatch` leaves out Spark's planning and checkpoint files.
@@ -42,11 +44,23 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
+# What a session needs for Delta tables, as the jobs have it.
+DELTA = {
+    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+
+
+def add_batches(parser: argparse.ArgumentParser) -> None:
+    """The option that every Spark benchmark has."""
+    parser.add_argument("--batches", type=int, default=4, help="timed micro-batches of a run (4)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that every Spark benchmark has."""
-    parser.add_argument("--batches", type=int, default=4, help="timed micro-batches of a run (4)")
+    """The options of a benchmark with a floor."""
+    add_batches(parser)
     parser.add_argument("--floor", type=float, default=FLOOR, help=f"least median ratio ({FLOOR})")
 
 
@@ -55,14 +69,21 @@ def rows_per_batch(size: int) -> int:
     return min(BATCH_ROWS, BATCH_BYTES // size)
 
 
+def body(counter: str, size: int) -> str:
+    """SQL of bodies of a size: a counter and filler."""
+    filler = "x" * (size - COUNTER_DIGITS)
+    digits = f"lpad(cast({counter} AS STRING), {COUNTER_DIGITS}, '0')"
+    return f"cast(concat({digits}, '{filler}') AS BINARY)"
+
+
 @contextlib.contextmanager
-def session() -> Iterator[SparkSession]:
+def session(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """A quiet local Spark with the anchors; enter it before a gRPC channel is open."""
     # Workers import the anchors from this folder.
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     builder = SparkSession.builder.master("local[*]").appName("benchmark")
-    for key, value in SETTINGS.items():
+    for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = configure(builder, max_message_bytes=64 * limits.KIB).getOrCreate()
     try:
@@ -73,7 +94,13 @@ def session() -> Iterator[SparkSession]:
 
 
 def measure(
-    rows: DataFrame, *, sink: str, options: Mapping[str, str], trigger: dict[str, Any], batches: int
+    rows: DataFrame,
+    *,
+    sink: str,
+    options: Mapping[str, str],
+    trigger: dict[str, Any],
+    batches: int,
+    server: str = cpu.ACKQ,
 ) -> Measurement:
     """Run a query and time micro-batches 2 to `batches` + 1 of those with rows.
 
@@ -83,20 +110,25 @@ def measure(
         options: Of the sink.
         trigger: As `DataStreamWriter.trigger` takes it; one that never ends is stopped.
         batches: Micro-batches to time.
+        server: Whose CPU is the broker's.
 
     Returns:
-        Rows and seconds by `CLOCKS`.
+        Rows, seconds by `CLOCKS`, and CPU.
 
     Raises:
         RuntimeError: There were too few micro-batches, or unequal ones.
         StreamingQueryException: The query failed.
     """
-    timed = follow(rows, sink=sink, options=options, trigger=trigger, batches=batches, skip=1)
+    meter = cpu.Meter(server, skip=1)
+    timed = follow(
+        rows, sink=sink, options=options, trigger=trigger, batches=batches, skip=1, meter=meter
+    )
     seconds = {
         clock: sum(progress["durationMs"][name] for progress in timed) / 1000
         for clock, name in CLOCKS.items()
     }
-    return Measurement(sum(progress["numInputRows"] for progress in timed), seconds)
+    rows_timed = sum(progress["numInputRows"] for progress in timed)
+    return Measurement(rows_timed, seconds, meter.per_row(timed[0]["numInputRows"]))
 
 
 def follow(
@@ -107,6 +139,7 @@ def follow(
     trigger: dict[str, Any],
     batches: int,
     skip: int,
+    meter: cpu.Meter | None = None,
 ) -> list[Any]:
     """Run a query; Spark's progress of `batches` micro-batches with rows after the first `skip`.
 
@@ -121,6 +154,8 @@ def follow(
             ended = query.awaitTermination(POLL_S) or False  # type: ignore[arg-type]
             full = [progress for progress in query.recentProgress if progress["numInputRows"] > 0]
             timed = full[skip : skip + batches]
+            if meter is not None:
+                meter.at(min(len(full), skip + batches))
             if len(timed) == batches and "availableNow" not in trigger:
                 break
         query.stop()

@@ -66,6 +66,12 @@ class RabbitMqServer:
         """`host:port`."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        """The node's process id."""
+        assert self._server is not None
+        return self._server.pid
+
     def start(self) -> None:
         """Starts it on the data that it has."""
         with self._log.open("ab") as log:

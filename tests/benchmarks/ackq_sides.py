@@ -1,0 +1,94 @@
+"""The client without Spark, as it is used message by message.
+
+Invariant: what is counted was confirmed or settled, so synced, within the time counted.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import harness
+from harness import Measurement
+
+from ackq.client import Channel, Message, Publisher, TransactionalPublisher
+
+PREFETCH = 1_000
+
+
+def commit_each(endpoint: str, count: int, body: bytes) -> Measurement:
+    """Publish and commit, one message at a time."""
+    with (
+        harness.queue(endpoint) as queue,
+        TransactionalPublisher(endpoint, routing_key=queue) as publisher,
+    ):
+        publisher.publish(b"")
+        publisher.commit()  # opens the stream
+        with harness.clocked(count) as found:
+            for _ in range(count):
+                publisher.publish(body)
+                publisher.commit()
+    return found[0]
+
+
+def confirm_each(endpoint: str, count: int, body: bytes, times_s: list[float]) -> Measurement:
+    """Publish and wait for the confirm, one message at a time; the seconds of each are added."""
+    with harness.queue(endpoint) as queue, Publisher(endpoint, routing_key=queue) as publisher:
+        publisher.publish(b"", ack_immediately=True).result()  # opens the stream
+        with harness.clocked(count) as found:
+            for _ in range(count):
+                started = time.perf_counter()
+                publisher.publish(body, ack_immediately=True).result()
+                times_s.append(time.perf_counter() - started)
+    return found[0]
+
+
+def confirms_streamed(endpoint: str, count: int, body: bytes) -> Measurement:
+    """Publish one by one, and collect every confirm."""
+    with harness.queue(endpoint) as queue, Publisher(endpoint, routing_key=queue) as publisher:
+        publisher.publish(b"", ack_immediately=True).result()  # opens the stream
+        with harness.clocked(count) as found:
+            answers = [publisher.publish(body) for _ in range(count)]
+            publisher.flush()
+            for answer in answers:
+                answer.result()
+    return found[0]
+
+
+def receive(endpoint: str, count: int, body: bytes, every: int) -> Measurement:
+    """`receive` each message, with an accept for each so many of them."""
+    with harness.queue(endpoint) as queue, Channel(endpoint) as channel:
+        harness.fill(endpoint, queue, rows=count, size=len(body))
+        with harness.clocked(count) as found:
+            consumer = channel.consume(queue, mode="client", prefetch=PREFETCH)
+            for number in range(1, count + 1):
+                message = consumer.receive()
+                assert message is not None
+                if every == 1:
+                    message.accept()
+                elif number % every == 0:
+                    channel.acknowledge(message)
+            channel.flush()
+        assert channel.unacked == 0
+    return found[0]
+
+
+def callback(endpoint: str, count: int, body: bytes) -> Measurement:
+    """A callback that accepts each message."""
+    done = threading.Event()
+    taken = 0
+
+    def on_message(message: Message) -> None:
+        nonlocal taken
+        message.accept()
+        taken += 1
+        if taken == count:
+            done.set()
+
+    with harness.queue(endpoint) as queue, Channel(endpoint) as channel:
+        harness.fill(endpoint, queue, rows=count, size=len(body))
+        with harness.clocked(count) as found:
+            channel.consume(queue, on_message, mode="client", prefetch=PREFETCH)
+            done.wait()
+            channel.flush()
+    return found[0]

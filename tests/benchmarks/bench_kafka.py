@@ -1,0 +1,77 @@
+"""Spark's Kafka source and sink, and both in one query, as the anchors of ackq's.
+
+Invariant: all queries have the same session, columns, rows per micro-batch and tasks; ackq syncs
+what it confirms, and each comparison says whether Kafka did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Iterator
+
+import bench_sink
+import bench_source
+import harness
+import kafka_sides
+import relays
+import spark_harness
+from harness import Comparison
+from kafka_sides import Kafka
+
+HELP = "source, sink and relay as ratios to Spark's Kafka connector with a real broker"
+PARTS = ("source", "sink", "relay")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this benchmark."""
+    spark_harness.add_batches(parser)
+    parser.add_argument(
+        "--parts",
+        type=lambda text: text.split(","),
+        default=PARTS,
+        help=f"which, separated by commas ({','.join(PARTS)})",
+    )
+
+
+def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
+    """Comparisons per part and body size."""
+    measured = {"source": sources, "sink": sinks, "relay": relays.compare}
+    with kafka_sides.running() as kafka:
+        for size in args.sizes:
+            for part in args.parts:
+                yield from measured[part](kafka, args, size, endpoint)
+
+
+def sources(kafka: Kafka, args: argparse.Namespace, size: int, endpoint: str) -> list[Comparison]:
+    """A queue and a topic into Spark's no-op sink."""
+    rows = spark_harness.rows_per_batch(size)
+    with kafka.topic() as topic:
+        kafka.fill(topic, rows * (args.batches + 1), size)
+        return harness.compare(
+            {
+                "Kafka": functools.partial(kafka.source, topic, rows, args.batches),
+                "ackq": functools.partial(
+                    bench_source.from_queue,
+                    kafka.spark,
+                    args,
+                    size,
+                    endpoint,
+                    bench_source.COLUMNS,
+                ),
+            },
+            harness.against("ackq", ["Kafka"], f"source, {size:,} B"),
+            args.repetitions,
+        )
+
+
+def sinks(kafka: Kafka, args: argparse.Namespace, size: int, endpoint: str) -> list[Comparison]:
+    """Rows that the JVM makes, to a queue and to topics."""
+    made = bench_sink.made_rows(kafka.spark, size)
+    anchors = kafka_sides.sinks(kafka, made, args.batches)
+    ours = functools.partial(bench_sink.to_queue, kafka.spark, args, size, endpoint)
+    return harness.compare(
+        {**anchors, "ackq": ours},
+        harness.against("ackq", anchors, f"sink, {size:,} B"),
+        args.repetitions,
+    )

@@ -1,0 +1,126 @@
+"""CPU seconds of the processes that a benchmark starts, by part, as the kernel counts them.
+
+Invariant: a process belongs to one part, by who started it: a server is one of `SERVERS`, the JVM
+is a child of this process, what the JVM started are Spark's Python workers. Processes that have
+ended count with the one that waited for them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+# Servers that benchmarks have started: name -> process id.
+SERVERS: dict[str, int] = {}
+ACKQ = "ackq"
+PARTS = ("client", "jvm", "worker", "broker")
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+Seconds = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Process:
+    """What the kernel says of a process: who started it, and the seconds it took."""
+
+    pid: int
+    name: str
+    parent: int
+    own_s: float
+    children_s: float
+
+    @classmethod
+    def parsed(cls, stat: str) -> Process:
+        """From a line of /proc/PID/stat; the name may have blanks and parentheses."""
+        pid, _, rest = stat.partition(" (")
+        name, _, fields = rest.rpartition(") ")
+        values = fields.split()
+        user, system, children_user, children_system = (int(value) for value in values[11:15])
+        return cls(
+            int(pid),
+            name,
+            int(values[1]),
+            (user + system) * _TICK_S,
+            (children_user + children_system) * _TICK_S,
+        )
+
+
+def processes() -> Iterator[Process]:
+    """Every process of the machine."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            yield Process.parsed(stat.read_text(encoding="utf-8", errors="replace"))
+        except OSError:  # it has ended meanwhile
+            continue
+
+
+def seconds(server: str = ACKQ) -> Seconds:
+    """CPU seconds so far by part; `broker` is one server, others are left out."""
+    return by_part(list(processes()), os.getpid(), SERVERS, server)
+
+
+def by_part(found: list[Process], root: int, servers: Mapping[str, int], server: str) -> Seconds:
+    """The seconds of `root` and its descendants, and of a server, by part."""
+    known = {process.pid: process for process in found}
+    places = {pid: name for name, pid in servers.items()}
+    total = dict.fromkeys(PARTS, 0.0)
+    for process in found:
+        part = _part(process, known, root, places)
+        if part == "client":
+            total["client"] += process.own_s
+        elif part == "jvm":
+            total["jvm"] += process.own_s
+            total["worker"] += process.children_s
+        elif part == "worker":
+            total["worker"] += process.own_s + process.children_s
+        elif part == server:
+            total["broker"] += process.own_s + process.children_s
+    return total
+
+
+def _part(process: Process, known: dict[int, Process], root: int, places: dict[int, str]) -> str:
+    """The part of a process, or the name of the server that it belongs to; empty: a stranger."""
+    line = [process]
+    while line[-1].pid not in places and line[-1].pid != root:
+        parent = known.get(line[-1].parent)
+        if parent is None:
+            return ""
+        line.append(parent)
+    if line[-1].pid in places:
+        return places[line[-1].pid]
+    if len(line) > 1 and line[-2].name == "java":
+        return "jvm" if len(line) == 2 else "worker"
+    return "client"
+
+
+def per_row(before: Seconds, after: Seconds, rows: int) -> dict[str, float]:
+    """Microseconds of CPU for each row, by part."""
+    return {part: (after[part] - before[part]) / rows * 1e6 for part in before}
+
+
+class Meter:
+    """Readings at the ends of micro-batches, as they are noticed.
+
+    What lies between two readings is counted whole: a reading that comes late by a part of a
+    micro-batch moves that part from one side to the other.
+    """
+
+    def __init__(self, server: str, skip: int) -> None:
+        self._server = server
+        self._skip = skip
+        self._readings: dict[int, Seconds] = {}
+
+    def at(self, batches: int) -> None:
+        """So many micro-batches are done."""
+        if batches >= self._skip and batches not in self._readings:
+            self._readings[batches] = seconds(self._server)
+
+    def per_row(self, rows_of_batch: int) -> dict[str, float]:
+        """Microseconds for each row between the first and the last reading; empty: too few."""
+        if len(self._readings) < 2:
+            return {}
+        first, last = min(self._readings), max(self._readings)
+        rows = (last - first) * rows_of_batch
+        return per_row(self._readings[first], self._readings[last], rows)

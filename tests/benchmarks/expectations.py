@@ -1,0 +1,116 @@
+"""Results against what is expected of them, which is committed.
+
+Invariant: only ratios are compared, as rates are the machine's. An expectation is a median over all
+repetitions of the runs it was made of; its tolerance is half their range, and a tenth at least, so
+a result is only called worse when it is outside of what equal code gave.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+HELP = "compare the files that --json wrote with the expectations that are committed"
+EXPECTED = Path(__file__).with_name("expected.json")
+LEAST_TOLERANCE = 0.1
+
+Table = dict[str, dict[str, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A median ratio and how far another may be from it, as a part of it.
+
+    Attributes:
+        ratio: Median.
+        tolerance: Relative.
+        lower_is_better: For ratios of times.
+    """
+
+    ratio: float
+    tolerance: float
+    lower_is_better: bool = False
+
+    @classmethod
+    def of(cls, values: Sequence[float], *, lower_is_better: bool) -> Expectation:
+        """From the ratios of all repetitions."""
+        ratio = statistics.median(values)
+        half = (max(values) - min(values)) / 2 / ratio
+        return cls(round(ratio, 3), round(max(LEAST_TOLERANCE, half), 3), lower_is_better)
+
+    def verdict(self, ratio: float) -> str:
+        """`worse`, `as expected` or `better`."""
+        change = ratio / self.ratio - 1
+        if abs(change) <= self.tolerance:
+            return "as expected"
+        return "better" if (change < 0) == self.lower_is_better else "worse"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Files, expectations, and what to do."""
+    parser.add_argument("files", nargs="+", type=Path, help="results, as --json wrote them")
+    parser.add_argument("--expected", type=Path, default=EXPECTED, help="(expected.json here)")
+    parser.add_argument("--update", action="store_true", help="expect these results from now on")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compares or updates; 1 when something is worse, or was not measured."""
+    measured = ratios([json.loads(file.read_text(encoding="utf-8")) for file in args.files])
+    table: Table = json.loads(args.expected.read_text("utf-8")) if args.expected.exists() else {}
+    if args.update:
+        args.expected.write_text(json.dumps(table | made(measured), indent=2) + "\n", "utf-8")
+        return 0
+    found = list(compared(measured, table))
+    print(*(line for line, _ in found), sep="\n")
+    return 0 if all(passed for _, passed in found) else 1
+
+
+def ratios(
+    results: Sequence[Mapping[str, Any]],
+) -> dict[str, dict[str, tuple[list[float], bool]]]:
+    """By benchmark and comparison: the ratios of all repetitions, and whether lower is better."""
+    found: dict[str, dict[str, tuple[list[float], bool]]] = {}
+    for result in results:
+        benchmark = found.setdefault(result["conditions"]["benchmark"], {})
+        for comparison in result["comparisons"]:
+            for clock, values in comparison["ratios"].items():
+                lower = bool(comparison.get("lower_is_better"))
+                name = f"{comparison['title']}, by {clock}"
+                benchmark.setdefault(name, ([], lower))[0].extend(values)
+    return found
+
+
+def made(measured: Mapping[str, Mapping[str, tuple[list[float], bool]]]) -> Table:
+    """Expectations of what was measured."""
+    return {
+        benchmark: {
+            name: asdict(Expectation.of(values, lower_is_better=lower))
+            for name, (values, lower) in comparisons.items()
+        }
+        for benchmark, comparisons in measured.items()
+    }
+
+
+def compared(
+    measured: Mapping[str, Mapping[str, tuple[list[float], bool]]], table: Table
+) -> Iterator[tuple[str, bool]]:
+    """A line for each expectation of a benchmark that ran, and whether it is met."""
+    for benchmark, comparisons in measured.items():
+        for name, expected in table.get(benchmark, {}).items():
+            label = f"{benchmark}: {name}"
+            if name not in comparisons:
+                yield f"{label}: NOT MEASURED", False
+                continue
+            expectation = Expectation(**expected)
+            ratio = statistics.median(comparisons[name][0])
+            verdict = expectation.verdict(ratio)
+            wanted = f"{expectation.ratio:.3g} +- {expectation.tolerance:.0%}"
+            line = f"{label}: {ratio:.3g}, expected {wanted}: {verdict.upper()}"
+            yield line, verdict != "worse"
+        for name in sorted(comparisons.keys() - table.get(benchmark, {}).keys()):
+            yield f"{benchmark}: {name}: nothing is expected; --update", True

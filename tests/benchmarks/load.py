@@ -1,0 +1,139 @@
+"""An open-loop load, and a consumer of it, each a process of its own: `load.py publish ...`.
+
+Invariant: a message carries the time at which it was to be published, by the machine's clock, and
+every delay is counted from that time. A load that falls behind its schedule shows as delay.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from ackq.client import Channel, Message, Publisher
+
+STAMP_BYTES = 8
+_START_NS = 200_000_000
+_BATCH_S = 0.01
+_SPIN_NS = 60_000
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """This program in a process of its own; it says `ready` on its output first."""
+    child = subprocess.Popen(
+        [sys.executable, __file__, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    return child
+
+
+def stamped(when_ns: int, size: int) -> bytes:
+    """A body of a size that begins with a time."""
+    return when_ns.to_bytes(STAMP_BYTES) + bytes(size - STAMP_BYTES)
+
+
+def stamp(body: bytes) -> int:
+    """The time that a body begins with."""
+    return int.from_bytes(body[:STAMP_BYTES])
+
+
+def schedule(rate: float, count: int) -> Iterator[int]:
+    """So many times from now on, each returned when it has come; rate 0: now, and now again."""
+    if not rate:
+        for _ in range(count):
+            yield time.time_ns()
+        return
+    first, step = time.time_ns() + _START_NS, 1e9 / rate
+    for number in range(count):
+        due = first + int(number * step)
+        while (left := due - time.time_ns()) > 0:
+            if left > _SPIN_NS:
+                time.sleep((left - _SPIN_NS) / 1e9)
+        yield due
+
+
+def publish(
+    endpoint: str, queue: str, file: str, rate: str, count: str, size: str, immediately: str
+) -> None:
+    """Single publishes; writes their delays to the confirm, in nanoseconds."""
+    delays = np.zeros(int(count), np.int64)
+    with Publisher(endpoint, routing_key=queue) as publisher:
+        publisher.publish(b"", ack_immediately=True).result()  # opens the stream
+        print("ready", flush=True)
+        for number, due in enumerate(schedule(float(rate), int(count))):
+            answer = publisher.publish(
+                stamped(due, int(size)), ack_immediately=immediately == "immediately"
+            )
+
+            def confirmed(_: object, number: int = number, due: int = due) -> None:
+                delays[number] = time.time_ns() - due
+
+            answer.add_done_callback(confirmed)
+        publisher.flush()
+    np.save(file, delays)
+
+
+def per_batch(rate: float) -> int:
+    """Messages of a batch each 10 ms; a thousand where there is no rate."""
+    return max(1, int(rate * _BATCH_S)) if rate else 1000
+
+
+def publish_batches(endpoint: str, queue: str, file: str, rate: str, count: str, size: str) -> None:
+    """A batch each 10 ms, at a rate of messages; at rate 0 as fast as it goes."""
+    rows = per_batch(float(rate))
+    batches = int(count) // rows
+    delays = np.zeros(batches, np.int64)
+    with Publisher(endpoint, routing_key=queue) as publisher:
+        publisher.publish(b"", ack_immediately=True).result()  # opens the stream
+        print("ready", flush=True)
+        for number, due in enumerate(schedule(float(rate) / rows, batches)):
+            bodies = pa.array([stamped(due, int(size))] * rows, pa.binary())
+            answer = publisher.publish_batch(pa.record_batch({"body": bodies}))
+
+            def confirmed(_: object, number: int = number, due: int = due) -> None:
+                delays[number] = time.time_ns() - due
+
+            answer.add_done_callback(confirmed)
+        publisher.flush()
+    np.save(file, delays)
+
+
+def consume(endpoint: str, queue: str, file: str, count: str) -> None:
+    """A callback in the default mode; writes the delays to it, in nanoseconds, and the ends."""
+    delays = np.zeros(int(count), np.int64)
+    taken, done = 0, threading.Event()
+
+    def on_message(message: Message) -> None:
+        nonlocal taken
+        body = message.body
+        if not body:  # that which opened the publisher
+            return
+        if taken < len(delays):
+            delays[taken] = time.time_ns() - stamp(body)
+        taken += 1
+        if taken == len(delays):
+            done.set()
+
+    with Channel(endpoint) as channel:
+        channel.consume(queue, on_message)
+        print("ready", flush=True)
+        done.wait()
+    np.save(file, delays)
+
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parent))
+    {"publish": publish, "publish-batches": publish_batches, "consume": consume}[sys.argv[1]](
+        *sys.argv[2:]
+    )

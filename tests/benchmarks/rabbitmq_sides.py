@@ -1,0 +1,182 @@
+"""RabbitMQ by pika, with a node of its own, as the other side of a comparison.
+
+Invariant: messages are persistent, queues durable; the node syncs them as its defaults have it.
+pika is used by its fastest way: of the connection that its blocking channel drives, the channel
+below, which does not wait for each answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import cpu
+import harness
+from harness import Measurement
+
+from tests.wire.brokers import rabbitmq_server
+
+NAME = "rabbitmq"
+PREFETCH = 1_000
+# How many publishes pika buffers before it sends and receives.
+_PER_TURN = 100
+
+
+@contextlib.contextmanager
+def running() -> Iterator[int]:
+    """The port of a node; 0 when RabbitMQ or its client is not installed."""
+    missing = rabbitmq_server.missing() or ("" if find_spec("pika") else "pika")
+    if missing:
+        print(f"RabbitMQ's figures are left out: {missing} is not installed.", flush=True)
+        yield 0
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="ackq-benchmark-rabbitmq-") as folder,
+        rabbitmq_server.RabbitMqServer(Path(folder)) as server,
+    ):
+        cpu.SERVERS[NAME] = server.pid
+        harness.NOTES[NAME] = (
+            f"{_server_version(server.port)} by pika {version('pika')}: durable classic queue,"
+            " persistent messages, synced as its defaults have it"
+        )
+        yield server.port
+        del cpu.SERVERS[NAME]
+
+
+def _server_version(port: int) -> str:
+    with _channel(port) as (connection, _, _):
+        return str(connection._impl.server_properties["version"])
+
+
+@contextlib.contextmanager
+def _channel(port: int) -> Iterator[tuple[Any, Any, str]]:
+    """A connection, a channel, and a durable queue that is gone afterwards."""
+    import pika
+
+    queue = f"benchmark-{uuid.uuid4().hex[:8]}"
+    with contextlib.closing(
+        pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, heartbeat=0))
+    ) as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True)
+        yield connection, channel, queue
+        channel.queue_delete(queue)
+
+
+def _persistent() -> Any:
+    import pika
+
+    return pika.BasicProperties(delivery_mode=pika.DeliveryMode.Persistent)
+
+
+# --- publishing ---
+
+
+def commit_each(port: int, count: int, body: bytes) -> Measurement:
+    """Publish and tx.commit, one message at a time."""
+    properties = _persistent()
+    with _channel(port) as (_, channel, queue):
+        channel.tx_select()
+        with harness.clocked(count, NAME) as found:
+            for _ in range(count):
+                channel.basic_publish("", queue, body, properties)
+                channel.tx_commit()
+    return found[0]
+
+
+def confirm_each(port: int, count: int, body: bytes, times_s: list[float]) -> Measurement:
+    """Publish and wait for the confirm, one message at a time; the seconds of each are added."""
+    properties = _persistent()
+    with _channel(port) as (_, channel, queue):
+        channel.confirm_delivery()
+        with harness.clocked(count, NAME) as found:
+            for _ in range(count):
+                started = time.perf_counter()
+                channel.basic_publish("", queue, body, properties)
+                times_s.append(time.perf_counter() - started)
+    return found[0]
+
+
+def confirms_streamed(port: int, count: int, body: bytes) -> Measurement:
+    """Publish one by one, and collect every confirm."""
+    with _channel(port) as (connection, channel, queue), harness.clocked(count, NAME) as found:
+        _stream(connection, channel._impl, queue, count, body)
+    return found[0]
+
+
+def _stream(connection: Any, channel: Any, queue: str, count: int, body: bytes) -> None:
+    """Publishes so many messages, and returns when all are confirmed."""
+    from pika import spec
+
+    properties = _persistent()
+    unconfirmed = set(range(1, count + 1))
+    confirmed_below = 1
+
+    def on_answer(frame: Any) -> None:
+        nonlocal confirmed_below
+        assert isinstance(frame.method, spec.Basic.Ack)
+        tag = frame.method.delivery_tag
+        if frame.method.multiple:
+            unconfirmed.difference_update(range(confirmed_below, tag + 1))
+            confirmed_below = tag + 1
+        else:
+            unconfirmed.discard(tag)
+
+    channel.confirm_delivery(on_answer)
+    for number in range(count):
+        channel.basic_publish("", queue, body, properties)
+        if number % _PER_TURN == 0:
+            connection.process_data_events(0)
+    while unconfirmed:
+        connection.process_data_events(0.01)
+
+
+# --- consuming ---
+
+
+def consume(port: int, count: int, body: bytes, every: int) -> Measurement:
+    """Take so many messages, with an ack for each so many of them."""
+    with _channel(port) as (connection, channel, queue):
+        _stream(connection, connection.channel()._impl, queue, count, body)
+        with harness.clocked(count, NAME) as found:
+            _Consumer(port, queue, count, every).run()
+        assert channel.queue_declare(queue, passive=True).method.message_count == 0
+    return found[0]
+
+
+class _Consumer:
+    """A connection that takes so many messages, acks them and ends, by pika's callbacks."""
+
+    def __init__(self, port: int, queue: str, count: int, every: int) -> None:
+        import pika
+
+        self._queue, self._left, self._every = queue, count, every
+        self._connection = pika.SelectConnection(
+            pika.ConnectionParameters("127.0.0.1", port, heartbeat=0),
+            on_open_callback=lambda opened: opened.channel(on_open_callback=self._on_channel),
+            on_close_callback=lambda closed, _: closed.ioloop.stop(),
+        )
+
+    def run(self) -> None:
+        """Returns when the node has answered after the last ack."""
+        self._connection.ioloop.start()
+
+    def _on_channel(self, channel: Any) -> None:
+        channel.basic_qos(prefetch_count=PREFETCH)
+        channel.basic_consume(self._queue, self._on_message)
+
+    def _on_message(self, channel: Any, method: Any, _: Any, __: bytes) -> None:
+        self._left -= 1
+        if self._left % self._every == 0:
+            channel.basic_ack(method.delivery_tag, multiple=self._every > 1)
+        if not self._left:
+            channel.queue_declare(
+                self._queue, passive=True, callback=lambda _: self._connection.close()
+            )
