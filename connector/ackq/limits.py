@@ -34,8 +34,10 @@ MAX_TOPIC_WORDS: Final = 21
 PUBLISH_WINDOW_MESSAGES: Final = 100_000
 PUBLISH_WINDOW_BYTES: Final = 64 * MIB
 PUBLISH_ACK_TIMEOUT_MS: Final = 2_000
-# How long a single publish may wait for others to share its frame.
-PUBLISH_LINGER_MS: Final = 2
+# How long a publish may wait for others to share its frame: while nothing is in flight it goes at
+# once, else when what is in flight was answered, and at the latest after the second.
+PUBLISH_LINGER_MS: Final = 0
+PUBLISH_GATHER_MS: Final = 20
 CONFIRM_DELAY_MS: Final = 1_000
 PUBLISHER_RETENTION_S: Final = 7 * 24 * 3600
 # In one transaction. The broker holds 300 bytes for a message that comes in a frame of its own.
@@ -144,6 +146,6 @@ assert TRANSPORT_ACK_DELAY_MS < RETRANSMIT_MS < RETRANSMIT_MAX_MS
 assert 0 < TRANSPORT_ACK_AT_PERCENT < 100  # noqa: PLR2004
 assert CONSUMER_PREFETCH_MESSAGES <= CHANNEL_WINDOW_MESSAGES <= MAX_CHANNEL_WINDOW_MESSAGES
 assert ADVANCE_WAIT_MS <= MAX_ADVANCE_WAIT_MS < REQUEST_TIMEOUT_MS
-assert PUBLISH_LINGER_MS < PUBLISH_ACK_TIMEOUT_MS
+assert PUBLISH_LINGER_MS <= PUBLISH_GATHER_MS < PUBLISH_ACK_TIMEOUT_MS
 assert DEFAULT_MAX_BYTES_PER_TRIGGER >= FRAME_TARGET_BYTES
 assert 8 * MAX_OUTCOME_STAGE_TAGS < MAX_OUTCOME_STAGE_BYTES < MAX_FRAME_BYTES

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ackq.client.consuming.message import Message as Message
     from ackq.client.consuming.settlement import Settlement as Settlement
     from ackq.client.outcomes import AcknowledgeMode as AcknowledgeMode
+    from ackq.client.publishing.confirmations import Confirmation as Confirmation
     from ackq.client.publishing.publisher import Publisher as Publisher
-    from ackq.client.publishing.receipts import Confirmation as Confirmation
     from ackq.client.publishing.receipts import Returned as Returned
     from ackq.client.publishing.stage import Stage as Stage
     from ackq.client.publishing.stage import StageWriter as StageWriter
@@ -54,7 +54,7 @@ _HOME = {
     "AsyncConsumer": "consuming.async_channel",
     "Channel": "consuming.channel",
     "Committed": "publishing.transaction_state",
-    "Confirmation": "publishing.receipts",
+    "Confirmation": "publishing.confirmations",
     "Consumer": "consuming.channel",
     "LivenessStream": "sessions.liveness_stream",
     "Message": "consuming.message",

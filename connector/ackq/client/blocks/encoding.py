@@ -19,6 +19,7 @@ from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns
 
 _NO_HEADERS = pa.scalar([], columns.HEADERS)
+_BODIES = columns.stored_schema(columns.bits(("body",)))
 
 # Which other Arrow types hold the values of a column without loss; the columns not named are text.
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -59,6 +60,12 @@ class Row(NamedTuple):
     published_at: datetime | None
     persistent: bool | None
     ttl_ms: int | None = None
+
+
+# What a message has beside its body and routing key when it has nothing.
+_NOTHING: Final = (None,) * (len(Row._fields) - 2)
+# A row, or the body of a message that has nothing else.
+Message = Row | bytes
 
 
 def delivery_mode(*, persistent: bool) -> pb.DeliveryMode:
@@ -195,6 +202,17 @@ def check_message_size(size: int, limit: int = limits.MAX_MESSAGE_BYTES) -> None
         )
 
 
+def encode_messages(messages: Sequence[Message], *, routing_key: str, persistent: bool) -> bytes:
+    """A block of single messages; `routing_key` is that of bodies alone."""
+    if set(map(type, messages)) == {bytes}:
+        bodies = pa.RecordBatch.from_arrays([pa.array(messages, pa.binary())], schema=_BODIES)
+        return encode_batch(bodies, routing_key=routing_key, persistent=persistent)
+    rows = [
+        each if isinstance(each, Row) else Row(each, routing_key, *_NOTHING) for each in messages
+    ]
+    return encode_rows(rows, persistent=persistent)
+
+
 def encode_rows(rows: Sequence[Row], *, persistent: bool) -> bytes:
     """A block of single messages; columns that no message uses are left out.
 
@@ -222,6 +240,24 @@ def encode_rows(rows: Sequence[Row], *, persistent: bool) -> bytes:
 
 
 # --- Arrow batches ---
+
+
+def encode_batches(
+    batches: Sequence[pa.RecordBatch], *, routing_key: str, persistent: bool
+) -> bytes:
+    """A block of publishable batches of one schema, one after the other."""
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return encode_batch(joined, routing_key=routing_key, persistent=persistent)
+
+
+def encode_batch(batch: pa.RecordBatch, *, routing_key: str, persistent: bool) -> bytes:
+    """A block of a publishable batch; `routing_key` is for a batch without that column."""
+    keyed = "routing_key" in batch.schema.names
+    return block.encode(
+        batch,
+        routing_key="" if keyed else routing_key,
+        delivery_mode=delivery_mode(persistent=persistent),
+    )
 
 
 def publishable(batch: pa.RecordBatch, *, routing_key: str = "") -> pa.RecordBatch:

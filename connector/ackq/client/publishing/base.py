@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -15,7 +15,6 @@ from ackq import limits
 from ackq.client.blocks import encoding
 from ackq.client.publishing.stream import PublishStream
 from ackq.client.publishing.unconfirmed import Destination
-from ackq.wire import block
 
 _NO_TEXTS = (None,) * len(encoding.TEXTS)
 S = TypeVar("S", bound=PublishStream[Any])
@@ -45,6 +44,7 @@ class Defaults:
         encoding.check_flag("persistent", persistent)
         self._destination = Destination(exchange, mandatory)
         self._routing_key = routing_key
+        self._key_bytes = encoding.text_bytes("routing_key", routing_key)
         self.persistent = persistent
 
     def destination(
@@ -63,6 +63,12 @@ class Defaults:
             usual.mandatory if mandatory is None else mandatory,
             ack_immediately,
         )
+
+    def body_size(self, body: bytes, message_bytes: int) -> int:
+        """The size of a message that is a body alone; MessageTooLargeError."""
+        size = len(body) + self._key_bytes
+        encoding.check_message_size(size, message_bytes)
+        return size
 
     def row(
         self,
@@ -104,21 +110,23 @@ class Defaults:
         encoding.check_message_size(size, message_bytes)
         return encoding.Row(body, key, *texts, pairs, published_at, persistent, ttl_ms), size
 
-    def frames(
+    def parts(
         self, batch: pa.RecordBatch | pa.Table, routing_key: str | None, bounds: Bounds
-    ) -> Iterator[tuple[bytes, int]]:
-        """The blocks of a batch with their rows; everything is checked before the first one.
+    ) -> tuple[str, list[pa.RecordBatch]]:
+        """The routing key of a batch, and its rows for each frame; all of it is checked.
 
         Raises:
             SchemaError: A column is missing, unknown or of the wrong type.
             MessageTooLargeError: A row is over the size limit.
             InvalidArgumentError: A name is of a wrong type or over its limit.
         """
-        key = self._routing_key if routing_key is None else routing_key
-        encoding.check_routing_key(key)
+        key = self._routing_key
+        if routing_key is not None:
+            encoding.check_routing_key(routing_key)
+            key = routing_key
         chunks = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
         ready = [encoding.publishable(chunk, routing_key=key) for chunk in chunks]
-        parts = [
+        return key, [
             part
             for chunk in ready
             for part in encoding.cut(
@@ -128,16 +136,10 @@ class Defaults:
                 max_message_bytes=bounds.message_bytes,
             )
         ]
-        return (self._block(rows, key) for rows in parts)
 
-    def _block(self, rows: pa.RecordBatch, routing_key: str) -> tuple[bytes, int]:
-        keyed = "routing_key" in rows.schema.names
-        content = block.encode(
-            rows,
-            routing_key="" if keyed else routing_key,
-            delivery_mode=encoding.delivery_mode(persistent=self.persistent),
-        )
-        return content, rows.num_rows
+    def encode(self, rows: pa.RecordBatch, routing_key: str) -> bytes:
+        """The block of a part."""
+        return encoding.encode_batch(rows, routing_key=routing_key, persistent=self.persistent)
 
 
 class PublisherBase(ABC, Generic[S]):
@@ -180,14 +182,10 @@ class PublisherBase(ABC, Generic[S]):
     def _warn_unclosed(pending: int) -> None:
         """Warns that a publisher with messages was collected."""
 
-    def _frames(
-        self, batch: pa.RecordBatch | pa.Table, exchange: str | None, routing_key: str | None
-    ) -> tuple[Destination, Iterator[tuple[bytes, int]]]:
-        """The destination of a batch and its blocks with their rows; everything is checked."""
+    @property
+    def _bounds(self) -> Bounds:
         # A frame is admitted whole, so a batch is sliced to the window as well (P14).
-        bounds = Bounds(*self._window, self._stream.max_message_bytes)
-        frames = self._defaults.frames(batch, routing_key, bounds)
-        return self._defaults.destination(exchange), frames
+        return Bounds(*self._window, self._stream.max_message_bytes)
 
 
 def _finalize_unclosed(stream: PublishStream[Any], warn: Callable[[int], None]) -> None:

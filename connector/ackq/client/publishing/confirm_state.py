@@ -8,27 +8,25 @@ admitted.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass
 
+import pyarrow as pa
+
+from ackq import limits
 from ackq.client.blocks import encoding
 from ackq.client.connection.duplex import Wait
-from ackq.client.publishing.receipts import Confirmation, MessageReceipt
+from ackq.client.publishing.confirmations import ConfirmationFuture
+from ackq.client.publishing.drafts import ConfirmedBatches, ConfirmedDraft, ConfirmedMessages
+from ackq.client.publishing.receipts import Receipt
 from ackq.client.publishing.requests import Action, Probe, SendRows
 from ackq.client.publishing.state import PublishState, Window
-from ackq.client.publishing.unconfirmed import (
-    Answered,
-    Destination,
-    Draft,
-    PublishFrame,
-    Unconfirmed,
-)
+from ackq.client.publishing.unconfirmed import Answered, Destination, PublishFrame, Unconfirmed
 from ackq.client.ranges import Range
 from ackq.errors import InvalidArgumentError, UnroutableError
 
-# With frames in flight a draft may grow this many lingers long: their answers clock the next frame,
-# but an answer that the broker delays (P11: up to 1 s) must not hold messages back.
-_BUSY_LINGERS = 10
+# With frames in flight a draft waits for their answers, which clock the next frame; but for so long
+# at most, because an answer that the broker delays (P11: up to 1 s) must not hold messages back.
+_GATHER_S = limits.PUBLISH_GATHER_MS / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +37,9 @@ class PublishSettings:
         persistent: Delivery mode of messages that have none of their own (P12).
         window_messages: Most messages without an answer (P14).
         window_bytes: Most payload bytes without an answer (P14).
-        linger_s: How long a single message waits for others to share its frame.
+        linger_s: How long a message waits for others to share its frame while none is in flight.
         ack_timeout_s: Probe a publish that is unanswered for longer on a live stream (P10).
+        routing_key: Of messages that are a body alone.
     """
 
     persistent: bool
@@ -48,6 +47,7 @@ class PublishSettings:
     window_bytes: int
     linger_s: float
     ack_timeout_s: float
+    routing_key: str = ""
 
     def __post_init__(self) -> None:
         # Named as the publisher's arguments.
@@ -57,29 +57,6 @@ class PublishSettings:
             )
         if self.linger_s < 0:
             raise InvalidArgumentError("'linger_ms' must not be negative.", argument="linger_ms")
-
-
-class ConfirmedDraft(Draft):
-    """A draft of confirm mode: each message has a future."""
-
-    def __init__(self, destination: Destination, started_at: float) -> None:
-        super().__init__(destination, started_at)
-        self._futures: list[Future[Confirmation]] = []
-
-    def expect(self, row: encoding.Row, payload_bytes: int, future: Future[Confirmation]) -> None:
-        """Adds a message; the future is resolved by its answer."""
-        self.add(row, payload_bytes)
-        self._futures.append(future)
-
-    def frame(self, *, persistent: bool) -> PublishFrame:
-        """The draft as a frame, with one future per row."""
-        return PublishFrame(
-            self.destination,
-            self.content(persistent=persistent),
-            len(self),
-            self.payload_bytes,
-            MessageReceipt(self._futures),
-        )
 
 
 class ConfirmState(PublishState):
@@ -98,25 +75,43 @@ class ConfirmState(PublishState):
     def append(
         self,
         destination: Destination,
-        row: encoding.Row,
+        message: encoding.Message,
         payload_bytes: int,
-        future: Future[Confirmation],
+        future: ConfirmationFuture,
         now: float,
     ) -> bool:
         """Adds a message. True when the sender must be woken, about twice per frame."""
         self.window.take(1, payload_bytes)
         draft = self._draft
-        if draft is not None and not draft.takes(destination, payload_bytes):
-            self.close_draft()
-            draft = None
-        new = draft is None
-        if draft is None:
-            draft = self._draft = ConfirmedDraft(destination, now)
-        draft.expect(row, payload_bytes, future)
-        if draft.full:
-            self.close_draft()
-            return True
-        return new
+        if isinstance(draft, ConfirmedMessages) and draft.fits(destination, payload_bytes):
+            draft.expect(message, payload_bytes, future)
+            return self._close_full()
+        new = ConfirmedMessages(destination, self.settings.routing_key, now)
+        new.expect(message, payload_bytes, future)
+        return self._begin(new)
+
+    def append_batch(
+        self,
+        destination: Destination,
+        rows: pa.RecordBatch,
+        routing_key: str,
+        payload_bytes: int,
+        receipt: Receipt,
+        now: float,
+    ) -> bool:
+        """Adds a small batch, as `append`."""
+        self.window.take(rows.num_rows, payload_bytes)
+        draft = self._draft
+        if (
+            isinstance(draft, ConfirmedBatches)
+            and draft.fits(destination, payload_bytes)
+            and draft.alike(rows, routing_key)
+        ):
+            draft.add(rows, payload_bytes, receipt)
+            return self._close_full()
+        new = ConfirmedBatches(destination, rows.schema, routing_key, now)
+        new.add(rows, payload_bytes, receipt)
+        return self._begin(new)
 
     def append_frame(self, frame: PublishFrame) -> None:
         """Adds a ready frame behind the earlier messages."""
@@ -130,10 +125,29 @@ class ConfirmState(PublishState):
             self.unconfirmed.add(self._draft.frame(persistent=self.settings.persistent))
             self._draft = None
 
+    def _begin(self, draft: ConfirmedDraft) -> bool:
+        """Queues the draft before it, if any; the sender must be woken."""
+        self.close_draft()
+        self._draft = draft
+        self._close_full()
+        return True
+
+    def _close_full(self) -> bool:
+        """Queues the draft if it is full."""
+        if self._draft is None or not self._draft.full:
+            return False
+        self.close_draft()
+        return True
+
     @property
     def idle(self) -> bool:
         """Whether everything is answered."""
         return self._draft is None and not self.unconfirmed
+
+    @property
+    def has_work(self) -> bool:
+        """Whether an answer may have given the sender something to do."""
+        return self._draft is not None or self.finishing
 
     @property
     def pending(self) -> int:
@@ -170,8 +184,8 @@ class ConfirmState(PublishState):
     def _draft_due_at(self, draft: ConfirmedDraft) -> float:
         if draft.destination.ack_immediately or self.finishing:
             return draft.started_at
-        lingers = _BUSY_LINGERS if self.unconfirmed.in_flight else 1
-        return draft.started_at + lingers * self.settings.linger_s
+        least_s = _GATHER_S if self.unconfirmed.in_flight else 0.0
+        return draft.started_at + max(self.settings.linger_s, least_s)
 
     def _probe(self, now: float) -> Probe | None:
         """A probe for publishes that are unanswered for too long (P10).
@@ -244,6 +258,8 @@ class ConfirmState(PublishState):
 
     def take_returns(self, numbers: Range) -> dict[int, UnroutableError]:
         """Removes and returns the kept returns of numbers that were just confirmed, by number."""
+        if not self.returns:
+            return {}
         first, last = numbers
         if len(self.returns) < last - first:
             inside = [each for each in self.returns if first <= each <= last]

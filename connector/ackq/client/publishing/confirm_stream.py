@@ -6,14 +6,16 @@ Invariant: after `close` every publish has its result (P3).
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future
 from typing import Unpack
+
+import pyarrow as pa
 
 from ackq.client.blocks import encoding
 from ackq.client.connection.security import Security
 from ackq.client.publishing.confirm_state import ConfirmState
+from ackq.client.publishing.confirmations import ConfirmationFuture
 from ackq.client.publishing.notifications import Answer, PublishNotifier
-from ackq.client.publishing.receipts import Confirmation
+from ackq.client.publishing.receipts import Receipt
 from ackq.client.publishing.stream import PublishStream, StreamArguments
 from ackq.client.publishing.unconfirmed import Destination, PublishFrame
 from ackq.client.ranges import Range
@@ -34,7 +36,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
         **arguments: Unpack[StreamArguments],
     ) -> None:
         super().__init__(endpoint, security, state, **arguments)
-        self._notifier = PublishNotifier(self._changed, state, self._on_return)
+        self._notifier = PublishNotifier(self._conditions, state, self._on_return)
         self._handlers |= {
             "confirm": self._notifier.confirmed,
             "nack": self._notifier.nacked,
@@ -45,17 +47,34 @@ class ConfirmStream(PublishStream[ConfirmState]):
     # --- called by the application's threads ---
 
     def publish(
-        self,
-        destination: Destination,
-        row: encoding.Row,
-        payload_bytes: int,
-        future: Future[Confirmation],
-    ) -> None:
+        self, destination: Destination, message: encoding.Message, payload_bytes: int
+    ) -> ConfirmationFuture:
         """Adds a message; waits while the window is full (P14). Raises ClosedError."""
         self.refuse_fork()
+        future = ConfirmationFuture()
         with self.lock:
             self._admit(1, payload_bytes)
-            if self._state.append(destination, row, payload_bytes, future, time.monotonic()):
+            now = time.monotonic()
+            if self._state.append(destination, message, payload_bytes, future, now):
+                self._changed.notify_all()
+        return future
+
+    def publish_rows(
+        self,
+        destination: Destination,
+        rows: pa.RecordBatch,
+        routing_key: str,
+        payload_bytes: int,
+        receipt: Receipt,
+    ) -> None:
+        """Adds a small batch; waits while the window is full (P14). Raises ClosedError."""
+        self.refuse_fork()
+        with self.lock:
+            self._admit(rows.num_rows, payload_bytes)
+            now = time.monotonic()
+            if self._state.append_batch(
+                destination, rows, routing_key, payload_bytes, receipt, now
+            ):
                 self._changed.notify_all()
 
     def publish_frame(self, ready: PublishFrame) -> None:
@@ -94,7 +113,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
             if self._state.finishing and self._thread is None:
                 return
             self._state.finishing = True
-            self._changed.notify_all()
+            self._conditions.notify_all()
         try:
             self.flush(timeout_s)
         finally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -37,43 +37,62 @@ _RETURNED_COLUMNS: Final = tuple(
 )
 
 
+class Conditions(NamedTuple):
+    """The conditions of a publisher's lock.
+
+    There are two, because a thread that is woken for nothing costs a confirm a part of its time.
+
+    Attributes:
+        work: Notified when the stream's own threads may have something to do.
+        answered: Notified when the application's threads may have what they wait for.
+    """
+
+    work: threading.Condition
+    answered: threading.Condition
+
+    def notify_all(self) -> None:
+        """Wakes all threads; under the lock."""
+        self.work.notify_all()
+        self.answered.notify_all()
+
+
 class BlockedNotifier:
     """Notifies the application, in either mode, when the broker stops and resumes (P14).
 
     Args:
-        changed: The publisher's lock, notified when something changed.
+        conditions: Of the publisher's lock.
         state: The publisher's state, touched under the lock only.
         on_blocked: Called when the broker stops taking publishes, and when it resumes.
     """
 
     def __init__(
-        self, changed: threading.Condition, state: PublishState, on_blocked: OnBlocked | None
+        self, conditions: Conditions, state: PublishState, on_blocked: OnBlocked | None
     ) -> None:
-        self._changed = changed
+        self._conditions = conditions
         self._state = state
         self._on_blocked = on_blocked
 
     def blocked(self, answer: Answer) -> None:
         """Holds publishes back: the broker takes none for now (P14)."""
         reason = answer.header.blocked.reason
-        with self._changed:
+        with self._conditions.work:
             self._state.on_blocked(reason)
         _log.warning("The broker takes no publishes for now: %s", reason)
         self._notify_blocked(reason)
 
     def unblocked(self, _: Answer) -> None:
         """Resumes: the broker takes publishes again (P14)."""
-        with self._changed:
+        with self._conditions.work:
             self._state.on_unblocked()
-            self._changed.notify_all()
+            self._conditions.work.notify_all()
         self._notify_blocked(None)
 
     def disconnected(self) -> None:
         """Resets the state for the next stream; a block ends with the stream that announced it."""
-        with self._changed:
+        with self._conditions.work:
             was_blocked = self._state.blocked is not None
             self._state.on_disconnect()
-            self._changed.notify_all()
+            self._conditions.notify_all()
         if was_blocked:
             self._notify_blocked(None)
 
@@ -86,15 +105,15 @@ class PublishNotifier:
     """Applies answers to the state and notifies the application of the results.
 
     Args:
-        changed: The publisher's lock, notified when something changed.
+        conditions: Of the publisher's lock.
         state: The publisher's state, touched under the lock only.
         on_return: Called with unroutable messages, before they are confirmed (P7).
     """
 
     def __init__(
-        self, changed: threading.Condition, state: ConfirmState, on_return: OnReturn | None
+        self, conditions: Conditions, state: ConfirmState, on_return: OnReturn | None
     ) -> None:
-        self._changed = changed
+        self._conditions = conditions
         self._state = state
         self._on_return = on_return
         self._first_error: AckqError | None = None
@@ -108,7 +127,7 @@ class PublishNotifier:
     def confirmed(self, answer: Answer) -> None:
         """Resolves the receipts of confirmed rows (P2, P3)."""
         confirm = answer.header.confirm
-        with self._changed:
+        with self._conditions.answered:
             answered = self._state.on_confirm(
                 confirm.first_number, confirm.last_number, multiple=confirm.multiple
             )
@@ -122,7 +141,7 @@ class PublishNotifier:
         """Fails the receipts of nacked rows (P8)."""
         nack = answer.header.nack
         error = errors.from_detail(nack.reason)
-        with self._changed:
+        with self._conditions.answered:
             answered = self._state.on_nack(nack.first_number, nack.last_number)
             if answered:
                 self._first_error = self._first_error or error
@@ -135,7 +154,7 @@ class PublishNotifier:
         """Reports returned messages; they come before their confirm (P7)."""
         numbers = list(answer.header.returned.numbers)
         reason = unroutable(answer)
-        with self._changed:
+        with self._conditions.answered:
             news = self._state.on_return(numbers, reason)
             if news and self._on_return is None:
                 # It is reported nowhere else, so it is a failure of the next flush.
@@ -155,7 +174,7 @@ class PublishNotifier:
             "Look into the queue before publishing it again.",
             **{**error.fields, "cause": error.code},
         )
-        with self._changed:
+        with self._conditions.answered:
             answered = self._state.drain()
             answered_below = self._window_opened()
             if answered:
@@ -168,13 +187,15 @@ class PublishNotifier:
 
     def _window_opened(self) -> int:
         """Wakes publishes that wait for room; the next `answered_below`. Under the lock."""
-        self._changed.notify_all()
+        self._conditions.answered.notify_all()
+        if self._state.has_work:
+            self._conditions.work.notify_all()
         return self._state.unconfirmed.lowest_unanswered
 
     def _advance(self, below: int) -> None:
-        with self._changed:
+        with self._conditions.answered:
             self.answered_below = below
-            self._changed.notify_all()
+            self._conditions.answered.notify_all()
 
 
 def unroutable(answer: Answer) -> UnroutableError:

@@ -13,15 +13,25 @@ from datetime import datetime
 import pyarrow as pa
 
 from ackq import limits
+from ackq.client.blocks import encoding
 from ackq.client.connection.security import Security
 from ackq.client.futures import LightFuture
 from ackq.client.publishing.base import Defaults, PublisherBase
 from ackq.client.publishing.confirm_state import ConfirmState, PublishSettings
 from ackq.client.publishing.confirm_stream import ConfirmStream
+from ackq.client.publishing.confirmations import Confirmation
 from ackq.client.publishing.notifications import OnBlocked, OnReturn
-from ackq.client.publishing.receipts import BatchReceipt, Confirmation
-from ackq.client.publishing.unconfirmed import PublishFrame
+from ackq.client.publishing.receipts import BatchReceipt, Receipt
+from ackq.client.publishing.unconfirmed import Destination, PublishFrame
 from ackq.errors import AckqError
+from ackq.wire import block
+
+# What a message has that is a body alone.
+_NO_TEXTS = (None,) * len(encoding.TEXTS)
+_NOTHING = (None,) * 5
+# A batch up to this is copied into a frame with others: that costs less than a frame of its own.
+_SMALL_BYTES = 64 * limits.KIB
+_FEW_ROWS = 1_000
 
 
 class Publisher(PublisherBase[ConfirmStream]):
@@ -57,7 +67,8 @@ class Publisher(PublisherBase[ConfirmStream]):
         persistent: Default of a message: survives a broker restart (P12).
         window_messages: Most unconfirmed messages; then `publish` waits (P14).
         window_bytes: Most unconfirmed payload bytes; then `publish` waits (P14).
-        linger_ms: How long a single message waits for others to share its frame.
+        linger_ms: How long a message waits for others to share its frame. While publishes are
+            unanswered it waits for their answers anyway, 20 ms at most.
         publish_ack_timeout_ms: Probe a publish that is unanswered for this time on a live stream
             (P10).
         retry_total_ms: Fail after this time without a broker while something is unconfirmed.
@@ -96,6 +107,7 @@ class Publisher(PublisherBase[ConfirmStream]):
             window_bytes=window_bytes,
             linger_s=linger_ms / 1000,
             ack_timeout_s=publish_ack_timeout_ms / 1000,
+            routing_key=routing_key,
         )
         stream = ConfirmStream(
             endpoint,
@@ -162,22 +174,27 @@ class Publisher(PublisherBase[ConfirmStream]):
             MessageTooLargeError: The message is over the size limit.
             ClosedError: The publisher is closed, or ended because of an error.
         """
-        row, size = self._defaults.row(
-            body,
-            routing_key,
-            (message_id, correlation_id, reply_to, content_type),
-            headers,
-            published_at,
-            persistent=persistent,
-            ttl_ms=ttl_ms,
-            message_bytes=self._stream.max_message_bytes,
-        )
+        texts = (message_id, correlation_id, reply_to, content_type)
+        own = (routing_key, headers, published_at, persistent, ttl_ms)
+        most = self._stream.max_message_bytes
+        message: encoding.Message
+        if type(body) is bytes and texts == _NO_TEXTS and own == _NOTHING:
+            message, size = body, self._defaults.body_size(body, most)
+        else:
+            message, size = self._defaults.row(
+                body,
+                routing_key,
+                texts,
+                headers,
+                published_at,
+                persistent=persistent,
+                ttl_ms=ttl_ms,
+                message_bytes=most,
+            )
         destination = self._defaults.destination(
             exchange, mandatory=mandatory, ack_immediately=ack_immediately
         )
-        future: Future[Confirmation] = LightFuture()
-        self._stream.publish(destination, row, size, future)
-        return future
+        return self._stream.publish(destination, message, size)
 
     def publish_batch(
         self,
@@ -208,21 +225,33 @@ class Publisher(PublisherBase[ConfirmStream]):
             ClosedError: The publisher is closed, or it ended meanwhile: then the first rows may
                 have been published.
         """
-        destination, frames = self._frames(batch, exchange, routing_key)
+        destination = self._defaults.destination(exchange)
+        key, parts = self._defaults.parts(batch, routing_key, self._bounds)
         future: Future[int] = LightFuture()
         if not batch.num_rows:
             future.set_result(0)
             return future
         receipt = BatchReceipt(future, batch.num_rows, returns_fail=self._returns_fail)
-        for content, rows in frames:
+        for rows in parts:
             try:
-                self._stream.publish_frame(
-                    PublishFrame(destination, content, rows, len(content), receipt)
-                )
+                self._publish_part(destination, rows, key, receipt)
             except AckqError as error:
                 receipt.give_up(error)
                 raise
         return future
+
+    def _publish_part(
+        self, destination: Destination, rows: pa.RecordBatch, routing_key: str, receipt: Receipt
+    ) -> None:
+        """Publishes rows in a frame, which small ones share with others."""
+        size = block.payload_bytes(rows)
+        if size <= _SMALL_BYTES and rows.num_rows <= _FEW_ROWS:
+            self._stream.publish_rows(destination, rows, routing_key, size, receipt)
+            return
+        content = self._defaults.encode(rows, routing_key)
+        self._stream.publish_frame(
+            PublishFrame(destination, content, rows.num_rows, len(content), receipt)
+        )
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Waits until every publish so far is answered and its future resolved.

@@ -7,31 +7,21 @@ publish.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from copy import copy
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
+from ackq.client.publishing import confirmations
+from ackq.client.publishing.confirmations import RAISED, ConfirmationFuture
 from ackq.client.ranges import Range
 from ackq.errors import AckqError, UnroutableError
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-class Confirmation(NamedTuple):
-    """The broker has taken responsibility for a message (P3).
-
-    Attributes:
-        number: The publish number (P2).
-        returned: Why no queue got the message, when it was mandatory and unroutable (P7); else
-            None.
-    """
-
-    number: int
-    returned: UnroutableError | None = None
 
 
 class Returned(NamedTuple):
@@ -62,38 +52,67 @@ class Receipt(Protocol):
         """Rows are nacked, or their outcome is unknown."""
 
 
-# A future logs an `Exception` of its callbacks itself. What is none, for instance `sys.exit()`,
-# would end the publisher's thread and leave every other future unresolved.
-_RAISED = "A callback of a publish's future raised"
-
-
 class MessageReceipt:
     """One future per row; releases them all once each is resolved."""
 
     __slots__ = ("_futures", "_open")
 
-    def __init__(self, futures: list[Future[Confirmation]]) -> None:
+    def __init__(self, futures: list[ConfirmationFuture]) -> None:
         self._futures = futures
         self._open = len(futures)
 
     def confirm(self, first_number: int, answered: Range, returns: Returns) -> None:
         """Resolves the futures of the rows."""
-        futures = self._futures
-        for number in range(answered.first, answered.last + 1):
-            _set(futures[number - first_number], Confirmation(number, returns.get(number)))
+        confirmations.confirm(self._of(first_number, answered), answered.first, returns)
         self._answered(answered)
 
     def fail(self, first_number: int, answered: Range, error: AckqError) -> None:
         """Fails the futures of the rows, each with an error of its own."""
-        for number in range(answered.first, answered.last + 1):
-            # An error of its own for each: raising one again and again grows its traceback.
-            _set_error(self._futures[number - first_number], copy(error))
+        confirmations.fail(self._of(first_number, answered), error)
         self._answered(answered)
+
+    def _of(self, first_number: int, answered: Range) -> list[ConfirmationFuture]:
+        return self._futures[answered.first - first_number : answered.last - first_number + 1]
 
     def _answered(self, answered: Range) -> None:
         self._open -= answered.last - answered.first + 1
         if not self._open:
             self._futures.clear()
+
+
+class BatchesReceipt:
+    """The receipts of batches whose rows are in one frame, one after the other."""
+
+    __slots__ = ("_ends", "_receipts")
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._receipts: list[Receipt] = []
+
+    def add(self, rows: int, receipt: Receipt) -> None:
+        """Adds the rows of a batch behind the others."""
+        self._ends.append(rows + (self._ends[-1] if self._ends else 0))
+        self._receipts.append(receipt)
+
+    def confirm(self, first_number: int, answered: Range, returns: Returns) -> None:
+        """Passes the rows on to their batches."""
+        for receipt, rows in self._parts(first_number, answered):
+            inside = range(rows.first, rows.last + 1)
+            mine = {number: why for number, why in returns.items() if number in inside}
+            receipt.confirm(first_number, rows, mine)
+
+    def fail(self, first_number: int, answered: Range, error: AckqError) -> None:
+        """Passes the rows on to their batches."""
+        for receipt, rows in self._parts(first_number, answered):
+            receipt.fail(first_number, rows, error)
+
+    def _parts(self, first_number: int, answered: Range) -> Iterator[tuple[Receipt, Range]]:
+        at = bisect_right(self._ends, answered.first - first_number)
+        first = answered.first
+        while first <= answered.last:
+            last = min(answered.last, first_number + self._ends[at] - 1)
+            yield self._receipts[at], Range(first, last)
+            first, at = last + 1, at + 1
 
 
 class BatchReceipt:
@@ -145,12 +164,12 @@ class BatchReceipt:
 def _set(future: Future[T], value: T) -> None:
     try:
         future.set_result(value)
-    except BaseException:  # noqa: BLE001 - see _RAISED
-        _log.exception(_RAISED)
+    except BaseException:  # noqa: BLE001 - see RAISED
+        _log.exception(RAISED)
 
 
 def _set_error(future: Future[Any], error: AckqError) -> None:
     try:
         future.set_exception(error)
-    except BaseException:  # noqa: BLE001 - see _RAISED
-        _log.exception(_RAISED)
+    except BaseException:  # noqa: BLE001 - see RAISED
+        _log.exception(RAISED)

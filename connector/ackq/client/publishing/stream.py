@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable
@@ -21,7 +22,13 @@ from ackq.client.connection import calls
 from ackq.client.connection.duplex import DuplexStream
 from ackq.client.connection.security import Security
 from ackq.client.publishing import requests
-from ackq.client.publishing.notifications import Answer, BlockedNotifier, OnBlocked, OnReturn
+from ackq.client.publishing.notifications import (
+    Answer,
+    BlockedNotifier,
+    Conditions,
+    OnBlocked,
+    OnReturn,
+)
 from ackq.client.publishing.state import PublishState
 from ackq.errors import AckqError, ClosedError, PreconditionFailedError
 from ackq.v1 import publishing_pb2 as pb
@@ -77,7 +84,8 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
         self.max_message_bytes = limits.MAX_MESSAGE_BYTES  # until the broker announces less
         self._failure: AckqError | None = None  # why the publisher has ended
         self._on_return = arguments["on_return"]
-        self._blocked = BlockedNotifier(self._changed, state, arguments["on_blocked"])
+        self._conditions = Conditions(self._changed, threading.Condition(self.lock))
+        self._blocked = BlockedNotifier(self._conditions, state, arguments["on_blocked"])
         self._handlers: dict[str, Callable[[Answer], None]] = {
             "opened": self._on_opened,
             "blocked": self._blocked.blocked,
@@ -122,8 +130,8 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
             if self._state.window.admits(rows, payload_bytes) or self._on_own_thread:
                 return
             self._state.close_draft()  # nothing can join it now
-            self._changed.notify_all()
-            self._changed.wait()
+            self._conditions.work.notify_all()
+            self._conditions.answered.wait()
 
     def _wait_until(self, answered: Callable[[], bool], timeout_s: float | None) -> None:
         """Waits for answers; under the lock. Raises `_late`."""
@@ -132,7 +140,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
             left_s = None if deadline is None else deadline - time.monotonic()
             if left_s is not None and left_s <= 0:
                 raise self._late(timeout_s)
-            self._changed.wait(left_s)
+            self._conditions.answered.wait(left_s)
 
     def _check_open(self) -> None:
         """Starts the thread, once; under the lock. Raises ClosedError."""
@@ -152,6 +160,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
 
     def _on_abandon(self) -> None:
         self._state.finishing = True
+        self._conditions.answered.notify_all()
 
     # --- the receiving thread ---
 

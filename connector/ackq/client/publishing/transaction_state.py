@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from ackq.client.blocks import encoding
 from ackq.client.connection.duplex import Wait
+from ackq.client.publishing.drafts import MessageDraft
 from ackq.client.publishing.requests import Action, AddRows, Commit, Rollback
 from ackq.client.publishing.state import PublishState, Window
-from ackq.client.publishing.unconfirmed import Destination, Draft
+from ackq.client.publishing.unconfirmed import Destination
 from ackq.errors import (
     AckqError,
     InternalError,
@@ -106,7 +107,7 @@ class TransactionState(PublishState):
         self._persistent = persistent
         self._keep_mandatory = keep_mandatory
         self._next_number = 1
-        self._draft: Draft | None = None
+        self._draft: MessageDraft | None = None
         self._to_send: deque[tuple[AddRows, int]] = deque()  # with their bytes in the window
         self._rollback: Rollback | None = None  # has yet to go
 
@@ -117,10 +118,10 @@ class TransactionState(PublishState):
 
         So a transaction of one message is sent together with its commit.
         """
-        if self._draft is not None and not self._draft.takes(destination, payload_bytes):
+        if self._draft is not None and not self._draft.fits(destination, payload_bytes):
             self.close_draft()
         if self._draft is None:
-            self._draft = Draft(destination)
+            self._draft = MessageDraft(destination)
         self._draft.add(row, payload_bytes)
         self.window.take(1, payload_bytes)
         self.transaction.messages += 1

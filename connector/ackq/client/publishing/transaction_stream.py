@@ -93,7 +93,7 @@ class TransactionStream(PublishStream[TransactionState]):
         with self.lock:
             self._refuse_pending()
             self._state.roll_back()
-            self._changed.notify_all()
+            self._conditions.notify_all()
 
     def close(self) -> int:
         """Drops what is not committed and ends the threads; returns the messages dropped.
@@ -112,7 +112,7 @@ class TransactionStream(PublishStream[TransactionState]):
                 dropped = 0 if lost else self.pending
                 self._state.roll_back()
             self._state.finishing = True
-            self._changed.notify_all()
+            self._conditions.notify_all()
         self._end(answered=self._state.idle)
         return dropped
 
@@ -161,13 +161,13 @@ class TransactionStream(PublishStream[TransactionState]):
     def _encode(self, action: Any) -> bytes | None:
         if isinstance(action, AddRows):
             with self.lock:
-                self._changed.notify_all()  # there is room in the window again
+                self._conditions.answered.notify_all()  # there is room in the window again
         return super()._encode(action)
 
     def _on_failure(self, error: AckqError) -> None:
         with self.lock:
             self._state.on_failure(error)
-            self._changed.notify_all()
+            self._conditions.notify_all()
 
     # --- answers ---
 
@@ -177,7 +177,7 @@ class TransactionStream(PublishStream[TransactionState]):
         refusal = errors.from_detail(ended.reason) if ended.HasField("reason") else None
         with self.lock:
             self._state.on_transaction(ended.transaction_id, ended.messages, refusal)
-            self._changed.notify_all()
+            self._conditions.notify_all()
 
     def _on_returned(self, answer: Answer) -> None:
         """Reports returned messages; they come before the commit's answer (P7).

@@ -175,9 +175,10 @@ class TransactionalPublisher(PublisherBase[TransactionStream]):
             AckqError: As `publish`; of a batch that raises one of the last three some rows may have
                 been added.
         """
-        destination, frames = self._frames(batch, exchange, routing_key)
-        for content, rows in frames:
-            self._stream.publish_frame(destination, content, rows)
+        destination = self._defaults.destination(exchange)
+        key, parts = self._defaults.parts(batch, routing_key, self._bounds)
+        for rows in parts:
+            self._stream.publish_frame(destination, self._defaults.encode(rows, key), rows.num_rows)
         return int(batch.num_rows)
 
     def commit(self, timeout_s: float | None = None) -> Committed:

@@ -12,12 +12,9 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from ackq import limits
-from ackq.client.blocks import encoding
 from ackq.client.publishing.receipts import Receipt
 from ackq.client.ranges import Range, Ranges
 from ackq.errors import InternalError
@@ -118,43 +115,6 @@ class PublishFrame:
             published_at_us=header.published_at_us,
             delivery_mode=header.delivery_mode,
         )
-
-
-class Draft:
-    """Single messages with one destination that become a frame; `payload_bytes` of the window."""
-
-    def __init__(self, destination: Destination, started_at: float = 0.0) -> None:
-        self.destination = destination
-        self.started_at = started_at
-        self.payload_bytes = 0
-        self._rows: list[encoding.Row] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(self, row: encoding.Row, payload_bytes: int) -> None:
-        """Appends a message."""
-        self._rows.append(row)
-        self.payload_bytes += payload_bytes
-
-    def takes(self, destination: Destination, payload_bytes: int) -> bool:
-        """Whether a message may join: the same destination, and room for it."""
-        return (
-            destination == self.destination
-            and self.payload_bytes + payload_bytes <= limits.FRAME_TARGET_BYTES
-        )
-
-    @property
-    def full(self) -> bool:
-        """Whether waiting for more is pointless."""
-        return (
-            len(self._rows) >= limits.FRAME_TARGET_ROWS
-            or self.payload_bytes >= limits.FRAME_TARGET_BYTES
-        )
-
-    def content(self, *, persistent: bool) -> Callable[[], bytes]:
-        """Encodes the block; called by the thread that sends it."""
-        return partial(encoding.encode_rows, self._rows, persistent=persistent)
 
 
 class Part(NamedTuple):

@@ -1,17 +1,17 @@
 """What a publisher decides, without threads or a broker: rules P2, P3, P9, P10, P14."""
 
 import time
-from concurrent.futures import Future
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackq import errors
+from ackq import errors, limits
 from ackq.client.blocks import encoding
 from ackq.client.connection.duplex import Finish, Wait
 from ackq.client.publishing import requests
 from ackq.client.publishing.confirm_state import ConfirmState, PublishSettings
+from ackq.client.publishing.confirmations import ConfirmationFuture
 from ackq.client.publishing.receipts import MessageReceipt
 from ackq.client.publishing.requests import Close, Probe, SendRows
 from ackq.client.publishing.unconfirmed import Destination, PublishFrame, Unconfirmed
@@ -19,6 +19,7 @@ from ackq.client.ranges import Range
 from ackq.wire import block
 
 ORDERS = Destination("", mandatory=False)
+GATHER_S = limits.PUBLISH_GATHER_MS / 1000
 
 
 def make_state(*, opened=True, **changes):
@@ -45,14 +46,17 @@ def row(body):
 
 
 def add(state, now=0.0, count=1, destination=ORDERS):
-    return [state.append(destination, row(b"%d" % i), 2, Future(), now) for i in range(count)]
+    return [
+        state.append(destination, row(b"%d" % i), 2, ConfirmationFuture(), now)
+        for i in range(count)
+    ]
 
 
 def frame(count):
     rows = [row(b"%d" % i) for i in range(count)]
     content = encoding.encode_rows(rows, persistent=True)
     return PublishFrame(
-        ORDERS, content, count, len(content), MessageReceipt([Future() for _ in rows])
+        ORDERS, content, count, len(content), MessageReceipt([ConfirmationFuture() for _ in rows])
     )
 
 
@@ -77,16 +81,24 @@ def test_idle_publisher_waits_one_linger(state):
     assert sent(state.next_action(11.0)) == (1, 1)
 
 
-def test_answers_clock_the_next_frame(state):
-    """With frames in flight messages gather until an answer comes, or ten lingers have passed."""
+def test_what_comes_while_nothing_is_in_flight_goes_at_once():
+    """A publish that is waited for waits for no other."""
+    state = make_state(linger_s=limits.PUBLISH_LINGER_MS / 1000)
+    add(state, now=10.0)
+    assert sent(state.next_action(10.0)) == (1, 1)
+
+
+def test_answers_clock_the_next_frame():
+    """With frames in flight messages gather until an answer comes, but not for longer than that."""
+    state = make_state(linger_s=0.0)
     state.append_frame(frame(1))
     assert sent(state.next_action(0.0)) == (1, 1)
     add(state, now=1.0, count=5)
-    assert state.next_action(5.0) == Wait(11.0)
+    assert state.next_action(1.0) == Wait(1.0 + GATHER_S)
     state.on_confirm(1, 1, multiple=True)
-    assert sent(state.next_action(5.0)) == (2, 6)
-    add(state, now=6.0)
-    assert sent(state.next_action(16.0)) == (7, 7)
+    assert sent(state.next_action(1.01)) == (2, 6)
+    add(state, now=2.0)
+    assert sent(state.next_action(2.0 + GATHER_S)) == (7, 7)
 
 
 def test_sender_is_woken_twice_per_frame():
@@ -113,7 +125,7 @@ def test_window_in_bytes():
     """P14: bytes bound the window too, but one message always goes."""
     state = make_state(window_bytes=10)
     assert state.window.admits(1, 1000)
-    state.append(ORDERS, row(b"x"), 8, Future(), 0.0)
+    state.append(ORDERS, row(b"x"), 8, ConfirmationFuture(), 0.0)
     assert state.window.admits(1, 2)
     assert not state.window.admits(1, 3)
 
@@ -268,7 +280,7 @@ def test_answered_frames_are_let_go():
 def test_told_frames_let_go_of_their_futures(fail):
     """P9: frames stay listed for a while after their answer, what they told does not."""
     state = make_state(linger_s=0.0)
-    state.append(ORDERS, row(b"a"), 2, future := Future(), 0.0)
+    state.append(ORDERS, row(b"a"), 2, future := ConfirmationFuture(), 0.0)
     state.next_action(0.0)
     (answered,) = state.on_confirm(1, 1, multiple=False)
     if fail:
@@ -299,7 +311,7 @@ def test_frame_answered_while_it_is_encoded_frees_its_rows():
         return b"block"
 
     unconfirmed = Unconfirmed()
-    late = PublishFrame(ORDERS, encode, 1, 1, MessageReceipt([Future()]))
+    late = PublishFrame(ORDERS, encode, 1, 1, MessageReceipt([ConfirmationFuture()]))
     unconfirmed.add(late)
     part = unconfirmed.next_part(0.0)
     assert late.block(part.numbers) == b"block"

@@ -107,6 +107,52 @@ def test_batch_is_cut_into_frames_with_one_future(broker):
     assert fake.bodies(frames[2])[-1] == b"m24999"
 
 
+def test_small_batches_share_a_frame(broker):
+    """Ten batches that come together go out as one frame, in order, each with its own future."""
+    with publisher(broker, linger_ms=1000) as out:
+        futures = [out.publish_batch(pa.record_batch({"body": [f"{i}", "x"]})) for i in range(10)]
+    assert [each.result() for each in futures] == [2] * 10
+    (frame,) = fake.data_frames(broker.publishing.streams[0])
+    assert fake.bodies(frame) == [each for i in range(10) for each in (b"%d" % i, b"x")]
+    header, _ = block.decode(frame.block, validate=True)
+    assert header.routing_key == "orders"
+
+
+def test_batches_that_differ_do_not_share_a_frame(broker):
+    """A frame has one set of columns, and one routing key or a column of them; order is kept."""
+    bare = pa.record_batch({"body": ["b"]})
+    keyed = pa.record_batch({"body": ["k"], "routing_key": ["x"]})
+    with publisher(broker, linger_ms=1000) as out:
+        for batch, key in ((bare, None), (bare, None), (bare, "other"), (keyed, None)):
+            out.publish_batch(batch, routing_key=key)
+        out.publish(b"single")
+        out.publish_batch(bare, exchange="e")
+    frames = fake.data_frames(broker.publishing.streams[0])
+    assert [fake.bodies(each) for each in frames] == [
+        [b"b", b"b"],
+        [b"b"],
+        [b"k"],
+        [b"single"],
+        [b"b"],
+    ]
+
+
+def test_small_batches_of_a_frame_are_answered_one_by_one(broker):
+    """P3, P8: a nack fails the batches that it touches, and none beside them."""
+    broker.publishing.scripts.append(
+        fake.answering(fake.nack(2, 3, errors.QueueFullError("full")), fake.confirm(6))
+    )
+    with publisher(broker, linger_ms=1000) as out:
+        futures = [out.publish_batch(pa.record_batch({"body": ["a", "b"]})) for _ in range(3)]
+        with pytest.raises(errors.QueueFullError):
+            out.flush(SOON_S)
+    assert [type(each.exception()) for each in futures] == [
+        errors.QueueFullError,
+        errors.QueueFullError,
+        type(None),
+    ]
+
+
 def test_batch_fails_once_all_its_rows_are_answered(broker):
     """P3, P8: the future of a batch has the first failure."""
     broker.publishing.scripts.append(

@@ -1,0 +1,152 @@
+"""Futures of publishes are futures: everything the standard library does with one works."""
+
+import asyncio
+import threading
+from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, Future, as_completed, wait
+
+import pytest
+
+from ackq import errors
+from ackq.client.publishing import confirmations
+from ackq.client.publishing.confirmations import Confirmation, ConfirmationFuture
+
+SOON_S = 10
+
+
+def futures(count):
+    return [ConfirmationFuture() for _ in range(count)]
+
+
+def confirmed_soon(some, first=1):
+    threading.Timer(0.05, confirmations.confirm, (some, first, {})).start()
+
+
+def test_same_attributes_as_the_standard_library():
+    """A newer Python's Future with another attribute shows here."""
+    standard = Future()
+    standard.set_running_or_notify_cancel()
+    (ours,) = futures(1)
+    for name, value in vars(standard).items():
+        assert name == "_condition" or getattr(ours, name) == value
+
+
+def test_result_waits_for_another_thread():
+    (future,) = futures(1)
+    results = []
+    threads = [
+        threading.Thread(target=lambda: results.append(future.result(SOON_S))) for _ in range(3)
+    ]
+    for each in threads:
+        each.start()
+    confirmed_soon([future], 7)
+    for each in threads:
+        each.join(SOON_S)
+    assert results == [Confirmation(7)] * 3
+
+
+def test_result_times_out():
+    """A thread that gave up is forgotten."""
+    (future,) = futures(1)
+    with pytest.raises(TimeoutError):
+        future.result(0.01)
+    with pytest.raises(TimeoutError):
+        future.exception(0)
+    confirmations.confirm([future], 1, {})
+    assert future.result(0) == Confirmation(1)
+
+
+def test_a_return_is_in_its_confirmation():
+    """P7: of those that are confirmed together some were returned."""
+    reason = errors.UnroutableError("no queue")
+    some = futures(3)
+    confirmations.confirm(some, 5, {6: reason})
+    assert [each.result() for each in some] == [
+        Confirmation(5),
+        Confirmation(6, reason),
+        Confirmation(7),
+    ]
+
+
+def test_each_failure_is_an_error_of_its_own():
+    """P8: raising one error again and again would grow its traceback."""
+    some = futures(2)
+    confirmations.fail(some, errors.QueueFullError("full"))
+    first, second = (each.exception() for each in some)
+    assert first is not second
+    with pytest.raises(errors.QueueFullError, match="full"):
+        some[0].result()
+
+
+def test_callbacks_run_once_without_the_lock():
+    """What one raises stops neither the others nor the thread that confirms."""
+    one, other = futures(2)
+    called = []
+
+    def end(_):
+        raise SystemExit
+
+    one.add_done_callback(end)
+    other.add_done_callback(called.append)
+    confirmations.confirm([one, other], 1, {})
+    other.add_done_callback(called.append)
+    assert called == [other, other]
+
+
+def test_cancel_is_refused():
+    """A publish that was taken cannot be taken back; saying otherwise would be a lie."""
+    (future,) = futures(1)
+    assert not future.cancel()
+    assert future.running()
+    confirmations.confirm([future], 1, {})
+    assert not future.cancelled()
+    assert future.done()
+    assert "finished" in repr(future)
+
+
+def test_wait_and_as_completed():
+    some = futures(4)
+    confirmed_soon(some)
+    found = as_completed([*some, *some], SOON_S)
+    assert sorted(each.result().number for each in found) == [1, 2, 3, 4]
+    assert wait(some, SOON_S, ALL_COMPLETED).not_done == set()
+    failing = futures(2)
+    threading.Timer(0.05, confirmations.fail, ([failing[0]], errors.QueueFullError("full"))).start()
+    assert wait(failing, SOON_S, FIRST_EXCEPTION).done == {failing[0]}
+
+
+def test_two_threads_wait_for_the_same_futures_in_any_order():
+    """The standard library takes the locks of all of them at once."""
+    some = futures(100)
+    threads = [
+        threading.Thread(target=wait, args=(each, SOON_S), daemon=True)
+        for each in (some, some[::-1], some[::2], some[1::2]) * 5
+    ]
+    for each in threads:
+        each.start()
+    confirmed_soon(some)
+    for each in threads:
+        each.join(SOON_S)
+    assert not any(each.is_alive() for each in threads)
+
+
+def test_asyncio_awaits_it():
+    (future,) = futures(1)
+
+    async def wait_for_it():
+        confirmed_soon([future], 5)
+        return await asyncio.wrap_future(future)
+
+    assert asyncio.run(wait_for_it()) == Confirmation(5)
+
+
+def test_a_fork_gets_a_lock_that_nobody_holds(monkeypatch):
+    """Another thread may hold the lock at the fork, and the child has no such thread."""
+    lock = confirmations._SharedLock()
+    monkeypatch.setattr(confirmations, "_LOCK", lock)
+    holder = threading.Thread(target=lock.acquire)
+    holder.start()
+    holder.join(SOON_S)
+    lock.renew()
+    (future,) = futures(1)
+    confirmations.confirm([future], 1, {})
+    assert future.result(0) == Confirmation(1)
