@@ -53,6 +53,24 @@ def row_bytes(batch: pa.RecordBatch) -> pa.Array:
     return total
 
 
+def header_of(
+    batch: pa.RecordBatch,
+    *,
+    routing_key: str = "",
+    published_at_us: int = 0,
+    delivery_mode: pb.DeliveryMode = pb.DELIVERY_MODE_UNSPECIFIED,
+) -> pb.BlockHeader:
+    """The header of a block with these rows; arguments as of `encode`."""
+    return pb.BlockHeader(
+        columns=columns.bits(batch.schema.names),
+        rows=batch.num_rows,
+        payload_bytes=payload_bytes(batch) + len(routing_key.encode()) * batch.num_rows,
+        routing_key=routing_key,
+        published_at_us=published_at_us,
+        delivery_mode=delivery_mode,
+    )
+
+
 def encode(
     batch: pa.RecordBatch,
     *,
@@ -69,10 +87,8 @@ def encode(
             null.
         delivery_mode: Of every row, where the column `persistent` is absent or null.
     """
-    header = pb.BlockHeader(
-        columns=columns.bits(batch.schema.names),
-        rows=batch.num_rows,
-        payload_bytes=payload_bytes(batch) + len(routing_key.encode()) * batch.num_rows,
+    header = header_of(
+        batch,
         routing_key=routing_key,
         published_at_us=published_at_us,
         delivery_mode=delivery_mode,
@@ -82,7 +98,12 @@ def encode(
 
 def join(header: pb.BlockHeader, arrow: pa.Buffer | memoryview | bytes) -> bytes:
     """A block as bytes from its two halves."""
-    return frame.encode(header.SerializeToString(), memoryview(arrow))
+    return b"".join(parts_of(header, arrow))
+
+
+def parts_of(header: pb.BlockHeader, arrow: pa.Buffer | memoryview | bytes) -> list[frame.Bytes]:
+    """The parts of a block from its two halves, to be joined with what goes around them."""
+    return frame.encode_parts(header.SerializeToString(), memoryview(arrow))
 
 
 def split(data: bytes | memoryview) -> tuple[pb.BlockHeader, memoryview]:

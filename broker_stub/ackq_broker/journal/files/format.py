@@ -54,9 +54,10 @@ they take no sequence.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+from ackq_broker.journal.files.checksum import crc32
 
 FORMAT_VERSION: Final = 1
 
@@ -160,7 +161,7 @@ class SegmentHeader(NamedTuple):
             self.chain,
             self.history_id,
         )
-        return head + _CRC.pack(zlib.crc32(head))
+        return head + _CRC.pack(crc32(head))
 
     @classmethod
     def unpack(cls, data: bytes | bytearray) -> SegmentHeader:
@@ -172,7 +173,7 @@ class SegmentHeader(NamedTuple):
         )
         if magic != SEGMENT_MAGIC:
             raise FormatError("the segment magic is wrong")
-        if zlib.crc32(data[: _SEGMENT.size]) != _CRC.unpack_from(data, _SEGMENT.size)[0]:
+        if crc32(data[: _SEGMENT.size]) != _CRC.unpack_from(data, _SEGMENT.size)[0]:
             raise FormatError("the checksum of the segment header is wrong")
         if version != FORMAT_VERSION:
             raise FormatError(f"the segment has format version {version}")
@@ -197,7 +198,7 @@ class GroupHeader(NamedTuple):
         magic, records, number, sequence, length, chain = _GROUP.unpack_from(data)
         if magic != GROUP_MAGIC:
             raise FormatError("the group magic is wrong")
-        crc = zlib.crc32(data[: _GROUP.size], salt)
+        crc = crc32(data[: _GROUP.size], salt)
         if crc != _CRC.unpack_from(data, _GROUP.size)[0]:
             raise FormatError("the checksum of the group header is wrong")
         return cls(records, number, sequence, length, chain, crc)
@@ -223,7 +224,7 @@ class RecordHeader(NamedTuple):
         fields = _RECORD.unpack_from(data, offset)
         kind, flags, zero, length, block_id, bulk_length, record_crc, bulk_crc = fields
         end = offset + _RECORD.size
-        crc = zlib.crc32(data[offset:end], seed)
+        crc = crc32(data[offset:end], seed)
         if crc != _CRC.unpack_from(data, end)[0]:
             raise FormatError("the checksum of the record header is wrong")
         if kind not in (CORE, RELOCATION) or zero or flags & ~(HAS_BLOCK | LOST):
@@ -233,7 +234,7 @@ class RecordHeader(NamedTuple):
     def pack(self, seed: int) -> tuple[bytes, int]:
         """The header's 32 bytes with a checksum that starts from `seed`, and that checksum."""
         head = _RECORD.pack(self.kind, self.flags, 0, *self[2:7])
-        crc = zlib.crc32(head, seed)
+        crc = crc32(head, seed)
         return head + _CRC.pack(crc), crc
 
 
@@ -281,7 +282,7 @@ def encode_group(
         length,
         position.chain,
     )
-    group_crc = crc = zlib.crc32(head, salt)
+    group_crc = crc = crc32(head, salt)
     joined = _Joiner()
     joined.add(head + _CRC.pack(group_crc))
     placed: list[Placed] = []
@@ -304,14 +305,14 @@ def encode_group(
 def _record_header(kind: int, entry: Entry) -> RecordHeader:
     bulk_crc = 0
     for part in entry.bulk:
-        bulk_crc = zlib.crc32(part, bulk_crc)
+        bulk_crc = crc32(part, bulk_crc)
     return RecordHeader(
         kind,
         0 if entry.block_id is None else HAS_BLOCK,
         len(entry.record),
         entry.block_id or 0,
         bulk_bytes(entry.bulk),
-        zlib.crc32(entry.record),
+        crc32(entry.record),
         bulk_crc,
         crc=0,
     )

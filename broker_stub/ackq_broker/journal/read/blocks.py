@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import resource
 import threading
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from ackq.errors import BlockNotFoundError, DamagedError
 from ackq_broker.journal.files.block_table import BlockIds, BlockTable, Freed, Location
+from ackq_broker.journal.files.checksum import crc32
 from ackq_broker.journal.files.disk import with_descriptor
 from ackq_broker.journal.files.format import Bulk
 
@@ -173,7 +173,7 @@ class _Files:
                 break
             data += more
         # A block that repair marked as lost fails here, too.
-        if len(data) < location.length or zlib.crc32(data) != location.crc:
+        if len(data) < location.length or crc32(data) != location.crc:
             raise DamagedError(
                 f"block {block_id} is damaged on the disk: {handle.path} byte {location.offset}, "
                 f"{location.length} bytes; its messages cannot be read",

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import errno
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from ackq_broker.journal.files.checksum import crc32
 from ackq_broker.journal.files.directory import LogEnd, segment_name
 from ackq_broker.journal.files.format import (
     CORE,
@@ -371,12 +371,12 @@ def _parse_records(
                 offset, f"record {index} of group {group.number} is longer than its group"
             )
         payload = bytes(data[body:bulk])
-        if zlib.crc32(payload) != header.record_crc:
+        if crc32(payload) != header.record_crc:
             raise _BadRecordError(
                 body, f"record {index} of group {group.number}: its checksum is wrong"
             )
         record = ScannedRecord(base + offset, header, payload, base + bulk)
-        if zlib.crc32(data[bulk:end]) != header.bulk_crc and not header.flags & LOST:
+        if crc32(data[bulk:end]) != header.bulk_crc and not header.flags & LOST:
             reason = f"block {header.block_id} of group {group.number}: its checksum is wrong"
             flaws.append(Flaw(path, base + bulk, reason, header.block_id))
         records.append(record)

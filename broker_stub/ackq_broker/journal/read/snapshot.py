@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import os
 import struct
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from ackq.errors import ClosedError, DamagedError
 from ackq_broker.journal.files.block_table import ROW_BYTES, BlockTable
+from ackq_broker.journal.files.checksum import crc32
 from ackq_broker.journal.files.directory import (
     DataDirectory,
     segment_name,
@@ -124,7 +124,7 @@ def _write(fd: int, snapshot: Snapshot, disk: Disk) -> None:
     for chunk in snapshot.state:
         disk.write(fd, [chunk], begin + length)
         length += len(chunk)
-        crc = zlib.crc32(chunk, crc)
+        crc = crc32(chunk, crc)
     position = snapshot.position
     head = _HEADER.pack(
         SNAPSHOT_MAGIC,
@@ -137,10 +137,10 @@ def _write(fd: int, snapshot: Snapshot, disk: Disk) -> None:
         len(snapshot.table),
         position.chain,
         crc,
-        zlib.crc32(table),
+        crc32(table),
         snapshot.history_id,
     )
-    disk.write(fd, [head + _CRC.pack(zlib.crc32(head)), table], 0)
+    disk.write(fd, [head + _CRC.pack(crc32(head)), table], 0)
 
 
 def _decode(data: memoryview) -> Snapshot:
@@ -162,15 +162,15 @@ def _decode(data: memoryview) -> Snapshot:
     ) = _HEADER.unpack_from(data)
     if magic != SNAPSHOT_MAGIC or version != FORMAT_VERSION:
         raise FormatError("the magic or the version is wrong")
-    if zlib.crc32(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
+    if crc32(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
         raise FormatError("the checksum of the header is wrong")
     middle = SNAPSHOT_HEADER_BYTES + blocks * ROW_BYTES
     if len(data) != middle + length:
         raise FormatError(f"it has {len(data)} bytes instead of {middle + length}")
     table, state = data[SNAPSHOT_HEADER_BYTES:middle], data[middle:]
-    if zlib.crc32(table) != table_crc:
+    if crc32(table) != table_crc:
         raise FormatError("the checksum of the block table is wrong")
-    if zlib.crc32(state) != state_crc:
+    if crc32(state) != state_crc:
         raise FormatError("the checksum of the state is wrong")
     position = Position(segment, offset, group, chain, sequence)
     return Snapshot(position, BlockTable.from_bytes(table, blocks), (bytes(state),), history_id)

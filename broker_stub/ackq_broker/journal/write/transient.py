@@ -11,7 +11,6 @@ import errno
 import logging
 import os
 import threading
-import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ import numpy.typing as npt
 from ackq import limits
 from ackq.errors import BlockNotFoundError
 from ackq_broker.journal.files.block_table import BlockIds, Location
+from ackq_broker.journal.files.checksum import crc32
 from ackq_broker.journal.files.directory import transient_name
 from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.files.format import Bulk, bulk_bytes
@@ -183,7 +183,7 @@ class TransientBlocks:
         self._disk.write(self._fd, bulk, self._size)
         crc = 0
         for part in bulk:
-            crc = zlib.crc32(part, crc)
+            crc = crc32(part, crc)
         location = Location(self._number, self._size, bulk_bytes(bulk), crc)
         self._size += location.length
         return location

@@ -185,20 +185,22 @@ class StageWriter:
         exchange, routing_key = self._destination
         batch = _joined(self._waiting)
         keyed = "routing_key" in batch.schema.names
-        content = block.encode(
+        header = block.header_of(
             batch,
             routing_key="" if keyed else routing_key,
             delivery_mode=encoding.delivery_mode(persistent=True),
         )
+        content = block.parts_of(header, batch.serialize())
+        size = sum(map(len, content))
         self._waiting, self._waiting_bytes = [], 0
-        while self._window and self._window_bytes + len(content) > limits.STAGE_WINDOW_BYTES:
+        while self._window and self._window_bytes + size > limits.STAGE_WINDOW_BYTES:
             self._receive()
         if self._call.done():
             self._receive()  # raises why
-        self._rows += batch.num_rows
-        self._payload_bytes += block.split(content)[0].payload_bytes
-        self._window.append((self._rows, len(content)))
-        self._window_bytes += len(content)
+        self._rows += header.rows
+        self._payload_bytes += header.payload_bytes
+        self._window.append((self._rows, size))
+        self._window_bytes += size
         self._put(
             pb.StageHeader(
                 data=pb.StageData(
@@ -207,7 +209,7 @@ class StageWriter:
                     unroutable_queue=self._unroutable_queue,
                 )
             ),
-            content,
+            *content,
         )
 
     def _receive(self) -> pb.StageResponse:
@@ -229,8 +231,8 @@ class StageWriter:
             self._window_bytes -= self._window.popleft()[1]
         return answer
 
-    def _put(self, header: pb.StageHeader, content: bytes = b"") -> None:
-        self._requests.put(frame.encode(header.SerializeToString(), content))
+    def _put(self, header: pb.StageHeader, *content: frame.Bytes) -> None:
+        self._requests.put(frame.encode(header.SerializeToString(), *content))
 
     def _check_open(self) -> None:
         if self._closed:
