@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -14,6 +15,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from kit import interrupts, say
 
 POLL_S: Final = 0.2
+# How often a query is started, and what Spark says of one that has to be started again.
+STARTS: Final = 3
+LATE_WORKER: Final = "Python worker failed to connect back"
 
 
 @dataclass
@@ -60,12 +64,29 @@ def browse(spark: SparkSession, endpoint: str, queue: str) -> DataFrame:
 def run(writer: DataStreamWriter, checkpoint: str, trigger: dict[str, Any]) -> Streamed:
     """Runs a query to its end, with a line per micro-batch; an interrupt stops the query first.
 
+    A query whose Python processes did not start in time, as on an overloaded machine, has done
+    nothing yet, or nothing that its checkpoint does not know: it is started again.
+
     Raises:
-        StreamingQueryException: The query failed.
+        StreamingQueryException: The query failed, or did not start so often.
     """
-    query = writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
-    say("The query is started; its first micro-batch starts Spark's Python workers ...")
     done = Streamed()
+    for left in reversed(range(STARTS)):
+        query = writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
+        say("The query is started; its first micro-batch starts Spark's Python workers ...")
+        try:
+            _follow(query, done)
+        except StreamingQueryException as error:
+            if not left or LATE_WORKER not in str(error):
+                raise
+            say("A Python worker of Spark did not start in time. The query is started again ...")
+        else:
+            break
+    return done
+
+
+def _follow(query: StreamingQuery, done: Streamed) -> None:
+    """Follows a query to its end."""
     started = time.monotonic()
     interrupts.defer()
     while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
@@ -75,7 +96,6 @@ def run(writer: DataStreamWriter, checkpoint: str, trigger: dict[str, Any]) -> S
             raise KeyboardInterrupt
     _report(query, done, started)
     interrupts.raise_at_once()
-    return done
 
 
 def say_unaccepted(unacked: int, trigger: Mapping[str, Any]) -> None:

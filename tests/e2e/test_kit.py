@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pyarrow.compute as pc
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import delta_to_queue
 import enrich_queue
@@ -72,6 +73,31 @@ def test_progress_knows_a_batch_that_an_earlier_run_began():
     done.add(progress(4, 10, latest=None))
     done.add(progress(5, 3))
     assert (done.rows, done.replayed) == (13, 10)
+
+
+def starting(*ends: str) -> Mock:
+    """A writer whose queries end one after another: with an error, or well, without text."""
+    queries_ = [Mock(recentProgress=[]) for _ in ends]
+    for query, end in zip(queries_, ends, strict=True):
+        failed = StreamingQueryException(f"[STREAM_FAILED] Query terminated: {end}")
+        query.awaitTermination.side_effect = [failed] if end else [True]
+    writer = Mock()
+    writer.option.return_value.trigger.return_value.start.side_effect = queries_
+    return writer
+
+
+LATE = "org.apache.spark.SparkException: Python worker failed to connect back."
+
+
+@pytest.mark.parametrize("ends", [("",), (LATE, ""), (LATE, LATE, "")])
+def test_a_query_whose_python_did_not_start_in_time_is_started_again(ends: tuple[str, ...]):
+    assert queries.run(starting(*ends), "checkpoint", {"once": True}) == Streamed()
+
+
+@pytest.mark.parametrize("ends", [("disk full",), (LATE, "disk full"), (LATE, LATE, LATE)])
+def test_a_query_that_fails_otherwise_or_again_and_again_is_not(ends: tuple[str, ...]):
+    with pytest.raises(StreamingQueryException, match=ends[-1]):
+        queries.run(starting(*ends), "checkpoint", {"once": True})
 
 
 def test_a_guarded_write_is_named_after_its_query():

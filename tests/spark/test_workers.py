@@ -1,5 +1,7 @@
 """Spark's Python workers, started through the wrapper `worker_python`."""
 
+import os
+import socket
 import subprocess
 import sys
 
@@ -19,6 +21,31 @@ def test_wrapper_drops_only_sparks_zips():
         check=True,
     )
     assert done.stdout.strip() == f"{':'.join(kept)}|['one two', '*']"
+
+
+def test_the_reader_process_connects_before_it_imports_pyspark(tmp_path):
+    """Spark ends a query whose reader process needs more than 10 s to connect."""
+    (tmp_path / "pyspark.py").write_text("raise SystemExit('pyspark was imported')")
+    with socket.create_server(("127.0.0.1", 0)) as jvm:
+        reader = subprocess.Popen(
+            [str(_WORKER), "-m", "pyspark.sql.streaming.python_streaming_source_runner"],
+            env={
+                "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}",
+                "ACKQ_WORKER_PYTHON": sys.executable,
+                "PYTHON_WORKER_FACTORY_PORT": str(jvm.getsockname()[1]),
+                "PYTHON_WORKER_FACTORY_SECRET": "secret",
+            },
+            stderr=subprocess.PIPE,
+        )
+        jvm.settimeout(60)
+        connection, _ = jvm.accept()
+        with connection:
+            assert connection.recv(10, socket.MSG_WAITALL) == b"\0\0\0\6secret"
+            assert reader.poll() is None, "it waits for the answer"
+            connection.sendall(b"\0\0\0\2ok")
+            assert connection.recv(4, socket.MSG_WAITALL) == reader.pid.to_bytes(4, "big")
+            _, err = reader.communicate(timeout=60)
+    assert err.strip() == b"pyspark was imported"
 
 
 def test_workers_import_the_installed_pyspark(spark):

@@ -1,0 +1,71 @@
+"""Spark's reader process of a streaming query, which connects to the JVM first and imports then.
+
+Spark 4.2 waits 10 s for the connection, which no setting changes, and then fails the query: "Python
+worker failed to connect back". Its own module imports pyspark and pyarrow before it connects, for
+a second of CPU, which a loaded machine takes ten times as long for. `worker_python` runs this one.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Mapping
+from io import BufferedRWPair
+from typing import Final
+
+_INT: Final = struct.Struct("!i")
+
+
+def main() -> None:
+    """Answers the JVM that started this process until it has no more questions."""
+    with connect(os.environ) as stream:
+        from pyspark.sql.streaming import (  # noqa: PLC0415 - after the connection
+            python_streaming_source_runner as runner,
+        )
+
+        runner.main(stream, stream)
+
+
+def connect(environ: Mapping[str, str]) -> BufferedRWPair:
+    """A stream to the JVM, to which this process has made itself known.
+
+    Args:
+        environ: Has the path of the JVM's socket, or its port and a secret.
+
+    Raises:
+        OSError: Nobody listens there, or the secret is wrong.
+    """
+    path = environ.get("PYTHON_WORKER_FACTORY_SOCK_PATH")
+    sock = _by_path(path) if path else _by_port(environ)
+    stream = sock.makefile("rwb", int(environ.get("SPARK_BUFFER_SIZE", "65536")))
+    sock.close()  # the stream keeps the connection
+    if not path:
+        _authenticate(stream, environ["PYTHON_WORKER_FACTORY_SECRET"].encode())
+    stream.write(_INT.pack(os.getpid()))
+    stream.flush()
+    return stream
+
+
+def _by_path(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(path)
+    return sock
+
+
+def _by_port(environ: Mapping[str, str]) -> socket.socket:
+    prefers_ipv6 = environ.get("SPARK_PREFER_IPV6", "").lower() == "true"
+    port = int(environ["PYTHON_WORKER_FACTORY_PORT"])
+    return socket.create_connection(("::1" if prefers_ipv6 else "127.0.0.1", port))
+
+
+def _authenticate(stream: BufferedRWPair, secret: bytes) -> None:
+    stream.write(_INT.pack(len(secret)) + secret)
+    stream.flush()
+    (length,) = _INT.unpack(stream.read(_INT.size))
+    if stream.read(length) != b"ok":
+        raise ConnectionRefusedError("The JVM that started this process does not take its secret.")
+
+
+if __name__ == "__main__":
+    main()
