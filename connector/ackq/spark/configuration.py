@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 _MAX_ROWS: Final = 2_000
 # A vector doubles while it grows, so a batch may need three times its size in direct memory, which
 # is as large as the heap (1 GiB by default) and shared by the tasks that run at once.
-_BATCH_BYTES: Final = 128 * limits.MIB
+BATCH_BYTES: Final = 128 * limits.MIB
 # Only at this value Spark skips computing the size of every row, which costs 4 to 25 times the rest
 # of the conversion.
-_NO_BYTE_BOUND: Final = (1 << 31) - 1
-_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+NO_BYTE_BOUND: Final = (1 << 31) - 1
+ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _WORKER: Final = Path(__file__).with_name("worker_python")
 
 
@@ -92,11 +92,11 @@ def _bound_batches(
     builder: SparkSession.Builder, given: Mapping[str, object], max_message_bytes: int | None
 ) -> None:
     """Sets bounds that the user has not; drops Spark's byte bound only if rows bound enough."""
-    safe_rows = max(1, _BATCH_BYTES // max_message_bytes) if max_message_bytes else 0
-    rows = str(given.get(_ROWS, min(_MAX_ROWS, safe_rows or _MAX_ROWS)))
-    builder.config(_ROWS, rows)
-    if _BYTES not in given and rows.isdecimal() and 0 < int(rows) <= safe_rows:
-        builder.config(_BYTES, str(_NO_BYTE_BOUND))
+    safe_rows = max(1, BATCH_BYTES // max_message_bytes) if max_message_bytes else 0
+    rows = str(given.get(ROWS, min(_MAX_ROWS, safe_rows or _MAX_ROWS)))
+    builder.config(ROWS, rows)
+    if BYTES not in given and rows.isdecimal() and 0 < int(rows) <= safe_rows:
+        builder.config(BYTES, str(NO_BYTE_BOUND))
 
 
 def _choose_interpreter(environ: os._Environ[str] | dict[str, str], *, wrap: bool) -> None:

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 from ackq.spark import task
 from ackq.spark.options.options import SinkOptions
 from ackq.spark.options.values import Guarantee
+from ackq.spark.sink import advice
 from ackq.spark.sink.rows import RowMapping
 from ackq.spark.sink.stage import WriterBatch, abort, commit, publish, stage, target
 
@@ -39,10 +40,17 @@ class TaskStaged(WriterCommitMessage):
     Attributes:
         batch: Its batch; Spark gives the driver no query id, so it travels here.
         stage: The sealed stage; None if the task had no rows.
+        sized: Whether Spark computed the size of each row (`advice`).
     """
 
     batch: WriterBatch
     stage: Stage | None
+    sized: bool = False
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return self.stage.rows if self.stage is not None else 0
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,7 @@ class TaskPublished(WriterCommitMessage):
     """Commit message of an at-least-once task, all of whose rows are confirmed."""
 
     rows: int
+    sized: bool = False
 
 
 class AckqStreamWriter(DataSourceStreamArrowWriter):
@@ -146,12 +155,15 @@ def _write(
     rows: Iterator[pa.RecordBatch],
 ) -> WriterCommitMessage:
     parts = (part for each in rows for part in mapping.messages(each))
+    sized = advice.sizes_every_row()
     if options.guarantee is Guarantee.AT_LEAST_ONCE:
-        return TaskPublished(publish(options, parts))
-    return TaskStaged(batch, stage(options, batch, label, parts))
+        return TaskPublished(publish(options, parts), sized)
+    return TaskStaged(batch, stage(options, batch, label, parts), sized)
 
 
 def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    written = (each for each in messages if isinstance(each, TaskStaged | TaskPublished))
+    advice.advise(sum(each.rows for each in written if each.sized))
     staged = _staged(messages)
     if staged:
         # Without a single row too: recording that the batch is done costs one call.
