@@ -16,11 +16,9 @@ from ackq.client import (
     close_channels,
 )
 from ackq_broker import embedded
-from ackq_broker.journal.failpoints import unarmed
-from ackq_broker.service import server
-from ackq_broker.service.server import Options
 from tests.fakes.relay import Relay
 from tests.unit.client.threads import SOON_S, client_threads
+from tests.wire.in_process import broker_here
 
 
 @pytest.fixture(scope="module")
@@ -327,28 +325,9 @@ def patient(tmp_path, monkeypatch):
     2 s may be over before a busy machine has connected again.
     """
     monkeypatch.setattr(limits, "CHANNEL_RESUME_MS", SOON_S * 1000)
-    served, endpoints = threading.Event(), []
-
-    def ready(said):
-        endpoints.append(f"127.0.0.1:{said.port}")
-        served.set()
-
-    async def serve():
-        nonlocal stop
-        stop = asyncio.Event()
-        options = Options(tmp_path / "data", "127.0.0.1", 0, sync=False, failpoint=unarmed)
-        await server.serve(options, stop, ready)
-
-    stop = None
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert served.wait(SOON_S)
-    yield endpoints[0]
-    close_channels()
-    loop.call_soon_threadsafe(stop.set)
-    thread.join(SOON_S)
-    loop.close()
+    with broker_here(tmp_path) as endpoint:
+        yield endpoint
+        close_channels()
 
 
 def test_a_cut_connection_is_renewed(patient, relayed):

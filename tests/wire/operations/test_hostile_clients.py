@@ -1,6 +1,5 @@
 """One client that asks for too much: the others are served meanwhile, and the broker stays."""
 
-import asyncio
 import re
 import resource
 import secrets
@@ -18,10 +17,9 @@ import pytest
 import ackq_broker
 from ackq import errors, limits
 from ackq.v1 import admin_pb2, publishing_pb2
-from ackq_broker.journal.failpoints import unarmed
-from ackq_broker.service import server
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import Client, delivered, refused_with
+from tests.wire.in_process import broker_here
 from tests.wire.operations.processes import command, environment
 
 # Of a machine that may do much else.
@@ -194,9 +192,9 @@ def test_sockets_leave_descriptors_for_the_journal(tmp_path):
         assert process.poll() is None
 
 
-def silent(port):
+def silent(endpoint):
     """One silent call of each kind, on one connection: the errors they end with."""
-    with Client(f"127.0.0.1:{port}") as client:
+    with Client(endpoint) as client:
         client.declare()
         stop = threading.Event()
         calls = [
@@ -224,16 +222,9 @@ def test_silent_calls_are_ended(tmp_path, monkeypatch):
     """I6: a call that never says what it is, of whatever method, gets a status and is gone."""
     monkeypatch.setattr(limits, "FIRST_REQUEST_MS", 500)
 
-    async def run():
-        stop, serving = asyncio.Event(), asyncio.get_running_loop().create_future()
-        options = server.Options(tmp_path / "data", "127.0.0.1", 0, sync=False, failpoint=unarmed)
-        broker = asyncio.create_task(server.serve(options, stop, serving.set_result))
-        found = await asyncio.to_thread(silent, (await serving).port)
-        stop.set()
-        await broker
-        return found
-
-    for code, details in asyncio.run(run()):
+    with broker_here(tmp_path) as endpoint:
+        found = silent(endpoint)
+    for code, details in found:
         assert (code, "sent nothing for 500 ms" in details) == ("UNAVAILABLE", True)
 
 
@@ -241,26 +232,14 @@ def test_streams_leave_room_for_calls(tmp_path, monkeypatch):
     """I6: at the bound of streams another one is refused with the bound, and a call is answered."""
     monkeypatch.setattr(limits, "MAX_STREAMS", 5)
 
-    def crowd(port):
-        with ExitStack() as stack:
-            client = stack.enter_context(Client(f"127.0.0.1:{port}"))
-            for _ in range(5):
-                stack.enter_context(client.publisher())
-            with pytest.raises(grpc.RpcError) as failed, client.consume():
-                pass
-            client.declare()
-            return failed.value.details()
-
-    async def run():
-        stop, serving = asyncio.Event(), asyncio.get_running_loop().create_future()
-        options = server.Options(tmp_path / "data", "127.0.0.1", 0, sync=False, failpoint=unarmed)
-        broker = asyncio.create_task(server.serve(options, stop, serving.set_result))
-        found = await asyncio.to_thread(crowd, (await serving).port)
-        stop.set()
-        await broker
-        return found
-
-    assert "serves 5 streams, its limit" in asyncio.run(run())
+    with broker_here(tmp_path) as endpoint, ExitStack() as stack:
+        client = stack.enter_context(Client(endpoint))
+        for _ in range(5):
+            stack.enter_context(client.publisher())
+        with pytest.raises(grpc.RpcError) as failed, client.consume():
+            pass
+        assert "serves 5 streams, its limit" in failed.value.details()
+        client.declare()
 
 
 def test_compressed_requests_are_refused(own):

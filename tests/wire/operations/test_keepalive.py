@@ -1,15 +1,14 @@
 """A client whose host vanished sends no end of stream: the broker asks it for signs of life."""
 
-import asyncio
 import signal
 import subprocess
 import sys
 import time
 
 from ackq import limits
-from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.service import server
 from tests.fakes.raw_client import Client
+from tests.wire.in_process import broker_here
 from tests.wire.operations.processes import environment
 
 # Opens a stage with one row, and says when the broker has that on disk.
@@ -47,11 +46,11 @@ def test_a_stage_of_a_vanished_client_gives_its_room_back(tmp_path, monkeypatch)
     quick = asked | dict.fromkeys(waits, 4000) | {"grpc.keepalive_time_ms": 1000}
     monkeypatch.setattr(server, "_OPTIONS", tuple(quick.items()))
 
-    def vanish(port):
+    def vanish(endpoint):
         with (
-            Client(f"127.0.0.1:{port}") as client,
+            Client(endpoint) as client,
             subprocess.Popen(
-                [sys.executable, "-c", VANISHING, f"127.0.0.1:{port}"],
+                [sys.executable, "-c", VANISHING, endpoint],
                 stdout=subprocess.PIPE,
                 env=environment(),
             ) as vanishing,
@@ -66,13 +65,5 @@ def test_a_stage_of_a_vanished_client_gives_its_room_back(tmp_path, monkeypatch)
             vanishing.kill()
         return staged
 
-    async def run():
-        stop, serving = asyncio.Event(), asyncio.get_running_loop().create_future()
-        options = server.Options(tmp_path / "data", "127.0.0.1", 0, sync=False, failpoint=unarmed)
-        broker = asyncio.create_task(server.serve(options, stop, serving.set_result))
-        staged = await asyncio.to_thread(vanish, (await serving).port)
-        stop.set()
-        await broker
-        return staged
-
-    assert asyncio.run(run()) == 1
+    with broker_here(tmp_path) as endpoint:
+        assert vanish(endpoint) == 1
