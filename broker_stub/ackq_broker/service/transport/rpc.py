@@ -198,11 +198,15 @@ class _Bridge:
             )
         await self._wait_synced()
         sent = error_detail(failure)
-        await context.abort(
-            grpc.StatusCode[status_of(failure)],
-            sent.message,
-            ((ERROR_KEY, sent.SerializeToString()),),
-        )
+        try:
+            await context.abort(
+                grpc.StatusCode[status_of(failure)],
+                sent.message,
+                ((ERROR_KEY, sent.SerializeToString()),),
+            )
+        except aio.InternalError as error:
+            # The client disconnected while its status was sent.
+            raise asyncio.CancelledError from error
         raise AssertionError("abort returned")
 
 

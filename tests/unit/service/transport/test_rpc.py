@@ -1,7 +1,7 @@
 """The bridge to gRPC over a real server in this process: every failure reaches the client (I1)."""
 
 import asyncio
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import grpc
 import pytest
@@ -49,3 +49,18 @@ def test_an_error_that_meets_the_first_answer_reaches_the_client():
     error = asyncio.run(scenario())
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert rpc.ERROR_KEY in [key for key, _ in error.trailing_metadata()]
+
+
+async def test_a_client_that_goes_while_its_error_is_sent_is_no_failure():
+    """I6: gRPC fails to send the status then; the call is cancelled, and no traceback is logged."""
+
+    async def fails(_read, _write):
+        raise StageMismatchError("The seal counts 2 rows, and 1 came.")
+
+    handlers = rpc.service_handler(SERVICE, Mock(publish=fails), synced)
+    handler = handlers.service(Mock(method="/ackq.v1.PublishingService/Publish"))
+    context = AsyncMock()
+    context.abort.side_effect = aio.InternalError("Failed to execute a batch")
+    with pytest.raises(asyncio.CancelledError):
+        await handler.stream_stream(None, context)
+    context.abort.assert_awaited_once()
