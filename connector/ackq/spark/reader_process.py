@@ -11,8 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import Mapping
-from io import BufferedRWPair
-from typing import Final
+from typing import IO, Final, cast
 
 _INT: Final = struct.Struct("!i")
 
@@ -27,7 +26,7 @@ def main() -> None:
         runner.main(stream, stream)
 
 
-def connect(environ: Mapping[str, str]) -> BufferedRWPair:
+def connect(environ: Mapping[str, str]) -> IO[bytes]:
     """A stream to the JVM, to which this process has made itself known.
 
     Args:
@@ -38,7 +37,8 @@ def connect(environ: Mapping[str, str]) -> BufferedRWPair:
     """
     path = environ.get("PYTHON_WORKER_FACTORY_SOCK_PATH")
     sock = _by_path(path) if path else _by_port(environ)
-    stream = sock.makefile("rwb", int(environ.get("SPARK_BUFFER_SIZE", "65536")))
+    size = int(environ.get("SPARK_BUFFER_SIZE", "65536"))
+    stream = cast("IO[bytes]", sock.makefile("rwb", size))
     sock.close()  # the stream keeps the connection
     if not path:
         _authenticate(stream, environ["PYTHON_WORKER_FACTORY_SECRET"].encode())
@@ -59,7 +59,7 @@ def _by_port(environ: Mapping[str, str]) -> socket.socket:
     return socket.create_connection(("::1" if prefers_ipv6 else "127.0.0.1", port))
 
 
-def _authenticate(stream: BufferedRWPair, secret: bytes) -> None:
+def _authenticate(stream: IO[bytes], secret: bytes) -> None:
     stream.write(_INT.pack(len(secret)) + secret)
     stream.flush()
     (length,) = _INT.unpack(stream.read(_INT.size))
