@@ -38,11 +38,13 @@ SMALL = {
         "offset": "JSON in checkpoints",
         "partitions": "pickled to executors",
     },
+    "ackq/spark/sink": {"advice": "a warning"},
     "ackq/spark": {
         "connections": "channels by process",
+        "reader_process": "a program",
         "task": "what Spark tells of a task",
     },
-    "ackq/wire": {"outcomes": "the enum's numbers"},
+    "ackq/wire": {"allocator": "mallopt by ctypes", "outcomes": "the enum's numbers"},
     "ackq_broker/core": {
         "checks": "shared by all rooms",
         "history": "rule Q8",
@@ -68,6 +70,7 @@ SMALL = {
     },
     "ackq_broker/journal": {"failpoints": "for crash tests"},
     "ackq_broker/journal/files": {
+        "checksum": "CRC-32, by the fastest there is",
         "disk": "every system call",
         "identity": "statx by ctypes",
     },

@@ -46,7 +46,7 @@ USES = {
 }
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Programs whose own options are not ours to check.
-OTHERS = {"pip", "spark-submit", "spark-class"}
+OTHERS = {"export", "pip", "spark-submit", "spark-class"}
 
 
 def table(readme, title):

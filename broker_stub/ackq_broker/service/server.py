@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from ackq import limits
 from ackq.errors import InvalidArgumentError
 from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
-from ackq.wire import memory
+from ackq.wire import allocator
 from ackq_broker.journal import Failpoint
 from ackq_broker.service.admin import AdminService
 from ackq_broker.service.blocks.compaction import Compaction
@@ -110,7 +110,7 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
     """
     _check_free(options.host, options.port)
     started = time.monotonic()
-    memory.keep_freed()
+    allocator.keep_freed()
     descriptors = raise_limit()
     recovered = recover(
         options.data,

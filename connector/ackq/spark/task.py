@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from pyspark import TaskContext
 
 from ackq.errors import InvalidArgumentError
-from ackq.wire import memory
+from ackq.wire import allocator
 
 _tasks: Final = itertools.count(1)
 
@@ -63,7 +63,7 @@ def current() -> Task:
     """The task that this process runs now; called once at the start of each."""
     context = TaskContext.get()
     assert context is not None, "read and write run in tasks only"
-    memory.keep_freed()
+    allocator.keep_freed()
     if next(_tasks) == 2:  # noqa: PLR2004 - the first one has imported everything by now
         # Spark collects garbage after each task. Walking the objects of pyspark, pyarrow, pandas
         # and gRPC takes 20 ms of the 250 ms that a worker needs for 32 MB of rows.

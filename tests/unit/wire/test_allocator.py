@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ackq.wire import memory
+from ackq.wire import allocator
 
 PAGE_BYTES = 4096
 FRAME_BYTES = 1_000_000
@@ -24,7 +24,7 @@ def hold_frames():
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
 def test_freed_memory_is_used_again():
     """P14: frames after the first take no new pages; by default each of them takes its own."""
-    memory.keep_freed()
+    allocator.keep_freed()
     hold_frames()
     before = faults()
     for _ in range(10):
