@@ -27,6 +27,9 @@ from ackq.errors import InvalidArgumentError, UnroutableError
 # With frames in flight a draft waits for their answers, which clock the next frame; but for so long
 # at most, because an answer that the broker delays (P11: up to 1 s) must not hold messages back.
 _GATHER_S = limits.PUBLISH_GATHER_MS / 1000
+# What asks for its answer at once waits only with so many frames in flight. Without a bound a frame
+# for each message, at more than the broker reads, fills the transport, and all of them wait there.
+_URGENT_FRAMES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,8 @@ class ConfirmState(PublishState):
         return self._probe(now) or Wait(self._wake_at())
 
     def _draft_due_at(self, draft: ConfirmedDraft) -> float:
-        if draft.destination.ack_immediately or self.finishing:
+        urgent = draft.destination.ack_immediately and self.unconfirmed.in_flight < _URGENT_FRAMES
+        if urgent or self.finishing:
             return draft.started_at
         least_s = _GATHER_S if self.unconfirmed.in_flight else 0.0
         return draft.started_at + max(self.settings.linger_s, least_s)

@@ -162,7 +162,7 @@ class Publisher(PublisherBase[ConfirmStream]):
             mandatory: Instead of the publisher's (P7).
             ttl_ms: Milliseconds from the broker's receipt until the message expires (Q3).
             ack_immediately: Ask for the answer as soon as the message is handled (P11); it does
-                not wait for others to share its frame either.
+                not wait for others to share its frame either, unless two are unanswered.
 
         Returns:
             A future with a `Confirmation`; or with NackError (in no queue; publish it again if you

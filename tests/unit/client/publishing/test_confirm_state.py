@@ -101,6 +101,18 @@ def test_answers_clock_the_next_frame():
     assert sent(state.next_action(2.0 + GATHER_S)) == (7, 7)
 
 
+def test_urgent_messages_gather_behind_two_frames(state):
+    """P11: no queue of tiny frames builds up between publisher and broker."""
+    urgent = Destination("", mandatory=False, ack_immediately=True)
+    for number in (1, 2):
+        add(state, destination=urgent)
+        assert sent(state.next_action(0.0)) == (number, number)
+    add(state, count=5, destination=urgent)
+    assert state.next_action(0.0) == Wait(1.0)
+    state.on_confirm(1, 1, multiple=True)
+    assert sent(state.next_action(0.0)) == (3, 7)
+
+
 def test_sender_is_woken_twice_per_frame():
     """O(1) wake-ups per frame: for the first message, and when the frame is full."""
     woken = add(make_state(), count=10_001)
