@@ -151,7 +151,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
 
     def refuse_fork(self) -> None:
         """Raises ClosedError in a fork; not under the lock."""
-        if self.inherited:
+        if os.getpid() != self._pid:
             raise ClosedError(
                 f"The {self.name} to {self.endpoint} was made in process {self._pid}, of which "
                 f"this one is a fork; {self.renew} a new one here.",

@@ -83,8 +83,8 @@ class ChannelAnswers:
             done = self._state.on_settled(answer.header.settled)
             self.notifying = True
             self._wake_sender()
-        for settlement in done:
-            settlement.resolve()
+        if done is not None:
+            done.resolve()
         with self._turn:
             self.notifying = False
             if self._state.unsettled.idle:

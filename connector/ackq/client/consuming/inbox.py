@@ -96,40 +96,58 @@ class Inbox:
         self.closed = False
         self.ended: AckqError | None = None
         self.wake: Callable[[], None] = _no_wake
-        self._frames: deque[tuple[Content, deque[Span]]] = deque()
+        self._unread: deque[_Unread] = deque()
 
     def put(self, content: Content, spans: list[Span]) -> None:
         """Adds a frame; the spans are those of its rows that did not arrive before."""
-        self._frames.append((content, deque(spans)))
-        self.rows += sum(tags.last - tags.first + 1 for _, tags in spans)
+        for row, (first, last) in spans:
+            self._unread.append(_Unread(content, row, first, last))
+            self.rows += last - first + 1
 
     def take(self, limit: int) -> RowSlice | None:
         """Takes rows of the oldest frame: up to `limit` of those that are consecutive."""
         if not self.rows:
             return None
-        content, spans = self._frames[0]
-        row, rows = spans[0].row, 0
+        content, row = self._unread[0].content, self._unread[0].row
+        rows = 0
         runs: list[Range] = []
-        while spans and rows < limit and spans[0].row == row + rows:
-            first, last = spans[0].tags
-            end = min(last, first + limit - rows - 1)
-            if end == last:
-                spans.popleft()
-            else:
-                spans[0] = Span(spans[0].row + end - first + 1, Range(end + 1, last))
-            runs.append(Range(first, end))
-            rows += end - first + 1
-        if not spans:
-            self._frames.popleft()
+        while rows < limit and self._unread:
+            unread = self._unread[0]
+            if unread.content is not content or unread.row != row + rows:
+                break
+            runs.append(unread.take(limit - rows))
+            if unread.first > unread.last:
+                self._unread.popleft()
+            rows = unread.row - row
         self.rows -= rows
         return RowSlice(content, row, rows, runs)
 
     def drain(self) -> list[Range]:
         """Removes all unread rows; returns their tags."""
-        left = [span.tags for _, spans in self._frames for span in spans]
-        self._frames.clear()
+        left = [Range(unread.first, unread.last) for unread in self._unread]
+        self._unread.clear()
         self.rows = 0
         return left
+
+
+class _Unread:
+    """Consecutive rows of a frame with consecutive tags, from the first that is unread on."""
+
+    __slots__ = ("content", "first", "last", "row")
+
+    def __init__(self, content: Content, row: int, first: int, last: int) -> None:
+        self.content = content
+        self.row = row
+        self.first = first
+        self.last = last
+
+    def take(self, limit: int) -> Range:
+        """Takes up to `limit` rows; returns their tags."""
+        first = self.first
+        last = min(self.last, first + limit - 1)
+        self.row += last - first + 1
+        self.first = last + 1
+        return Range(first, last)
 
 
 def _no_wake() -> None:

@@ -78,7 +78,7 @@ class Settler:
                 delivery_tag=tag,
                 mode=self.mode.value,
             )
-        if outcome not in self.outcomes:
+        if outcome is not Outcome.ACCEPTED and outcome not in self.outcomes:
             raise OutcomeNotSupportedError(
                 f"Required Settlement Outcome Not Supported: the consumer did not declare "
                 f"'{outcome.value}'. Name it in `outcomes` when you start the consumer; message "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +29,12 @@ class Settlement(LightFuture[int]):
     redelivered. Or with OutcomeUnknownError: they are redelivered unless the settlement took
     effect. Its callbacks run on the channel's thread: they may settle and publish, and must not
     block.
+
+    Attributes:
+        messages: What it settles.
     """
+
+    messages = 0
 
     def __await__(self) -> Generator[Any, None, int]:
         return asyncio.wrap_future(self).__await__()
@@ -51,12 +56,12 @@ class Settlement(LightFuture[int]):
 
 @dataclass(slots=True, eq=False)
 class PendingSettlement:
-    """What one call settled, until the broker has answered all of it.
+    """What was settled alike before the sender came to it, until the broker has answered all of it.
 
     Attributes:
         disposition: The outcome and its details.
         runs: Its tags.
-        future: Of the application; None: the client settles by itself.
+        futures: Of the application; the client settles by itself without one.
         messages: Number of its tags.
         left: Messages without an answer.
         sent: Whether the broker may have received any of it.
@@ -64,66 +69,86 @@ class PendingSettlement:
     """
 
     disposition: Disposition
-    runs: list[Range]
-    future: Settlement | None
-    messages: int
-    left: int = field(init=False)
+    runs: list[Range] = field(default_factory=list)
+    futures: list[Settlement] = field(default_factory=list)
+    messages: int = 0
+    left: int = 0
     sent: bool = False
     mismatched: bool = False
 
-    def __post_init__(self) -> None:
-        self.left = self.messages
+    def add(self, runs: list[Range], messages: int, future: Settlement | None) -> None:
+        """Adds a call's tags; consecutive messages become one run."""
+        self.messages += messages
+        self.left += messages
+        extend(self.runs, runs)
+        if future is not None:
+            future.messages = messages
+            self.futures.append(future)
 
     def resolve(self) -> None:
-        """Resolves the future: every message has its answer (C15)."""
-        if self.future is None:
-            return
-        if not self.mismatched:
-            self.future.succeed(self.messages)
-            return
-        self.future.fail(
-            OutcomeUnknownError(
-                "The broker settled another number of messages than it was asked for. Check that "
-                "client and broker are of one version.",
-                messages=self.messages,
+        """Resolves the futures: every message has its answer (C15)."""
+        if self.mismatched:
+            self._fail_all(
+                OutcomeUnknownError(
+                    "The broker settled another number of messages than it was asked for. Check "
+                    "that client and broker are of one version.",
+                    messages=self.messages,
+                )
             )
-        )
+            return
+        for future in self.futures:
+            future.succeed(future.messages)
 
     def fail(self, error: AckqError) -> None:
-        """Fails the future: the channel has ended without an answer.
+        """Fails the futures: the channel has ended without an answer.
 
         An unsent settlement did not take effect. The outcome of a sent one is unknown, except when
         the broker ended the channel: then it did so before the settlement.
         """
-        if self.future is None:
-            return
         unknown = isinstance(error, ClosedError | InternalError) or errors.is_transient(error)
-        self.future.fail(_outcome_unknown(error) if self.sent and unknown else copy(error))
+        self._fail_all(_outcome_unknown(error) if self.sent and unknown else error)
+
+    def _fail_all(self, error: AckqError) -> None:
+        for future in self.futures:
+            future.fail(copy(error))
 
 
 @dataclass(slots=True, eq=False)
 class SettleDraft:
-    """Tags with the same disposition that are not yet sent; becomes one `Settle` or several.
+    """Tags of a settlement that are not yet sent; becomes one `Settle` or several.
 
     Attributes:
-        disposition: Of all the tags.
-        runs: The tags.
-        settlements: The settlements they belong to, and how many of each.
+        settlement: They belong to it.
         sweep: They are all outstanding tags up to the last: one `Settle` with `multiple` (C3).
+        runs: The tags.
+        messages: Number of the tags.
     """
 
-    disposition: Disposition
-    runs: list[Range]
-    settlements: list[tuple[PendingSettlement, int]]
+    settlement: PendingSettlement
     sweep: bool
+    runs: list[Range] = field(default_factory=list)
+    messages: int = 0
 
-    def add(self, first: int, last: int, settlement: PendingSettlement) -> None:
+    def add(self, run: Range) -> None:
         """Adds tags; above the others in a sweep."""
-        if self.runs and self.runs[-1].last + 1 == first:
-            self.runs[-1] = Range(self.runs[-1].first, last)
+        extend(self.runs, (run,))
+        self.messages += run.last - run.first + 1
+
+    def split_first(self) -> SettleDraft:
+        """Its first tag, as a draft of its own; one of several in a run."""
+        first, last = self.runs[0]
+        self.runs[0] = Range(first + 1, last)
+        self.messages -= 1
+        return SettleDraft(self.settlement, sweep=False, runs=[Range(first, first)], messages=1)
+
+
+def extend(runs: list[Range], more: Iterable[Range]) -> None:
+    """Adds runs of tags; one that follows the last run is joined to it."""
+    for run in more:
+        if runs and runs[-1].last + 1 == run.first:
+            runs[-1] = Range(runs[-1].first, run.last)
         else:
-            self.runs.append(Range(first, last))
-        self.settlements.append((settlement, last - first + 1))
+            runs.append(run)
 
 
 def _outcome_unknown(error: AckqError) -> OutcomeUnknownError:

@@ -334,8 +334,8 @@ class ChannelState:
             self._unread += _rows(spans)
         return inbox
 
-    def on_settled(self, settled: pb.Settled) -> list[PendingSettlement]:
-        """An answer to a `Settle`; returns the settlements that are answered completely (C15)."""
+    def on_settled(self, settled: pb.Settled) -> PendingSettlement | None:
+        """An answer to a `Settle`; returns its settlement if that is answered completely (C15)."""
         return self.unsettled.on_settled(settled.number, settled.settled)
 
     def on_get_empty(self, number: int) -> Pull | None:

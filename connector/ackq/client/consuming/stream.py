@@ -141,7 +141,9 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
             if inbox.closed:
                 raise ClosedError("The consumer is closed; start a new one.")
             return None
-        future = self._state.accept(taken.runs, when, time.monotonic())
+        future = None
+        if when is not When.NOT:
+            future = self._state.accept(taken.runs, when, time.monotonic())
         if self._state.wakes_sender():
             self.nudge()
         return Handover(taken, future)

@@ -6,7 +6,7 @@ others; the cost of a range follows the range, at about a thousand tags a step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ackq.client.ranges import Range
 
@@ -45,12 +45,14 @@ class TagSet:
 
     def add(self, first: int, last: int) -> None:
         """Adds first..last."""
+        words = self._words
         at = first // _BITS
-        self._low = min(self._low, at) if self._words else at
+        if at < self._low or not words:
+            self._low = at
         for at, mask in _masks(first, last):
-            word = self._words.get(at, 0)
+            word = words.get(at, 0)
             self._count += (mask & ~word).bit_count()
-            self._words[at] = word | mask
+            words[at] = word | mask
 
     def count(self, first: int, last: int) -> int:
         """The number of members in first..last."""
@@ -96,12 +98,15 @@ class TagSet:
             yield Range(open_first, open_last)
 
 
-def _masks(first: int, last: int) -> Iterator[tuple[int, int]]:
+def _masks(first: int, last: int) -> Iterable[tuple[int, int]]:
     """The words of first..last, each with a mask of its bits."""
     low, high = first // _BITS, last // _BITS
     if low == high:
-        yield low, (1 << last - first + 1) - 1 << first % _BITS
-        return
+        return ((low, (1 << last - first + 1) - 1 << first % _BITS),)
+    return _masks_of_many(first, last, low, high)
+
+
+def _masks_of_many(first: int, last: int, low: int, high: int) -> Iterator[tuple[int, int]]:
     yield low, _ALL >> first % _BITS << first % _BITS
     for at in range(low + 1, high):
         yield at, _ALL

@@ -1,15 +1,16 @@
 """The outstanding delivery tags of a channel, and their settlements until the answer (C2-C4, C15).
 
 Invariant: a tag is settled once (C2), and a `Settle` on the wire names only tags that the
-application settled with that disposition. Settlements are coalesced while the sender is busy: where
-no older tag is outstanding, into one `Settle` with `multiple`. No cost follows the number of tags
-that are outstanding (C16). No I/O, no clock, no lock.
+application settled with that disposition. Settlements are coalesced while the sender is busy or a
+few are unanswered: where no older tag is outstanding, into one `Settle` with `multiple`. No cost
+follows the number of tags that are outstanding (C16). No I/O, no clock, no lock.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ackq import limits
@@ -21,20 +22,27 @@ from ackq.outcomes import ACCEPT, RELEASE, Disposition
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire.outcomes import TO_WIRE
 
-# Maximum of unanswered `Settle`s. Settlements beyond it are coalesced; the broker's reply cache
-# holds more answers than these for a client that reconnects.
+# Maximum of unanswered `Settle`s; the broker's reply cache holds more answers than these for a
+# client that reconnects.
 _UNANSWERED: Final = 4_096
+# While so many are unanswered, what is settled is collected: one `Settle` for each message costs
+# client and broker more than the message itself.
+_PIPELINED: Final = 4
 # Lazy accepts are sent at this number, or this long after the first.
 LAZY_MESSAGES: Final = 1_000
 LAZY_S: Final = 1.0
 
 
 class _SentSettle(NamedTuple):
-    """A `Settle` on the wire, and how many messages of which settlements it holds."""
+    """A `Settle` on the wire, with messages of one settlement."""
 
     request: pb.Settle
     messages: int
-    settlements: Sequence[tuple[PendingSettlement, int]]
+    settlement: PendingSettlement
+
+
+# Consecutive tags, and the settlement that they belong to.
+_Run = tuple[Range, PendingSettlement]
 
 
 class Unsettled:
@@ -52,7 +60,9 @@ class Unsettled:
         self.unacked = TagSet()
         self.lazy_limit = LAZY_MESSAGES
         self.settle_runs = False
-        self._unsent: list[PendingSettlement] = []  # since the last drafts
+        # Since the last drafts; one for each disposition.
+        self._unsent: dict[Disposition, PendingSettlement] = {}
+        self._last_unsent: PendingSettlement | None = None
         self._lazy = 0  # messages in it, if all are lazy accepts
         self._lazy_since: float | None = None
         self._drafts: deque[SettleDraft] = deque()
@@ -92,7 +102,7 @@ class Unsettled:
             if self.unacked.remove(first, last) != wanted:
                 raise unknown_tag(first)
             messages += wanted
-        self._add(PendingSettlement(disposition, runs, future, messages))
+        self._add(disposition, runs, messages, future)
 
     def settle_up_to(self, tag: int, disposition: Disposition, future: Settlement | None) -> None:
         """Settles all unacked messages up to and including a tag (C3); no unread ones.
@@ -103,11 +113,11 @@ class Unsettled:
         runs = self.unacked.take_up_to(tag)
         if not runs:
             raise unknown_tag(tag)
-        self._add(PendingSettlement(disposition, runs, future, _messages(runs)))
+        self._add(disposition, runs, _messages(runs), future)
 
     def accept_lazily(self, runs: list[Range], now: float) -> None:
         """Accepts unacked messages, sent later in bulk (DUPS_OK)."""
-        only_lazy = len(self._unsent) == 0 or self._lazy_since is not None
+        only_lazy = not self._unsent or self._lazy_since is not None
         since, lazy = self._lazy_since, self._lazy
         self.settle(runs, ACCEPT, None)
         if only_lazy:
@@ -119,7 +129,7 @@ class Unsettled:
         for first, last in runs:
             removed = self.unread.remove(first, last)
             assert removed == last - first + 1, "unread messages are released once"
-        self._add(PendingSettlement(RELEASE, runs, None, _messages(runs)))
+        self._add(RELEASE, runs, _messages(runs), None)
 
     # --- called by the sender ---
 
@@ -154,7 +164,7 @@ class Unsettled:
             return None
         if self._drafts:
             return 0
-        if not self._unsent:
+        if not self._unsent or len(self._sent) >= _PIPELINED:
             return None
         if self._lazy_since is None or self._lazy >= self.lazy_limit:
             return 0
@@ -166,21 +176,18 @@ class Unsettled:
 
     # --- called for the broker's answers ---
 
-    def on_settled(self, number: int, messages: int) -> list[PendingSettlement]:
-        """Applies an answer; returns the settlements that are answered completely now (C15).
+    def on_settled(self, number: int, messages: int) -> PendingSettlement | None:
+        """Applies an answer; returns its settlement if that is answered completely now (C15).
 
         An unknown number was answered before: its `Settle` was repeated after a reconnect.
         """
         sent = self._sent.pop(number, None)
         if sent is None:
-            return []
-        done = []
-        for settlement, count in sent.settlements:
-            settlement.left -= count
-            settlement.mismatched |= messages != sent.messages
-            if not settlement.left:
-                done.append(settlement)
-        return done
+            return None
+        settlement = sent.settlement
+        settlement.left -= sent.messages
+        settlement.mismatched |= messages != sent.messages
+        return settlement if not settlement.left else None
 
     def on_disconnect(self) -> None:
         """Repeats every unanswered `Settle` on the next stream, under its number."""
@@ -188,41 +195,31 @@ class Unsettled:
 
     def drain(self) -> list[PendingSettlement]:
         """Removes and returns every settlement without an answer, each once."""
-        settlements: dict[PendingSettlement, None] = {}
-        for sent in self._sent.values():
-            settlements.update(dict.fromkeys(settlement for settlement, _ in sent.settlements))
-        for draft in self._drafts:
-            settlements.update(dict.fromkeys(settlement for settlement, _ in draft.settlements))
-        settlements.update(dict.fromkeys(self._unsent))
+        settlements = dict.fromkeys(sent.settlement for sent in self._sent.values())
+        settlements.update(dict.fromkeys(draft.settlement for draft in self._drafts))
+        settlements.update(dict.fromkeys(self._unsent.values()))
         self._sent.clear()
         self._repeats.clear()
         self._drafts.clear()
-        self._unsent.clear()
+        self._unsent, self._last_unsent = {}, None
         return list(settlements)
 
     # --- drafts ---
 
-    def _add(self, settlement: PendingSettlement) -> None:
+    def _add(
+        self,
+        disposition: Disposition,
+        runs: list[Range],
+        messages: int,
+        future: Settlement | None,
+    ) -> None:
         self._lazy_since = None
         self._lazy = 0
-        last = self._unsent[-1] if self._unsent else None
-        if (
-            last is None
-            or settlement.future is not None
-            or last.future is not None
-            or last.disposition is not settlement.disposition
-        ):
-            self._unsent.append(settlement)
-            return
-        # Neither has a future: consecutive messages become one run.
-        last.messages += settlement.messages
-        last.left += settlement.messages
-        runs = last.runs
-        for first, end in settlement.runs:
-            if runs[-1].last + 1 == first:
-                runs[-1] = Range(runs[-1].first, end)
-            else:
-                runs.append(Range(first, end))
+        pending = self._last_unsent
+        if pending is None or pending.disposition is not disposition:
+            pending = self._unsent.setdefault(disposition, PendingSettlement(disposition))
+            self._last_unsent = pending
+        pending.add(runs, messages, future)
 
     def _prepare_drafts(self, lowest_missing: int | None) -> None:
         """Makes drafts of the unsent settlements.
@@ -231,81 +228,70 @@ class Unsettled:
         settled by now: sent before, or in one of these drafts. There, one `multiple` after another,
         in the order of tags, settles exactly what it should.
         """
-        pending, self._unsent = self._unsent, []
+        pending, self._unsent, self._last_unsent = self._unsent, {}, None
         self._lazy_since = None
         self._lazy = 0
         outstanding = [
             each for each in (self.unacked.lowest, self.unread.lowest, lowest_missing) if each
         ]
         limit = min(outstanding, default=None)
-        below: list[tuple[int, int, PendingSettlement]] = []
-        above: list[tuple[int, int, PendingSettlement]] = []
-        for settlement in pending:
-            for first, last in settlement.runs:
-                group = below if limit is None or last < limit else above
-                group.append((first, last, settlement))
-        below.sort(key=_first_tag)
-        sweep: SettleDraft | None = None
-        for first, last, settlement in below:
-            if sweep is None or sweep.disposition != settlement.disposition:
-                sweep = SettleDraft(settlement.disposition, [], [], sweep=True)
-                self._drafts.append(sweep)
-            sweep.add(first, last, settlement)
-        if self.settle_runs:
-            self._drafts.extend(_drafts_of(sorted(above, key=_first_tag)))
-        else:
-            for first, last, settlement in above:
-                alone = [(settlement, last - first + 1)]
-                self._drafts.append(
-                    SettleDraft(settlement.disposition, [Range(first, last)], alone, sweep=False)
-                )
+        ascending = sorted(
+            ((run, settlement) for settlement in pending.values() for run in settlement.runs),
+            key=_first_tag,
+        )
+        below = bisect_left(ascending, limit, key=_first_tag) if limit else len(ascending)
+        self._drafts.extend(_sweeps(ascending[:below]))
+        most = limits.MAX_SETTLE_RUNS if self.settle_runs else 1
+        self._drafts.extend(_drafts_of(ascending[below:], most))
 
     def _next_draft(self) -> SettleDraft:
         """The content of the next `Settle`: a draft, or its first tag without `settle_runs`."""
         draft = self._drafts[0]
-        first, last = draft.runs[0]
-        if draft.sweep or self.settle_runs or first == last:
+        if draft.sweep or self.settle_runs or draft.messages == 1:
             return self._drafts.popleft()
-        settlement, messages = draft.settlements[0]
-        draft.runs[0] = Range(first + 1, last)
-        draft.settlements[0] = (settlement, messages - 1)
-        return SettleDraft(draft.disposition, [Range(first, first)], [(settlement, 1)], sweep=False)
+        return draft.split_first()
 
     def _send(self, draft: SettleDraft) -> pb.Settle:
         """The `Settle` of a draft; from now on it waits for its answer."""
-        disposition, runs = draft.disposition, draft.runs
-        messages = sum(count for _, count in draft.settlements)
+        disposition = draft.settlement.disposition
         request = pb.Settle(
             outcome=TO_WIRE[disposition.outcome],
             reason=disposition.reason,
             delay_ms=disposition.delay_ms,
             number=self._next_number,
         )
-        if draft.sweep or messages == 1:
-            request.delivery_tag = runs[-1].last
-            request.multiple = messages > 1
+        if draft.sweep or draft.messages == 1:
+            request.delivery_tag = draft.runs[-1].last
+            request.multiple = draft.messages > 1
         else:
-            request.first_tag.extend(first for first, _ in runs)
-            request.rows.extend(last - first + 1 for first, last in runs)
-        self._sent[self._next_number] = _SentSettle(request, messages, draft.settlements)
+            request.first_tag.extend(first for first, _ in draft.runs)
+            request.rows.extend(last - first + 1 for first, last in draft.runs)
+        self._sent[self._next_number] = _SentSettle(request, draft.messages, draft.settlement)
         self._next_number += 1
-        for settlement, _ in draft.settlements:
-            settlement.sent = True
+        draft.settlement.sent = True
         return request
 
 
-def _drafts_of(runs: Iterable[tuple[int, int, PendingSettlement]]) -> list[SettleDraft]:
-    """Drafts of ascending runs, one for each disposition or more."""
+def _sweeps(ascending: Iterable[_Run]) -> list[SettleDraft]:
+    """Drafts of runs below every outstanding tag, one for each stretch of one disposition."""
     drafts: list[SettleDraft] = []
-    growing: dict[Disposition, SettleDraft] = {}
-    for first, last, settlement in runs:
-        draft = growing.get(settlement.disposition)
-        if draft is None or len(draft.runs) == limits.MAX_SETTLE_RUNS:
-            draft = growing[settlement.disposition] = SettleDraft(
-                settlement.disposition, [], [], sweep=False
-            )
+    for run, settlement in ascending:
+        if not drafts or drafts[-1].settlement is not settlement:
+            drafts.append(SettleDraft(settlement, sweep=True))
+        drafts[-1].add(run)
+    return drafts
+
+
+def _drafts_of(ascending: Iterable[_Run], most: int) -> list[SettleDraft]:
+    """Drafts of at most so many runs each, of one settlement."""
+    drafts: list[SettleDraft] = []
+    growing: dict[PendingSettlement, SettleDraft] = {}
+    for run, settlement in ascending:
+        draft = growing.get(settlement)
+        if draft is None or len(draft.runs) == most:
+            draft = growing[settlement] = SettleDraft(settlement, sweep=False)
             drafts.append(draft)
-        draft.add(first, last, settlement)
+        draft.add(run)
     return drafts
 
 
@@ -319,8 +305,8 @@ def unknown_tag(tag: int) -> UnknownDeliveryTagError:
     )
 
 
-def _first_tag(run: tuple[int, int, PendingSettlement]) -> int:
-    return run[0]
+def _first_tag(run: _Run) -> int:
+    return run[0].first
 
 
 def _messages(runs: Iterable[Range]) -> int:

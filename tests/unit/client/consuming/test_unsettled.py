@@ -43,8 +43,9 @@ def sent(unsettled, now=0.0, missing=None):
 
 
 def answer(unsettled, request, messages):
-    for settlement in unsettled.on_settled(request.number, messages):
-        settlement.future.succeed(settlement.messages)
+    settlement = unsettled.on_settled(request.number, messages)
+    if settlement is not None:
+        settlement.resolve()
 
 
 def test_settlements_in_order_leave_as_one():
@@ -244,6 +245,19 @@ def test_the_unanswered_have_a_bound(monkeypatch):
     assert [each.delivery_tag for each in (first, second, third)] == [2, 4, 6]
 
 
+def test_behind_a_few_unanswered_ones_settlements_are_collected(monkeypatch):
+    """C15, C16: one `Settle` for what came until an answer did, not one for each message."""
+    monkeypatch.setattr(module, "_PIPELINED", 2)
+    unsettled = having(9)
+    first, _ = [settle(unsettled, tag) and sent(unsettled) for tag in (1, 2)]
+    for tag in range(3, 9):
+        settle(unsettled, tag)
+    assert (sent(unsettled), unsettled.wake_at) == ([], None)
+    answer(unsettled, first[0], 1)
+    (collected,) = sent(unsettled)
+    assert (collected.delivery_tag, collected.multiple) == (8, True)
+
+
 def test_after_a_cut_the_unanswered_are_asked_again():
     """C11, C15: under their numbers, in their order, before anything new."""
     unsettled = having(9)
@@ -263,8 +277,8 @@ def test_an_answer_that_comes_twice_counts_once():
     unsettled = having(2)
     settle(unsettled, 1)
     (request,) = sent(unsettled)
-    assert len(unsettled.on_settled(request.number, 1)) == 1
-    assert unsettled.on_settled(request.number, 1) == []
+    assert unsettled.on_settled(request.number, 1) is not None
+    assert unsettled.on_settled(request.number, 1) is None
 
 
 def test_an_answer_of_another_count_is_told():
@@ -272,8 +286,7 @@ def test_an_answer_of_another_count_is_told():
     unsettled = having(2)
     settle(unsettled, 1, 2)
     (request,) = sent(unsettled)
-    (settlement,) = unsettled.on_settled(request.number, 1)
-    assert settlement.mismatched
+    assert unsettled.on_settled(request.number, 1).mismatched
 
 
 def test_a_call_that_left_in_parts_is_told_once():
@@ -300,12 +313,14 @@ def test_giving_up_finds_everything_once():
     assert unsettled.drain() == []
 
 
-def test_futureless_settlements_are_one_entry():
-    """C16: what a mode accepts by itself costs no object per message."""
+@pytest.mark.parametrize("wanted", [False, True], ids=["by the mode", "by the application"])
+def test_what_is_settled_alike_is_one_entry(wanted):
+    """C16: a settlement costs no object per message, beside the future that is asked for."""
     unsettled = having(100)
     for tag in range(1, 101):
-        unsettled.settle([Range(tag, tag)], ACCEPT, None)
-    assert len(unsettled._unsent) == 1
+        unsettled.settle([Range(tag, tag)], ACCEPT, Settlement() if wanted else None)
+    (pending,) = unsettled._unsent.values()
+    assert pending.runs == [Range(1, 100)]
 
 
 class Application:
@@ -378,7 +393,7 @@ class Application:
         if self.wire:
             request = self.wire.popleft()
             done = self.unsettled.on_settled(request.number, self.model.settle(request))
-            assert not any(settlement.mismatched for settlement in done)
+            assert done is None or not done.mismatched
 
     def cut(self, handled):
         """The broker handles some of what is on its way; answers and all others are lost."""
@@ -388,10 +403,9 @@ class Application:
         self.unsettled.on_disconnect()
 
     def finish(self):
-        self.send(0, now=9.0)
-        while self.wire:
+        while not self.unsettled.idle:
+            self.send(0, now=9.0)
             self.answer(0)
-        assert self.unsettled.idle
 
 
 STEPS = (
