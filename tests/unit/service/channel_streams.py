@@ -9,10 +9,18 @@ from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.service import ConsumingService
+from ackq_broker.service.engine.block_cache import BlockCache
 from tests.fakes.blocks import encoded, rows
 from tests.fakes.journal import HeldEngine
 
 DURABLE = commands.QueueProperties(durable=True)
+
+
+class Uncached(BlockCache):
+    """Keeps nothing."""
+
+    def keep(self, block_id, data):
+        pass
 
 
 class InlineEngine(HeldEngine):
@@ -23,7 +31,7 @@ class InlineEngine(HeldEngine):
 
     def __init__(self, *, prompt=True):
         super().__init__()
-        self.block_cache = self.journal.read_block
+        self.block_cache = Uncached(self.journal.read_block)
         if prompt:
             self.on_change.append(lambda: asyncio.get_running_loop().call_soon(self.sync))
 

@@ -46,6 +46,16 @@ async def send_pieces(
                 await write(frame)
 
 
+async def build_here(
+    builder: FrameBuilder, in_flight: StreamBytes
+) -> AsyncGenerator[DeliveryFrame, None]:
+    """The frames of a builder, built on the event loop: where a worker thread would cost more."""
+    while (frame := builder.next_frame()) is not None:
+        in_flight.add(len(frame.block))
+        yield frame
+        in_flight.remove(len(frame.block))
+
+
 async def build_ahead(
     engine: Engine, builder: FrameBuilder, in_flight: StreamBytes
 ) -> AsyncGenerator[DeliveryFrame, None]:

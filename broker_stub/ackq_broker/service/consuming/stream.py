@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from itertools import groupby
 from operator import itemgetter
@@ -26,7 +26,7 @@ from ackq.v1 import consuming_pb2 as pb
 from ackq.wire import frame
 from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.service.blocks.frames import DeliveryFrame, FrameBuilder
-from ackq_broker.service.blocks.sending import build_ahead
+from ackq_broker.service.blocks.sending import build_ahead, build_here
 from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.transport_window import PendingDelivery
 from ackq_broker.service.engine.engine import Engine
@@ -43,6 +43,9 @@ _REQUESTS_BYTES: Final = 32 * limits.KIB
 # meanwhile are delivered by one decision and leave as one frame.
 _DELIVERIES_AHEAD: Final = 4
 _BYTES_AHEAD: Final = 4 * limits.FRAME_TARGET_BYTES
+# Up to here a delivery of blocks in memory is built on the event loop: a worker thread costs more.
+_SMALL_BYTES: Final = 64 * limits.KIB
+_FEW_PIECES: Final = 64
 # Answers that a client may leave unread.
 _UNREAD_ANSWERS: Final = 10_000
 # The shortest wait for something that is due while the client does not read.
@@ -225,9 +228,7 @@ class ConsumeStream:
         self, deliveries: Sequence[PendingDelivery], in_flight: StreamBytes
     ) -> None:
         """Sends the frames of deliveries, each built while the one before is written."""
-        pieces = [piece for delivery in deliveries for piece in delivery.pieces]
-        builder = FrameBuilder(pieces, self._engine.block_cache, settled_ok=True)
-        async with aclosing(build_ahead(self._engine, builder, in_flight)) as frames:
+        async with aclosing(self._frames(deliveries, in_flight)) as frames:
             async for built in frames:
                 if self._channel.closed:
                     break
@@ -241,6 +242,18 @@ class ConsumeStream:
             for delivery in deliveries:
                 self._channel.window.sent(delivery, self._clock())
             self._channel.resume_deliveries()
+
+    def _frames(
+        self, deliveries: Sequence[PendingDelivery], in_flight: StreamBytes
+    ) -> AsyncGenerator[DeliveryFrame, None]:
+        """The frames of deliveries; few bytes that need no disk are not worth a thread."""
+        pieces = [piece for delivery in deliveries for piece in delivery.pieces]
+        blocks = self._engine.block_cache
+        builder = FrameBuilder(pieces, blocks, settled_ok=True)
+        small = sum(delivery.payload_bytes for delivery in deliveries) <= _SMALL_BYTES
+        if small and len(pieces) <= _FEW_PIECES and all(each.block_id in blocks for each in pieces):
+            return build_here(builder, in_flight)
+        return build_ahead(self._engine, builder, in_flight)
 
     # --- time ---
 

@@ -1,4 +1,6 @@
-"""Cache of the blocks that deliveries read last: row-wise consumers read a block from disk once.
+"""Cache of the blocks that deliveries read last, and of small new ones, which wait for consumers.
+
+Row-wise consumers read a block from disk once.
 
 Invariant: at most `_MAX_BYTES` are kept. A block id is never given twice, and compaction takes only
 dead rows from a block, so that what is kept here has every row that a reader may ask for.
@@ -12,10 +14,13 @@ from collections.abc import Callable
 from typing import Final
 
 from ackq import limits
+from ackq_broker.journal import Bulk
 
 _MAX_BYTES: Final = 32 * limits.MIB
 # A larger block is mostly delivered whole, or in a few frames.
 _MAX_BLOCK_BYTES: Final = 4 * limits.MIB
+# A new one of more is left to the disk: a copy of it costs more than a reader's thread.
+_MAX_NEW_BYTES: Final = 16 * limits.KIB
 
 
 class BlockCache:
@@ -45,10 +50,20 @@ class BlockCache:
                 return data
         data = self._read_block(block_id)
         if len(data) <= _MAX_BLOCK_BYTES:
-            self._keep(block_id, data)
+            self.keep(block_id, data)
         return data
 
-    def _keep(self, block_id: int, data: bytes) -> None:
+    def keep_new(self, block_id: int, bulk: Bulk) -> None:
+        """Keeps a block that came just now, if it is small: its consumer may be waiting."""
+        if sum(map(len, bulk)) <= _MAX_NEW_BYTES:
+            self.keep(block_id, b"".join(bulk))
+
+    def __contains__(self, block_id: int) -> bool:
+        """Whether a block is read without the disk."""
+        return block_id in self._blocks
+
+    def keep(self, block_id: int, data: bytes) -> None:
+        """Keeps a block's bytes until others were used more lately."""
         with self._lock:
             if block_id in self._blocks:
                 return

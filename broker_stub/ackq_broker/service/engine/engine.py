@@ -182,6 +182,8 @@ class Engine:
                 self.journal.store_transient(block_id, block)
             kept = (block_id, block) if block_id and durable else (None, ())
             entries.append(Entry(records.encode(record), *kept))
+            if block_id:
+                self.block_cache.keep_new(block_id, block)
         last = self.journal.append(entries)
         assert last == self.core.sequence, (last, self.core.sequence)
         self.free_dead_blocks()

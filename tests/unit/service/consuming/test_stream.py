@@ -8,6 +8,7 @@ from ackq import limits
 from ackq.errors import ClosedError, QueueNotFoundError, UnknownDeliveryTagError
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.core import commands
+from ackq_broker.service.engine.block_cache import BlockCache
 from tests.fakes.clock import run
 from tests.unit.service.channel_streams import Broker, run_until_idle, subscribed
 
@@ -22,6 +23,17 @@ async def alive(stream, seconds):
     for _ in range(round(seconds)):
         stream.beat()
         await asyncio.sleep(1)
+
+
+async def test_small_new_messages_need_no_thread():
+    """C16: a thread's start and end would cost more than the frame."""
+    broker, stream = await subscribed()
+    broker.engine.block_cache = BlockCache(broker.engine.journal.read_block)
+    broker.engine.run = None
+    broker.publish(b"m")
+    broker.publish(b"m")
+    await run_until_idle()
+    assert stream.tags() == [1, 2]
 
 
 async def test_deliveries_and_answers_wait_for_the_disk():

@@ -30,6 +30,16 @@ def test_a_block_is_read_once():
     assert disk.reads == [1, 2]
 
 
+def test_a_small_new_block_is_not_read():
+    """C16: messages that come one by one reach a consumer without the disk."""
+    disk = Disk()
+    blocks = BlockCache(disk)
+    blocks.keep_new(7, (b"ne", memoryview(b"w")))
+    assert (7 in blocks, blocks(7), disk.reads) == (True, b"new", [])
+    blocks.keep_new(8, (b"large" * limits.MIB,))
+    assert 8 not in blocks
+
+
 def test_the_oldest_goes_first():
     """I6: what is kept is bounded in bytes."""
     disk = Disk(limits.MIB)
