@@ -64,7 +64,13 @@ def in_memory(spark: SparkSession, args: argparse.Namespace, size: int) -> Measu
 
 
 def from_queue(
-    spark: SparkSession, args: argparse.Namespace, size: int, endpoint: str, columns: str | None
+    spark: SparkSession,
+    args: argparse.Namespace,
+    size: int,
+    endpoint: str,
+    columns: str | None,
+    *,
+    partitions: int | None = None,
 ) -> Measurement:
     """A queue with exactly the rows of the run; without columns, as `.load()` alone reads it."""
     rows = spark_harness.rows_per_batch(size)
@@ -75,7 +81,7 @@ def from_queue(
             "queue": queue,
             "maxMessagesPerTrigger": rows,
             "maxBytesPerTrigger": "1g",
-            "minPartitions": os.cpu_count() or 1,
+            "minPartitions": partitions or os.cpu_count() or 1,
         }
         reader = spark.readStream.format("ackq").options(**options)
         return _measure((reader.schema(columns) if columns else reader).load(), args.batches)

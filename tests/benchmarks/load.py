@@ -22,7 +22,6 @@ from ackq.client import Channel, Message, Publisher
 STAMP_BYTES = 8
 _START_NS = 200_000_000
 _BATCH_S = 0.01
-_SPIN_NS = 60_000
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
@@ -58,20 +57,20 @@ def schedule(rate: float, count: int) -> Iterator[int]:
     for number in range(count):
         due = first + int(number * step)
         while (left := due - time.time_ns()) > 0:
-            if left > _SPIN_NS:
-                time.sleep((left - _SPIN_NS) / 1e9)
+            time.sleep(left / 1e9)  # to spin would take a core from the others
         yield due
 
 
 def publish(
     endpoint: str, queue: str, file: str, rate: str, count: str, size: str, immediately: str
 ) -> None:
-    """Single publishes; writes their delays to the confirm, in nanoseconds."""
-    delays = np.zeros(int(count), np.int64)
+    """Single publishes; writes when each was due, and its delay to the confirm."""
+    dues, delays = np.zeros((2, int(count)), np.int64)
     with Publisher(endpoint, routing_key=queue) as publisher:
         publisher.publish(b"", ack_immediately=True).result()  # opens the stream
         print("ready", flush=True)
         for number, due in enumerate(schedule(float(rate), int(count))):
+            dues[number] = due
             answer = publisher.publish(
                 stamped(due, int(size)), ack_immediately=immediately == "immediately"
             )
@@ -81,7 +80,7 @@ def publish(
 
             answer.add_done_callback(confirmed)
         publisher.flush()
-    np.save(file, delays)
+    np.save(file, [dues, delays])
 
 
 def per_batch(rate: float) -> int:
@@ -110,8 +109,8 @@ def publish_batches(endpoint: str, queue: str, file: str, rate: str, count: str,
 
 
 def consume(endpoint: str, queue: str, file: str, count: str) -> None:
-    """A callback in the default mode; writes the delays to it, in nanoseconds, and the ends."""
-    delays = np.zeros(int(count), np.int64)
+    """A callback in the default mode; writes when each was due, and its delay to the callback."""
+    dues, delays = np.zeros((2, int(count)), np.int64)
     taken, done = 0, threading.Event()
 
     def on_message(message: Message) -> None:
@@ -119,8 +118,8 @@ def consume(endpoint: str, queue: str, file: str, count: str) -> None:
         body = message.body
         if not body:  # that which opened the publisher
             return
-        if taken < len(delays):
-            delays[taken] = time.time_ns() - stamp(body)
+        due = stamp(body)
+        dues[taken], delays[taken] = due, time.time_ns() - due
         taken += 1
         if taken == len(delays):
             done.set()
@@ -129,7 +128,7 @@ def consume(endpoint: str, queue: str, file: str, count: str) -> None:
         channel.consume(queue, on_message)
         print("ready", flush=True)
         done.wait()
-    np.save(file, delays)
+    np.save(file, [dues, delays])
 
 
 if __name__ == "__main__":

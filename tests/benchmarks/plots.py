@@ -128,7 +128,7 @@ def bars(rows: Mapping[str, Mapping[str, float]], *, unit: str) -> str:
                 f' width="{max(0.0, end - x):.1f}"><title>{title}</title></rect>'
             )
             start += value
-        text = " + ".join(f"{value:.2f}" for value in row.values() if value >= 0.005)
+        text = " + ".join(harness.number(value) for value in row.values() if value >= 0.005)
         parts.append(_text(WIDTH - _RIGHT, y + _ROW + 11, text, "value end"))
         y += _ROW + _MARK + 6
     return _svg([*_axis(scale, y, unit), *parts], y + _AXIS)

@@ -98,8 +98,8 @@ def section(anchor: str, name: str, result: Mapping[str, Any]) -> str:
             _key({"subject": "ratio", "bound": "bound", "line": "equal"}),
             plots.points(list(ratios(comparisons)), unit="ratio", line=1.0),
             "<h3>Rates</h3>",
-            _key({"subject": "ackq", "anchor": "anchor"}),
-            plots.points(list(rates(comparisons)), unit="rows/s"),
+            _key({"subject": "subject", "anchor": "anchor"}),
+            plots.points(list(rates(comparisons)), unit="per s"),
         ]
     if used := cpu(comparisons):
         parts += [
@@ -120,8 +120,14 @@ def ratios(comparisons: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
     for comparison in comparisons:
         for at, (clock, values) in enumerate(comparison["ratios"].items()):
             bound = comparison["floor"] if at == 0 else None
-            label = f"{comparison['title']}: {comparison['subject']} / {comparison['anchor']}"
-            yield Row(f"{label}, by {clock}", [_spread("subject", values)], bound)
+            yield Row(f"{_ratio_of(comparison)}, by {clock}", [_spread("subject", values)], bound)
+
+
+def _ratio_of(comparison: Mapping[str, Any]) -> str:
+    """The title with both sides, unless it names them."""
+    sides = f"{comparison['subject']} / {comparison['anchor']}"
+    title: str = comparison["title"]
+    return title if title.endswith(sides) else f"{title}: {sides}"
 
 
 def rates(comparisons: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
@@ -129,8 +135,7 @@ def rates(comparisons: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
     for comparison in comparisons:
         clock = next(iter(comparison["ratios"]))
         yield Row(
-            f"{comparison['title']}, by {clock}: {comparison['anchor']} and "
-            f"{comparison['subject']}",
+            f"{_ratio_of(comparison)}, by {clock}",
             [
                 _spread(kind, [run["rows"] / run["seconds"][clock] for run in comparison[runs]])
                 for kind, runs in (("anchor", "anchors"), ("subject", "subjects"))
@@ -139,12 +144,14 @@ def rates(comparisons: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
 
 
 def cpu(comparisons: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Median CPU by part of each side that was read."""
+    """Median CPU by part of each side that was read, once for a side of many comparisons."""
     found: dict[str, dict[str, float]] = {}
+    shown: list[Any] = []
     for comparison in comparisons:
         for side, runs in (("anchor", "anchors"), ("subject", "subjects")):
             read = [run["cpu_us"] for run in comparison[runs] if run.get("cpu_us")]
-            if read:
+            if read and comparison[runs] not in shown:
+                shown.append(comparison[runs])
                 found[f"{comparison['title']}: {comparison[side]}"] = {
                     part: max(0.0, statistics.median(each[part] for each in read)) for part in PARTS
                 }

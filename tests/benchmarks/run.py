@@ -24,6 +24,7 @@ import bench_publish
 import bench_rabbitmq
 import bench_recovery
 import bench_roundtrip
+import bench_scale
 import bench_sink
 import bench_source
 import bench_startup
@@ -49,6 +50,7 @@ BENCHMARKS = {
     "recovery": bench_recovery,
     "startup": bench_startup,
     "latency": bench_latency,
+    "scale": bench_scale,
 }
 # Commands that read results.
 READERS = {"report": report, "check": expectations}

@@ -1,0 +1,155 @@
+"""Batches over many queues and routes, bodies of many sizes, deep queues.
+
+Invariant: what is counted was confirmed or settled within the time counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator, Sequence
+
+import harness
+import pyarrow as pa
+from harness import Measurement
+
+from ackq import limits
+from ackq.client import Admin, Channel, Publisher
+
+ROWS = 200_000
+BATCH_ROWS = 10_000
+# Properties count with a message's size.
+LARGEST_BYTES = limits.MAX_MESSAGE_BYTES - limits.KIB
+VOLUME_BYTES = 256 * limits.MIB
+# What a consumer without a bound takes ahead of its application.
+_AHEAD_ROWS = 10_000
+TAKEN = 500_000
+ROUND = 10_000
+
+
+# --- queues and routes ---
+
+
+@contextlib.contextmanager
+def queues(endpoint: str, count: int) -> Iterator[list[str]]:
+    """So many durable queues, gone afterwards; their names."""
+    stem = f"benchmark-{uuid.uuid4().hex[:8]}"
+    names = [f"{stem}-{number}" for number in range(count)]
+    with Admin(endpoint) as admin:
+        for name in names:
+            admin.declare_queue(name)
+        yield names
+        for name in names:
+            admin.delete_queue(name, force=True)
+
+
+@contextlib.contextmanager
+def topic(endpoint: str) -> Iterator[str]:
+    """A topic exchange all of whose messages go to one queue; its name."""
+    with harness.queue(endpoint) as queue, Admin(endpoint) as admin:
+        admin.declare_exchange(queue, kind="topic")
+        admin.bind(queue, queue, "eu.*")
+        yield queue
+        admin.delete_exchange(queue)
+
+
+def publish(endpoint: str, exchange: str, keys: Sequence[str], size: int) -> Measurement:
+    """Batches whose rows have the keys in turn; what was published is purged."""
+    bodies = harness.bodies(BATCH_ROWS, size)
+    column = pa.array([keys[number % len(keys)] for number in range(BATCH_ROWS)])
+    batch = bodies.append_column("routing_key", column)
+    with Publisher(endpoint, exchange=exchange, mandatory=True) as publisher:
+        publisher.publish(b"", routing_key=keys[0], ack_immediately=True).result()
+        with harness.clocked(ROWS) as found:
+            answers = [publisher.publish_batch(batch) for _ in range(ROWS // BATCH_ROWS)]
+            publisher.flush()
+            assert sum(answer.result() for answer in answers) == ROWS
+    with Admin(endpoint) as admin:
+        for name in {exchange} if exchange else set(keys):
+            admin.purge_queue(name)
+    return found[0]
+
+
+# --- sizes ---
+
+
+def publish_size(endpoint: str, size: int) -> Measurement:
+    """Bodies of a size; the rows are bytes."""
+    with harness.queue(endpoint) as queue:
+        return _publish(endpoint, queue, size)
+
+
+def receive_size(endpoint: str, size: int) -> Measurement:
+    """The same, to a consumer that settles each batch."""
+    with harness.queue(endpoint) as queue:
+        published = _publish(endpoint, queue, size)
+        with Channel(endpoint) as channel, harness.clocked(published.rows) as found:
+            consumer = channel.consume(queue, mode="client", prefetch=_AHEAD_ROWS)
+            left = published.rows
+            while left:
+                batch = consumer.receive_batch()
+                assert batch is not None
+                left -= batch.num_rows * size
+                consumer.settle(batch)
+            channel.flush()
+    return found[0]
+
+
+def _publish(endpoint: str, queue: str, size: int) -> Measurement:
+    frame = harness.bodies(harness.rows_per_frame(size), size)
+    count = VOLUME_BYTES // (frame.num_rows * size) or 1
+    with Publisher(endpoint, routing_key=queue) as publisher:
+        publisher.publish(b"", ack_immediately=True).result()
+        with Admin(endpoint) as admin:
+            admin.purge_queue(queue)
+        with harness.clocked(count * frame.num_rows * size) as found:
+            answers = [publisher.publish_batch(frame) for _ in range(count)]
+            publisher.flush()
+            assert sum(answer.result() for answer in answers) == count * frame.num_rows
+    return found[0]
+
+
+BY_SIZE = {"publish_batch": publish_size, "receive_batch": receive_size}
+
+
+# --- backlogs ---
+
+
+@contextlib.contextmanager
+def backlogs(endpoint: str, counts: Sequence[int], size: int) -> Iterator[dict[int, str]]:
+    """A queue for each count, which holds so many messages; their names by count."""
+    with contextlib.ExitStack() as stack:
+        names = {count: stack.enter_context(harness.queue(endpoint)) for count in counts}
+        for count, name in names.items():
+            harness.fill(endpoint, name, rows=count, size=size)
+        yield names
+
+
+def take(endpoint: str, queue: str, size: int) -> Measurement:
+    """Takes messages in rounds, each by a consumer of its own, and puts as many back untimed."""
+    parts = []
+    with Channel(endpoint) as channel:
+        for _ in range(TAKEN // ROUND):
+            with harness.clocked(ROUND) as found:
+                _take_round(channel, queue)
+            parts += found
+            harness.fill(endpoint, queue, rows=ROUND, size=size)
+    return Measurement(
+        TAKEN,
+        {"wall": sum(part.seconds["wall"] for part in parts)},
+        {name: sum(part.cpu_us[name] for part in parts) / len(parts) for name in parts[0].cpu_us},
+    )
+
+
+def _take_round(channel: Channel, queue: str) -> None:
+    consumer = channel.consume(queue, mode="client", prefetch=ROUND)
+    batches, left = [], ROUND
+    while left:
+        batch = consumer.receive_batch(left)
+        assert batch is not None
+        batches.append(batch)
+        left -= batch.num_rows
+    consumer.close()  # before it gets more
+    for batch in batches:
+        consumer.settle(batch)
+    channel.flush()
