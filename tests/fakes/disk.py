@@ -31,6 +31,11 @@ class RecordingDisk(Disk):
         self.changes.append(("create", path.name, os.fstat(fd).st_ino))
         return fd
 
+    def reopen(self, path):
+        fd = super().reopen(path)
+        self.changes.append(("reopen", path.name, os.fstat(fd).st_ino))
+        return fd
+
     def allocate(self, fd, size):
         super().allocate(fd, size)
         self.changes.append(("resize", os.fstat(fd).st_ino, size))
@@ -56,6 +61,9 @@ class RecordingDisk(Disk):
     def rename(self, source, target):
         super().rename(source, target)
         self.changes.append(("rename", source.name, target.name))
+
+    def free_bytes(self, directory):  # noqa: ARG002 - there is room
+        return 1 << 60
 
     def unlink(self, path):
         super().unlink(path)
@@ -93,6 +101,9 @@ class Image:
             file = self._by_inode[inode] = next(self._numbers)
             self._synced[file], self._pending[file] = b"", []
             self._pending_names.append(("name", name, file))
+        elif kind == "reopen":
+            name, inode = what
+            self._by_inode[inode] = _renamed(self._names, self._pending_names)[name]
         elif kind in ("write", "resize"):
             self._pending[self._by_inode[what[0]]].append((kind, *what[1:]))
         elif kind == "sync":

@@ -42,6 +42,9 @@ class FakeJournal:
         self.snapshots.append(sequence)
         return Future()
 
+    def trim_spares(self):
+        """There are none."""
+
     def free_blocks(self, block_ids):
         self.freed += block_ids
         for block_id in block_ids:

@@ -60,11 +60,13 @@ class Journal:
             idle_close_s=idle_close_s,
         )
         self._transient = TransientBlocks(data.path, disk, on_failure)
+        self._spares = opened.log.spares
         self._compactor = Compactor(
             data,
             disk,
             opened.blocks,
             self._group_commit,
+            opened.log.spares,
             failpoint=failpoint,
             on_failure=on_failure,
         )
@@ -329,6 +331,10 @@ class Journal:
         self._freed_before = self._group_commit.freed_bytes
         return self._compactor.start(state)
 
+    def trim_spares(self) -> None:
+        """Gives the room of dead segments back that none was written over lately (I6)."""
+        self._spares.trim()
+
     def disk_free_bytes(self) -> int:
         """The free bytes of the disk of the data directory."""
         return self._disk.free_bytes(self._data.path)
@@ -340,5 +346,6 @@ class Journal:
         """
         self._compactor.close()
         self._group_commit.close()
+        self._spares.close()
         self._transient.close()
         self._data.close()

@@ -5,7 +5,7 @@
     journal-00000000000000000001.seg a segment of the log, by segment number
     snapshot-00000000000000000042.snap  the state after record 42
     transient-00000000000000000001.seg  transient blocks of the running process
-    *.new                            a file that is not finished and does not count
+    *.new                            a file that does not count: not finished, or a spare
     damaged-N/                       what repair moved aside
 
 FORMAT holds the format version; the history id and why that history began (Q8); the blocks that

@@ -41,6 +41,10 @@ class Disk:
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         return with_descriptor(lambda: os.open(path, flags, 0o640))
 
+    def reopen(self, path: Path) -> int:
+        """A file that is there, open for reading and writing, as it is."""
+        return with_descriptor(lambda: os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
     def allocate(self, fd: int, size: int) -> None:
         """Makes the file `size` bytes long with the room for them; they read as zeros."""
         os.posix_fallocate(fd, 0, size)

@@ -2,7 +2,9 @@
 
 All integers are little-endian, all checksums are CRC-32 (zlib). A segment is a header and then
 groups without gaps; whatever follows the last group is zeros, because segments are created at their
-full size.
+full size. Version 2 is a segment that was written over a dead one: what follows its last group may
+be what that one left. No group there is one of this segment, as each starts from another salt; so
+where zeros would tell that nothing was written behind a group, here it is that no later group is.
 
 The room for a group is on the disk before the group is written. So a crash leaves the last segment
 at its full size, and a *torn tail* is a bad group in it with nothing behind: it was never answered
@@ -59,7 +61,11 @@ from typing import Final, NamedTuple
 
 from ackq_broker.journal.files.checksum import crc32
 
-FORMAT_VERSION: Final = 1
+# Of a data directory. 2: it may have segments that were written over dead ones.
+FORMAT_VERSION: Final = 2
+# Of a segment: behind its last group are zeros, or what a dead segment left there.
+_CLEAN: Final = 1
+_REUSED: Final = 2
 
 SEGMENT_MAGIC: Final = b"ackqseg\n"
 GROUP_MAGIC: Final = b"\xacGrp"
@@ -129,7 +135,10 @@ class Position(NamedTuple):
 
 
 class SegmentHeader(NamedTuple):
-    """See the diagram; `history_id`, 16 bytes, is that of the journal when it was created."""
+    """See the diagram; `history_id`, 16 bytes, is that of the journal when it was created.
+
+    `reused` is whether it was written over a dead segment, whose bytes may be behind its groups.
+    """
 
     number: int
     salt: int
@@ -137,6 +146,7 @@ class SegmentHeader(NamedTuple):
     first_group: int
     chain: int
     history_id: bytes
+    reused: bool = False
 
     @property
     def position(self) -> Position:
@@ -153,7 +163,7 @@ class SegmentHeader(NamedTuple):
         """The header's 64 bytes."""
         head = _SEGMENT.pack(
             SEGMENT_MAGIC,
-            FORMAT_VERSION,
+            _REUSED if self.reused else _CLEAN,
             self.salt,
             self.number,
             self.first_sequence,
@@ -175,9 +185,9 @@ class SegmentHeader(NamedTuple):
             raise FormatError("the segment magic is wrong")
         if crc32(data[: _SEGMENT.size]) != _CRC.unpack_from(data, _SEGMENT.size)[0]:
             raise FormatError("the checksum of the segment header is wrong")
-        if version != FORMAT_VERSION:
+        if version not in (_CLEAN, _REUSED):
             raise FormatError(f"the segment has format version {version}")
-        return cls(number, salt, sequence, group, chain, history_id)
+        return cls(number, salt, sequence, group, chain, history_id, version == _REUSED)
 
 
 class GroupHeader(NamedTuple):

@@ -121,16 +121,20 @@ class Blocks:
                 raise BlockNotFoundError(f"block {block_id} was freed", block=block_id)
             try:
                 return self._files.read(block_id, location)
-            except FileNotFoundError as error:
-                # Compaction moved the block, or it was freed, between the lookup and the open.
+            except (FileNotFoundError, DamagedError) as error:
+                # Compaction moved the block, or it was freed, between the lookup and the read; then
+                # its segment may be deleted, or written over.
                 with self._lock:
-                    gone = self._table.find(block_id) == location
-                if gone:
-                    raise DamagedError(
-                        f"block {block_id} is lost: {error.filename} is gone",
-                        block=block_id,
-                        segment=error.filename,
-                    ) from error
+                    stays = self._table.find(block_id) == location
+                if not stays:
+                    continue
+                if isinstance(error, DamagedError):
+                    raise
+                raise DamagedError(
+                    f"block {block_id} is lost: {error.filename} is gone",
+                    block=block_id,
+                    segment=error.filename,
+                ) from error
 
 
 class _Handle:

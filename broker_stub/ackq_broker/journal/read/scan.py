@@ -183,17 +183,17 @@ def read_groups(file: SegmentFile, position: Position, *, last: bool) -> Iterato
         BrokenLogError: A bad record or header, also that of the segment.
     """
     try:
-        salt = file.header().salt
+        header = file.header()
     except FormatError as error:
         raise BrokenLogError(Flaw(file.path, 0, str(error)), at=position) from error
     if file.size < position.offset:
         flaw = Flaw(file.path, file.size, "the file ends before the place of the snapshot")
         raise BrokenLogError(flaw, at=position)
     while True:
-        group = _read_group(file, position, salt, last=last)
+        group = _read_group(file, position, header, last=last)
         if group is None:
             return
-        if group.flaws and last and not _followed(file, group.end.offset):
+        if group.flaws and last and not _followed(file, header, position, group.end.offset):
             raise _broken(file, group.flaws[0], position, torn=True, group_end=group.end.offset)
         yield group
         position = group.end
@@ -301,12 +301,15 @@ def _next_start(directory: Path, file: SegmentFile, end: Position) -> Position:
     return start
 
 
-def _read_group(file: SegmentFile, at: Position, salt: int, *, last: bool) -> ScannedGroup | None:
+def _read_group(
+    file: SegmentFile, at: Position, segment: SegmentHeader, *, last: bool
+) -> ScannedGroup | None:
+    salt = segment.salt
     try:
         header = GroupHeader.unpack(file.read(at.offset, GROUP_HEADER_BYTES), salt)
         _check_order(header, at)
     except FormatError as error:
-        if file.data_end(at.offset) == at.offset:
+        if not _followed(file, segment, at, at.offset):
             return None
         flaw = Flaw(file.path, at.offset, str(error))
         torn = last and not _later_group(file, at, salt)
@@ -318,7 +321,7 @@ def _read_group(file: SegmentFile, at: Position, salt: int, *, last: bool) -> Sc
         records, flaws = _parse_records(file.path, header, data, body)
     except _BadRecordError as error:
         flaw = Flaw(file.path, body + error.offset, str(error))
-        torn = last and not _followed(file, end)
+        torn = last and not _followed(file, segment, at, end)
         raise _broken(file, flaw, at, torn=torn, group_end=end) from error
     core = sum(record.header.kind == CORE for record in records)
     after = Position(at.segment, end, header.number, header.crc, at.sequence + core)
@@ -386,8 +389,13 @@ def _parse_records(
     return records, flaws
 
 
-def _followed(file: SegmentFile, end: int) -> bool:
-    """Whether anything was written behind a group, which proves that it was synced."""
+def _followed(file: SegmentFile, segment: SegmentHeader, at: Position, end: int) -> bool:
+    """Whether anything was written from `end` on: then the group from `at` to there was synced.
+
+    Where other bytes were before, a torn header of a group cannot be told from them.
+    """
+    if segment.reused:
+        return _later_group(file, at, segment.salt)
     return file.data_end(end) > end
 
 

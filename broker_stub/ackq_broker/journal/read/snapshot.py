@@ -33,9 +33,10 @@ from ackq_broker.journal.files.directory import (
     unfinished,
 )
 from ackq_broker.journal.files.disk import Disk
-from ackq_broker.journal.files.format import FORMAT_VERSION, FormatError, Position
+from ackq_broker.journal.files.format import FormatError, Position
 
 SNAPSHOT_MAGIC: Final = b"ackqsnp\n"
+_VERSION: Final = 1
 _HEADER: Final = struct.Struct("<8sIIQQQQQIII16s")
 _CRC: Final = struct.Struct("<I")
 SNAPSHOT_HEADER_BYTES: Final = _HEADER.size + _CRC.size
@@ -85,18 +86,22 @@ def publish(directory: Path, snapshot: Snapshot, disk: Disk) -> None:
 
 def superseded(data: DataDirectory, position: Position, table: BlockTable) -> list[Path]:
     """Files that a snapshot supersedes: older snapshots, covered segments without live blocks."""
-    live = table.live_bytes()
     paths = [
         data.path / snapshot_name(sequence)
         for sequence in data.snapshots()
         if sequence < position.sequence
     ]
-    paths += [
+    return paths + dead_segments(data, position, table)
+
+
+def dead_segments(data: DataDirectory, position: Position, table: BlockTable) -> list[Path]:
+    """The segments among them."""
+    live = table.live_bytes()
+    return [
         data.path / segment_name(number)
         for number in data.segments()
         if number < position.segment and number not in live
     ]
-    return paths
 
 
 def read(path: Path) -> Snapshot:
@@ -128,7 +133,7 @@ def _write(fd: int, snapshot: Snapshot, disk: Disk) -> None:
     position = snapshot.position
     head = _HEADER.pack(
         SNAPSHOT_MAGIC,
-        FORMAT_VERSION,
+        _VERSION,
         position.segment,
         position.offset,
         position.group,
@@ -160,7 +165,7 @@ def _decode(data: memoryview) -> Snapshot:
         table_crc,
         history_id,
     ) = _HEADER.unpack_from(data)
-    if magic != SNAPSHOT_MAGIC or version != FORMAT_VERSION:
+    if magic != SNAPSHOT_MAGIC or version != _VERSION:
         raise FormatError("the magic or the version is wrong")
     if crc32(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
         raise FormatError("the checksum of the header is wrong")

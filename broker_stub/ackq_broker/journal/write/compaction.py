@@ -23,6 +23,7 @@ from ackq_broker.journal.files.format import RELOCATION, Entry, entry_bytes
 from ackq_broker.journal.read import snapshot as snapshots
 from ackq_broker.journal.read.blocks import Blocks
 from ackq_broker.journal.write.group_commit import Capture, GroupCommit, Mark, Unit
+from ackq_broker.journal.write.spares import Spares
 
 # A segment is worth copying when that frees at least three times what it writes.
 _COMPACT_BELOW: Final = 0.25
@@ -41,6 +42,7 @@ class Compactor:
         disk: Makes every change.
         blocks: The blocks.
         group_commit: Takes marks and relocations.
+        spares: Takes dead segments.
         failpoint: Called at its named points.
         on_failure: Called when it is unknown whether the snapshot's name is on the disk: then
             nothing may be served any more.
@@ -52,6 +54,7 @@ class Compactor:
         disk: Disk,
         blocks: Blocks,
         group_commit: GroupCommit,
+        spares: Spares,
         *,
         failpoint: Failpoint,
         on_failure: Callable[[BaseException], None],
@@ -60,6 +63,7 @@ class Compactor:
         self._disk = disk
         self._blocks = blocks
         self._group_commit = group_commit
+        self._spares = spares
         self._failpoint = failpoint
         self._on_failure = on_failure
         self._thread: threading.Thread | None = None
@@ -162,9 +166,13 @@ class Compactor:
             done.set_result(None)
 
     def _delete(self, capture: Capture) -> None:
+        dead = snapshots.dead_segments(self._data, capture.position, capture.table)
         for path in snapshots.superseded(self._data, capture.position, capture.table):
             self._failpoint("before_segment_delete")
-            self._disk.unlink(path)
+            if path in dead:
+                self._spares.keep(path)
+            else:
+                self._disk.unlink(path)
         self._blocks.keep_files(self._data.segments())
 
     def _compact(self, capture: Capture) -> None:

@@ -35,6 +35,7 @@ from ackq_broker.journal.files.format import (
     SegmentHeader,
     encode_group,
 )
+from ackq_broker.journal.write.spares import Spares
 
 _log: Final = logging.getLogger(__name__)
 
@@ -52,6 +53,11 @@ class Log:
         segment_bytes: Size at which a new segment is started. A larger group gets a segment of its
             own.
         failpoint: Called at its named points.
+
+    Attributes:
+        spares: Dead segments for new ones to be written over.
+        position: The end of the last group.
+        closed: As the argument, by now.
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class Log:
         segment_bytes: int,
         failpoint: Failpoint,
     ) -> None:
+        self.spares = Spares(data.path, disk, segment_bytes)
         self._data = data
         self._disk = disk
         self._header = header
@@ -145,6 +152,7 @@ class Log:
             self.position,
             self._header.history_id,
             self._segment_bytes,
+            self.spares,
         )
         # Not before: a short segment with none behind it is damage. Without a sync: zeros behind
         # the last group are a clean end as well.
@@ -156,29 +164,39 @@ class Log:
 
 
 def create_segment(
-    directory: Path, disk: Disk, after: Position, history_id: bytes, segment_bytes: int
+    directory: Path,
+    disk: Disk,
+    after: Position,
+    history_id: bytes,
+    segment_bytes: int,
+    spares: Spares | None = None,
 ) -> tuple[SegmentHeader, int]:
     """Makes the segment that follows `after`, on the disk with its name, and returns it open.
+
+    It is written over a spare one if there is one.
 
     It is allocated whole. Then a write within it never meets a full disk: room is found or refused
     here, between two groups. Small syncs gain as well (512 B: 12,500/s instead of 8,600/s; from 4
     KiB on no difference).
     """
+    number = after.segment + 1
+    path = unfinished(directory / segment_name(number))
+    spare = spares.take(path) if spares is not None else None
     header = SegmentHeader(
-        number=after.segment + 1,
+        number=number,
         salt=secrets.randbits(32),
         first_sequence=after.sequence + 1,
         first_group=after.group + 1,
         chain=after.chain,
         history_id=history_id,
+        reused=spare is not None,
     )
-    path = directory / segment_name(header.number)
-    fd = disk.create(unfinished(path))
+    fd = disk.create(path) if spare is None else spare
     try:
         disk.allocate(fd, segment_bytes)
         disk.write(fd, [header.pack()], 0)
         disk.sync_file(fd)
-        disk.rename(unfinished(path), path)
+        disk.rename(path, directory / segment_name(number))
         disk.sync_directory(directory)
     except BaseException:
         os.close(fd)

@@ -285,6 +285,7 @@ class Engine:
 
     def poll_disk(self) -> None:
         """Polls the free space of the disk and passes a changed alarm on (P14)."""
+        self._pool.submit(self.journal.trim_spares)
         self.disk_alarm.poll()
         self._pass_alarm_on()
 

@@ -33,11 +33,11 @@ def test_a_newer_format_is_refused(data):
     recovered(data)
     path = data / "FORMAT"
     meta = json.loads(path.read_text())
-    path.write_text(json.dumps({"format": 2, "new": "fields"}))
+    path.write_text(json.dumps({"format": 3, "new": "fields"}))
 
-    with pytest.raises(UnsupportedError, match=f"{data} has journal format 2") as caught:
+    with pytest.raises(UnsupportedError, match=f"{data} has journal format 3") as caught:
         recovered(data)
-    assert caught.value.fields["format"] == "2"
+    assert caught.value.fields["format"] == "3"
     path.write_text(json.dumps(meta))
     assert recovered(data).created is False
 

@@ -232,3 +232,18 @@ def test_durable_and_transient_blocks_share_their_ids(data):
         with pytest.raises(BlockNotFoundError):
             running.journal.read_block(2)
         assert running.journal.read_block(3) == block_bytes(3)
+
+
+def test_a_block_freed_while_it_is_read_is_freed_and_not_damaged(data, monkeypatch):
+    """I2: the segment of a freed block may be written over before a read of it has ended."""
+    with opened(data) as running:
+        running.append(block(1))
+        blocks = running.journal._blocks
+
+        def written_over(block_id, place):  # noqa: ARG001 - whatever it is
+            blocks.free(as_ids([block_id]))
+            raise DamagedError("other bytes")
+
+        monkeypatch.setattr(blocks._files, "read", written_over)
+        with pytest.raises(BlockNotFoundError):
+            blocks.read(1)

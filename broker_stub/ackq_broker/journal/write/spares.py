@@ -1,0 +1,96 @@
+"""Dead segments whose files wait to be written over, instead of being deleted.
+
+A new segment takes memory for its pages and room on the disk; one that is written over has both. A
+broker whose messages come and go writes at twice the rate so, and at several times where the system
+gives memory to its host and takes it back. Invariant: a spare has a name that does not count, so
+that a start removes it; it has that name on the disk before it is written over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from ackq import limits
+from ackq_broker.journal.files.directory import unfinished
+from ackq_broker.journal.files.disk import Disk
+
+_MOST: Final = 2
+# An idle broker gives the room back (I6).
+_IDLE_S: Final = 30.0
+# With less free the room is given back at once: the reserve is for what drains (P8).
+_LEAST_FREE_BYTES: Final = limits.DISK_RESERVE_BYTES + 2 * limits.SEGMENT_BYTES
+
+
+class Spares:
+    """The spare files of one log. Any thread may call it.
+
+    Args:
+        directory: The data directory.
+        disk: Makes every change.
+        segment_bytes: A larger file is not kept.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        disk: Disk,
+        segment_bytes: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._files: deque[Path] = deque()
+        self._used_s = clock()
+
+    def keep(self, path: Path) -> None:
+        """Takes a dead segment out of the log: it becomes a spare, or is deleted."""
+        with self._lock:
+            kept = (
+                len(self._files) < _MOST
+                and path.stat().st_size <= self._segment_bytes
+                and self._has_room()
+            )
+            if kept:
+                self._disk.rename(path, unfinished(path))
+                self._files.append(unfinished(path))
+                self._used_s = self._clock()
+        if not kept:
+            self._disk.unlink(path)
+
+    def take(self, path: Path) -> int | None:
+        """Gives a spare the name of an unfinished segment, and returns it open; None: none."""
+        with self._lock:
+            self._used_s = self._clock()
+            if not self._files:
+                return None
+            self._disk.rename(self._files.popleft(), path)
+        # Else a power cut could bring its old name back, with other bytes in it.
+        self._disk.sync_directory(self._directory)
+        return self._disk.reopen(path)
+
+    def trim(self) -> None:
+        """Deletes the spares when none was asked for lately, or the disk is almost full."""
+        with self._lock:
+            idle = self._clock() - self._used_s > _IDLE_S
+            wanted = not self._files or (not idle and self._has_room())
+        if not wanted:
+            self.close()
+
+    def close(self) -> None:
+        """Deletes the spares."""
+        with self._lock:
+            going, self._files = self._files, deque()
+        for path in going:
+            self._disk.unlink(path)
+
+    def _has_room(self) -> bool:
+        return self._disk.free_bytes(self._directory) >= _LEAST_FREE_BYTES
