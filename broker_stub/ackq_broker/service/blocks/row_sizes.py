@@ -33,7 +33,7 @@ def row_sizes(decoded: block.Block) -> Int64s | None:
         column = batch.column(name)
         if name in _COUNTED:
             sizes += np.diff(_offsets(column))
-        elif name == "headers":
+        elif name == "headers" and len(column.keys):
             ends = column.offsets.to_numpy()
             for part in (column.keys, column.items):
                 sizes += np.diff(_offsets(part)[ends])

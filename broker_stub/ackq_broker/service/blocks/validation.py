@@ -166,8 +166,10 @@ def _long_routing_keys(decoded: block.Block) -> Iterator[tuple[pa.Array, AckqErr
     header, batch = decoded
     if header.columns >> pb.COLUMN_ROUTING_KEY & 1:
         sizes = pc.fill_null(pc.binary_length(batch.column("routing_key")), 0)
-    else:
+    elif len(header.routing_key.encode()) > limits.MAX_ROUTING_KEY_BYTES:
         sizes = pa.repeat(pa.scalar(len(header.routing_key.encode())), header.rows)
+    else:
+        return
     if pc.max(sizes).as_py() > limits.MAX_ROUTING_KEY_BYTES:
         yield _over(sizes, limits.MAX_ROUTING_KEY_BYTES, "routing key", "bytes; use a shorter one")
 
