@@ -47,6 +47,20 @@ class Finish(NamedTuple):
     """Half-close: everything is answered and nothing will follow."""
 
 
+class _Forks:
+    """How many forks led to this process; asked with each message, and cheaper than its id."""
+
+    before_this = 0
+
+    @classmethod
+    def one_more(cls) -> None:
+        """This process is another fork."""
+        cls.before_this += 1
+
+
+os.register_at_fork(after_in_child=_Forks.one_more)
+
+
 class StreamState(Protocol):
     """State machine behind a stream; touched under the lock only."""
 
@@ -93,6 +107,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         self._state = state
         self._backoff = retry.Backoff(retry_total_ms)
         self._pid = os.getpid()
+        self._forks = _Forks.before_this
         self._thread: threading.Thread | None = None
         self._call: calls.AnswerStream[A] | None = None
         self._calls_ended = 0  # the sender of an older call stops
@@ -147,11 +162,11 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         It has neither its threads nor its call. The lock may be held for ever, so this is asked
         before it is taken.
         """
-        return os.getpid() != self._pid
+        return self._forks != _Forks.before_this
 
     def refuse_fork(self) -> None:
         """Raises ClosedError in a fork; not under the lock."""
-        if os.getpid() != self._pid:
+        if self._forks != _Forks.before_this:
             raise ClosedError(
                 f"The {self.name} to {self.endpoint} was made in process {self._pid}, of which "
                 f"this one is a fork; {self.renew} a new one here.",

@@ -13,7 +13,7 @@ from copy import copy
 
 from ackq.client.consuming.message import Message
 from ackq.client.consuming.receiver import Receiver
-from ackq.client.outcomes import AFTER_CALLBACK, AcknowledgeMode, When
+from ackq.client.outcomes import AcknowledgeMode, When
 from ackq.errors import AckqError
 from ackq.outcomes import RELEASE, Disposition, Outcome
 
@@ -29,13 +29,12 @@ _AUTOMATIC = (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
 
 def settle_returned(receiver: Receiver, message: Message) -> None:
     """Accepts the message of a callback that returned, as the mode asks (C10)."""
-    when = AFTER_CALLBACK[receiver.settler.mode]
-    stream = receiver.settler.stream
-    if when is When.NOT:
+    settler = receiver.settler
+    if receiver.after_callback is When.NOT:
         return
-    with stream.lock:
-        if receiver.settler.has(message.delivery_tag):
-            stream.accept(message.runs, when)
+    with settler.stream.lock:
+        if settler.has(message.delivery_tag):
+            settler.stream.accept(message.delivery_tag, receiver.after_callback)
 
 
 def settle_raised(receiver: Receiver, message: Message, error: BaseException) -> None:
@@ -53,7 +52,7 @@ def settle_raised(receiver: Receiver, message: Message, error: BaseException) ->
         if settler.has(message.delivery_tag):
             failed = Outcome.FAILED in settler.outcomes
             disposition = Disposition(Outcome.FAILED, _reason(error)) if failed else RELEASE
-            settler.stream.settle(message.runs, disposition, visible=False)
+            settler.stream.settle_one(message.delivery_tag, disposition, None, visible=False)
 
 
 class CallbackThread:
@@ -117,6 +116,9 @@ class CallbackThread:
 
     def _next(self) -> Message:
         """The next message, waited for; raises why none will come."""
+        message = self._receiver.next_message(callback=True)
+        if message is not None:
+            return message
         with self._arrived:
             while (given := self._receiver.poll_for_callback()) is None:
                 self._arrived.wait()

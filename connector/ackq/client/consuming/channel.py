@@ -300,6 +300,10 @@ class Consumer(ConsumerBase):
             AckqError: Another error ended the channel.
             PreconditionFailedError: The consumer has a callback.
         """
+        if self._callback_thread is None:
+            message = self._receiver.next_message()
+            if message is not None:
+                return message
         taken = self._take(1, timeout_s)
         return None if taken is None else self._receiver.message(taken)
 

@@ -122,6 +122,19 @@ class Inbox:
         self.rows -= rows
         return RowSlice(content, row, rows, runs)
 
+    def take_one(self) -> tuple[Content, int, int] | None:
+        """Takes the oldest message: its frame, its row there, its tag."""
+        if not self.rows:
+            return None
+        unread = self._unread[0]
+        row, tag = unread.row, unread.first
+        if tag == unread.last:
+            self._unread.popleft()
+        else:
+            unread.row, unread.first = row + 1, tag + 1
+        self.rows -= 1
+        return unread.content, row, tag
+
     def drain(self) -> list[Range]:
         """Removes all unread rows; returns their tags."""
         left = [Range(unread.first, unread.last) for unread in self._unread]

@@ -20,8 +20,8 @@ from ackq.outcomes import ACCEPT, Disposition, Outcome
 class Settles(Protocol):
     """Settles messages of one consumer, or of the pulls of one channel."""
 
-    def settle(self, runs: list[Range], disposition: Disposition) -> Settlement:
-        """Settles unacked messages; see `Message.accept`."""
+    def settle_one(self, tag: int, disposition: Disposition) -> Settlement:
+        """Settles an unacked message; see `Message.accept`."""
         ...
 
     def settle_up_to(self, tag: int) -> Settlement:
@@ -53,11 +53,6 @@ class Message:
             f"Message(delivery_tag={self.delivery_tag}, queue={self.queue!r}, "
             f"delivery_count={self.delivery_count}, {len(self.body or b'')} bytes)"
         )
-
-    @property
-    def runs(self) -> list[Range]:
-        """Its tag, as a run of one."""
-        return [Range(self.delivery_tag, self.delivery_tag)]
 
     @property
     def body(self) -> bytes | None:
@@ -135,7 +130,7 @@ class Message:
             PreconditionFailedError: Its consumer's mode settles by itself.
             ClosedError: The channel is closed: the message is redelivered.
         """
-        return self._settle(ACCEPT)
+        return self.settler.settle_one(self.delivery_tag, ACCEPT)
 
     def release(self, delay_ms: int = 0) -> Settlement:
         """Requeues the message without counting (C4), after a delay; raises as `reject`."""
@@ -163,7 +158,7 @@ class Message:
         return self._settle(disposition(Outcome.FAILED, reason, delay_ms))
 
     def _settle(self, chosen: Disposition) -> Settlement:
-        return self.settler.settle(self.runs, chosen)
+        return self.settler.settle_one(self.delivery_tag, chosen)
 
 
 def tag_runs(batch: pa.RecordBatch | pa.Table) -> list[Range]:

@@ -15,7 +15,13 @@ from ackq.client.consuming.message import Message
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.state import ChannelState, Pull, Subscription
 from ackq.client.consuming.stream import DeliveryStream, Handover
-from ackq.client.outcomes import AT_RECEIVE, BEFORE_CALLBACK, AcknowledgeMode
+from ackq.client.outcomes import (
+    AFTER_CALLBACK,
+    AT_RECEIVE,
+    BEFORE_CALLBACK,
+    AcknowledgeMode,
+    When,
+)
 from ackq.client.ranges import Range
 from ackq.errors import (
     AckqError,
@@ -47,6 +53,7 @@ class Settler:
         self.mode = mode
         self.outcomes = outcomes
         self._state = state
+        self._free = mode is AcknowledgeMode.CLIENT  # the application accepts
 
     def settle(self, runs: list[Range], disposition: Disposition) -> Settlement:
         """Settles unacked messages; see `Message.accept`."""
@@ -54,6 +61,17 @@ class Settler:
         with self.stream.lock:
             self._check(runs[-1].last, disposition.outcome)
             return self.stream.settle(runs, disposition)
+
+    def settle_one(self, tag: int, disposition: Disposition) -> Settlement:
+        """As `settle` for one message."""
+        stream = self.stream
+        stream.refuse_fork()
+        future = Settlement()
+        with stream.lock:
+            if not self._free or disposition is not ACCEPT:
+                self._check(tag, disposition.outcome)
+            stream.settle_one(tag, disposition, future)
+        return future
 
     def settle_up_to(self, tag: int) -> Settlement:
         """Accepts all messages up to a tag; see `ChannelBase.acknowledge`."""
@@ -78,7 +96,7 @@ class Settler:
                 delivery_tag=tag,
                 mode=self.mode.value,
             )
-        if outcome is not Outcome.ACCEPTED and outcome not in self.outcomes:
+        if outcome not in self.outcomes:
             raise OutcomeNotSupportedError(
                 f"Required Settlement Outcome Not Supported: the consumer did not declare "
                 f"'{outcome.value}'. Name it in `outcomes` when you start the consumer; message "
@@ -96,6 +114,9 @@ class Receiver:
         state: Of the channel.
         inbox: The consumer's subscription.
         columns: Of batches.
+
+    Attributes:
+        after_callback: When the mode accepts the message of a callback that returned.
     """
 
     def __init__(
@@ -110,11 +131,24 @@ class Receiver:
         self._state = state
         self._columns = columns
         self._undelivered: deque[RowSlice] = deque()
+        self._lean = AT_RECEIVE[settler.mode] is When.NOT
+        self._lean_callback = BEFORE_CALLBACK[settler.mode] is When.NOT
+        self.after_callback = AFTER_CALLBACK[settler.mode]
 
     @property
     def ended(self) -> bool:
         """Whether the application ended the consumer or its channel."""
         return self.inbox.closed or self.settler.stream.closing
+
+    def next_message(self, *, callback: bool = False) -> Message | None:
+        """The next message, where one has arrived that needs no accept first; else see `poll`."""
+        if self._undelivered or not (self._lean_callback if callback else self._lean):
+            return None
+        stream = self.settler.stream
+        stream.refuse_fork()
+        with stream.lock:
+            taken = stream.take_one(self.inbox)
+        return None if taken is None else Message(*taken, self.settler)
 
     def poll(self, limit: int) -> Handover | None:
         """The next messages; None: none has arrived. Raises why none will; not under the lock."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +34,7 @@ class Settlement(LightFuture[int]):
         messages: What it settles.
     """
 
-    messages = 0
+    messages = 1
 
     def __await__(self) -> Generator[Any, None, int]:
         return asyncio.wrap_future(self).__await__()
@@ -60,29 +60,42 @@ class PendingSettlement:
 
     Attributes:
         disposition: The outcome and its details.
-        runs: Its tags.
+        runs: Its tags, as first and last.
         futures: Of the application; the client settles by itself without one.
         messages: Number of its tags.
-        left: Messages without an answer.
+        answered: How many of them have their answer.
         sent: Whether the broker may have received any of it.
         mismatched: An answer had another number of messages than its request.
     """
 
     disposition: Disposition
-    runs: list[Range] = field(default_factory=list)
+    runs: list[list[int]] = field(default_factory=list)
     futures: list[Settlement] = field(default_factory=list)
     messages: int = 0
-    left: int = 0
+    answered: int = 0
     sent: bool = False
     mismatched: bool = False
 
     def add(self, runs: list[Range], messages: int, future: Settlement | None) -> None:
         """Adds a call's tags; consecutive messages become one run."""
         self.messages += messages
-        self.left += messages
-        extend(self.runs, runs)
+        for first, last in runs:
+            if self.runs and self.runs[-1][1] + 1 == first:
+                self.runs[-1][1] = last
+            else:
+                self.runs.append([first, last])
         if future is not None:
             future.messages = messages
+            self.futures.append(future)
+
+    def add_one(self, tag: int, future: Settlement | None) -> None:
+        """As `add` for one message."""
+        self.messages += 1
+        if self.runs and self.runs[-1][1] + 1 == tag:
+            self.runs[-1][1] = tag
+        else:
+            self.runs.append([tag, tag])
+        if future is not None:
             self.futures.append(future)
 
     def resolve(self) -> None:
@@ -131,7 +144,10 @@ class SettleDraft:
 
     def add(self, run: Range) -> None:
         """Adds tags; above the others in a sweep."""
-        extend(self.runs, (run,))
+        if self.runs and self.runs[-1].last + 1 == run.first:
+            self.runs[-1] = Range(self.runs[-1].first, run.last)
+        else:
+            self.runs.append(run)
         self.messages += run.last - run.first + 1
 
     def split_first(self) -> SettleDraft:
@@ -140,15 +156,6 @@ class SettleDraft:
         self.runs[0] = Range(first + 1, last)
         self.messages -= 1
         return SettleDraft(self.settlement, sweep=False, runs=[Range(first, first)], messages=1)
-
-
-def extend(runs: list[Range], more: Iterable[Range]) -> None:
-    """Adds runs of tags; one that follows the last run is joined to it."""
-    for run in more:
-        if runs and runs[-1].last + 1 == run.first:
-            runs[-1] = Range(runs[-1].first, run.last)
-        else:
-            runs.append(run)
 
 
 def _outcome_unknown(error: AckqError) -> OutcomeUnknownError:

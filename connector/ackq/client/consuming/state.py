@@ -217,6 +217,20 @@ class ChannelState:
                 self.unsettled.hand_over(taken.runs)
         return taken
 
+    def take_one(self, inbox: Inbox) -> tuple[Content, int, int] | None:
+        """As `take` for one message: its frame, its row there, its tag."""
+        taken = inbox.take_one()
+        if taken is not None:
+            self._unread -= 1
+            if not inbox.no_ack:
+                self.unsettled.hand_over_one(taken[2])
+        return taken
+
+    @property
+    def at_window(self) -> bool:
+        """Whether just so many messages are unread that a transport ack may be due again (C11)."""
+        return self._unread == self.settings.window_messages
+
     def accept(self, runs: list[Range], when: When, now: float) -> Settlement | None:
         """Accepts messages on the client's own account, as the mode asks (C10).
 

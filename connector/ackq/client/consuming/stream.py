@@ -19,7 +19,7 @@ from ackq.client.connection import calls
 from ackq.client.connection.duplex import DuplexStream
 from ackq.client.connection.security import Security
 from ackq.client.consuming.answers import Answer, ChannelAnswers
-from ackq.client.consuming.inbox import Inbox, RowSlice
+from ackq.client.consuming.inbox import Content, Inbox, RowSlice
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.state import ChannelState
 from ackq.client.outcomes import When
@@ -30,7 +30,7 @@ from ackq.errors import (
     PreconditionFailedError,
     UnknownDeliveryTagError,
 )
-from ackq.outcomes import Disposition
+from ackq.outcomes import ACCEPT, Disposition
 from ackq.v1 import consuming_pb2 as pb
 
 # A disconnected channel is tried again this often: its broker does not wait long (C11).
@@ -148,6 +148,18 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
             self.nudge()
         return Handover(taken, future)
 
+    def take_one(self, inbox: Inbox) -> tuple[Content, int, int] | None:
+        """The next message, not accepted: its frame, its row there, its tag.
+
+        None where there is none; `take` raises why none will come.
+        """
+        if self._closing or self._failure is not None:
+            return None
+        taken = self._state.take_one(inbox)
+        if self._state.at_window and self._state.wakes_sender():
+            self.nudge()
+        return taken
+
     def settle(
         self, runs: list[Range], disposition: Disposition, *, visible: bool = True
     ) -> Settlement:
@@ -161,15 +173,39 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         )
         return future
 
+    def settle_one(
+        self,
+        tag: int,
+        disposition: Disposition,
+        future: Settlement | None,
+        *,
+        visible: bool = True,
+    ) -> None:
+        """As `settle` for one message."""
+        # While the channel is being closed, a callback that runs still has its message to settle.
+        if self._failure is not None or self._state.finishing:
+            self.check(visible=visible)
+        try:
+            self._state.unsettled.settle_one(tag, disposition, future)
+        except UnknownDeliveryTagError as error:
+            self.fail(copy(error))
+            raise
+        if self._state.wakes_sender():
+            self.nudge()
+
     def settle_up_to(self, tag: int, disposition: Disposition) -> Settlement:
         """Settles all messages up to one; see `Unsettled.settle_up_to`, and `settle`."""
         future = Settlement()
         self._settle(lambda: self._state.unsettled.settle_up_to(tag, disposition, future))
         return future
 
-    def accept(self, runs: list[Range], when: When) -> None:
-        """Accepts messages whose callback returned, now or lazily as `when` asks."""
-        self._settle(lambda: self._state.accept(runs, when, time.monotonic()), visible=False)
+    def accept(self, tag: int, when: When) -> None:
+        """Accepts a message whose callback returned, now or lazily as `when` asks."""
+        if when is When.NOW:
+            self.settle_one(tag, ACCEPT, None, visible=False)
+        elif when is When.LAZILY:
+            runs = [Range(tag, tag)]
+            self._settle(lambda: self._state.accept(runs, when, time.monotonic()), visible=False)
 
     def fail(self, error: AckqError) -> None:
         """The application broke a rule: what it settled so far takes effect, then the stream ends.

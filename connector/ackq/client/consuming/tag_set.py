@@ -54,6 +54,29 @@ class TagSet:
             self._count += (mask & ~word).bit_count()
             words[at] = word | mask
 
+    def insert(self, tag: int) -> None:
+        """Adds one tag."""
+        at, bit = tag // _BITS, 1 << tag % _BITS
+        if at < self._low or not self._words:
+            self._low = at
+        word = self._words.get(at, 0)
+        if not word & bit:
+            self._words[at] = word | bit
+            self._count += 1
+
+    def discard(self, tag: int) -> bool:
+        """Removes one tag; returns whether it was a member."""
+        at, bit = tag // _BITS, 1 << tag % _BITS
+        word = self._words.get(at, 0)
+        if not word & bit:
+            return False
+        if word == bit:
+            del self._words[at]
+        else:
+            self._words[at] = word ^ bit
+        self._count -= 1
+        return True
+
     def count(self, first: int, last: int) -> int:
         """The number of members in first..last."""
         return sum((self._words.get(at, 0) & mask).bit_count() for at, mask in _masks(first, last))

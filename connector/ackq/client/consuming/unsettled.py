@@ -84,6 +84,18 @@ class Unsettled:
             assert removed == last - first + 1, "a message is handed over once"
             self.unacked.add(first, last)
 
+    def hand_over_one(self, tag: int) -> None:
+        """As `hand_over` for one message."""
+        removed = self.unread.discard(tag)
+        assert removed, "a message is handed over once"
+        self.unacked.insert(tag)
+
+    def settle_one(self, tag: int, disposition: Disposition, future: Settlement | None) -> None:
+        """As `settle` for one message."""
+        if not self.unacked.discard(tag):
+            raise unknown_tag(tag)
+        self._pending(disposition).add_one(tag, future)
+
     def settle(
         self, runs: list[Range], disposition: Disposition, future: Settlement | None
     ) -> None:
@@ -102,7 +114,7 @@ class Unsettled:
             if self.unacked.remove(first, last) != wanted:
                 raise unknown_tag(first)
             messages += wanted
-        self._add(disposition, runs, messages, future)
+        self._pending(disposition).add(runs, messages, future)
 
     def settle_up_to(self, tag: int, disposition: Disposition, future: Settlement | None) -> None:
         """Settles all unacked messages up to and including a tag (C3); no unread ones.
@@ -113,7 +125,7 @@ class Unsettled:
         runs = self.unacked.take_up_to(tag)
         if not runs:
             raise unknown_tag(tag)
-        self._add(disposition, runs, _messages(runs), future)
+        self._pending(disposition).add(runs, _messages(runs), future)
 
     def accept_lazily(self, runs: list[Range], now: float) -> None:
         """Accepts unacked messages, sent later in bulk (DUPS_OK)."""
@@ -129,7 +141,7 @@ class Unsettled:
         for first, last in runs:
             removed = self.unread.remove(first, last)
             assert removed == last - first + 1, "unread messages are released once"
-        self._add(RELEASE, runs, _messages(runs), None)
+        self._pending(RELEASE).add(runs, _messages(runs), None)
 
     # --- called by the sender ---
 
@@ -185,9 +197,9 @@ class Unsettled:
         if sent is None:
             return None
         settlement = sent.settlement
-        settlement.left -= sent.messages
+        settlement.answered += sent.messages
         settlement.mismatched |= messages != sent.messages
-        return settlement if not settlement.left else None
+        return settlement if settlement.answered == settlement.messages else None
 
     def on_disconnect(self) -> None:
         """Repeats every unanswered `Settle` on the next stream, under its number."""
@@ -206,20 +218,15 @@ class Unsettled:
 
     # --- drafts ---
 
-    def _add(
-        self,
-        disposition: Disposition,
-        runs: list[Range],
-        messages: int,
-        future: Settlement | None,
-    ) -> None:
+    def _pending(self, disposition: Disposition) -> PendingSettlement:
+        """What is settled with a disposition and not drafted; what is lazy leaves with it."""
         self._lazy_since = None
         self._lazy = 0
         pending = self._last_unsent
         if pending is None or pending.disposition is not disposition:
             pending = self._unsent.setdefault(disposition, PendingSettlement(disposition))
             self._last_unsent = pending
-        pending.add(runs, messages, future)
+        return pending
 
     def _prepare_drafts(self, lowest_missing: int | None) -> None:
         """Makes drafts of the unsent settlements.
@@ -236,7 +243,11 @@ class Unsettled:
         ]
         limit = min(outstanding, default=None)
         ascending = sorted(
-            ((run, settlement) for settlement in pending.values() for run in settlement.runs),
+            (
+                (Range(first, last), settlement)
+                for settlement in pending.values()
+                for first, last in settlement.runs
+            ),
             key=_first_tag,
         )
         below = bisect_left(ascending, limit, key=_first_tag) if limit else len(ascending)

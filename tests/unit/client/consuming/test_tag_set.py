@@ -9,7 +9,8 @@ from ackq.client.consuming.tag_set import TagSet
 
 TAG = st.integers(1, 5000)
 RANGE = st.tuples(TAG, st.integers(0, 3000)).map(lambda pair: (pair[0], pair[0] + pair[1]))
-STEPS = st.lists(st.tuples(st.sampled_from(["add", "remove", "take_up_to"]), RANGE), max_size=30)
+KINDS = ["add", "insert", "remove", "discard", "take_up_to"]
+STEPS = st.lists(st.tuples(st.sampled_from(KINDS), RANGE), max_size=30)
 
 
 def members(runs):
@@ -25,6 +26,12 @@ def test_it_is_a_set(steps, asked):
         if step == "add":
             tags.add(first, last)
             model |= span
+        elif step == "insert":
+            tags.insert(first)
+            model.add(first)
+        elif step == "discard":
+            assert tags.discard(first) == (first in model)
+            model.discard(first)
         elif step == "remove":
             assert tags.remove(first, last) == len(model & span)
             model -= span

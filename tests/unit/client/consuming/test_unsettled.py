@@ -320,7 +320,7 @@ def test_what_is_settled_alike_is_one_entry(wanted):
     for tag in range(1, 101):
         unsettled.settle([Range(tag, tag)], ACCEPT, Settlement() if wanted else None)
     (pending,) = unsettled._unsent.values()
-    assert pending.runs == [Range(1, 100)]
+    assert pending.runs == [[1, 100]]
 
 
 class Application:
