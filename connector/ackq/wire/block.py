@@ -128,7 +128,11 @@ def decode(data: bytes | memoryview, *, validate: bool = False) -> Block:
     Raises:
         MalformedBlockError: The bytes are not a block, or `validate` found it inconsistent.
     """
-    header, arrow = split(data)
+    return read(*split(data), validate=validate)
+
+
+def read(header: pb.BlockHeader, arrow: memoryview, *, validate: bool = False) -> Block:
+    """As `decode`, from what `split` returned."""
     schema = columns.stored_schema(header.columns)
     try:
         batch = pa.ipc.read_record_batch(pa.py_buffer(arrow), schema)

@@ -18,7 +18,7 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import Decision, Nack
 from ackq_broker.core.publishing import publishers
 from ackq_broker.core.queues import enqueue
-from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
+from ackq_broker.core.queues.bounds import BlockSize, bounded, overflowing, queue_full
 from ackq_broker.core.queues.routing import Routed, route, router_of
 from ackq_broker.core.queues.topology import exchange_not_found
 from ackq_broker.core.state.state import Publisher, State
@@ -71,7 +71,9 @@ def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
     transient = placed & (routed.transient | own) if command.persistent else placed
     durable = command.persistent and bool(placed & routed.durable - own)
     waits = len(transient) < len(placed)
-    kept = {queue_id: rows - refused for queue_id, rows in routed.rows.items()}
+    kept = routed.rows
+    if refused:
+        kept = {queue_id: rows - refused for queue_id, rows in kept.items()}
     made = enqueue.make_parts(kept, size, command.expiries, command.transient)
     parts = tuple(
         msgspec.structs.replace(part, first_position=state.queues[queue_id].next_position)
@@ -132,8 +134,12 @@ def missing(state: State, publisher_id: bytes, first: int, last: int) -> list[tu
 
 def _known(publisher: Publisher, numbers: BitMap64) -> BitMap64:
     """The numbers that only need their confirm."""
-    known = (numbers & publisher.accepted) | (numbers & publisher.transient)
-    if numbers.min() < publisher.lowest_unanswered:
+    known = BitMap64()
+    lowest = numbers.min()
+    for seen in (publisher.accepted, publisher.transient):
+        if seen and seen.max() >= lowest:
+            known |= numbers & seen
+    if lowest < publisher.lowest_unanswered:
         known |= bitmaps.between(numbers, 0, publisher.lowest_unanswered - 1)
     return known
 
@@ -146,6 +152,8 @@ def _refuse(
     nacks = [Nack(bitmaps.numbers_of(numbers, rows), why) for rows, why in routed.refused]
     for queue_id, selected in routed.rows.items():
         queue = state.queues[queue_id]
+        if not bounded(queue):
+            continue
         wanted = selected - refused
         more = overflowing(queue, wanted, size)
         if more:

@@ -36,6 +36,8 @@ class BlockSize(NamedTuple):
         """Payload bytes of some of its rows."""
         if self.each is None or len(rows) == self.rows:
             return self.payload_bytes * len(rows) // self.rows
+        if len(rows) == 1:
+            return int(self.each[rows.min()])
         return int(self.each[bitmaps.row_array(rows)].sum())
 
     def each_of(self, rows: BitMap) -> Int64s:
@@ -75,6 +77,8 @@ def overflowing(queue: Queue, rows: BitMap, size: BlockSize, demand: int = 0) ->
         size: Of their block.
         demand: How many messages consumers without acks take at once.
     """
+    if not bounded(queue):
+        return BitMap()
     left = room(queue)
     if len(rows) <= left.messages and (
         size.payload_bytes <= left.payload_bytes or size.of(rows) <= left.payload_bytes
@@ -86,6 +90,14 @@ def overflowing(queue: Queue, rows: BitMap, size: BlockSize, demand: int = 0) ->
     gone = np.ones(len(rows), np.bool_)
     gone[: given.coming] = gone[fitting] = False
     return BitMap(bitmaps.row_array(rows)[gone].tolist())
+
+
+def bounded(queue: Queue) -> bool:
+    """Whether a queue may refuse messages."""
+    properties = queue.properties
+    return properties.overflow == "reject-publish" and bool(
+        properties.max_length or properties.max_bytes
+    )
 
 
 def queue_full(

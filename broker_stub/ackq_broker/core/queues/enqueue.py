@@ -106,8 +106,11 @@ def place(state: State, block_id: int, part: RoutedRows, visible: Visible) -> No
         part.start,
         part.rows,
     )
-    positions = queue.place(placement)
+    queue.place(placement)
     state.blocks.add(block_id)
+    if not (part.expiries or part.transient or queue.properties.message_ttl_ms):
+        return
+    positions = bitmaps.span(placement.first_position, queue.next_position - 1)
     _let_expire(queue, placement, positions, part.expiries)
     if part.transient is not None:
         queue.transient_rows |= _positions_of(placement, positions, part.transient)
@@ -154,6 +157,8 @@ def _let_expire(
 
 def _of_rows(expiries: tuple[Expiry, ...], rows: BitMap) -> tuple[Expiry, ...]:
     """The expiries as far as they are of these rows."""
+    if not expiries:
+        return ()
     found = (Expiry(e.expires_us, e.rows if e.rows is None else e.rows & rows) for e in expiries)
     return tuple(expiry for expiry in found if expiry.rows is None or expiry.rows)
 

@@ -103,12 +103,15 @@ def route(state: State, router: Router, routes: tuple[Route, ...], wanted: BitMa
     durable: list[BitMap] = []
     for group, parts in work.groups.values():
         rows = _union(parts)
+        lasts = kept = False
         for queue_id in group:
             by_queue.setdefault(queue_id, []).append(rows)
-        properties = [state.queues[queue_id].properties for queue_id in group]
-        if any(each.durable for each in properties):
+            properties = state.queues[queue_id].properties
+            lasts = lasts or properties.durable
+            kept = kept or properties.durable or bool(properties.dead_letter_queue)
+        if lasts:
             lasting.append(rows)
-        if any(each.durable or each.dead_letter_queue for each in properties):
+        if kept:
             durable.append(rows)
     unroutable = _union(work.unroutable)
     refused = tuple(Refused(_union(rows), reason) for reason, rows in work.refused.values())

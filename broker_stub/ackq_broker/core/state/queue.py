@@ -241,16 +241,18 @@ class Queue:
 
     # --- transitions ---
 
-    def place(self, placement: Placement) -> BitMap64:
-        """Appends a run of ready messages; gives its positions."""
+    def place(self, placement: Placement) -> None:
+        """Appends a run of ready messages."""
         assert placement.first_position == self.next_position
         self.placements.append(placement)
-        return self._placed(placement.rows)
+        self._placed(placement.rows)
 
     def enqueue(self, moved: Moved, at_us: int, sequence: int) -> BitMap64:
         """Appends runs that come from another queue; gives their positions."""
-        self.placements.extend(moved, self.next_position, at_us, sequence)
-        return self._placed(moved.messages)
+        first, messages = self.next_position, moved.messages
+        self.placements.extend(moved, first, at_us, sequence)
+        self._placed(messages)
+        return bitmaps.span(first, first + messages - 1)
 
     def expire_at(self, instant_us: int, positions: BitMap64) -> None:
         """Q3: placed messages expire at the end of this bucket."""
@@ -430,7 +432,7 @@ class Queue:
         assert self.late.issubset(self.present)
         assert self.transient_rows.issubset(everything)
 
-    def _placed(self, messages: int) -> BitMap64:
+    def _placed(self, messages: int) -> None:
         assert messages > 0
         first = self.next_position
         self.next_position += messages
@@ -438,7 +440,6 @@ class Queue:
         self.published += messages
         self.signals.woken.add(self.name)
         self._check()
-        return bitmaps.span(first, self.next_position - 1)
 
     def _return(self, positions: BitMap64) -> None:
         assert positions.issubset(self.unacked)

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ackq import limits
-from ackq.errors import MalformedBlockError
 from ackq.v1 import publishing_pb2 as pb
-from ackq.wire import block, frame
+from ackq.wire import frame
 from ackq.wire.frame import Bytes
 from ackq_broker.service.blocks import validation
 from ackq_broker.service.blocks.ingest import from_messages
@@ -59,38 +58,29 @@ def rows_of(request: Request) -> int:
 
 def numbers_of(group: Sequence[Request]) -> npt.NDArray[np.uint64]:
     """The publish number of each row of a group of data frames, ascending."""
-    return np.concatenate(
-        [
-            np.arange(first, first + rows_of(request), dtype=np.uint64)
-            for request in group
-            for first in (request.header.data.first_number,)
-        ]
-    )
+    numbers = [
+        np.arange(first, first + rows_of(request), dtype=np.uint64)
+        for request in group
+        for first in (request.header.data.first_number,)
+    ]
+    return numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
 
 
-def coalesce(group: Sequence[Request], now_us: int) -> Bytes:
-    """One block with the rows of all frames of a group.
+def coalesce(group: Sequence[Request], now_us: int) -> tuple[Bytes, int]:
+    """One block with the rows of all frames of a group, and how many these announce.
 
     Raises:
-        MalformedBlockError: A frame holds no valid block, or not the rows it announces.
+        MalformedBlockError: One of several frames holds no valid block, or not the rows it
+            announces.
     """
+    announced = sum(map(rows_of, group))
     if group[0].header.data.messages:
         messages = [message for request in group for message in request.header.data.messages]
-        return from_messages(messages, now_us)
-    for request in group:
-        _check_rows(request)
+        return from_messages(messages, now_us), announced
     if len(group) == 1:
-        return group[0].block
-    return merge([validation.decode(request.block) for request in group])
-
-
-def _check_rows(request: Request) -> None:
-    header, _ = block.split(request.block)
-    if header.rows != request.header.data.rows or not header.rows:
-        raise MalformedBlockError(
-            f"The frame announces {request.header.data.rows} rows and its block {header.rows};"
-            " it must hold at least one."
-        )
+        return group[0].block, announced
+    parts = [validation.decode(request.block, request.header.data.rows) for request in group]
+    return merge(parts), announced
 
 
 def _alike(before: Request, request: Request) -> bool:

@@ -30,8 +30,6 @@ from ackq_broker.service.blocks.merge import is_persistent
 from ackq_broker.service.blocks.row_sizes import row_sizes
 from ackq_broker.service.blocks.validation import Refusal, Rows, refusals_of
 
-_Mask = np.ndarray[Any, np.dtype[np.bool_]]
-
 _MODES: Final = {
     pb.DELIVERY_MODE_UNSPECIFIED: None,
     pb.DELIVERY_MODE_PERSISTENT: True,
@@ -69,7 +67,14 @@ class Prepared(NamedTuple):
     refusals: tuple[Refusal, ...]
 
 
-def prepare(data: Bytes, now_us: int, *, by_mode: bool = True, keyed: bool = True) -> Prepared:
+def prepare(
+    data: Bytes,
+    announced: int,
+    now_us: int,
+    *,
+    by_mode: bool = True,
+    keyed: bool = True,
+) -> Prepared:
     """Validate a block, stamp its times, and find its routes, refusals and delivery modes.
 
     The ordinary frame (nothing refused, no time to live) is stored with the Arrow bytes it came
@@ -77,6 +82,7 @@ def prepare(data: Bytes, now_us: int, *, by_mode: bool = True, keyed: bool = Tru
 
     Args:
         data: A block as a client sent it.
+        announced: The rows that its frame announces.
         now_us: What `published_at_us` becomes where the client set none, and what a time to live
             counts from (Q3).
         by_mode: Whether the rows' delivery modes count.
@@ -84,16 +90,14 @@ def prepare(data: Bytes, now_us: int, *, by_mode: bool = True, keyed: bool = Tru
 
     Raises:
         LimitError: The block announces more rows than a frame may hold.
-        MalformedBlockError: The bytes are not a valid block.
+        MalformedBlockError: The bytes are not a valid block of so many rows.
     """
-    stamped, decoded = _stamp(data, now_us)
+    decoded = validation.decode(data, announced)
+    stamped = _stamp(data, decoded, now_us)
     refusals = refusals_of(decoded)
     if decoded.header.columns >> pb.COLUMN_TTL_MS & 1:
         stamped, decoded = _expiring(decoded, now_us)
-    accepted = np.ones(decoded.header.rows, np.bool_)
-    for refusal in refusals:
-        accepted[refusal.rows] = False
-    rows = None if accepted.all() else np.flatnonzero(accepted)
+    rows = _accepted(decoded.header.rows, refusals)
     if rows is not None:
         if not len(rows):
             return Prepared((), refusals)
@@ -103,6 +107,16 @@ def prepare(data: Bytes, now_us: int, *, by_mode: bool = True, keyed: bool = Tru
         return Prepared(tuple(_slices(rows, decoded, now_us, by_mode=by_mode)), refusals)
     part = _part(rows, stamped, decoded, now_us, by_mode=by_mode, keyed=keyed)
     return Prepared((part,), refusals)
+
+
+def _accepted(rows: int, refusals: tuple[Refusal, ...]) -> Rows | None:
+    """The rows that are not refused; None: all of them."""
+    if not refusals:
+        return None
+    accepted = np.ones(rows, np.bool_)
+    for refusal in refusals:
+        accepted[refusal.rows] = False
+    return np.flatnonzero(accepted)
 
 
 def _many_keys(decoded: block.Block) -> bool:
@@ -178,18 +192,17 @@ def take(data: Bulk, rows: Rows) -> bytes:
     return _encode(decoded.header, decoded.batch.take(pa.array(rows)))
 
 
-def _stamp(data: Bytes, now_us: int) -> tuple[Bulk, block.Block]:
+def _stamp(data: Bytes, decoded: block.Block, now_us: int) -> Bulk:
     """The block with a publish time in its header, unless its rows carry their own; no copy."""
-    decoded = validation.decode(data)
     header, batch = decoded
     own_times = (
         header.columns >> pb.COLUMN_PUBLISHED_AT & 1 and not batch.column("published_at").null_count
     )
     if header.published_at_us or own_times:
-        return (data,), decoded
+        return (data,)
     header.published_at_us = now_us
-    _, arrow = block.split(data)
-    return frame.encode_parts(header.SerializeToString(), arrow), decoded
+    _, arrow = frame.split(data)
+    return frame.encode_parts(header.SerializeToString(), arrow)
 
 
 def _expiring(decoded: block.Block, now_us: int) -> tuple[Bulk, block.Block]:
@@ -220,15 +233,16 @@ def _grouped(codes: npt.NDArray[Any], groups: int) -> Iterator[BitMap]:
         start = end
 
 
-def _persistent_rows(decoded: block.Block) -> _Mask:
-    """Which rows are persistent (P12)."""
-    constant = is_persistent(decoded.header)
-    if not decoded.header.columns >> pb.COLUMN_PERSISTENT & 1:
-        return np.full(decoded.header.rows, constant)
-    modes: _Mask = (
-        decoded.batch.column("persistent").fill_null(constant).to_numpy(zero_copy_only=False)
-    )
-    return modes
+def _modes(decoded: block.Block, *, by_mode: bool) -> tuple[bool, BitMap | None]:
+    """Whether any row is persistent, and the rows that are not, when others are (P12)."""
+    constant = not by_mode or is_persistent(decoded.header)
+    if not by_mode or not decoded.header.columns >> pb.COLUMN_PERSISTENT & 1:
+        return constant, None
+    column = decoded.batch.column("persistent").fill_null(constant)
+    persistent = column.to_numpy(zero_copy_only=False)
+    if persistent.all() or not persistent.any():
+        return bool(persistent.any()), None
+    return True, BitMap(array("I", np.flatnonzero(~persistent).astype(np.uint32).tobytes()))
 
 
 def _part(
@@ -241,17 +255,14 @@ def _part(
     keyed: bool = True,
 ) -> PreparedPart:
     """A stored block as a part."""
-    persistent = _persistent_rows(decoded) if by_mode else np.ones(decoded.header.rows, np.bool_)
-    transient = None
-    if persistent.any() and not persistent.all():
-        transient = BitMap(array("I", np.flatnonzero(~persistent).astype(np.uint32).tobytes()))
+    persistent, transient = _modes(decoded, by_mode=by_mode)
     return PreparedPart(
         rows=rows,
         block=data,
         routes=routes_of(decoded) if keyed else (Route(""),),
         row_count=decoded.header.rows,
         payload_bytes=decoded.header.payload_bytes,
-        persistent=bool(persistent.any()),
+        persistent=persistent,
         expiries=expiries_of(decoded, now_us),
         transient=transient,
         sizes=row_sizes(decoded),

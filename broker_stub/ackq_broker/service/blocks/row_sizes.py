@@ -28,6 +28,8 @@ _OFFSET_BYTES: Final = 4
 def row_sizes(decoded: block.Block) -> Int64s | None:
     """Payload bytes of each row of a validated block; None when all are alike."""
     header, batch = decoded
+    if header.rows == 1:
+        return None
     sizes: Int64s = np.full(header.rows, len(header.routing_key.encode()))
     for name in batch.schema.names:
         column = batch.column(name)

@@ -51,25 +51,34 @@ def too_many_rows(rows: int) -> LimitError | None:
     )
 
 
-def decode(data: Bytes) -> block.Block:
+def decode(data: Bytes, announced: int) -> block.Block:
     """A client's block, validated; one that would expand in memory is refused undecoded.
 
     A null boolean takes a bit, and 33 KB of zstd can hold a body of 1 GiB.
 
+    Args:
+        data: The block.
+        announced: The rows that its frame announces.
+
     Raises:
         LimitError: It announces more rows than a frame may hold.
-        MalformedBlockError: It is not a valid block, or compressed.
+        MalformedBlockError: It is not a valid block, or compressed, or has not as many rows.
     """
     header, arrow = block.split(data)
     refusal = too_many_rows(header.rows)
     if refusal is not None:
         raise refusal
+    if header.rows != announced or not header.rows:
+        raise MalformedBlockError(
+            f"The frame announces {announced} rows and its block {header.rows}; it must hold at"
+            " least one."
+        )
     try:
         if _is_compressed(arrow):
             raise MalformedBlockError(
                 "The block's Arrow batch is compressed; this broker takes uncompressed ones only."
             )
-        return block.decode(data, validate=True)
+        return block.read(header, arrow, validate=True)
     except (pa.ArrowException, OSError, ValueError, EOFError, TypeError, struct.error) as error:
         # EOFError is how pyarrow meets a batch that is cut, TypeError how memoryview meets an
         # offsets buffer whose length is odd, struct.error how we meet what is no record batch.
@@ -106,8 +115,8 @@ def refusals_of(decoded: block.Block) -> tuple[Refusal, ...]:
     whole_frame = _frame_refusal(decoded)
     if whole_frame is not None:
         return (Refusal(np.arange(decoded.header.rows), whole_frame),)
-    left = np.ones(decoded.header.rows, np.bool_)
-    found = []
+    found: list[Refusal] = []
+    before: np.ndarray[Any, np.dtype[np.bool_]] | None = None
     for mask, reason in (
         *_too_large(decoded),
         *_long_routing_keys(decoded),
@@ -115,8 +124,8 @@ def refusals_of(decoded: block.Block) -> tuple[Refusal, ...]:
         *_odd_publish_times(decoded),
     ):
         refused = mask.to_numpy(zero_copy_only=False)
-        rows = np.flatnonzero(refused & left)
-        left &= ~refused
+        rows = np.flatnonzero(refused if before is None else refused & ~before)
+        before = refused if before is None else refused | before
         if len(rows):
             found.append(Refusal(rows, reason))
     return tuple(found)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from ackq import limits
-from ackq.errors import BrokerUnavailableError, InvalidArgumentError, MalformedBlockError
+from ackq.errors import BrokerUnavailableError, InvalidArgumentError
 from ackq.v1 import publishing_pb2 as pb
-from ackq.wire import block, frame
+from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.blocks import ingest
 from ackq_broker.service.engine.engine import Engine
@@ -174,9 +174,4 @@ class StageStream:
 
 def _prepare(request: Request, now_us: int) -> ingest.Prepared:
     """The one part of a frame; a stage is always persistent, whatever its rows' delivery modes."""
-    header, _ = block.split(request.block)
-    if header.rows != request.header.data.rows:
-        raise MalformedBlockError(
-            f"The frame announces {request.header.data.rows} rows and its block {header.rows}."
-        )
-    return ingest.prepare(request.block, now_us, by_mode=False)
+    return ingest.prepare(request.block, request.header.data.rows, now_us, by_mode=False)

@@ -233,12 +233,19 @@ class PublisherStream(ABC, Generic[A]):
     async def _send(self) -> None:
         """Writes answers whose sequence is synced: one turn per sync for all its publishes."""
         while True:
-            answers: list[A] = []
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._wait_s()):
-                    answers = await self._responses.take()
+            answers = await self._answers()
             await self._answer(answers)
             self._responses.written(len(answers))
+
+    async def _answers(self) -> list[A]:
+        """The answers that may leave, once there are some or `_answer` must be called."""
+        wait_s = self._wait_s()
+        if wait_s is None:
+            return await self._responses.take()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                return await self._responses.take()
+        return []
 
     def _wait_s(self) -> float | None:
         """Seconds until `_answer` must be called again at the latest; None: it need not."""
@@ -321,7 +328,7 @@ def too_many_rows(group: list[Request]) -> AckqError | None:
 
 
 def _prepared(group: list[Request], now_us: int, *, keyed: bool) -> ingest.Prepared:
-    return ingest.prepare(coalescing.coalesce(group, now_us), now_us, keyed=keyed)
+    return ingest.prepare(*coalescing.coalesce(group, now_us), now_us, keyed=keyed)
 
 
 def _opened(engine: Engine) -> Response:

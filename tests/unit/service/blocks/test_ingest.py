@@ -20,8 +20,8 @@ from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns
 from ackq_broker.core.columns.deadlines import rounded
 from ackq_broker.core.commands import Route
-from ackq_broker.service.blocks import validation
-from ackq_broker.service.blocks.ingest import from_messages, prepare, routes_of, take
+from ackq_broker.service.blocks import ingest, validation
+from ackq_broker.service.blocks.ingest import from_messages, routes_of, take
 from tests.fakes.blocks import decoded, encoded, rows
 
 NOW = 1_700_000_000_000_000
@@ -29,6 +29,11 @@ NOW = 1_700_000_000_000_000
 
 def bodies(part):
     return rows(b"".join(part.block))["body"]
+
+
+def prepare(data, now_us, **options):
+    """A block as its frame announces it."""
+    return ingest.prepare(data, block.split(data)[0].rows, now_us, **options)
 
 
 def refused(prepared):
@@ -111,6 +116,13 @@ def test_garbage_is_refused():
     """P8: bytes that are no block end the stream with the reason."""
     with pytest.raises(MalformedBlockError):
         prepare(b"\x0a\x02\x08\x02\x7a\x03abc", NOW)
+
+
+@pytest.mark.parametrize("announced", [0, 1, 3])
+def test_a_block_has_as_many_rows_as_its_frame_announces(announced):
+    """P8: publish numbers are counted by what the frame announces."""
+    with pytest.raises(MalformedBlockError, match=f"announces {announced} rows and its block 2"):
+        ingest.prepare(encoded(body=[b"a", b"b"]), announced, NOW)
 
 
 # --- cut frames ---
@@ -216,7 +228,7 @@ def test_compressed_batches_are_refused_unread(codec):
     """I6: 33 KB of zstd hold a body of 1 GiB, which a frame's bound in bytes does not see."""
     plain = decoded(body=[b"\0" * limits.MIB])
     assert plain.batch.equals(
-        validation.decode(block.join(plain.header, plain.batch.serialize()))[1]
+        validation.decode(block.join(plain.header, plain.batch.serialize()), 1)[1]
     )
     data = block.join(plain.header, compressed(plain.batch, codec))
     assert len(data) < limits.MIB // 8
