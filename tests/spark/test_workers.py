@@ -48,6 +48,28 @@ def test_the_reader_process_connects_before_it_imports_pyspark(tmp_path):
     assert err.strip() == b"pyspark was imported"
 
 
+READS = """
+import sys
+import pyarrow as pa
+from ackq.client.blocks import decoding
+from ackq.client.sessions import session
+from ackq.spark.source import reader
+from ackq.v1.messages_pb2 import DeliveryRuns
+from ackq.wire import block, columns
+
+body = pa.nulls(2, pa.binary())
+data = block.encode(pa.RecordBatch.from_arrays([body], names=["body"]), published_at_us=5)
+runs = DeliveryRuns(first_tag=[1], rows=[2], delivery_count=[1], queue_index=[0], queues=["q"])
+rows = decoding.delivered(runs, data, tuple(columns.DELIVERED))
+sys.exit("pandas" in sys.modules)
+"""
+
+
+def test_a_reader_imports_no_pandas():
+    """It would take 0.2 s of CPU in each of the processes of a query, which does not need it."""
+    assert subprocess.run([sys.executable, "-c", READS], check=False).returncode == 0
+
+
 def test_workers_import_the_installed_pyspark(spark):
     """`configure` spares local workers the zip that each of them would compile anew."""
     import pyspark

@@ -3,23 +3,23 @@
 Constants that a block keeps in its header become columns; absent headers become empty maps, never
 null (an all-null map column makes Spark's default Arrow sink quadratic). A publish time beyond what
 `datetime` holds, which older brokers took, becomes the nearest that it does. Pure Arrow: the cost
-follows runs and columns, not rows.
+follows runs and columns, not rows. Nothing here imports pandas (`small_arrays`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackq import limits
+from ackq.client.blocks.small_arrays import empty_maps, flag, integers, texts
 from ackq.errors import MalformedBlockError, SchemaError
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns
 
-_NO_HEADERS = pa.scalar([], columns.HEADERS)
 _Known = dict[str, tuple[int, pa.DataType]]
 
 
@@ -112,20 +112,20 @@ def _stored(held: block.Block, field: pa.Field) -> pa.Array:
     if column is not None:
         return column if default is None else pc.coalesce(column, default)
     if name == "headers":
-        return _empty_maps(rows)
+        return empty_maps(rows)
     return pa.nulls(rows, field.type) if default is None else pa.repeat(default, rows)
 
 
 def _default(name: str, header: pb.BlockHeader) -> pa.Scalar | None:
     """The value that stands for a missing one in a column; None: null."""
     if name == "routing_key":
-        return pa.scalar(header.routing_key)
+        return texts([header.routing_key])[0]
     if name == "headers":
-        return _NO_HEADERS
+        return empty_maps(1)[0]
     if name == "published_at" and header.published_at_us:
-        return pa.scalar(_nearest_us(header.published_at_us), columns.TIMESTAMP)
+        return integers([_nearest_us(header.published_at_us)], columns.TIMESTAMP)[0]
     if name == "persistent":
-        return pa.scalar(header.delivery_mode != pb.DELIVERY_MODE_NON_PERSISTENT)
+        return flag(value=header.delivery_mode != pb.DELIVERY_MODE_NON_PERSISTENT)
     return None
 
 
@@ -144,11 +144,6 @@ def _showable(times: pa.Array) -> pa.Array:
     return us.cast(columns.TIMESTAMP)
 
 
-def _empty_maps(rows: int) -> pa.Array:
-    none = pa.array([], pa.string())
-    return pa.MapArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows + 1), none, none)
-
-
 # --- columns made from runs ---
 
 
@@ -156,7 +151,7 @@ def _spread(runs: pb.DeliveryRuns, values: pa.Array) -> pa.Array:
     """Repeats the value of each run for each of its rows."""
     if len(values) == 1:
         return pa.repeat(values[0], runs.rows[0])
-    ends = pc.cumulative_sum(pa.array(runs.rows, pa.int32()))
+    ends = pc.cumulative_sum(integers(runs.rows, pa.int32()))
     return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values))
 
 
@@ -165,34 +160,46 @@ def _tags(runs: pb.DeliveryRuns) -> pa.Array:
 
     Computed as the row's index in the frame, plus the distance of its run from that index.
     """
-    index = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), sum(runs.rows)))
-    before = 1
+    before = 0
     lacks = []
     for first, rows in zip(runs.first_tag, runs.rows, strict=True):
         lacks.append(first - before)
         before += rows
-    return pc.add(index, _spread(runs, pa.array(lacks, pa.int64())))
+    distances = integers(lacks, pa.int64())
+    return pc.add(_index(before), distances[0] if len(lacks) == 1 else _spread(runs, distances))
+
+
+def _index(rows: int) -> pa.Array:
+    """0, 1 and so on."""
+    return _long_index(rows.bit_length()).slice(0, rows)
+
+
+@lru_cache(maxsize=2)
+def _long_index(bits: int) -> pa.Array:
+    """An index for frames of fewer than 2 to the power of `bits` rows."""
+    return integers(range(1 << bits), pa.int64())
 
 
 def _counts(runs: pb.DeliveryRuns) -> pa.Array:
-    return _spread(runs, pa.array(runs.delivery_count, pa.int32()))
+    return _spread(runs, integers(runs.delivery_count, pa.int32()))
 
 
 def _redelivered(runs: pb.DeliveryRuns) -> pa.Array:
     """C7: false the first time, true after."""
-    return pc.greater(_counts(runs), 1)
+    counts = integers(runs.delivery_count, pa.int32())
+    return _spread(runs, pc.greater(counts, integers([1], pa.int32())[0]))
 
 
 def _queues(runs: pb.DeliveryRuns) -> pa.Array:
-    names = pa.array(runs.queues, pa.string())
+    names = texts(runs.queues)
     if len(names) == 1:
         return pa.repeat(names[0], sum(runs.rows))
-    return names.take(_spread(runs, pa.array(runs.queue_index, pa.int32())))
+    return names.take(_spread(runs, integers(runs.queue_index, pa.int32())))
 
 
 def _leased(runs: pb.DeliveryRuns) -> pa.Array:
-    marks = runs.leased or [0] * len(runs.rows)
-    return pc.not_equal(_spread(runs, pa.array(marks, pa.int32())), 0)
+    marks = integers(runs.leased or [0] * len(runs.rows), pa.int32())
+    return _spread(runs, pc.not_equal(marks, integers([0], pa.int32())[0]))
 
 
 _FROM_RUNS: dict[str, Callable[[pb.DeliveryRuns], pa.Array]] = {

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackq import limits
+from ackq.client.blocks.small_arrays import empty_maps
 from ackq.errors import InvalidArgumentError, MessageTooLargeError, SchemaError
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns
 
-_NO_HEADERS = pa.scalar([], columns.HEADERS)
 _BODIES = columns.stored_schema(columns.bits(("body",)))
 
 # Which other Arrow types hold the values of a column without loss; the columns not named are text.
@@ -281,7 +281,7 @@ def publishable(batch: pa.RecordBatch, *, routing_key: str = "") -> pa.RecordBat
             continue
         column = _conform(name, column, columns.STORED[name][1])
         if name == "headers" and column.null_count:
-            column = pc.coalesce(column, _NO_HEADERS)
+            column = pc.coalesce(column, empty_maps(1)[0])
         elif name == "routing_key":
             column = _checked_keys(column, routing_key)
         arrays[name] = column

@@ -1,0 +1,34 @@
+"""Arrays made of their buffers are those that pyarrow makes of the values."""
+
+import pyarrow as pa
+import pytest
+
+from ackq.client.blocks.small_arrays import empty_maps, flag, integers, texts
+from ackq.wire import columns
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), columns.TIMESTAMP])
+@pytest.mark.parametrize("values", [[], [0], [-1, 7, (1 << 31) - 1]])
+def test_integers(values, kind):
+    made = integers(values, kind)
+    made.validate(full=True)
+    assert made == pa.array(values, pa.int64()).cast(kind)
+
+
+@pytest.mark.parametrize("values", [[], [""], ["a", "", "größer"]])
+def test_texts(values):
+    made = texts(values)
+    made.validate(full=True)
+    assert made == pa.array(values, pa.string())
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_flag(value):
+    assert flag(value=value) == pa.scalar(value)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_empty_maps(rows):
+    made = empty_maps(rows)
+    made.validate(full=True)
+    assert made == pa.array([[]] * rows, columns.HEADERS)
