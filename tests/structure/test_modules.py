@@ -16,6 +16,7 @@ SMALL = {
         "commands": "the root of the commands",
         "context": "what every command shares",
     },
+    "ackq/client/blocks": {"small_arrays": "without pandas"},
     "ackq/client/connection": {
         "errors": "gRPC's errors as ours",
         "health": "the health check",
@@ -94,7 +95,6 @@ SMALL = {
 }
 # Folders with more or fewer modules.
 FOLDER_SIZES = {
-    "ackq/client/blocks": "encoding and decoding",
     "ackq/client/consuming": "the application's side, the stream's side and what is between",
     "ackq/client/publishing": "two modes of publishing, and stages",
     "ackq_broker": "the program; its rooms are folders",
