@@ -58,7 +58,7 @@ class PublishOpen(_message.Message):
     def __init__(self, publisher_id: _Optional[bytes] = ..., mode: _Optional[_Union[PublishMode, str]] = ..., resume: bool = ..., window_messages: _Optional[int] = ..., label: _Optional[str] = ...) -> None: ...
 
 class PublishData(_message.Message):
-    __slots__ = ("first_number", "rows", "exchange", "mandatory", "ack_immediately", "messages", "transaction_id")
+    __slots__ = ("first_number", "rows", "exchange", "mandatory", "ack_immediately", "messages", "transaction_id", "commit_messages")
     FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,7 @@ class PublishData(_message.Message):
     ACK_IMMEDIATELY_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     first_number: int
     rows: int
     exchange: str
@@ -73,7 +74,8 @@ class PublishData(_message.Message):
     ack_immediately: bool
     messages: _containers.RepeatedCompositeFieldContainer[_messages_pb2.Message]
     transaction_id: bytes
-    def __init__(self, first_number: _Optional[int] = ..., rows: _Optional[int] = ..., exchange: _Optional[str] = ..., mandatory: bool = ..., ack_immediately: bool = ..., messages: _Optional[_Iterable[_Union[_messages_pb2.Message, _Mapping]]] = ..., transaction_id: _Optional[bytes] = ...) -> None: ...
+    commit_messages: int
+    def __init__(self, first_number: _Optional[int] = ..., rows: _Optional[int] = ..., exchange: _Optional[str] = ..., mandatory: bool = ..., ack_immediately: bool = ..., messages: _Optional[_Iterable[_Union[_messages_pb2.Message, _Mapping]]] = ..., transaction_id: _Optional[bytes] = ..., commit_messages: _Optional[int] = ...) -> None: ...
 
 class PublishProbe(_message.Message):
     __slots__ = ("first_number", "last_number")
@@ -128,14 +130,16 @@ class PublishAnswer(_message.Message):
     def __init__(self, opened: _Optional[_Union[PublishOpened, _Mapping]] = ..., confirm: _Optional[_Union[PublishConfirm, _Mapping]] = ..., nack: _Optional[_Union[PublishNack, _Mapping]] = ..., returned: _Optional[_Union[PublishReturn, _Mapping]] = ..., blocked: _Optional[_Union[PublishBlocked, _Mapping]] = ..., unblocked: _Optional[_Union[PublishUnblocked, _Mapping]] = ..., probed: _Optional[_Union[PublishProbed, _Mapping]] = ..., transaction: _Optional[_Union[PublishTransaction, _Mapping]] = ...) -> None: ...
 
 class PublishOpened(_message.Message):
-    __slots__ = ("history_id", "max_frame_bytes", "max_message_bytes")
+    __slots__ = ("history_id", "max_frame_bytes", "max_message_bytes", "commit_with_data")
     HISTORY_ID_FIELD_NUMBER: _ClassVar[int]
     MAX_FRAME_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_WITH_DATA_FIELD_NUMBER: _ClassVar[int]
     history_id: str
     max_frame_bytes: int
     max_message_bytes: int
-    def __init__(self, history_id: _Optional[str] = ..., max_frame_bytes: _Optional[int] = ..., max_message_bytes: _Optional[int] = ...) -> None: ...
+    commit_with_data: bool
+    def __init__(self, history_id: _Optional[str] = ..., max_frame_bytes: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., commit_with_data: bool = ...) -> None: ...
 
 class PublishConfirm(_message.Message):
     __slots__ = ("first_number", "last_number", "multiple")

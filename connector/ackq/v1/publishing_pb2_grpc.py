@@ -86,9 +86,9 @@ class PublishingServiceServicer(object):
         this stream, a later one or after a broker restart, ends the stream with `wrong_mode`, FAILED_PRECONDITION (P1).
         Confirm mode: each later request carries a data frame or a probe. The server answers every publish exactly once, by
         confirm or nack (P3). When the client half-closes, the server answers what is unanswered and ends the stream.
-        Transaction mode: each later request carries a data frame, a commit or a rollback. Publishes have no answers of their
-        own, but for returns; every commit and rollback has one. What is not committed when the stream ends, in whatever
-        way, is rolled back (P13).
+        Transaction mode: each later request carries a data frame, a commit or a rollback; a commit may be in the last data
+        frame. Publishes have no answers of their own, but for returns; every commit and rollback has one. What is not
+        committed when the stream ends, in whatever way, is rolled back (P13).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -113,4 +113,5 @@ def test_the_opening_announces_the_limits(client):
             history_id=info.history_id,
             max_frame_bytes=limits.MAX_FRAME_BYTES,
             max_message_bytes=limits.MAX_MESSAGE_BYTES,
+            commit_with_data=True,
         )

@@ -92,6 +92,7 @@ def _alike(before: Request, request: Request) -> bool:
         one.exchange == two.exchange
         and one.mandatory == two.mandatory
         and one.transaction_id == two.transaction_id
+        and not one.commit_messages
         and bool(one.messages) == bool(two.messages)
         and 0 <= two.first_number - one.first_number - rows_of(before) <= _GAP_NUMBERS
         and len(before.block) <= _SMALL_BYTES

@@ -336,5 +336,6 @@ def _opened(engine: Engine) -> Response:
         history_id=engine.history_id,
         max_frame_bytes=limits.MAX_FRAME_BYTES,
         max_message_bytes=limits.MAX_MESSAGE_BYTES,
+        commit_with_data=True,
     )
     return frame.Frame(pb.PublishAnswer(opened=opened))

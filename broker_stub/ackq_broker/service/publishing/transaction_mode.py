@@ -68,10 +68,7 @@ class TransactionModeStream(PublisherStream[Response]):
         if kind == "data":
             await self._publish(group)
         elif kind == "commit":
-            await self._read_answers()
-            await self._stage_buffered()
-            if not self._fenced:
-                self._commit(header.commit)
+            await self._stage_and_commit(header.commit)
         elif kind == "rollback":
             self._roll_back(header.rollback)
         elif kind == "probe":
@@ -102,7 +99,11 @@ class TransactionModeStream(PublisherStream[Response]):
         _check_id(transaction_id)
         self._buffered += group
         self._buffered_bytes += sum(map(coalescing.size_of, group))
-        if self._buffered_bytes > _BUFFER_BYTES:
+        messages = group[-1].header.data.commit_messages
+        if messages:
+            commit = pb.PublishTransaction(transaction_id=transaction_id, messages=messages)
+            await self._stage_and_commit(commit)
+        elif self._buffered_bytes > _BUFFER_BYTES:
             await self._stage_buffered()
 
     async def _stage_buffered(self) -> None:
@@ -166,6 +167,13 @@ class TransactionModeStream(PublisherStream[Response]):
         self._engine.decide(commands.RollbackTransaction(self._publisher_id))
 
     # --- their end ---
+
+    async def _stage_and_commit(self, commit: pb.PublishTransaction) -> None:
+        """Commits what was published, the buffered rows included."""
+        await self._read_answers()
+        await self._stage_buffered()
+        if not self._fenced:
+            self._commit(commit)
 
     def _commit(self, commit: pb.PublishTransaction) -> None:
         _check_id(commit.transaction_id)

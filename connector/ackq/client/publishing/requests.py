@@ -31,13 +31,17 @@ class Probe(NamedTuple):
 
 
 class AddRows(NamedTuple):
-    """Add these rows to a transaction; `content` makes their block."""
+    """Add these rows to a transaction; `content` makes their block.
+
+    With `commit_messages` they are its last, and it is committed: so many messages.
+    """
 
     transaction_id: bytes
     destination: Destination
     first_number: int
     rows: int
     content: Callable[[], bytes]
+    commit_messages: int = 0
 
 
 class Commit(NamedTuple):
@@ -135,5 +139,6 @@ def _rows(added: AddRows) -> pb.PublishHeader:
             exchange=added.destination.exchange,
             mandatory=added.destination.mandatory,
             transaction_id=added.transaction_id,
+            commit_messages=added.commit_messages,
         )
     )

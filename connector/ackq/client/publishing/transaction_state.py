@@ -92,6 +92,10 @@ class TransactionState(PublishState):
         window_messages: Most messages that were published and not sent (P14).
         window_bytes: Most payload bytes of them.
         keep_mandatory: Whether mandatory messages are kept until their commit is answered.
+
+    Attributes:
+        transaction: What was published since the last commit or rollback.
+        commit_with_data: Whether the broker takes a commit in the frame of the last rows.
     """
 
     def __init__(
@@ -104,6 +108,7 @@ class TransactionState(PublishState):
     ) -> None:
         super().__init__(Window(window_messages, window_bytes))
         self.transaction = OpenTransaction(1)
+        self.commit_with_data = False
         self._persistent = persistent
         self._keep_mandatory = keep_mandatory
         self._next_number = 1
@@ -216,7 +221,10 @@ class TransactionState(PublishState):
         self.transaction.added = True
         if self._keep_mandatory and rows.destination.mandatory:
             self.transaction.kept.append(rows)
-        return rows
+        if self._to_send or not self.commit_with_data or not self.transaction.pending:
+            return rows
+        self.transaction.asked = self.transaction.ever_asked = True
+        return rows._replace(commit_messages=self.transaction.messages)
 
     # --- answers and disconnects ---
 

@@ -171,6 +171,11 @@ class TransactionStream(PublishStream[TransactionState]):
 
     # --- answers ---
 
+    def _on_opened(self, answer: Answer) -> None:
+        with self.lock:
+            self._state.commit_with_data = answer.header.opened.commit_with_data
+        super()._on_opened(answer)
+
     def _on_transaction(self, answer: Answer) -> None:
         """Ends the transaction that the broker committed or refused (P13)."""
         ended = answer.header.transaction

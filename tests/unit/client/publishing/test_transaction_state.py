@@ -71,6 +71,20 @@ def test_a_transaction_goes_with_its_commit(state):
     assert add(state, b"c") == [3]
 
 
+def test_a_commit_goes_with_the_last_rows_to_a_broker_that_takes_it(state):
+    """P13: a transaction of one message is one frame; after a cut its commit goes by itself."""
+    state.commit_with_data = True
+    add(state, b"a")
+    add(state, b"b", destination=OTHERS)
+    transaction = state.commit()
+    first, second = actions(state)
+    assert (first.commit_messages, second.commit_messages) == (0, 2)
+    state.on_disconnect()
+    assert not transaction.lost
+    state.on_opened()
+    assert actions(state) == [Commit(transaction.transaction_id, 2)]
+
+
 def test_destinations_make_frames(state):
     """P13: the order of the publishes is kept, whatever they go to."""
     add(state, b"a")

@@ -80,6 +80,29 @@ async def test_a_commit_is_answered_from_disk():
         assert engine.counters["published"] == 2
 
 
+async def test_a_commit_may_come_with_the_last_rows():
+    """P13: as a commit behind them; what comes together with it is of the next transaction."""
+    async with opened() as (engine, stream, _):
+        publish(stream, 1)
+        stream.publish(2, data={"transaction_id": ONE, "commit_messages": 2})
+        stream.publish(3, data={"transaction_id": TWO, "commit_messages": 1})
+        await run_until_idle()
+        assert ready(engine) == 3
+        await disk(engine)
+        assert stream.kinds() == ["opened", "transaction", "transaction"]
+        assert last(stream) == pb.PublishTransaction(transaction_id=TWO, messages=1)
+
+
+async def test_a_commit_with_rows_counts_them():
+    """P13: a count that differs is refused, and nothing of the transaction stays."""
+    async with opened() as (engine, stream, _):
+        stream.publish(1, data={"transaction_id": ONE, "commit_messages": 2})
+        await run_until_idle()
+        await disk(engine)
+        assert last(stream).HasField("reason")
+        assert (ready(engine), staged(engine)) == (0, 0)
+
+
 async def test_a_small_transaction_reaches_the_journal_with_its_commit():
     """P13: one sync for all of it, though its frames came one by one; a rollback costs none."""
     async with opened() as (engine, stream, _):
