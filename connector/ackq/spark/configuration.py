@@ -30,6 +30,12 @@ BATCH_BYTES: Final = 128 * limits.MIB
 NO_BYTE_BOUND: Final = (1 << 31) - 1
 ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+# Spark's default for local files starts 16 processes (readlink) in each micro-batch, as Hadoop's
+# FileContext does without its native library; this one writes the same files in the same way.
+_CHECKPOINTS: Final = "spark.sql.streaming.checkpointFileManagerClass"
+_BY_FILE_SYSTEM: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 _WORKER: Final = Path(__file__).with_name("worker_python")
 
 
@@ -41,7 +47,8 @@ def configure(
 ) -> SparkSession.Builder:
     """Prepares a session for ackq; call it before `getOrCreate()`.
 
-    Sets Arrow's batch bounds for fast writes, and in this process's environment the interpreter of
+    Sets Arrow's batch bounds for fast writes, with a local master what writes checkpoints of local
+    files without starting processes, and in this process's environment the interpreter of
     Spark's Python workers: this one, where PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON name none.
     Bounds that the user has set stay, and so does Spark's own bound in bytes if batches of
     that many rows might be too large without it.
@@ -72,8 +79,11 @@ def configure(
         )
     given = {**_submitted(), **getattr(builder, "_options", {})}
     _bound_batches(builder, given, max_message_bytes)
+    local = _is_local(str(given.get("spark.master", "")))
+    if local and _CHECKPOINTS not in given:
+        builder.config(_CHECKPOINTS, _BY_FILE_SYSTEM)
     if fast_workers is None:
-        fast_workers = _is_local(str(given.get("spark.master", ""))) and _can_wrap()
+        fast_workers = local and _can_wrap()
     _choose_interpreter(os.environ, wrap=fast_workers)
     return builder
 

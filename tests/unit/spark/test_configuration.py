@@ -84,6 +84,25 @@ def test_messages_of_unknown_size_keep_sparks_byte_bound():
     assert builder._options == {ROWS: "2000"}
 
 
+CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"spark.master": "local[2]"}, configuration._BY_FILE_SYSTEM),
+        ({"spark.master": "local[2]", CHECKPOINTS: "theirs"}, "theirs"),
+        ({"spark.master": "spark://host:7077"}, None),
+    ],
+)
+def test_checkpoints_of_a_local_spark_start_no_processes(options, expected):
+    """On a cluster they are on a file system of its own."""
+    builder = Builder()
+    builder._options.update(options)
+    configure(builder, fast_workers=False)
+    assert builder._options.get(CHECKPOINTS) == expected
+
+
 def test_message_size_must_be_positive():
     """A size of nothing is refused."""
     with pytest.raises(InvalidArgumentError, match="max_message_bytes"):
