@@ -73,12 +73,12 @@ def partitions(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[C
 
 def queues(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
     """Batches that go to so many queues, row by row another."""
-    with scale_sides.queues(endpoint, max(QUEUES)) as names:
-        sides = {
-            count: functools.partial(scale_sides.publish, endpoint, "", names[:count], size)
-            for count in QUEUES
-        }
-        yield from _compared(f"publish_batch, {size:,} B", "queues", sides, args.repetitions)
+    names = scale_sides.queues(endpoint, max(QUEUES))
+    sides = {
+        count: functools.partial(scale_sides.publish, endpoint, "", names[:count], size)
+        for count in QUEUES
+    }
+    yield from _compared(f"publish_batch, {size:,} B", "queues", sides, args.repetitions)
 
 
 def routes(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
@@ -121,11 +121,11 @@ def channels(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Com
 
 PARTS = {
     "partitions": partitions,
-    "queues": queues,
     "routes": routes,
     "sizes": sizes,
     "backlogs": backlogs,
     "channels": channels,
+    "queues": queues,  # last, as they stay
 }
 
 
