@@ -156,7 +156,8 @@ def test_late_answer_is_probed_and_only_what_is_missing_goes_again(broker):
         assert (probe.first_number, probe.last_number) == (1, 4)
         yield fake.answer(probed=publishing_pb2.PublishProbed(missing_first=[2], missing_last=[3]))
         yield fake.confirm(1)
-        again = next(requests)
+        # On a busy machine another probe may come before.
+        again = next(each for each in requests if each.header.HasField("data"))
         assert (again.header.data.first_number, fake.bodies(again)) == (2, [b"m1", b"m2"])
         yield fake.confirm(4)
         yield from fake.confirm_all(requests)
