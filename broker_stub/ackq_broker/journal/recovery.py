@@ -98,7 +98,6 @@ def recover(
     # A killed process may have left a snapshot's name in the page cache alone; what that supersedes
     # is deleted below, and a power cut must not keep the deletion without the name.
     disk.sync_directory(data.path)
-    data.remove_leftovers()
     created = not data.formatted
     if created:
         _create(data, disk, segment_bytes)
@@ -109,6 +108,7 @@ def recover(
         raise damaged_error(
             data.path, Flaw(data.path / segment_name(number), 0, "the file is missing")
         )
+    data.remove_leftovers()
     last = _recover_last(data, disk, begin, numbers[-1], segment_bytes)
     try:
         if snapshot is not None:
