@@ -15,8 +15,7 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from ackq.client import Admin
-from kit import JobError, arguments, flights, queries, reconciliation, say, workspace
+from kit import JobError, arguments, connection, flights, queries, reconciliation, say, workspace
 from kit.session import has_table, spark_session
 
 
@@ -84,7 +83,7 @@ def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
     data = flights.load(args.limit)
     with (
         spark_session("delta_to_queue", work.log, flights.MAX_MESSAGE_BYTES) as spark,
-        workspace.own_broker(work) as (args.endpoint, admin),
+        workspace.own_broker(work) as (args.broker, admin),
     ):
         flights.declare(admin, data)
         say(f"Making a table of {len(data):,} flights ...")
@@ -92,7 +91,7 @@ def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
         rows, _ = reconciliation.count_rows(spark.read.format("delta").load(args.table))
         streamed = stream(spark, args)
         say("Reading the queue ...")
-        browsed = queries.browse(spark, args.endpoint, flights.QUEUE)
+        browsed = queries.browse(spark, args.broker, flights.QUEUE)
         queued, duplicates = reconciliation.count_rows(browsed)
         queue = admin.queue(flights.QUEUE)
     found = reconciliation.reconcile(
@@ -117,9 +116,10 @@ def publish(args: argparse.Namespace, work: workspace.Workspace) -> int:
     Raises:
         JobError: There is no table.
     """
+    args.broker = connection.broker(args)
     with (
         spark_session("delta_to_queue", work.log, args.max_message_bytes) as spark,
-        Admin(args.endpoint) as admin,
+        args.broker.admin() as admin,
     ):
         if not has_table(spark, args.table):
             raise JobError(
@@ -165,7 +165,7 @@ def messages(rows: DataFrame, args: argparse.Namespace) -> DataFrame:
 def sink_options(args: argparse.Namespace) -> dict[str, str]:
     """The options of the sink."""
     target = {"queue": args.queue} if args.queue else {"exchange": args.exchange}
-    return {"endpoint": args.endpoint, **target, **dict(args.option)}
+    return {**args.broker.options(), **target, **dict(args.option)}
 
 
 if __name__ == "__main__":

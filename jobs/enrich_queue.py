@@ -24,7 +24,18 @@ from pyspark.sql.types import StructType
 
 from ackq.client import Admin
 from ackq.spark import settle
-from kit import JobError, arguments, flights, json_bodies, queries, reconciliation, say, workspace
+from kit import (
+    JobError,
+    arguments,
+    connection,
+    flights,
+    json_bodies,
+    queries,
+    reconciliation,
+    say,
+    workspace,
+)
+from kit.connection import Broker
 from kit.session import spark_session
 
 TARGET: Final = "enriched"
@@ -42,7 +53,7 @@ class Plan:
     """What to read, how to judge and extend it, and where to write it.
 
     Attributes:
-        endpoint: The broker's.
+        broker: Of all queues.
         queue: The queue to read.
         target: The queue for good rows.
         schema: The fields of a body, as DDL.
@@ -51,7 +62,7 @@ class Plan:
         options: Options of the source.
     """
 
-    endpoint: str
+    broker: Broker
     queue: str
     target: str
     schema: str
@@ -132,14 +143,14 @@ def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
     data = flights.load(args.limit)
     with (
         spark_session("enrich_queue", work.log, flights.MAX_MESSAGE_BYTES, delta=False) as spark,
-        workspace.own_broker(work) as (endpoint, admin),
+        workspace.own_broker(work) as (broker, admin),
     ):
-        sent = publish(endpoint, admin, data)
-        plan = flights_plan(endpoint, args.option)
+        sent = publish(broker, admin, data)
+        plan = flights_plan(broker, args.option)
         run(spark, plan, str(work.folder / "checkpoint"), args.trigger)
-        show_reasons(spark, endpoint)
-        found, duplicates = reconciliation.count_rows(queries.browse(spark, endpoint, TARGET))
-        dead = queries.browse(spark, endpoint, DEAD)
+        show_reasons(spark, broker)
+        found, duplicates = reconciliation.count_rows(queries.browse(spark, broker, TARGET))
+        dead = queries.browse(spark, broker, DEAD)
         unexplained = dead.filter(F.coalesce(dead.headers[REASON_HEADER], F.lit("")) == "").count()
         queue, dead_queue = admin.queue(flights.QUEUE), admin.queue(DEAD)
     broken = len(data) // SPOIL_EVERY
@@ -170,7 +181,7 @@ def drain(args: argparse.Namespace, work: workspace.Workspace) -> int:
         JobError: The queue has no dead-letter queue.
     """
     plan = Plan(
-        endpoint=args.endpoint,
+        broker=connection.broker(args),
         queue=args.queue,
         target=args.target,
         schema=args.json_schema,
@@ -180,7 +191,7 @@ def drain(args: argparse.Namespace, work: workspace.Workspace) -> int:
     )
     with (
         spark_session("enrich_queue", work.log, delta=False) as spark,
-        Admin(args.endpoint) as admin,
+        plan.broker.admin() as admin,
     ):
         before, target = admin.queue(args.queue), admin.queue(args.target)
         if not before.properties.dead_letter_queue:
@@ -209,19 +220,19 @@ def drain(args: argparse.Namespace, work: workspace.Workspace) -> int:
 # --- the steps ---
 
 
-def publish(endpoint: str, admin: Admin, data: pd.DataFrame) -> flights.PublishCounts:
+def publish(broker: Broker, admin: Admin, data: pd.DataFrame) -> flights.PublishCounts:
     """Declares the queues and publishes the flights, one in `SPOIL_EVERY` of them broken."""
     admin.declare_queue(DEAD)
     admin.declare_queue(TARGET)
     flights.declare(admin, data, dead_letter_queue=DEAD)
     say(f"Publishing {len(data):,} flights, one in {SPOIL_EVERY} of them broken ...")
-    return flights.publish(endpoint, data, SPOIL_EVERY)
+    return flights.publish(broker, data, SPOIL_EVERY)
 
 
-def flights_plan(endpoint: str, options: list[tuple[str, str]]) -> Plan:
+def flights_plan(broker: Broker, options: list[tuple[str, str]]) -> Plan:
     """The plan for the flights."""
     given = {"maxMessagesPerTrigger": str(BATCH_MESSAGES), **dict(options)}
-    return Plan(endpoint=endpoint, queue=flights.QUEUE, target=TARGET, options=given, **FLIGHTS)
+    return Plan(broker=broker, queue=flights.QUEUE, target=TARGET, options=given, **FLIGHTS)
 
 
 def run(
@@ -229,7 +240,7 @@ def run(
 ) -> tuple[queries.Streamed, SortCounts]:
     """Sorts the messages of the queue, until the trigger ends."""
     messages = queries.read_queue(
-        spark, plan.endpoint, plan.queue, plan.options, columns=MESSAGE_COLUMNS
+        spark, plan.broker, plan.queue, plan.options, columns=MESSAGE_COLUMNS
     )
     done = SortCounts()
     writer = judged(messages, plan).writeStream.foreachBatch(sorter(plan, done))
@@ -244,10 +255,10 @@ def sorter(plan: Plan, done: SortCounts) -> Callable[[DataFrame, int], None]:
         try:
             good, bad = rows.filter("problem IS NULL"), rows.filter("problem IS NOT NULL")
             explained = bad.selectExpr("delivery_tag", "problem AS reason")
-            settle(explained, "rejected", endpoint=plan.endpoint)
+            settle(explained, "rejected", **plan.broker.options())
             once = queries.once("enrich", rows, batch_id)
             enriched(good, plan).write.format("ackq").mode("append").options(
-                endpoint=plan.endpoint, queue=plan.target, **once
+                **plan.broker.options(), queue=plan.target, **once
             ).save()
             count = rows.agg(F.count("*"), F.count("problem")).first()
             assert count is not None
@@ -305,11 +316,11 @@ def fields(ddl: str) -> dict[str, str]:
     return {each.name: each.dataType.simpleString() for each in StructType.fromDDL(ddl)}
 
 
-def show_reasons(spark: SparkSession, endpoint: str) -> None:
+def show_reasons(spark: SparkSession, broker: Broker) -> None:
     """Prints the reasons of the rejected messages, the most frequent first."""
     reason: Column = F.regexp_replace(F.col("headers")[REASON_HEADER], r"[0-9]+", "N")
     found = (
-        queries.browse(spark, endpoint, DEAD)
+        queries.browse(spark, broker, DEAD)
         .groupBy(reason.alias("reason"))
         .agg(F.count("*").alias("messages"))
         .orderBy(F.desc("messages"), "reason")

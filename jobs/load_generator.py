@@ -19,8 +19,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackq.client import Admin
-from kit import arguments, publishing, reconciliation, say, workspace
+from kit import arguments, connection, publishing, reconciliation, say, workspace
+from kit.connection import Broker
 
 QUEUE: Final = "load"
 # Interval and maximum size of batches.
@@ -59,9 +59,9 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
 
 def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
     """Loads an own broker, and counts its queue."""
-    with workspace.own_broker(work) as (endpoint, admin):
+    with workspace.own_broker(work) as (broker, admin):
         admin.declare_queue(QUEUE)
-        load = publish(endpoint, QUEUE, args)
+        load = publish(broker, QUEUE, args)
         ids = pa.Table.from_batches(admin.browse(QUEUE, columns=["message_id"]))["message_id"]
         ready = admin.queue(QUEUE).ready
     found = reconciliation.reconcile(
@@ -73,9 +73,10 @@ def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
 
 def generate(args: argparse.Namespace, _work: workspace.Workspace) -> int:
     """Loads a queue of a running broker; a nack or a return is an error."""
-    with Admin(args.endpoint) as admin:
+    broker = connection.broker(args)
+    with broker.admin() as admin:
         admin.queue(args.queue)  # that it is there
-    load = publish(args.endpoint, args.queue, args)
+    load = publish(broker, args.queue, args)
     found = reconciliation.reconcile(
         equal={"published": load.published, "confirmed": load.confirmed}, zero={}
     )
@@ -85,11 +86,11 @@ def generate(args: argparse.Namespace, _work: workspace.Workspace) -> int:
 # --- the steps ---
 
 
-def publish(endpoint: str, queue: str, args: argparse.Namespace) -> publishing.PublishCounts:
+def publish(broker: Broker, queue: str, args: argparse.Namespace) -> publishing.PublishCounts:
     """Publishes at the rate for the given time, and waits for all confirms."""
     say(f"Publishing {args.rate:,}/s of {args.bytes:,} bytes for {args.seconds} s ...")
     due = batches(args.rate, args.seconds, args.bytes)
-    return publishing.publish(endpoint, due, routing_key=queue)
+    return publishing.publish(broker, due, routing_key=queue)
 
 
 def batches(rate: int, seconds: int, size: int) -> Iterator[pa.RecordBatch]:

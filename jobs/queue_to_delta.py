@@ -20,8 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from ackq.client import Admin
-from kit import arguments, flights, json_bodies, queries, reconciliation, say, workspace
+from kit import arguments, connection, flights, json_bodies, queries, reconciliation, say, workspace
+from kit.connection import Broker
 from kit.session import has_table, spark_session
 
 BATCH_MESSAGES: Final = 100_000
@@ -82,12 +82,12 @@ def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
     data = flights.load(args.limit)
     with (
         spark_session("queue_to_delta", work.log) as spark,
-        workspace.own_broker(work) as (endpoint, admin),
+        workspace.own_broker(work) as (broker, admin),
     ):
         carriers = flights.declare(admin, data)
         say(f"Publishing {len(data):,} flights of {carriers} carriers ...")
-        sent = flights.publish(endpoint, data)
-        messages = source(spark, endpoint, flights.QUEUE, args.option, parsed=True)
+        sent = flights.publish(broker, data)
+        messages = source(spark, broker, flights.QUEUE, args.option, parsed=True)
         rows = parse_json(messages, flights.JSON_SCHEMA)
         queries.run(into(table, rows), str(work.folder / "checkpoint"), args.trigger)
         stored = spark.read.format("delta").load(table)
@@ -108,14 +108,15 @@ def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
 
 def drain(args: argparse.Namespace, work: workspace.Workspace) -> int:
     """Streams a queue of a running broker; reconciles what this run can know."""
+    broker = connection.broker(args)
     with (
         spark_session("queue_to_delta", work.log) as spark,
-        Admin(args.endpoint) as admin,
+        broker.admin() as admin,
     ):
         before = admin.queue(args.queue)
         say(f"Queue '{args.queue}': {before.ready:,} ready, {before.unacked:,} unacked.")
         parsed = bool(args.json_schema)
-        messages = source(spark, args.endpoint, args.queue, args.option, parsed=parsed)
+        messages = source(spark, broker, args.queue, args.option, parsed=parsed)
         rows = parse_json(messages, args.json_schema) if parsed else messages
         rows_before, _ = count_table(spark, args.table)
         done = queries.run(into(args.table, rows), args.checkpoint, args.trigger)
@@ -159,12 +160,12 @@ def settle_up(
 
 
 def source(
-    spark: SparkSession, endpoint: str, queue: str, options: list[tuple[str, str]], *, parsed: bool
+    spark: SparkSession, broker: Broker, queue: str, options: list[tuple[str, str]], *, parsed: bool
 ) -> DataFrame:
     """The queue as a stream; if its bodies are parsed, only with the columns that are kept."""
     given = {"maxMessagesPerTrigger": str(BATCH_MESSAGES), **dict(options)}
     columns = MESSAGE_COLUMNS if parsed else None
-    return queries.read_queue(spark, endpoint, queue, given, columns)
+    return queries.read_queue(spark, broker, queue, given, columns)
 
 
 def parse_json(messages: DataFrame, ddl: str) -> DataFrame:

@@ -23,9 +23,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import enrich_queue
-from ackq.client import Admin
 from ackq.spark import settle
-from kit import arguments, flights, queries, reconciliation, say, workspace
+from kit import arguments, connection, flights, queries, reconciliation, say, workspace
+from kit.connection import Broker
 from kit.session import spark_session
 
 QUEUE_HEADER: Final = "ackq-dead-queue"
@@ -34,7 +34,7 @@ DEAD_LETTER_HEADERS: Final = "ackq-dead-"
 KEPT: Final = ("message_id", "correlation_id", "reply_to", "content_type")
 
 
-REPAIR_ONLY: Final = {"to", "checkpoint", "trigger", "option"}
+REPAIR_ONLY: Final = {"checkpoint", "trigger", "option"}
 
 
 @dataclass
@@ -67,13 +67,17 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
     add("--queue", help="the dead-letter queue")
     add("--max-messages", type=arguments.positive, help="at most so many; not with --repair")
     add(
+        "--cause",
+        help="rejected, expired or delivery_limit: only that; not with --repair",
+    )
+    add(
         "--repair",
         metavar="SQL",
         help="the new body, over the columns 'body' (as text), 'reason', 'routing_key', "
         "'message_id' and 'headers'; null leaves the message where it is. Default: as they are, "
         "without Spark",
     )
-    add("--to", metavar="QUEUE", help="with --repair: there instead of where they came from")
+    add("--to", metavar="QUEUE", help="there, instead of where they came from")
     add("--checkpoint", metavar="PATH", help="with --repair: the checkpoint folder")
     arguments.add_query(parser, "the ackq source, with --repair")
     args = parser.parse_args(line)
@@ -83,15 +87,10 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
             parser.error(f"--limit is at least {enrich_queue.SPOIL_EVERY}")
     elif not args.queue or args.limit:
         parser.error("--endpoint needs --queue, and has no use for --limit")
-    elif args.repair and (not args.checkpoint or args.max_messages):
-        parser.error("--repair needs --checkpoint, and has no use for --max-messages")
-    elif not args.repair and arguments.given(parser, args) & {
-        "to",
-        "checkpoint",
-        "trigger",
-        "option",
-    }:
-        parser.error("--to, --checkpoint, --trigger and --option need --repair")
+    elif args.repair and (not args.checkpoint or args.max_messages or args.cause):
+        parser.error("--repair needs --checkpoint, and has no use for --max-messages and --cause")
+    elif not args.repair and arguments.given(parser, args) & REPAIR_ONLY:
+        parser.error("--checkpoint, --trigger and --option need --repair")
     return args
 
 
@@ -103,20 +102,20 @@ def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
     data = flights.load(args.limit)
     with (
         spark_session("redrive", work.log, flights.MAX_MESSAGE_BYTES, delta=False) as spark,
-        workspace.own_broker(work) as (args.endpoint, admin),
+        workspace.own_broker(work) as (args.broker, admin),
     ):
-        sent = enrich_queue.publish(args.endpoint, admin, data)
-        plan = enrich_queue.flights_plan(args.endpoint, [])
+        sent = enrich_queue.publish(args.broker, admin, data)
+        plan = enrich_queue.flights_plan(args.broker, [])
         checkpoint = str(work.folder / "enrich")
         enrich_queue.run(spark, plan, checkpoint, args.trigger)
-        enrich_queue.show_reasons(spark, args.endpoint)
+        enrich_queue.show_reasons(spark, args.broker)
         say("Bringing them back, repaired ...")
         args.queue = enrich_queue.DEAD
         args.repair, args.checkpoint = flights.REPAIR, str(work.folder / "redrive")
         moved = run(spark, args)[1]
         say("Enriching those ...")
         enrich_queue.run(spark, plan, checkpoint, args.trigger)
-        enriched = queries.browse(spark, args.endpoint, enrich_queue.TARGET)
+        enriched = queries.browse(spark, args.broker, enrich_queue.TARGET)
         found, duplicates = reconciliation.count_rows(enriched)
         queue, dead = admin.queue(flights.QUEUE), admin.queue(enrich_queue.DEAD)
     line, agree = reconciliation.reconcile(
@@ -140,9 +139,14 @@ def demonstrate(args: argparse.Namespace, work: workspace.Workspace) -> int:
 
 def move(args: argparse.Namespace, _work: workspace.Workspace) -> int:
     """Has the broker move dead letters as they are, in one record."""
-    with Admin(args.endpoint) as admin:
+    with connection.broker(args).admin() as admin:
         before = admin.queue(args.queue).ready
-        answer = admin.redrive(args.queue, max_messages=args.max_messages or 0)
+        answer = admin.redrive(
+            args.queue,
+            max_messages=args.max_messages or 0,
+            cause=args.cause or "",
+            to_queue=args.to or "",
+        )
         after = admin.queue(args.queue).ready
     if answer.left and not args.max_messages:
         say(
@@ -156,9 +160,10 @@ def move(args: argparse.Namespace, _work: workspace.Workspace) -> int:
 
 def repair(args: argparse.Namespace, work: workspace.Workspace) -> int:
     """Writes dead letters anew, repaired; reconciles what this run can know."""
+    args.broker = connection.broker(args)
     with (
         spark_session("redrive", work.log, delta=False) as spark,
-        Admin(args.endpoint) as admin,
+        args.broker.admin() as admin,
     ):
         if args.to:
             admin.queue(args.to)  # that it is there
@@ -181,23 +186,23 @@ def repair(args: argparse.Namespace, work: workspace.Workspace) -> int:
 
 def run(spark: SparkSession, args: argparse.Namespace) -> tuple[queries.Streamed, RepairCounts]:
     """Repairs the messages of the dead-letter queue, until the trigger ends."""
-    letters = queries.read_queue(spark, args.endpoint, args.queue, dict(args.option))
+    letters = queries.read_queue(spark, args.broker, args.queue, dict(args.option))
     done = RepairCounts()
-    writer = repaired(letters, args).writeStream.foreachBatch(mover(args.endpoint, done))
+    writer = repaired(letters, args).writeStream.foreachBatch(mover(args.broker, done))
     return queries.run(writer, args.checkpoint, args.trigger), done
 
 
-def mover(endpoint: str, done: RepairCounts) -> Callable[[DataFrame, int], None]:
+def mover(broker: Broker, done: RepairCounts) -> Callable[[DataFrame, int], None]:
     """The function of each batch: releases what is left, writes what is repaired, counts both."""
 
     def bring_back(rows: DataFrame, batch_id: int) -> None:
         rows.persist()
         try:
             left = rows.filter("body IS NULL OR queue IS NULL")
-            settle(left, "released", endpoint=endpoint)
+            settle(left, "released", **broker.options())
             once = queries.once("redrive", rows, batch_id)
             whole = rows.filter("body IS NOT NULL AND queue IS NOT NULL").drop("delivery_tag")
-            whole.write.format("ackq").mode("append").options(endpoint=endpoint, **once).save()
+            whole.write.format("ackq").mode("append").options(**broker.options(), **once).save()
             count = rows.agg(F.count("*"), F.count(F.when(F.expr("body || queue IS NOT NULL"), 1)))
             total, moved = count.first() or (0, 0)
             done.repaired += moved

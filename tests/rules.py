@@ -27,7 +27,10 @@ HEADINGS = {
     "Q": "Queues",
     "S": "Sessions",
     "K": "Spark",
+    "A": "Access",
+    "O": "Operations",
     "I": "Invariants",
+    "M": "Monitoring",
 }
 
 _NUMBER = rf"([{''.join(HEADINGS)}])(\d{{1,2}})"

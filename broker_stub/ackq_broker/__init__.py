@@ -17,6 +17,7 @@ def embedded(
     *,
     sync: bool = True,
     env: Mapping[str, str] | None = None,
+    http: bool = False,
 ) -> EmbeddedBroker:
     """A broker in a child process, on a free port of this machine, for a `with` statement.
 
@@ -24,8 +25,9 @@ def embedded(
         data: Data directory, kept afterwards. None: a temporary one, removed at the end.
         sync: False does not sync to disk: for tests of other things.
         env: Added to the child's environment.
+        http: Whether it serves HTTP, too, on a free port.
     """
     # A program that only asks for the version, or runs the broker itself, needs none of this.
     from ackq_broker.embedding import EmbeddedBroker  # noqa: PLC0415
 
-    return EmbeddedBroker(data, sync=sync, env=env)
+    return EmbeddedBroker(data, sync=sync, env=env, http=http)

@@ -22,6 +22,7 @@ from typing import Final, Self
 from ackq.errors import BrokerUnavailableError
 
 _READY: Final = re.compile(rb"listening on (\S+:\d+) data=")
+_HTTP: Final = re.compile(rb" http=(\S+:\d+)\n\Z")
 _START_S: Final = 60.0
 _STOP_S: Final = 30.0
 _LOG_TAIL_BYTES: Final = 4096
@@ -38,6 +39,7 @@ class EmbeddedBroker:
         data: Data directory, kept afterwards. None: a temporary one, removed at the end.
         sync: False does not sync to disk: for tests of other things.
         env: Added to the child's environment.
+        http: Whether it serves HTTP, too, on a free port.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class EmbeddedBroker:
         *,
         sync: bool = True,
         env: Mapping[str, str] | None = None,
+        http: bool = False,
     ) -> None:
         self._temporary = data is None
         chosen = (
@@ -56,6 +59,7 @@ class EmbeddedBroker:
         self._sync = sync
         self._env = dict(env or {})
         self._listen = "127.0.0.1:0"
+        self._http = "127.0.0.1:0" if http else ""
         self._child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -79,6 +83,11 @@ class EmbeddedBroker:
         """Where it listens, HOST:PORT; the same after a restart."""
         assert not self._listen.endswith(":0"), "the broker was not started"
         return self._listen
+
+    @property
+    def http_endpoint(self) -> str:
+        """Where it serves HTTP, HOST:PORT; empty when it does not."""
+        return self._http
 
     @property
     def pid(self) -> int:
@@ -129,6 +138,7 @@ class EmbeddedBroker:
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
         options = ["--data", str(self.data_dir), "--listen", self._listen, "--stop-at-eof"]
         options += [] if self._sync else ["--no-sync"]
+        options += ["--http", self._http] if self._http else []
         # The child imports from this process's path, also where nothing is installed.
         path = os.pathsep.join(entry for entry in sys.path if entry)
         with self.log_file.open("ab") as log:
@@ -153,6 +163,8 @@ class EmbeddedBroker:
                 data=self.data_dir,
             )
         self._listen = ready[1].decode()
+        if self._http and (served := _HTTP.search(line)):
+            self._http = served[1].decode()
 
     def _first_line(self) -> bytes:
         """The line that the child prints when it serves; empty when it ended or took too long."""

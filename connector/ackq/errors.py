@@ -137,6 +137,12 @@ class WrongModeError(PreconditionFailedError):
     code = "wrong_mode"
 
 
+class WindowFullError(PreconditionFailedError):
+    """A publish that does not wait found the publisher's window full (P14)."""
+
+    code = "window_full"
+
+
 class TransactionRolledBackError(PreconditionFailedError):
     """A transaction was rolled back: none of its messages is in a queue; repeat it (P13)."""
 
@@ -147,6 +153,12 @@ class UnknownDeliveryTagError(PreconditionFailedError):
     """A settlement of a tag that is not outstanding on its channel; the channel is closed (C2)."""
 
     code = "unknown_delivery_tag"
+
+
+class StaleDeliveryTagError(PreconditionFailedError):
+    """A settlement of a message from before the channel was renewed: it comes again (C17)."""
+
+    code = "stale_delivery_tag"
 
 
 class OutcomeNotSupportedError(PreconditionFailedError):
@@ -263,10 +275,28 @@ class BrokerUnavailableError(AckqError):
     code = "unavailable"
 
 
+class UnauthenticatedError(AckqError):
+    """A call without a token, or with one that belongs to no user of the broker."""
+
+    code = "unauthenticated"
+
+
+class PermissionDeniedError(AckqError):
+    """A user asked for what it may not do; names the missing permission and nothing else."""
+
+    code = "permission_denied"
+
+
 class OutcomeUnknownError(AckqError):
     """A request was sent, and whether it took effect is unknown (P10, C15)."""
 
     code = "outcome_unknown"
+
+
+class TlsError(AckqError):
+    """Client and broker cannot agree on a connection: certificate, name, or TLS on one side."""
+
+    code = "tls"
 
 
 class ClosedError(AckqError):
@@ -313,7 +343,10 @@ STATUS: Final[dict[type[AckqError], str]] = {
     UnroutableError: "FAILED_PRECONDITION",
     NackError: "RESOURCE_EXHAUSTED",
     BrokerUnavailableError: "UNAVAILABLE",
+    UnauthenticatedError: "UNAUTHENTICATED",
+    PermissionDeniedError: "PERMISSION_DENIED",
     OutcomeUnknownError: "UNKNOWN",
+    TlsError: "UNAVAILABLE",
     ClosedError: "CANCELLED",
     UnsupportedError: "UNIMPLEMENTED",
     DamagedError: "DATA_LOSS",

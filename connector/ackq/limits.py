@@ -56,6 +56,8 @@ HEARTBEAT_MS: Final = 15_000
 HEARTBEAT_SEND_MS: Final = 5_000
 HOLDER_CUT_GRACE_MS: Final = 2_000
 UNPROVEN_RETENTION_S: Final = 24 * 3600
+# A session without a name of its own that holds nothing is finished so long after its last word.
+FINISHED_SESSION_S: Final = 24 * 3600
 REPLAY_RETENTION_S: Final = 7 * 24 * 3600
 ADVANCE_WAIT_MS: Final = 100
 MAX_ADVANCE_WAIT_MS: Final = 10_000
@@ -120,6 +122,10 @@ MAX_BLOCK_QUEUES: Final = 20_000
 ROUTE_CACHE_BYTES: Final = 64 * MIB
 MAX_SESSIONS: Final = 100_000
 MAX_STREAMS: Final = 10_000
+# Of browsers, monitoring and probes; gRPC has the other descriptors. One address has a part of
+# them, so that it cannot keep the probes of another out.
+MAX_HTTP_CONNECTIONS: Final = 100
+MAX_HTTP_CONNECTIONS_EACH: Final = 50
 # A call whose first request does not come for so long is ended.
 FIRST_REQUEST_MS: Final = 15_000
 # While memory is short: a stream that holds some and on which nothing moves for so long is ended.
@@ -128,6 +134,7 @@ STALLED_MS: Final = 10_000
 MIN_MEMORY_BYTES: Final = 512 * MIB
 MAX_GROUP_BYTES: Final = 32 * MIB
 SEGMENT_BYTES: Final = 256 * MIB
+MIN_SEGMENT_BYTES: Final = 16 * MIB
 SNAPSHOT_EVERY_BYTES: Final = 256 * MIB
 # Serves what drains (settle, accept, snapshot, compaction) when publishes are refused.
 DISK_RESERVE_BYTES: Final = SNAPSHOT_EVERY_BYTES + 2 * SEGMENT_BYTES

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 from typing import Any, Final
+
+from ackq import units
+from ackq.errors import InvalidArgumentError
+from kit import connection
 
 EXIT_STATUS: Final = (
     "Exit status: 0 all counts agree; 1 they do not, or the job failed; 2 wrong usage; "
@@ -18,11 +21,13 @@ TRIGGER_HELP: Final = (
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """The parser of a job, with the argument that all jobs have."""
-    made = argparse.ArgumentParser(description=description, epilog=EXIT_STATUS)
+    """The parser of a job, with the arguments that all jobs have: where the broker is, and who."""
+    # Else "--token SECRET" would be taken for an abbreviation of --token-file.
+    made = argparse.ArgumentParser(description=description, epilog=EXIT_STATUS, allow_abbrev=False)
     made.add_argument(
         "--endpoint", metavar="HOST:PORT", help="a running broker; without it the job starts one"
     )
+    connection.add_security(made)
     return made
 
 
@@ -55,13 +60,11 @@ def trigger(text: str) -> dict[str, Any]:
         return AVAILABLE_NOW
     if text == "once":
         return {"once": True}
-    found = re.fullmatch(r"(\d+)\s*(ms|s|m)", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: use availableNow, once, or an interval such as 500ms, 5s or 1m"
-        )
-    unit = {"ms": "milliseconds", "s": "seconds", "m": "minutes"}[found[2]]
-    return {"processingTime": f"{found[1]} {unit}"}
+    try:
+        interval_ms = units.milliseconds(text, option="--trigger")
+    except InvalidArgumentError as error:
+        raise argparse.ArgumentTypeError(f"{error.message} Or use availableNow, or once.") from None
+    return {"processingTime": f"{interval_ms} milliseconds"}
 
 
 def pair(metavar: str, described: str) -> dict[str, Any]:

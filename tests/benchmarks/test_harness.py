@@ -1,5 +1,7 @@
 """What a comparison says, and in which order its sides run."""
 
+import os
+
 import harness
 import pytest
 from harness import Comparison, Figures, Measurement, Pair
@@ -51,11 +53,12 @@ def test_many_sides_make_a_comparison_for_each_pair():
 
 
 def test_cpu_is_shown_where_it_was_read():
-    """Medians, without parts that took nothing."""
-    runs = [measured(1.0, jvm=1.0, worker=0.0), measured(1.0, jvm=3.0, worker=0.0)]
+    """Medians, without parts that took nothing; 100 rows/s of 2 ms keep a fifth of a core busy."""
+    runs = [measured(1.0, jvm=1e3, worker=0.0), measured(1.0, jvm=3e3, worker=0.0)]
     (line,) = harness.cpu_lines({"s": runs, "a": [measured(1.0)]})
-    assert "jvm 2.00" in line
+    assert "jvm 2000.00" in line
     assert "worker" not in line
+    assert line.endswith(f": 0.20 of {os.cpu_count()} cores")
 
 
 def test_figures_leave_the_warm_up_out():

@@ -16,6 +16,7 @@ from ackq.errors import (
     BrokerUnavailableError,
     ClosedError,
     OutcomeUnknownError,
+    StaleDeliveryTagError,
 )
 from tests.crash.harness import messages
 from tests.crash.settlements import Delivery, Ledger
@@ -28,8 +29,8 @@ CONSUMERS = 4
 ON_THE_WAY = 3_000
 CALM_S = 90
 OUTCOMES = ["accepted"] * 6 + ["released"] * 2 + ["failed"] * 2 + ["rejected"]
-# Of the channel's end: what an application must expect of a broker that dies.
-ENDS = (ClosedError, BrokerUnavailableError, OutcomeUnknownError)
+# Of the channel's end or renewal: what an application must expect of a broker that dies.
+ENDS = (ClosedError, BrokerUnavailableError, OutcomeUnknownError, StaleDeliveryTagError)
 FAILPOINTS = ("before_write", "after_write", "after_sync")
 
 
@@ -90,12 +91,20 @@ class Consuming(Actor):
     def _live_a_life(self):
         begun_at = time.monotonic()
         window = self.rng.choice([3, 100, 10_000])
-        with Channel(self.relay.endpoint, window_messages=window, retry_total_ms=5_000) as channel:
+        renewed = []
+        with Channel(
+            self.relay.endpoint,
+            window_messages=window,
+            retry_total_ms=5_000,
+            reconnect_timeout_ms=self.rng.choice([0, 20_000]),
+            on_reconnect=renewed.append,
+        ) as channel:
             life = Life(self, channel, self.run_.next_channel(), begun_at)
             for _ in range(self.rng.randint(3, 80)):
                 if self.stopped:
                     return
                 life.step()
+            self.ledger.figures["renewed"] += len(renewed)
             if self.rng.random() < 0.3:
                 # It is closed as after a mistake of the application's: in a hurry.
                 raise ClosedError("enough")
@@ -122,9 +131,17 @@ class Life:
     def step(self):
         """Gets some, and settles some of what it has."""
         self.rng.choice([self._receive, self._receive, self._receive_batch, self._pull])()
+        self._forget_void()
         settle = self.rng.choice([self._one, self._up_to, self._scattered, self._nothing])
         if self.held:
             settle()
+
+    def _forget_void(self):
+        """C17: what came before the channel was renewed is not this consumer's any more."""
+        void = self.channel._state.unsettled.void
+        for tag in [each for each in self.held if each <= void]:
+            del self.held[tag]
+            self.messages.pop(tag, None)
 
     # --- getting ---
 

@@ -22,7 +22,7 @@ RUN_S = 40
 @pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_the_ledger_adds_up(tmp_path):
-    """Q7, C4, C7, C11-C13, C15: brokers killed, connections cut and held back, outcomes at random.
+    """Q7, C4, C7, C11-C13, C15, C17: brokers killed, connections cut and held, random outcomes.
 
     Every confirmed message is in one place: accepted, in the queue, in the dead-letter queue.
     """

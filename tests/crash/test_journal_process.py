@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from ackq.errors import InUseError
-from ackq_broker.journal import POINTS
+from ackq_broker.journal import POINTS, verify
 from tests.unit.journal.running_journal import block_bytes, opened, recovered
 
 PROGRAM = """
@@ -22,6 +22,8 @@ for number in range(1, 100):
     if number % 10 == 0:
         running.journal.free_blocks(range(number - 9, number))
         running.snapshot()
+        backup = pathlib.Path(sys.argv[1]).with_name(f"backup-{number}")
+        running.journal.back_up((b"state",), running.journal.sequence, backup).result()
 """
 
 
@@ -54,7 +56,9 @@ def test_the_lock_dies_with_its_process(tmp_path):
 @pytest.mark.crash
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_killed_there_loses_nothing(tmp_path, point):
-    """Q7: SIGKILL at each point; what the process reported is there, with its blocks."""
+    """Q7, O5: SIGKILL at each point; what the process reported is there, with its blocks, and every
+    backup that has its name is whole.
+    """
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "data"), f"{point}:2"],
         capture_output=True,
@@ -71,3 +75,6 @@ def test_a_process_killed_there_loses_nothing(tmp_path, point):
         assert running.journal.sequence in (last, last + 1)
         for number in range(last // 10 * 10 + 1, last + 1):
             assert running.journal.read_block(number) == block_bytes(number)
+    for backup in tmp_path.glob("backup-*[0-9]"):
+        report = verify(backup)
+        assert (report.opens, report.lost_blocks) == (True, ())

@@ -14,6 +14,7 @@ import ackq_broker
 import enrich_queue
 from ackq.client import Admin, Publisher
 from kit import flights
+from kit.connection import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.delta]
 
@@ -29,6 +30,12 @@ def test_the_main_job_accounts_for_every_flight(last_line: LastLine, scratch: Pa
     assert line == (
         "published=2500 confirmed=2500 accepted=2500 delta_rows=2500 unacked=0 duplicates=0 OK"
     )
+    assert list(scratch.iterdir()) == []
+
+
+def test_the_tour_sees_what_it_promises(last_line: LastLine, scratch: Path):
+    """P4, P7, P13, C13, C17, Q2, Q5, Q6, K1, K2, K3, K8: each is done, and the outcome compared."""
+    assert last_line("tour.py") == "10 of 10 answers were as promised. OK"
     assert list(scratch.iterdir()) == []
 
 
@@ -136,7 +143,7 @@ def test_a_queue_becomes_a_table_and_the_table_messages(last_line: LastLine, tmp
         at = ("--endpoint", broker.endpoint, "--table", table)
         data = flights.load(1_000)
         flights.declare(admin, data)
-        flights.publish(broker.endpoint, data)
+        flights.publish(Broker(broker.endpoint), data)
         line = last_line(
             *("queue_to_delta.py", *at, "--queue", flights.QUEUE),
             *("--checkpoint", tmp_path / "in", "--json-schema", flights.JSON_SCHEMA),

@@ -17,9 +17,13 @@ import enrich_queue
 import load_generator
 import queue_to_delta
 import redrive
+from ackq.client import Security
+from ackq.errors import InvalidArgumentError
+from ackq.spark.options import options
 from kit import (
     JobError,
     arguments,
+    connection,
     flights,
     java,
     json_bodies,
@@ -242,7 +246,8 @@ def test_why_spark_did_not_start(tmp_path: Path, log: str, expected: str):
     [
         ("availableNow", {"availableNow": True}),
         ("once", {"once": True}),
-        ("5s", {"processingTime": "5 seconds"}),
+        ("5s", {"processingTime": "5000 milliseconds"}),
+        ("1m", {"processingTime": "60000 milliseconds"}),
         ("500 ms", {"processingTime": "500 milliseconds"}),
     ],
 )
@@ -281,7 +286,7 @@ LIVE = ["--endpoint", "h:1", "--table", "t"]
         (redrive, ["--limit", "99"], "100"),
         (redrive, ["--endpoint", "h:1"], "--queue"),
         (redrive, ["--endpoint", "h:1", "--queue", "q", "--repair", "body"], "--checkpoint"),
-        (redrive, ["--endpoint", "h:1", "--queue", "q", "--to", "t"], "--repair"),
+        (redrive, ["--endpoint", "h:1", "--queue", "q", "--checkpoint", "c"], "--repair"),
         (load_generator, ["--queue", "q"], "--endpoint"),
         (load_generator, ["--rate", "0"], "--rate"),
     ],
@@ -303,6 +308,41 @@ def test_help_tells_the_exit_statuses(capsys: pytest.CaptureFixture[str], job):
         job.parse(["--help"])
     assert ended.value.code == 0
     assert "130 interrupted" in " ".join(capsys.readouterr().out.split())
+
+
+SECRET = "s3cr3t-t0ken"
+
+
+def test_a_job_says_who_it_is(monkeypatch: pytest.MonkeyPatch):
+    """Its arguments reach the client and each of its queries; the token itself is no argument."""
+    monkeypatch.setenv("ACKQ_CA", "/env/ca.pem")
+    monkeypatch.setenv("ACKQ_TOKEN", SECRET)
+    line = ["--endpoint", "h:1", "--queue", "q", "--server-name", "b"]
+    named = connection.broker(load_generator.parse([*line, "--token-file", "/run/token"]))
+    assert named.security == Security(
+        tls=True, ca="/env/ca.pem", server_name="b", token_file="/run/token"
+    )
+    given = connection.broker(load_generator.parse(line))
+    assert given.options() == {
+        "endpoint": "h:1",
+        "tls": "true",
+        "tlsCa": "/env/ca.pem",
+        "tlsServerName": "b",
+        "token": SECRET,
+    }
+    assert SECRET not in repr(given)
+    assert options.source({**given.options(), "queue": "q"}).connection.security == given.security
+    assert connection.Broker("h:1").options() == {"endpoint": "h:1"}
+    with pytest.raises(SystemExit):
+        load_generator.parse([*line, "--token", SECRET])
+
+
+def test_a_job_sends_no_token_in_plain_text(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ACKQ_TOKEN", SECRET)
+    line = ["--endpoint", "h:1", "--queue", "q"]
+    with pytest.raises(InvalidArgumentError, match="in plain text"):
+        connection.broker(load_generator.parse(line))
+    assert connection.broker(load_generator.parse([*line, "--insecure"])).security.insecure
 
 
 # --- Java ---

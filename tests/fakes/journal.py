@@ -2,6 +2,8 @@
 
 from concurrent.futures import Future
 
+import numpy as np
+
 from ackq.errors import BlockNotFoundError
 from ackq_broker.core.core import Core
 from ackq_broker.service.engine.clock import BrokerClock
@@ -37,6 +39,9 @@ class FakeJournal:
         if block_id not in self.blocks:
             raise BlockNotFoundError("gone", block=block_id)
         return self.blocks[block_id]
+
+    def block_lengths(self, block_ids):
+        return np.array([len(self.blocks.get(each, b"")) for each in block_ids], np.int64)
 
     def write_snapshot(self, _state, sequence):
         self.snapshots.append(sequence)

@@ -82,11 +82,34 @@ def restarted(broker):
         yield again
 
 
-class Client:
-    """A channel to a broker with all stubs."""
+class _Token(
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
+):
+    """Sends a token with each call."""
 
-    def __init__(self, endpoint):
+    def __init__(self, token):
+        self._metadata = (("authorization", f"Bearer {token}"),)
+
+    def _call(self, continuation, details, request):
+        return continuation(details._replace(metadata=self._metadata), request)
+
+    intercept_unary_unary = intercept_unary_stream = _call
+    intercept_stream_unary = intercept_stream_stream = _call
+
+
+class Client:
+    """A channel to a broker with all stubs; with a token, as its user; with authorities, by TLS."""
+
+    def __init__(self, endpoint, token=None, *, ca=None):
         self.channel = grpc.insecure_channel(endpoint, options=_OPTIONS)
+        if ca is not None:
+            credentials = grpc.ssl_channel_credentials(ca)
+            self.channel = grpc.secure_channel(endpoint, credentials, options=_OPTIONS)
+        if token is not None:
+            self.channel = grpc.intercept_channel(self.channel, _Token(token))
         self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
         self.publishing = publishing_pb2_grpc.PublishingServiceStub(self.channel)
         self.sessions = sessions_pb2_grpc.SessionsServiceStub(self.channel)
@@ -249,8 +272,18 @@ class Client:
 
     # --- writer batches ---
 
-    def stage(self, *frames, stage_id, writer="w", batch_id=0, run_id="r", seal=None, **opening):
-        """Uploads bodies, one frame each list, all to queue `q`; the answers of the stream."""
+    def stage(
+        self,
+        *frames,
+        stage_id,
+        writer="w",
+        batch_id=0,
+        run_id="r",
+        seal=None,
+        queue="q",
+        **opening,
+    ):
+        """Uploads bodies, one frame each list, all to a queue; the answers of the stream."""
         ttl = {"ttl_ms": opening.pop("ttl_ms")} if "ttl_ms" in opening else {}
         requests = [
             publishing_pb2.StageHeader(
@@ -263,7 +296,7 @@ class Client:
                 for f in frames
             ),
         ]
-        blocks = [b"", *(encoded(body=list(f), routing_key="q", **ttl) for f in frames)]
+        blocks = [b"", *(encoded(body=list(f), routing_key=queue, **ttl) for f in frames)]
         if seal is not None:
             requests.append(
                 publishing_pb2.StageHeader(

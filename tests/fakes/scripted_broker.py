@@ -335,6 +335,7 @@ class Administration(admin_pb2_grpc.AdminServiceServicer):
         self.redriven: list[admin_pb2.RedriveRequest] = []
         self.failures: deque[errors.AckqError] = deque()
         self.queues: dict[str, admin_pb2.QueueInfo] = {}
+        self.warnings: list[str] = []  # of each declare
         self.browses: list[admin_pb2.BrowseResponse] = []
         self.browse_requests: list[admin_pb2.BrowseRequest] = []
 
@@ -349,7 +350,7 @@ class Administration(admin_pb2_grpc.AdminServiceServicer):
         self.queues[request.queue] = admin_pb2.QueueInfo(
             queue=request.queue, queue_id=len(self.queues) + 1, properties=request.properties
         )
-        return admin_pb2.DeclareQueueResponse(queue_id=1, created=created)
+        return admin_pb2.DeclareQueueResponse(queue_id=1, created=created, warnings=self.warnings)
 
     def Redrive(self, request, context):
         self.redriven.append(request)

@@ -16,13 +16,14 @@ ALL = (
 )
 
 
-def opened(*, resumed=False, outcomes=ALL, heartbeat_ms=0, settle_runs=False):
+def opened(*, resumed=False, outcomes=ALL, heartbeat_ms=0, settle_runs=False, instance=b""):
     return frame(
         opened=pb.ChannelOpened(
             outcomes=outcomes,
             heartbeat_ms=heartbeat_ms,
             resumed=resumed,
             settle_runs=settle_runs,
+            instance=instance,
         )
     )
 

@@ -264,6 +264,10 @@ def test_progress_shows_the_backlog(kit, kept):
     shown = [p.sources[0].latestOffset for p in query.recentProgress if p.numInputRows]
     backlogs = [json.loads(text) for text in shown]
     assert [(each["ready"], each["unacked"]) for each in backlogs] == [(6, 4), (2, 4), (0, 2)]
+    assert all(each["lease_bytes"] >= each["unacked"] for each in backlogs)
+    (session,) = {each["session"] for each in backlogs}
+    assert session == kit.admin.sessions()[0].session
+    assert {str(p.sources[0].metrics) for p in query.recentProgress} == {"{}"}  # no other way
 
 
 def test_query_outlives_a_broker_restart(kit, kept):

@@ -5,6 +5,8 @@ import graphlib
 import grimp
 import pytest
 
+from ackq.cli.commands import ackq
+from ackq.cli.context import LaterCommand
 from tests.structure.test_tools import run
 
 
@@ -20,6 +22,27 @@ def cycle(imports):
 def test_imports_go_one_way():
     """The contracts of pyproject.toml: layers, rooms, the purity of the core."""
     run("lint-imports")
+
+
+def test_the_command_line_imports_little():
+    """Help, version and a shell's completion answer at once: a command imports what it needs."""
+    loaded = run(
+        "python",
+        "-c",
+        "import sys; from ackq.cli.commands import ackq;"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))",
+    )
+    heavy = {"grpc", "pyarrow", "google", "numpy", "rich", "asyncio", "pyspark"}
+    assert heavy & set(loaded.split()) == set()
+
+
+def test_a_command_that_is_imported_later_is_there():
+    """Its line in the help is that of its own help."""
+    later = [each for each in ackq.commands.values() if isinstance(each, LaterCommand)]
+    assert "why" in [each.name for each in later]
+    for each in later:
+        assert each.load().name == each.name
+        assert each.short_help == (each.load().help or "").partition("\n\n")[0].replace("\n", " ")
 
 
 def test_no_module_imports_itself_in_a_circle():

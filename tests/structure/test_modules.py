@@ -15,6 +15,12 @@ SMALL = {
         "broker": "a group of commands",
         "commands": "the root of the commands",
         "context": "what every command shares",
+        "progress": "a pace and a bar",
+    },
+    "ackq/cli/diagnosis": {
+        "doctor": "one command",
+        "findings": "how findings look",
+        "why": "one command",
     },
     "ackq/client/blocks": {"small_arrays": "without pandas"},
     "ackq/client/connection": {
@@ -27,11 +33,23 @@ SMALL = {
     },
     "ackq/client/publishing": {"state": "what two state machines share"},
     "ackq/client": {
+        "event_loop": "what asyncio needs of threads",
         "futures": "a data structure",
         "outcomes": "public enums",
         "ranges": "a data structure",
     },
-    "ackq": {"outcomes": "enums of client, Spark and broker"},
+    "ackq": {
+        "outcomes": "enums of client, Spark and broker",
+        "extras": "a text",
+        "text": "a function of the command line and the broker",
+        "units": "texts of options as numbers",
+    },
+    "ackq/diagnosis": {
+        "finding": "the type of all findings",
+        "installation_facts": "facts of one command",
+        "queue_facts": "facts of one command",
+        "wording": "numbers for people",
+    },
     "ackq/spark/settlement": {"settle": "a public function"},
     "ackq/spark/source": {
         "checkpoint_proof": "reads what Spark wrote",
@@ -45,10 +63,24 @@ SMALL = {
         "reader_process": "a program",
         "task": "what Spark tells of a task",
     },
-    "ackq/wire": {"allocator": "mallopt by ctypes", "outcomes": "the enum's numbers"},
+    "ackq/wire": {
+        "allocator": "mallopt by ctypes",
+        "fetch_key": "rule A4",
+        "outcomes": "the enum's numbers",
+    },
+    "ackq_broker/cli": {
+        "clock": "a group of commands",
+        "commands": "the root of the commands",
+        "explanations": "a table of causes and remedies",
+        "history": "a group of commands",
+        "log": "what every command shares",
+    },
     "ackq_broker/core": {
+        "access": "rule A2",
         "checks": "shared by all rooms",
+        "clock": "rule Q8",
         "history": "rule Q8",
+        "places": "what a trace asks of a state",
     },
     "ackq_broker/core/columns": {
         "deadlines": "a data structure",
@@ -80,26 +112,45 @@ SMALL = {
         "row_sizes": "rule Q3",
         "sending": "frames to a reader",
     },
-    "ackq_broker/service/consuming": {"reply_cache": "rule C15"},
+    "ackq_broker/service/consuming": {
+        "delivery_times": "a data structure",
+        "reply_cache": "rule C15",
+    },
     "ackq_broker/service/engine": {
+        "backups": "rule O5",
         "block_cache": "a data structure",
         "clock": "rule Q8",
         "disk_alarm": "rule P14",
+        "events": "rule M3",
         "process_memory": "what the system tells",
         "sync_gate": "rule P4",
         "timer": "rule Q3",
     },
+    "ackq_broker/journal/write": {"sync_times": "a data structure"},
+    "ackq_broker/service/http": {
+        "context": "what every path shares",
+        "health": "what probes ask",
+    },
     "ackq_broker/service/publishing": {"info": "what operators see"},
     "ackq_broker/service/sessions": {"info": "what operators see"},
-    "ackq_broker/service/transport": {"descriptors": "rule I6"},
+    "ackq_broker/service/security": {
+        "callers": "rule A2",
+        "logins": "rule A3",
+        "setup": "options of the command line",
+        "streams": "rule A5",
+        "usage": "rule A5",
+        "users_editor": "for an operator's command; the broker does not import it",
+        "users_file": "a file that changes",
+    },
+    "ackq_broker/service/transport": {"access": "rule A1", "descriptors": "rule I6"},
 }
 # Folders with more or fewer modules.
 FOLDER_SIZES = {
+    "ackq/cli": "a module for each group of commands, and what they share",
     "ackq/client/consuming": "the application's side, the stream's side and what is between",
     "ackq/client/publishing": "two modes of publishing, and stages",
     "ackq_broker": "the program; its rooms are folders",
     "ackq_broker/core/consuming": "all of it is one state machine",
-    "ackq_broker/service": "the server and administration; its rooms are folders",
 }
 
 

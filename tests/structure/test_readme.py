@@ -18,11 +18,15 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from ackq import limits
 from ackq.cli.commands import ackq
+from ackq.cli.context import LaterCommand
+from ackq.client import Publisher
 from ackq.spark import schema
 from ackq.spark.options import options
 from ackq.spark.options.table import OPTIONS, Use
 from ackq.wire import columns
-from ackq_broker import __main__ as broker_command
+from ackq_broker.cli import commands as broker_command
+from ackq_broker.cli.options import DEFAULTS
+from ackq_broker.cli.options import OPTIONS as SERVE_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (".", "proto", "connector", "broker_stub", "tests")
@@ -119,6 +123,20 @@ def test_the_queue_properties_table_is_whole():
     assert named == set(known_options(command_of(ackq, ["queue", "declare"]))) - common
 
 
+def test_the_configuration_table_is_whole():
+    """Every option of `ackq-broker serve` with its default, in the order of its help."""
+    rows = {cell.strip("`-"): default for cell, default, _ in table(BROKER, "Configuration")}
+    assert list(rows) == list(SERVE_OPTIONS)
+    for name, default in rows.items():
+        known = DEFAULTS[name]
+        if isinstance(known, tuple):
+            assert default == f"`{','.join(map(str, known))}`"
+        elif isinstance(known, int) and known:
+            assert default == f"`{known // limits.MIB}MiB`"
+        elif isinstance(known, str):
+            assert default == f"`{known}`"
+
+
 def test_the_drawing_of_the_rooms_is_that_of_the_contracts():
     """A layer's boxes, from above, are the layers of its import-linter contract."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -191,13 +209,43 @@ def test_python_blocks_import_what_there_is(text):
             assert [each.name for each in node.names if not hasattr(module, each.name)] == []
 
 
-def test_the_client_publishes_and_consumes(broker, admin):
-    """The block of the client without Spark runs as it stands, but for the endpoint."""
+CLIENT = [text for text in blocks(CONNECTOR, "python") if "Channel(" in text]
+
+
+@pytest.mark.parametrize(
+    ("text", "published"), [(CLIENT[0], 1), (CLIENT[2], 2001)], ids=["threads", "asyncio"]
+)
+def test_the_client_publishes_and_consumes(broker, admin, text, published):
+    """The blocks of the client without Spark run as they stand, but for the endpoint."""
     admin.declare_queue("orders")
-    (block,) = (text for text in blocks(CONNECTOR, "python") if "Channel(" in text)
-    exec(block.replace("127.0.0.1:5775", broker.endpoint))  # noqa: S102 - our own text
+    exec(text.replace("127.0.0.1:5775", broker.endpoint), {})  # noqa: S102 - our own text
     info = admin.queue("orders")
-    assert (info.ready, info.unacked, info.accepted) == (0, 0, 1)
+    assert (info.ready, info.unacked, info.accepted) == (published - 1, 0, 1)
+
+
+def test_the_loop_of_a_consumer_outlives_the_broker(broker, admin):
+    """C17: as it stands, but for the endpoint: it says on reconnect what happened, and goes on."""
+    admin.declare_queue("orders")
+    program = CLIENT[1].replace("127.0.0.1:5775", broker.endpoint)
+    command = [sys.executable, "-u", "-c", program]
+    loop = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        with Publisher(broker.endpoint, routing_key="orders") as out:
+            out.publish("before")
+        assert loop.stdout.readline() == "b'before'\n"
+        broker.kill()
+        broker.restart()
+        with Publisher(broker.endpoint, routing_key="orders") as out:
+            out.publish("after")
+        said = list(iter(loop.stdout.readline, "b'after'\n"))
+    finally:
+        loop.kill()
+        loop.communicate()
+    # What it was accepting when the broker was killed may come again.
+    assert [line for line in said if line != "b'before'\n"] == [
+        line for line in said if line.startswith("Reconnected(cause=")
+    ]
+    assert len(said) in (1, 2)
 
 
 def commands(readme):
@@ -257,7 +305,7 @@ def command_of(group, words):
         if isinstance(group, click.Group) and not word.startswith("-"):
             assert word in group.commands, f"{group.name} has no command {word}"
             group = group.commands[word]
-    return group
+    return group.load() if isinstance(group, LaterCommand) else group
 
 
 def known_options(command):

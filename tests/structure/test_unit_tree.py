@@ -9,12 +9,16 @@ from tests.structure.product import ROOT, unjustified
 
 UNIT = ROOT / "tests/unit"
 LAYERS = {
+    "cli": ROOT / "connector/ackq/cli",
     "client": ROOT / "connector/ackq/client",
+    "diagnosis": ROOT / "connector/ackq/diagnosis",
     "spark": ROOT / "connector/ackq/spark",
     "wire": ROOT / "connector/ackq/wire",
+    "broker_cli": ROOT / "broker_stub/ackq_broker/cli",
     "core": ROOT / "broker_stub/ackq_broker/core",
     "journal": ROOT / "broker_stub/ackq_broker/journal",
     "service": ROOT / "broker_stub/ackq_broker/service",
+    "trace": ROOT / "broker_stub/ackq_broker/trace",
 }
 STARTS = {"subprocess", "multiprocessing", "embedded", "EmbeddedBroker", "os.kill", "os.fork"}
 

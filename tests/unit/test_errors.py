@@ -32,6 +32,8 @@ def test_every_error_has_a_status():
     """The one table covers the tree, most specific ancestor first."""
     assert errors.status_of(errors.QueueFullError("x")) == "RESOURCE_EXHAUSTED"
     assert errors.status_of(errors.QueueNotFoundError("x")) == "NOT_FOUND"
+    assert errors.status_of(errors.UnauthenticatedError("x")) == "UNAUTHENTICATED"
+    assert errors.status_of(errors.PermissionDeniedError("x")) == "PERMISSION_DENIED"
     for cls in errors.BY_CODE.values():
         assert errors.status_of(cls("x")) in errors.STATUS.values()
 

@@ -231,9 +231,11 @@ ABSENT: dict[str, str] = {
     "C11": "no transport acks of its own: TCP, and a cut connection ends its channels",
     "C14": "no redelivery delay",
     "C15": "settlements have no answer",
+    "C17": "a client library's matter: some of them make consumers again by themselves",
     "Q5": "no browse: a get and a requeue mark the message as redelivered",
     "Q6": "no redrive: a shovel (a plugin) copies and acks",
     "Q8": "time and history are the operator's matter",
+    "Q9": "a queue's unacked messages are counted, and not said to be whose",
 }
 
 

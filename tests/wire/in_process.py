@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.service import server
+from ackq_broker.service.transport.listening import address
 
 _START_S = 60
 
@@ -15,7 +16,9 @@ _START_S = 60
 def broker_here(folder):
     """A broker that serves until the block ends, without syncs; yields its endpoint."""
     loop, stop, serving = asyncio.new_event_loop(), asyncio.Event(), Future()
-    options = server.Options(folder / "data", "127.0.0.1", 0, sync=False, failpoint=unarmed)
+    options = server.Options(
+        folder / "data", (address("127.0.0.1:0"),), sync=False, failpoint=unarmed
+    )
     serve = server.serve(options, stop, serving.set_result)
     thread = threading.Thread(target=loop.run_until_complete, args=(serve,))
     thread.start()

@@ -13,13 +13,13 @@ import pytest
 from ackq import client
 from ackq.client import Admin, Publisher, close_channels, outcomes
 from ackq.client.consuming import async_channel, channel
-from ackq.client.publishing import transactional
+from ackq.client.publishing import async_publisher, transactional
 from ackq_broker import embedded
 
 
 def blocks():
     """Blocks of examples, parted by text, by the name of what they explain."""
-    for module in (outcomes, channel, async_channel, transactional):
+    for module in (outcomes, channel, async_channel, transactional, async_publisher):
         for found in doctest.DocTestFinder().find(module):
             parts = doctest.DocTestParser().parse(found.docstring)
             number = 0

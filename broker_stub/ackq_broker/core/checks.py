@@ -13,8 +13,12 @@ from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 
 RESERVED_PREFIX: Final = "ackq."
+# Of the sessions whose query gave them no name.
+ANONYMOUS_PREFIX: Final = "anonymous-"
 # Takes dead letters whose own dead-letter queue does not exist (C13).
 BUILT_IN_DEAD: Final = "ackq.dead"
+# What `queuePattern` (S10) and lists of names give a meaning.
+_PATTERN: Final = ",*?"
 
 MAX_DURATION_MS: Final = 100 * 365 * 24 * 3600 * 1000
 
@@ -28,6 +32,20 @@ def check_new(kind: str, name: str) -> None:
         raise InvalidArgumentError(
             f"The {kind} '{name}' cannot be made: names that begin with '{RESERVED_PREFIX}' are "
             "the broker's own. Choose another.",
+            name=name,
+        )
+
+
+def check_characters(kind: str, name: str) -> None:
+    """Checks that a new name is no pattern, no list, and one line; raises InvalidArgumentError.
+
+    Older versions took any: what is there goes on under its name.
+    """
+    bad = sorted({each for each in name if each in _PATTERN or not each.isprintable()})
+    if bad:
+        raise InvalidArgumentError(
+            f"The {kind} '{name}' cannot be made: its name has {', '.join(map(ascii, bad))}. Use "
+            "no control characters, and none of , * ? (they have a meaning in lists and patterns).",
             name=name,
         )
 

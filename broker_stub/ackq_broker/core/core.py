@@ -7,12 +7,23 @@ or over a snapshot.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import Any, Final
 
 from pyroaring import BitMap, BitMap64
 
-from ackq_broker.core import commands, history, lifecycle, queries, records
+from ackq_broker.core import (
+    access,
+    clock,
+    commands,
+    history,
+    holdings,
+    lifecycle,
+    places,
+    queries,
+    records,
+)
 from ackq_broker.core.checks import queue_named
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands import (
@@ -20,10 +31,12 @@ from ackq_broker.core.commands import (
     BatchKey,
     BrowseChunk,
     Command,
+    DeadLetterGroup,
     Decision,
     ExchangeInfo,
     Piece,
     QueueInfo,
+    QueueUse,
     Route,
     SessionInfo,
     WriterInfo,
@@ -43,6 +56,7 @@ from ackq_broker.core.records import Record
 from ackq_broker.core.sessions import advance, holder, operator, outcomes, readers, timeout
 from ackq_broker.core.snapshot.cut import Cut, dump
 from ackq_broker.core.snapshot.load import load
+from ackq_broker.core.state.signals import Totals
 from ackq_broker.core.state.state import State
 
 _DECIDE: Final[dict[type[Command], Callable[[State, Any, int], Decision]]] = {
@@ -84,6 +98,7 @@ _DECIDE: Final[dict[type[Command], Callable[[State, Any, int], Decision]]] = {
     commands.Start: lifecycle.start,
     commands.AcceptHistory: history.accept,
     commands.Housekeep: lifecycle.housekeep,
+    commands.SetClock: clock.set_back,
 }
 
 _APPLY: Final[dict[type[Record], Callable[[State, int, Any], None]]] = {
@@ -124,6 +139,7 @@ _APPLY: Final[dict[type[Record], Callable[[State, int, Any], None]]] = {
     records.Started: lifecycle.apply_started,
     records.HistoryAccepted: history.apply_history_accepted,
     records.Expired: lifecycle.apply_expired,
+    records.ClockSet: clock.apply_clock_set,
 }
 
 
@@ -205,6 +221,40 @@ class Core:
         self = cls()
         self._state = load(data)
         return self
+
+    def unfinished(self, buffering: AbstractSet[bytes]) -> commands.Unfinished:
+        """What a restart would interrupt (O6).
+
+        Args:
+            buffering: Publishers with messages of a transaction that the core does not have yet.
+        """
+        return queries.unfinished(self._state, buffering)
+
+    # --- permissions ---
+
+    def session_access(self, name: str, incarnation: str) -> list[access.SessionAccess]:
+        """What a caller needs to use a session: those that the name and the incarnation lead to."""
+        return access.sessions(self._state, name, incarnation)
+
+    def sessions_of_run(self, run_id: str) -> list[str]:
+        """The sessions that a run of a query has read (S6)."""
+        return sorted(self._state.runs.get(run_id, ()))
+
+    def queues_like(self, pattern: str) -> list[str]:
+        """The names that the pattern of a session finds (S10)."""
+        return access.queues_like(self._state, pattern)
+
+    def queue_names(self) -> Iterable[str]:
+        """The names of all queues."""
+        return self._state.queue_ids
+
+    def committed_target(self, writer: str) -> str:
+        """Where a writer's last batch went; empty where that is not known."""
+        return access.committed_target(self._state, writer)
+
+    def staged_bytes(self, stage_ids: Iterable[bytes]) -> dict[bytes, int]:
+        """The payload bytes of those of the stages that are there."""
+        return access.staged_bytes(self._state, stage_ids)
 
     # --- blocks ---
 
@@ -370,6 +420,12 @@ class Core:
         """The queues that gained ready messages since the last call; volatile."""
         return self._state.signals.drain_woken()
 
+    def drain_dead_letters(self) -> dict[tuple[str, str], int]:
+        """How many became dead letters since the last call, by queue and cause; volatile."""
+        drained = dict(self._state.signals.dead_letters)
+        self._state.signals.dead_letters.clear()
+        return drained
+
     # --- time ---
 
     def next_due_us(self) -> int:
@@ -415,6 +471,76 @@ class Core:
     def queues(self, name: str = "") -> list[QueueInfo]:
         """The queues by name, or one; raises QueueNotFoundError."""
         return queries.queues(self._state, name)
+
+    def queue_ids(self) -> dict[str, int]:
+        """The ids of the queues by name."""
+        return self._state.queue_ids.copy()
+
+    def session_names(self) -> list[str]:
+        """The names of the sessions, in no order."""
+        return list(self._state.sessions)
+
+    def departed_totals(self) -> Totals:
+        """What queues that are gone add to the counts of those that are there; may be negative.
+
+        Together they are the counts since the process began, which only grow.
+        """
+        totals = self._state.signals.departed.copy()
+        totals.subtract(self._state.signals.before)
+        return totals
+
+    def keepers(self, queue: str, position: int = 0) -> list[holdings.Keeper]:
+        """Q9: who holds messages of a queue, or the one at a position; QueueNotFoundError."""
+        return holdings.keepers(self._state, queue, position)
+
+    def holding(
+        self, queue: str, keeper: holdings.Keeper, position: int = 0
+    ) -> commands.HoldingInfo | None:
+        """Q9: what one of the `keepers` holds; None: nothing any more. Raises QueueNotFoundError.
+
+        With a position `first_tag` is the tag of the message there.
+        """
+        return holdings.holding(self._state, queue, keeper, position)
+
+    # --- a message's place ---
+
+    def places(self, block_id: int, row: int) -> list[places.Place]:
+        """Q9: where a row of a block is a message, or is kept for a replay."""
+        return places.places(self._state, block_id, row)
+
+    def state_at(self, queue_id: int, position: int) -> str:
+        """Q9: the state of the message at a position of a queue, `places.GONE` for none."""
+        return places.state_at(self._state, queue_id, position)
+
+    def holder_at(self, queue_id: int, position: int) -> tuple[str, int] | None:
+        """Q9: who has the message at a position unacked, in words, and its tag there."""
+        return places.holder_at(self._state, queue_id, position)
+
+    def waiting(self, queue: str) -> commands.Waiting:
+        """Q9: what waits for something else than a consumer; raises QueueNotFoundError."""
+        return holdings.waiting(self._state, queue)
+
+    def queue_use(self, name: str, most: int) -> QueueUse:
+        """What refers to a queue, at most so many of a kind; raises QueueNotFoundError."""
+        return queries.queue_use(self._state, name, most)
+
+    def dead_letters(self, name: str) -> Iterator[DeadLetterGroup]:
+        """The dead letters of a queue by what they have in common, in no order.
+
+        Those that a query may read again are counted, too. What goes between two of them is left
+        out. Raises QueueNotFoundError, at once.
+        """
+        return queries.dead_letters(self._state, name)
+
+    def matching_names(
+        self, pattern: str = "", after: str = "", *, not_empty: bool = False, limit: int = 0
+    ) -> list[str]:
+        """Q5: names of queues, ascending, those behind `after`; a `limit` of 0 means all."""
+        return queries.matching_names(self._state, pattern, after, not_empty=not_empty, limit=limit)
+
+    def queue_infos(self, names: Sequence[str]) -> list[QueueInfo]:
+        """The queues of these names, in their order; those that are gone are left out."""
+        return queries.queue_infos(self._state, names)
 
     def exchanges(self) -> list[ExchangeInfo]:
         """The exchanges by name."""

@@ -15,6 +15,7 @@ from ackq_broker.core.queues.topology import detach_queue, drop_exchange, forget
 from ackq_broker.core.sessions import accept, advance
 from ackq_broker.core.sessions.holder import FORGOTTEN
 from ackq_broker.core.state.queue import Gone, Queue
+from ackq_broker.core.state.signals import Totals
 from ackq_broker.core.state.state import State
 
 _SECOND_US: Final = 1_000_000
@@ -38,10 +39,13 @@ def apply_started(state: State, sequence: int, record: records.Started) -> None:
     """Drops what did not survive: messages, non-durable topology, uploads, streams, channels."""
     history.begin(state, record.history_id, record.cause, record.at_us)
     state.signals.started_us = record.at_us
+    state.signals.departed = Totals()
+    state.signals.dead_letters.clear()
     for channel_id in sorted(state.channels):
         channels.end_channel(state, channel_id, sequence)
     vanished: dict[int, BitMap64] = {}
     for queue in tuple(state.queues.values()):
+        queue.count_anew()
         lost = _lost(queue, record.lost_blocks)
         queue.dropped += len(lost)
         positions = _transient(queue) | lost
@@ -52,6 +56,9 @@ def apply_started(state: State, sequence: int, record: records.Started) -> None:
         if not queue.properties.durable:
             detach_queue(state, queue)
         forget_if_drained(state, queue)
+    state.signals.before = state.signals.departed.copy()
+    for queue_id in state.queue_ids.values():
+        state.signals.before.update(state.queues[queue_id].totals())
     _make_holes(state, vanished)
     for name in [e.name for e in state.exchanges.values() if not e.durable]:
         drop_exchange(state, name)

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from heapq import nsmallest
+from itertools import islice
 
 import numpy as np
 from pyroaring import BitMap, BitMap64
 
 from ackq import limits
-from ackq_broker.core.checks import queue_named
+from ackq_broker.core.checks import ANONYMOUS_PREFIX, check_length, queue_named
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands import (
     BrowseChunk,
+    DeadLetterGroup,
     ExchangeInfo,
     FetchLabel,
     HolderInfo,
     Piece,
     QueueInfo,
+    QueueUse,
     SessionInfo,
+    Unfinished,
 )
 from ackq_broker.core.sessions import checkpoint, readers
 from ackq_broker.core.sessions.holder import check_epoch, find_session, session_named
 from ackq_broker.core.sessions.lease import count_messages, delivery_counts
+from ackq_broker.core.sessions.queues import name_pattern
 from ackq_broker.core.state.placements import Rows
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import Lease, Session, StagedRows, State
@@ -123,11 +130,33 @@ def browse(state: State, name: str, first: int, last: int, max_messages: int) ->
     return list(queue.pieces(rows))
 
 
+def matching_names(
+    state: State, pattern: str, after: str, *, not_empty: bool, limit: int
+) -> list[str]:
+    """Q5: the names of queues that match a pattern ("": all), ascending, those behind `after`.
+
+    A `limit` of 0 means no bound. Raises InvalidArgumentError for a pattern that is too long.
+    """
+    check_length("The pattern of queue names", pattern, limits.MAX_NAME_BYTES)
+    matches = name_pattern(pattern).match if pattern else bool
+    found = sorted(name for name in state.queue_ids if name > after and matches(name))
+    if not_empty:
+        filled = (name for name in found if state.queues[state.queue_ids[name]].holds_messages)
+        return list(islice(filled, limit or None))
+    return found[: limit or None]
+
+
 def queues(state: State, name: str) -> list[QueueInfo]:
     """The queues by name, or one; raises QueueNotFoundError."""
     if name:
         return [_queue_info(queue_named(state, name))]
-    return [_queue_info(state.queues[queue_id]) for _, queue_id in sorted(state.queue_ids.items())]
+    return queue_infos(state, sorted(state.queue_ids))
+
+
+def queue_infos(state: State, names: Sequence[str]) -> list[QueueInfo]:
+    """The queues of these names, in their order; those that are gone are left out."""
+    ids = map(state.queue_ids.get, names)
+    return [_queue_info(state.queues[queue_id]) for queue_id in ids if queue_id is not None]
 
 
 def _queue_info(queue: Queue) -> QueueInfo:
@@ -148,7 +177,35 @@ def _queue_info(queue: Queue) -> QueueInfo:
         dead_lettered=queue.dead_lettered,
         dropped=queue.dropped,
         consumers=queue.consumers,
+        delivered=queue.delivered,
+        redelivered=queue.redelivered,
+        dead_letters=tuple(sorted(queue.dead_letters.items())),
+        dead_letters_held=len(queue.origins.positions() - queue.kept),
     )
+
+
+def queue_use(state: State, name: str, most: int) -> QueueUse:
+    """What refers to a queue, at most so many of a kind; raises QueueNotFoundError."""
+    queue = queue_named(state, name)
+    sources = [state.queues[queue_id].name for queue_id in islice(queue.sources, most)]
+    return QueueUse(
+        bindings=tuple(nsmallest(most, queue.bindings)),
+        batches=tuple(islice(queue.staged_by.items(), most)),
+        sources=tuple(sorted(sources)),
+        binding_count=len(queue.bindings),
+        batch_count=len(queue.staged_by),
+        source_count=len(queue.sources),
+    )
+
+
+def dead_letters(state: State, name: str) -> Iterator[DeadLetterGroup]:
+    """The dead letters of a queue by what they have in common, in no order.
+
+    Those that a query may read again are counted, too. The state may change between two parts:
+    what went meanwhile is left out. Raises QueueNotFoundError, at once.
+    """
+    tallies = queue_named(state, name).origins.tallies()
+    return (DeadLetterGroup(o.queue, o.cause, o.reason, messages) for o, messages in tallies)
 
 
 def durable_blocks(state: State) -> BitMap64:
@@ -213,6 +270,18 @@ def exchanges(state: State) -> list[ExchangeInfo]:
     ]
 
 
+def unfinished(state: State, buffering: AbstractSet[bytes]) -> Unfinished:
+    """What a restart would interrupt (O6)."""
+    open_ones = {each.publisher_id for each in state.publishers.values() if each.transaction}
+    return Unfinished(
+        unacked=sum(
+            len(run.tags) for channel in state.channels.values() for run in channel.unacked.values()
+        ),
+        transactions=len(open_ones | buffering),
+        stages=sum(not stage.sealed for stage in state.stages.values()),
+    )
+
+
 def sessions(state: State, name: str) -> list[SessionInfo]:
     """The sessions by name, or one; raises SessionNotFoundError."""
     found = [session_named(state, name)] if name else [s for _, s in sorted(state.sessions.items())]
@@ -249,4 +318,8 @@ def _session_info(state: State, session: Session) -> SessionInfo:
         holes_by_reason=tuple(sorted(lease.reasons.items())) if lease is not None else (),
         settled=len(outcomes.tags() - holes) if outcomes is not None else 0,
         queue_pattern=session.queue_pattern,
+        fetched=lease is not None and lease.fetched,
+        refused=session.history < state.admitted_history,
+        named=not session.name.startswith(ANONYMOUS_PREFIX),
+        heard_us=max(holder.since_us, session.kept.accepted_us if session.kept else 0),
     )

@@ -16,9 +16,11 @@ from ackq_broker.journal.tools.dump import dump
 from ackq_broker.journal.tools.new_history import begin_new_history
 from ackq_broker.journal.tools.repair import Repaired, repair
 from ackq_broker.journal.tools.verify import Report, verify
+from ackq_broker.journal.write.backup import Backup
 
 __all__ = [
     "POINTS",
+    "Backup",
     "Bulk",
     "Entry",
     "Failpoint",

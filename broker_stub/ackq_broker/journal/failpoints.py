@@ -24,6 +24,7 @@ POINTS: Final = (
     "before_snapshot_rename",  # a snapshot is on disk under its temporary name
     "after_snapshot_rename",  # the snapshot counts, nothing was deleted yet
     "before_segment_delete",  # a dead segment is about to go
+    "before_backup_rename",  # a backup is on disk under its temporary name
 )
 
 

@@ -25,8 +25,10 @@ from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.files.format import CORE, Bulk, Entry, bulk_bytes, entry_bytes
 from ackq_broker.journal.read.scan import Flaw
 from ackq_broker.journal.recovery import OpenedJournal, Recovery, damaged_error, recover
+from ackq_broker.journal.write.backup import Backup
 from ackq_broker.journal.write.compaction import Compactor
 from ackq_broker.journal.write.group_commit import IDLE_CLOSE_S, FreedBlocks, GroupCommit, Unit
+from ackq_broker.journal.write.sync_times import SyncTimes
 from ackq_broker.journal.write.transient import TransientBlocks
 
 
@@ -35,6 +37,9 @@ class Journal:
 
     `append`, `store_transient`, `free_blocks`, `write_snapshot` and `close` belong to one thread,
     the owner's; the other methods may be called from any.
+
+    Attributes:
+        segment_bytes: Size of a segment file.
     """
 
     def __init__(
@@ -45,9 +50,11 @@ class Journal:
         *,
         on_synced: Callable[[int], None],
         on_failure: Callable[[BaseException], None],
+        segment_bytes: int,
         idle_close_s: float,
         failpoint: Failpoint,
     ) -> None:
+        self.segment_bytes = segment_bytes
         self._data = data
         self._disk = disk
         self._recovery = opened.recovery
@@ -114,11 +121,13 @@ class Journal:
             DiskFullError: There is no room for one more segment, which opening needs.
         """
         disk = disk or Disk(sync=sync)
-        data = DataDirectory(directory, disk)
+        data: DataDirectory | None = None
         try:
+            data = DataDirectory(directory, disk)
             opened = recover(data, disk, segment_bytes=segment_bytes, failpoint=failpoint)
         except OSError as error:
-            data.close()
+            if data is not None:
+                data.close()
             if error.errno == errno.ENOSPC:
                 raise DiskFullError(
                     f"the disk of {directory} has no room for the {segment_bytes} bytes that "
@@ -127,7 +136,8 @@ class Journal:
                 ) from error
             raise
         except BaseException:
-            data.close()
+            if data is not None:
+                data.close()
             raise
         journal = cls(
             data,
@@ -135,6 +145,7 @@ class Journal:
             opened,
             on_synced=on_synced,
             on_failure=on_failure,
+            segment_bytes=segment_bytes,
             idle_close_s=idle_close_s,
             failpoint=failpoint,
         )
@@ -290,6 +301,24 @@ class Journal:
         self._transient.compact(below, going)
 
     @property
+    def sync_times(self) -> SyncTimes:
+        """How long the syncs of this process took."""
+        return self._group_commit.sync_times
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of records and blocks that this process has written to the log."""
+        return self._group_commit.written_bytes
+
+    def file_bytes(self) -> int:
+        """What the files of the data directory take on the disk; may wait for it."""
+        return self._data.used_bytes()
+
+    def live_bytes(self) -> int:
+        """Bytes of the durable blocks that are alive, in files."""
+        return self._blocks.live_bytes()
+
+    @property
     def deletable_segments(self) -> int:
         """How many segments a snapshot of now would delete; none while one is under way."""
         return 0 if self._compactor.busy else len(self._compactor.deletable())
@@ -330,6 +359,21 @@ class Journal:
         self._written_before = self._group_commit.written_bytes
         self._freed_before = self._group_commit.freed_bytes
         return self._compactor.start(state)
+
+    def back_up(self, state: Iterable[bytes], sequence: int, target: Path) -> Future[Backup]:
+        """Makes a backup in the background: a directory that opens with what is there now.
+
+        Args:
+            state: As for `write_snapshot`.
+            sequence: Likewise.
+            target: A directory that is not there; its parent is.
+
+        Returns:
+            Resolved when it is on the disk; with the error when there is none.
+        """
+        assert self._started
+        assert sequence == self._sequence, "a backup is of the state at the last record appended"
+        return self._compactor.back_up(state, target)
 
     def trim_spares(self) -> None:
         """Gives the room of dead segments back that none was written over lately (I6)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Final
 
 from ackq import __version__
@@ -12,10 +14,14 @@ from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.blocks.sending import send_pieces
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
+from ackq_broker.service.engine.backups import Backups
 from ackq_broker.service.engine.clock import age_ms
 from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.holdings import Holdings
 from ackq_broker.service.transport.rpc import Write
 
+# Queues of a list that are put together in one turn of the event loop.
+_SLICE: Final = 100
 _OVERFLOW: Final = {
     pb.OVERFLOW_UNSPECIFIED: "reject-publish",
     pb.OVERFLOW_REJECT_PUBLISH: "reject-publish",
@@ -37,12 +43,24 @@ class AdminService:
         engine: Decides and reads.
         dispatcher: Knows the consumers of a queue.
         sync_mode: How the journal syncs, for `ServerInfo`.
+        holdings: Knows who holds what of a queue.
+        backups: Makes backups; None: refuses to.
     """
 
-    def __init__(self, engine: Engine, dispatcher: ConsumerDispatcher, sync_mode: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        dispatcher: ConsumerDispatcher,
+        sync_mode: str,
+        holdings: Holdings,
+        backups: Backups | None = None,
+    ) -> None:
         self._engine = engine
         self._dispatcher = dispatcher
+        self._backups = backups or Backups(engine, None)
         self._sync_mode = sync_mode
+        self._holdings = holdings
+        self._started_s = time.monotonic()
 
     async def server_info(self, _: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
         """The version, history and sync state of the broker."""
@@ -61,12 +79,36 @@ class AdminService:
             memory_limit_bytes=self._engine.in_flight.limit,
             memory_used_bytes=self._engine.in_flight.used_bytes(),
             blocked=self._engine.alarm_reason,
+            now_us=self._engine.clock.now_us(),
+            uptime_ms=int(1000 * (time.monotonic() - self._started_s)),
+            clock_jump_ms=self._engine.clock.jump_us() // 1000,
         )
 
     async def accept_history(self, _: pb.AcceptHistoryRequest) -> pb.AcceptHistoryResponse:
         """Accepts publishers, sessions and writers of older histories (Q8)."""
         accepted: commands.RefusedByHistory = await self._engine.call(commands.AcceptHistory())
         return pb.AcceptHistoryResponse(history_id=self._engine.history_id, **accepted._asdict())
+
+    async def backup(self, request: pb.BackupRequest) -> pb.BackupResponse:
+        """Makes a backup under a name in the operator's directory (O5)."""
+        made = await self._backups.make(request.name)
+        return pb.BackupResponse(
+            directory=str(made.directory),
+            sequence=made.sequence,
+            total_bytes=made.total_bytes,
+            copied_bytes=made.copied_bytes,
+        )
+
+    async def drain(self, request: pb.DrainRequest) -> pb.DrainResponse:
+        """Takes in nothing new, and tells what is under way (O6)."""
+        engine = self._engine
+        engine.drain(draining=not request.resume)
+        unfinished = await engine.query(lambda: engine.core.unfinished(engine.buffering))
+        return pb.DrainResponse(
+            draining=engine.draining,
+            bytes=engine.in_flight.held + engine.journal.unsynced_bytes,
+            **unfinished._asdict(),
+        )
 
     # --- queues ---
 
@@ -75,7 +117,9 @@ class AdminService:
         reply: commands.DeclaredQueue = await self._engine.call(
             commands.DeclareQueue(request.queue, _properties(request.properties), request.passive)
         )
-        return pb.DeclareQueueResponse(queue_id=reply.queue_id, created=reply.created)
+        return pb.DeclareQueueResponse(
+            queue_id=reply.queue_id, created=reply.created, warnings=reply.warnings
+        )
 
     async def delete_queue(self, request: pb.DeleteQueueRequest) -> pb.DeleteQueueResponse:
         """Removes a queue (Q4); when forced, its consumers are cancelled."""
@@ -98,7 +142,13 @@ class AdminService:
         """Moves dead letters back to the queues they came from, as many as fit a record (Q6)."""
         reply: commands.Redriven = await self._engine.call(
             commands.Redrive(
-                request.queue, request.first_position, request.last_position, request.max_messages
+                request.queue,
+                request.first_position,
+                request.last_position,
+                request.max_messages,
+                request.cause,
+                request.reason,
+                request.to_queue,
             )
         )
         return pb.RedriveResponse(
@@ -106,10 +156,30 @@ class AdminService:
         )
 
     async def list_queues(self, request: pb.ListQueuesRequest) -> pb.ListQueuesResponse:
-        """All queues, or one."""
-        found = await self._engine.query(lambda: self._engine.core.queues(request.queue))
-        now_us = self._engine.clock.now_us()
-        return pb.ListQueuesResponse(queues=[_queue_info(queue, now_us) for queue in found])
+        """The queues, a page of them, or one; in slices between other work (Q5, I6)."""
+        core, now_us = self._engine.core, self._engine.clock.now_us()
+        if request.queue:
+            (one,) = await self._engine.query(lambda: core.queues(request.queue))
+            return pb.ListQueuesResponse(queues=[_queue_info(one, now_us)])
+        size = request.page_size
+        names = core.matching_names(
+            request.pattern,
+            request.after,
+            not_empty=request.not_empty,
+            limit=size + 1 if size else 0,
+        )
+        listed = names[: size or None]
+        answer = pb.ListQueuesResponse(more=len(listed) < len(names))
+        for first in range(0, len(listed), _SLICE):
+            found = core.queue_infos(listed[first : first + _SLICE])
+            answer.queues.extend([_queue_info(queue, now_us) for queue in found])
+            await asyncio.sleep(0)  # the others' turn
+        await self._engine.wait_synced()
+        return answer
+
+    async def list_holdings(self, request: pb.ListHoldingsRequest) -> pb.ListHoldingsResponse:
+        """Who holds messages of a queue, and what else keeps them (Q9)."""
+        return await self._holdings.list(request.queue, request.position)
 
     # --- exchanges ---
 
@@ -165,7 +235,10 @@ class AdminService:
         pieces = self._engine.core.browse(
             request.queue, request.first_position, request.last_position, request.max_messages
         )
-        await send_pieces(self._engine, pieces, request.columns, write, browse=True)
+        cut = request.max_body_bytes
+        await send_pieces(
+            self._engine, pieces, request.columns, write, browse=True, max_body_bytes=cut
+        )
 
 
 def _properties(properties: pb.QueueProperties) -> commands.QueueProperties:

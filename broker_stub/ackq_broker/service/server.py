@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import grpc
 from google.protobuf.descriptor import FileDescriptor
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
-from ackq import limits
-from ackq.errors import InvalidArgumentError
+from ackq import __version__, limits
 from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
 from ackq.wire import allocator
 from ackq_broker.journal import Failpoint
@@ -27,14 +26,26 @@ from ackq_broker.service.admin import AdminService
 from ackq_broker.service.blocks.compaction import Compaction
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.service import ConsumingService
+from ackq_broker.service.engine.backups import Backups
 from ackq_broker.service.engine.engine import Engine
-from ackq_broker.service.engine.recovery import recover, wait_synced
+from ackq_broker.service.engine.events import event
+from ackq_broker.service.engine.recovery import Recovered, recover, wait_synced
 from ackq_broker.service.engine.timer import TickTimer
+from ackq_broker.service.holdings import Holdings
+from ackq_broker.service.http.context import Context
 from ackq_broker.service.publishing.service import PublishingService
+from ackq_broker.service.security.authorization import Authorization
+from ackq_broker.service.security.certificates import Credentials
+from ackq_broker.service.security.setup import SecurityOptions
 from ackq_broker.service.sessions.liveness import Liveness, Uptime
 from ackq_broker.service.sessions.service import SessionsService
+from ackq_broker.service.transport.access import Access, HealthOfUsers, add_reflection
 from ackq_broker.service.transport.descriptors import for_connections, raise_limit
-from ackq_broker.service.transport.rpc import OpenStreams, service_handler
+from ackq_broker.service.transport.listening import Address, bind, check_free
+from ackq_broker.service.transport.rpc import service_handler
+
+if TYPE_CHECKING:
+    from ackq_broker.service.http.server import HttpServer
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +54,7 @@ _SLACK_BYTES: Final = limits.MIB
 _GRACE_S: Final = 5.0
 _HOUSEKEEP_S: Final = 60.0
 _REPORT_S: Final = 3600.0
+_DEAD_LETTERS_S: Final = 60.0
 _POLL_S: Final = 1.0
 _RECLAIM_S: Final = 10.0
 _TRIM_S: Final = 1.0
@@ -75,23 +87,46 @@ _OPTIONS: Final = (
 
 
 class Options(NamedTuple):
-    """How to run a broker; a memory limit of 0 is half of what there is."""
+    """How to run a broker.
+
+    A memory limit of 0 is half of what there is; `http` is where to serve HTTP, if anywhere.
+    """
 
     data: Path
-    host: str
-    port: int
+    listen: tuple[Address, ...]
     sync: bool
     failpoint: Failpoint
     memory_limit: int = 0
+    http: Address | None = None
+    security: SecurityOptions = SecurityOptions()
+    segment_bytes: int = limits.SEGMENT_BYTES
+    reserve_bytes: int = limits.DISK_RESERVE_BYTES
+    backup_dir: Path | None = None
+
+
+# Reads something again, such as a file that was changed, and returns what the log shall say. Raises
+# AckqError or OSError, and leaves what was before.
+Reload = Callable[[], str]
 
 
 class Ready(NamedTuple):
-    """The start of a broker that serves: its port, history, and what it recovered."""
+    """The start of a broker that serves: its addresses, history, and what it recovered.
 
-    port: int
+    `reloads` are to be called when an operator asks to read files again (SIGHUP). `http` is where
+    it serves HTTP, if it does.
+    """
+
+    listening: tuple[Address, ...]
     history_id: str
     recovered: int
     seconds: float
+    reloads: tuple[Reload, ...] = ()
+    http: Address | None = None
+
+    @property
+    def port(self) -> int:
+        """The first port; 0 when it listens on none."""
+        return next((each.port for each in self.listening if each.path is None), 0)
 
 
 OnReady = Callable[[Ready], None]
@@ -108,7 +143,31 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
     Raises:
         AckqError: It cannot start; names the cause and the remedy.
     """
-    _check_free(options.host, options.port)
+    http = None
+    if options.http is not None:
+        options.security.check_host(options.http.host)
+        http = _http_server(options.http)
+    try:
+        await _serve(options, stop, ready, http)
+    finally:
+        if http is not None:
+            await http.close()
+
+
+def _http_server(address: Address) -> HttpServer:
+    """The HTTP server with its address taken; its library is loaded only where it is asked for."""
+    from ackq_broker.service.http.server import HttpServer  # noqa: PLC0415 - 0.2 s
+
+    return HttpServer(address)
+
+
+async def _serve(
+    options: Options, stop: asyncio.Event, ready: OnReady, http: HttpServer | None
+) -> None:
+    users_file, credentials = options.security.users_file(), options.security.credentials()
+    for listen in options.listen:
+        options.security.check_host(listen.host)
+        check_free(listen)
     started = time.monotonic()
     allocator.keep_freed()
     descriptors = raise_limit()
@@ -117,31 +176,45 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
         sync=options.sync,
         failpoint=options.failpoint,
         memory_limit=options.memory_limit,
+        segment_bytes=options.segment_bytes,
+        reserve_bytes=options.reserve_bytes,
     )
     engine = recovered.engine
     connections = ("grpc.max_allowed_incoming_connections", for_connections(descriptors))
     server = aio.server(
         options=(*_OPTIONS, connections), maximum_concurrent_rpcs=limits.MAX_STREAMS + _CALLS
     )
+    authorization = Authorization(engine.core, users_file)
     uptime = Uptime()
     sessions = SessionsService(engine, Liveness(uptime))
     dispatcher, tick_timer = ConsumerDispatcher(engine), TickTimer(engine)
     tick_timer.schedule()
+    publishing = PublishingService(engine)
+    consuming = ConsumingService(engine, dispatcher)
+    holdings = Holdings(engine, consuming, sessions)
+    admin = AdminService(
+        engine,
+        dispatcher,
+        "fdatasync" if options.sync else "none",
+        holdings,
+        Backups(engine, options.backup_dir),
+    )
     health_servicer = await _add_services(
         server,
         engine,
         {
-            admin_pb2.DESCRIPTOR: AdminService(
-                engine, dispatcher, "fdatasync" if options.sync else "none"
-            ),
-            consuming_pb2.DESCRIPTOR: ConsumingService(engine, dispatcher),
-            publishing_pb2.DESCRIPTOR: PublishingService(engine),
+            admin_pb2.DESCRIPTOR: admin,
+            consuming_pb2.DESCRIPTOR: consuming,
+            publishing_pb2.DESCRIPTOR: publishing,
             sessions_pb2.DESCRIPTOR: sessions,
         },
+        Access(authorization),
     )
-    port = server.add_insecure_port(f"{options.host}:{options.port}")
+    listening = tuple(bind(each, _add_port(server, each, credentials)) for each in options.listen)
     await wait_synced(recovered)
     await server.start()
+    if http is not None:
+        await http.start(Context(engine, admin, publishing, sessions, authorization, credentials))
     timers = [
         asyncio.create_task(_every(_POLL_S, engine.or_fail(engine.poll_disk))),
         asyncio.create_task(_every(_POLL_S, engine.or_fail(uptime))),
@@ -151,13 +224,32 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
         asyncio.create_task(_every(_RECLAIM_S, engine.or_fail(engine.reclaim))),
         asyncio.create_task(_every(_HOUSEKEEP_S, engine.or_fail(sessions.housekeep))),
         asyncio.create_task(_every(_REPORT_S, engine.or_fail(sessions.report_absent))),
+        asyncio.create_task(_every(_DEAD_LETTERS_S, engine.or_fail(engine.report_dead_letters))),
         asyncio.create_task(Compaction(engine).run()),
+        asyncio.create_task(_every(_POLL_S, authorization.poll)),
     ]
+    reloads = [authorization.reload] if users_file is not None else []
+    if credentials is not None:
+        timers.append(asyncio.create_task(_every(_POLL_S, credentials.poll)))
+        reloads.append(credentials.reload)
     if engine.disk_alarm.reason:
-        _log.warning("%s", engine.disk_alarm.reason)
+        _log.warning(
+            "%s", engine.disk_alarm.reason, extra=event("blocked", disk=True, memory=False)
+        )
     try:
-        ready(Ready(port, engine.history_id, recovered.records, time.monotonic() - started))
+        ready(
+            Ready(
+                listening,
+                engine.history_id,
+                recovered.records,
+                time.monotonic() - started,
+                tuple(reloads),
+                http=http.address if http is not None else None,
+            )
+        )
+        _log_start(options.data, recovered, listening, time.monotonic() - started)
         await stop.wait()
+        _log.info("stopping: streams are asked to end", extra=event("stopping"))
     finally:
         await health_servicer.enter_graceful_shutdown()
         for timer in timers:
@@ -167,46 +259,69 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
         await server.stop(_GRACE_S)
         tick_timer.stop()
         await engine.close()
-    _log.info("stopped: %s", " ".join(f"{name}={n}" for name, n in sorted(engine.counters.items())))
+        engine.report_dead_letters()
+    _log.info(
+        "stopped: %s",
+        " ".join(f"{name}={n}" for name, n in sorted(engine.counters.items())),
+        extra=event("stopped", **engine.counters),
+    )
+
+
+def _log_start(
+    data: Path, recovered: Recovered, listening: tuple[Address, ...], seconds: float
+) -> None:
+    """Logs what was recovered, and that it is served (M3)."""
+    _log.info(
+        "version %s recovered %d records of %s, history %s",
+        __version__,
+        recovered.records,
+        data,
+        recovered.engine.history_id,
+        extra=event(
+            "recovered",
+            version=__version__,
+            records=recovered.records,
+            history=recovered.engine.history_id,
+        ),
+    )
+    _log.info(
+        "serving on %s after %.3f s",
+        ",".join(map(str, listening)),
+        seconds,
+        extra=event("serving", addresses=[*map(str, listening)]),
+    )
 
 
 async def _add_services(
-    server: aio.Server, engine: Engine, servicers: Mapping[FileDescriptor, object]
+    server: aio.Server, engine: Engine, servicers: Mapping[FileDescriptor, object], access: Access
 ) -> Any:
     """Registers each file's service, health and reflection; returns the health servicer."""
     names = []
-    streams = OpenStreams()
     for file, servicer in servicers.items():
         (service,) = file.services_by_name.values()
         names.append(service.full_name)
         server.add_generic_rpc_handlers(
-            (service_handler(service, servicer, engine.wait_synced, streams),)
+            (service_handler(service, servicer, engine.wait_synced, access),)
         )
-    health_servicer = health.aio.HealthServicer()  # type: ignore[attr-defined] # the stubs lack it
+    health_servicer = HealthOfUsers(access)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     for name in ("", *names):
         await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-    reflection.enable_server_reflection(
-        (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server
-    )
+    add_reflection(server, (*names, health.SERVICE_NAME), access)
     return health_servicer
 
 
-def _check_free(host: str, port: int) -> None:
-    """Refuses an address in use, which gRPC would only log; raises InvalidArgumentError."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        raise InvalidArgumentError(
-            f"The broker cannot listen on {host}:{port}: {error.strerror or error}. Stop what uses"
-            " that address, or choose another with --listen.",
-            listen=f"{host}:{port}",
-        ) from error
+def _add_port(
+    server: aio.Server, listen: Address, credentials: Credentials | None
+) -> Callable[[str], int]:
+    """What binds an address: with TLS where other machines could listen in."""
+    if credentials is None or listen.path is not None:
+        return server.add_insecure_port
+    return partial(_add_secure_port, server, credentials.server())
+
+
+def _add_secure_port(server: aio.Server, credentials: grpc.ServerCredentials, address: str) -> int:
+    return server.add_secure_port(address, credentials)
 
 
 async def _poll_memory(engine: Engine) -> None:

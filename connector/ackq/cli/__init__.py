@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 
-_EXTRA = ("click", "rich")
+from ackq import extras
+
+_INTERRUPTED = 130
 
 
 def main() -> None:
-    """Runs the command line; exit status 1 for an error of the call, 2 for a usage error."""
+    """Runs the command line; its exit status is one of `failure.ExitStatus`."""
     try:
         from ackq.cli.commands import ackq  # noqa: PLC0415 - click may be missing
-    except ModuleNotFoundError as missing:
-        if missing.name not in _EXTRA:
-            raise
-        sys.exit(f"The ackq command needs '{missing.name}': run  pip install 'ackq[cli]'")
-    ackq()
+
+        ackq()
+    except ModuleNotFoundError as error:
+        sys.exit(extras.missing(error, "The command ackq", "cli"))
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)

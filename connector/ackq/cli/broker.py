@@ -1,11 +1,19 @@
-"""`ackq broker`: decisions of an operator about the broker as a whole (Q8)."""
+"""`ackq broker`: decisions of an operator about the broker as a whole (Q8, O5, O6)."""
 
 from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import as_dict, print_json
+
+if TYPE_CHECKING:
+    from ackq.v1 import admin_pb2 as pb
+
+_POLL_S: Final = 0.5
 
 
 @click.group(cls=Group)
@@ -31,3 +39,57 @@ def accept_history(target: Target) -> None:
             f"history {accepted.history_id} accepted: publishers={accepted.publishers}"
             f" sessions={accepted.sessions} writers={accepted.writers} may go on"
         )
+
+
+@broker.command()
+@click.argument("name", default="")
+@connected
+def backup(target: Target, name: str) -> None:
+    """Make a backup of the broker, on its machine, while it serves.
+
+    It is a directory NAME (the time, unless given) in the one that `ackq-broker serve
+    --backup-dir` names, and has everything that was confirmed before. To restore it, copy it to be
+    the data directory of a broker that is stopped.
+    """
+    with target.admin() as admin:
+        made = admin.backup(name)
+    if target.as_json:
+        print_json(as_dict(made))
+        return
+    click.echo(
+        f"backup {made.directory} up to record {made.sequence}: {made.total_bytes} bytes,"
+        f" {made.copied_bytes} of them written"
+    )
+
+
+@broker.command()
+@click.option("--wait", "wait_s", default=0.0, metavar="SECONDS", help="Wait until it is quiet.")
+@click.option("--resume", is_flag=True, help="Take in everything again, instead.")
+@connected
+def drain(target: Target, *, wait_s: float, resume: bool) -> None:
+    """Make the broker take in nothing new, before a restart. It lasts until the restart.
+
+    Publishers are blocked, consumers get nothing more, and batches do not begin: their clients wait
+    and try again. What is under way is finished, and is printed. Exit status 1 while something is.
+    """
+    with target.admin() as admin:
+        deadline = time.monotonic() + wait_s
+        found = admin.drain(resume=resume)
+        while not (quiet := _quiet(found)) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+            found = admin.drain(resume=resume)
+    if target.as_json:
+        print_json(as_dict(found))
+    elif resume:
+        click.echo("the broker takes in everything again")
+    else:
+        click.echo(
+            f"{'quiet' if quiet else 'under way'}: unacked={found.unacked}"
+            f" transactions={found.transactions} stages={found.stages} bytes={found.bytes}"
+        )
+    if not (quiet or resume):
+        raise SystemExit(1)
+
+
+def _quiet(found: pb.DrainResponse) -> bool:
+    return not (found.unacked or found.transactions or found.stages or found.bytes)

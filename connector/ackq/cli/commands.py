@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ackq import __version__
 from ackq.cli.broker import broker
 from ackq.cli.consume import consume
-from ackq.cli.context import Group, Target, connected, security_options
+from ackq.cli.context import (
+    Group,
+    LaterCommand,
+    Target,
+    connected,
+    security,
+    security_options,
+)
+from ackq.cli.definitions import definitions
 from ackq.cli.exchanges import bind, exchange, unbind
 from ackq.cli.output import as_dict, print_fields, print_json
 from ackq.cli.publish import publish
 from ackq.cli.queues import queue
 from ackq.cli.sessions import session
+from ackq.cli.top import top
 from ackq.cli.writers import batch, writer
-from ackq.client import Security
 from ackq.limits import DEFAULT_ENDPOINT
 
 
@@ -34,18 +44,14 @@ from ackq.limits import DEFAULT_ENDPOINT
 @click.pass_context
 def ackq(
     ctx: click.Context,
+    /,
     *,
     endpoint: str,
     as_json: bool,
-    tls: bool,
-    ca: str,
-    cert: str,
-    key: str,
-    server_name: str,
+    **given: Any,
 ) -> None:
     """Administer an ackq broker, publish to it and consume from it."""
-    security = Security(tls=tls, ca=ca, cert=cert, key=key, server_name=server_name)
-    ctx.obj = Target(endpoint, security, as_json)
+    ctx.obj = Target(endpoint, security(**given), as_json)
 
 
 @ackq.command()
@@ -60,5 +66,15 @@ def info(target: Target) -> None:
         print_fields(fields)
 
 
-for each in (queue, exchange, bind, unbind, publish, consume, session, batch, writer, broker):
+# `--help` and a shell's completion import what stands here: 0.1 s (tests/structure).
+for each in (
+    *(queue, exchange, bind, unbind, publish, consume, session, batch, writer, broker),
+    *(top, definitions),
+):
     ackq.add_command(each)
+for name, first_sentence in {
+    "why": "Say why the queue QUEUE stands still: who holds what, since when, and what to do.",
+    "trace": "Say where the message MESSAGE_ID is: in which queue, who holds it, why it died.",
+    "doctor": "Check Java, Python, Spark, Arrow, and the way to the broker, each with its remedy.",
+}.items():
+    ackq.add_command(LaterCommand(name, f"ackq.cli.diagnosis.{name}:{name}", first_sentence))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
+from ackq import client
 from ackq.cli.context import Target, connected
-from ackq.cli.output import plain_row, print_json_line, print_line
-from ackq.client import Channel, Message, Outcome
-from ackq.wire.columns import DELIVERED
+from ackq.cli.output import plain_row, print_json_line, print_line, say
+from ackq.cli.parameters import SECONDS
+from ackq.outcomes import Outcome
+
+if TYPE_CHECKING:
+    from ackq.client import Message
 
 _SETTLES: dict[str, Callable[[Message, str], object]] = {
     Outcome.ACCEPTED.value: lambda message, _: message.accept(),
@@ -26,10 +31,10 @@ _REQUEUES = (Outcome.FAILED.value, Outcome.RELEASED.value)
 @click.option("-n", "--count", type=click.IntRange(1), help="Stop after so many messages.")
 @click.option(
     "--timeout",
-    "timeout_s",
-    type=click.FloatRange(0),
-    metavar="SECONDS",
-    help="Stop when no message came for so long. Without it: wait for ever.",
+    "timeout_ms",
+    type=SECONDS,
+    help="Stop when no message came for so long: 30s, 5m; a number alone is seconds. Without it:"
+    " wait for ever.",
 )
 @click.option(
     "--outcome",
@@ -39,6 +44,7 @@ _REQUEUES = (Outcome.FAILED.value, Outcome.RELEASED.value)
     help="What becomes of a message once it is printed.",
 )
 @click.option("--reason", default="", help="Why, for failed and rejected.")
+@click.option("--jsonl", is_flag=True, help="Print each message as a line of JSON, as --json does.")
 @click.option("--prefetch", type=click.IntRange(1), default=100, show_default=True)
 @connected
 def consume(
@@ -46,14 +52,16 @@ def consume(
     *,
     queue: str,
     count: int | None,
-    timeout_s: float | None,
+    timeout_ms: int | None,
     outcome: str,
     reason: str,
+    jsonl: bool,
     prefetch: int,
 ) -> None:
-    """Take messages off QUEUE; print each body on a line, or with --json each message as JSON.
+    """Take messages off QUEUE; print each body on a line, or with --jsonl each message as JSON.
 
-    A message is settled after it was printed: what a broken pipe did not take stays in QUEUE.
+    A message is settled after it was printed: what a broken pipe did not take stays in QUEUE. The
+    lines of --jsonl are what `ackq publish --jsonl` takes.
     """
     if reason and outcome not in _WITH_REASON:
         raise click.UsageError("--reason goes with --outcome failed or rejected.")
@@ -62,17 +70,21 @@ def consume(
     with target.admin() as admin:
         admin.queue(queue)  # fails at once without a broker or without the queue
     done = 0
+    columns = _columns() if jsonl or target.as_json else ()
+    timeout_s = None if timeout_ms is None else timeout_ms / 1000
     try:
-        with Channel(target.endpoint, label="ackq consume", security=target.security) as channel:
+        with client.Channel(
+            target.endpoint, label="ackq consume", security=target.security
+        ) as channel:
             # A requeued message is redelivered after those already sent: so each is printed once.
             bound = count if count and (outcome in _REQUEUES or count < prefetch) else prefetch
             consumer = channel.consume(queue, mode="client", outcomes=[outcome], prefetch=bound)
             for message in _messages(consumer.receive, count, timeout_s):
-                _print(target, message)
+                _print(message, columns)
                 _SETTLES[outcome](message, reason)
                 done += 1
     finally:
-        click.echo(f"{outcome}={done}", err=True)
+        say(f"{outcome}={done}", {outcome: done}, as_json=target.as_json)
 
 
 def _messages(
@@ -84,8 +96,16 @@ def _messages(
         given += 1
 
 
-def _print(target: Target, message: Message) -> None:
-    if target.as_json:
-        print_json_line(plain_row({name: getattr(message, name) for name in DELIVERED}))
+def _columns() -> Sequence[str]:
+    """The columns of a message that JSON shows."""
+    from ackq.wire.columns import DELIVERED  # noqa: PLC0415 - imports Arrow
+
+    return tuple(DELIVERED)
+
+
+def _print(message: Message, columns: Sequence[str]) -> None:
+    """Prints a message as JSON with these columns; without any its body on a line."""
+    if columns:
+        print_json_line(plain_row({name: getattr(message, name) for name in columns}))
     else:
         print_line(message.body or b"")

@@ -1,20 +1,28 @@
-"""Shared by every command: the broker's endpoint, the output format, and errors.
+"""Shared by every command: the broker's endpoint, the output format, and how it ends.
 
-An `AckqError` becomes one line on stderr and status 1; a usage error is click's, status 2.
+The modules of the commands import neither gRPC nor Arrow, so that `ackq --help` and a shell's
+completion need 0.1 s: a command takes them from `ackq.client` when it runs.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
-from ackq.client import Admin, Security
+from ackq import client
+from ackq.cli import failure
 from ackq.errors import AckqError
 from ackq.limits import DEFAULT_ENDPOINT
+
+if TYPE_CHECKING:
+    from ackq.client import Admin, Security
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,18 +39,63 @@ class Target:
 
     def admin(self) -> Admin:
         """A client for the broker's administration."""
-        return Admin(self.endpoint, security=self.security)
+        return client.Admin(self.endpoint, security=self.security)
 
 
 class Group(click.Group):
-    """A group of commands that prints an `AckqError` as one line."""
+    """A group of commands whose errors, Ctrl-C and closed pipes end it as `failure` says."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command; an `AckqError` becomes a `ClickException`."""
+        """Runs the command; what ends it early becomes a `ClickException`."""
         try:
             return super().invoke(ctx)
         except AckqError as error:
-            raise click.ClickException(error.message) from error
+            raise failure.failure_of(error) from error
+        except BrokenPipeError as error:
+            raise failure.PipeClosedError("The output was closed.") from error
+        except KeyboardInterrupt as error:
+            raise failure.interrupted() from error
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: FBT001, FBT002 - click's signature
+        **extra: Any,
+    ) -> Any:
+        """Runs the command line and ends the program with its exit status."""
+        given = [*(sys.argv[1:] if args is None else args)]
+        start = functools.partial(
+            super().main, given, prog_name, complete_var, standalone_mode=False, **extra
+        )
+        if not standalone_mode:
+            return start()
+        # An error of the command line itself comes before `--json` was parsed.
+        sys.exit(failure.run(start, as_json="--json" in given))
+
+
+class LaterCommand(click.Command):
+    """A command whose module is imported when it is used: for one that imports much.
+
+    Args:
+        name: Its name.
+        place: Its module and name in it, as `package.module:name`.
+        short_help: Its line in the help, the first sentence of its docstring.
+    """
+
+    def __init__(self, name: str, place: str, short_help: str) -> None:
+        super().__init__(name, short_help=short_help)
+        self._module, _, self._attribute = place.partition(":")
+
+    def load(self) -> click.Command:
+        """The command itself."""
+        found: click.Command = getattr(import_module(self._module), self._attribute)
+        return found
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """As of the command itself, which the context then has."""
+        return self.load().make_context(*args, **extra)
 
 
 def connected(command: Callable[..., R]) -> Callable[..., R]:
@@ -70,15 +123,58 @@ def connected(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def security_options(command: Decorated) -> Decorated:
-    """Gives a command the TLS options."""
+    """Gives a command the options of TLS and of the token."""
     for option in reversed(
         (
-            click.option("--tls", is_flag=True, envvar="ACKQ_TLS", help="Encrypt."),
+            click.option(
+                "--tls",
+                is_flag=True,
+                envvar="ACKQ_TLS",
+                help="Encrypt; on with a file or name below.",
+            ),
             click.option("--ca", default="", envvar="ACKQ_CA", help="PEM file to trust."),
             click.option("--cert", default="", envvar="ACKQ_CERT", help="Client's PEM file."),
             click.option("--key", default="", envvar="ACKQ_KEY", help="Its key's PEM file."),
             click.option("--server-name", default="", help="Name in the broker's certificate."),
+            click.option(
+                "--token-file",
+                default="",
+                envvar="ACKQ_TOKEN_FILE",
+                metavar="FILE",
+                help="File with the token that says who you are. Or put the token itself into the"
+                " environment, as ACKQ_TOKEN: on the command line every user of this machine would"
+                " see it (ps).",
+            ),
+            click.option(
+                "--insecure",
+                is_flag=True,
+                envvar="ACKQ_INSECURE",
+                help="Send the token to another machine without TLS, where others can read it.",
+            ),
         )
     ):
         command = option(command)
     return command
+
+
+def security(
+    *,
+    tls: bool,
+    ca: str,
+    cert: str,
+    key: str,
+    server_name: str,
+    token_file: str,
+    insecure: bool,
+) -> Security:
+    """What `security_options` were given; a token in the environment counts without a file."""
+    return client.Security(
+        tls=tls or any((ca, cert, key, server_name)),
+        ca=ca,
+        cert=cert,
+        key=key,
+        server_name=server_name,
+        token="" if token_file else os.environ.get("ACKQ_TOKEN", ""),
+        token_file=token_file,
+        insecure=insecure,
+    )

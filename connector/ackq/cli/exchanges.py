@@ -6,6 +6,7 @@ import click
 
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import as_dict, print_json, print_table
+from ackq.cli.parameters import confirm, yes_option
 
 
 @click.group(cls=Group)
@@ -55,10 +56,16 @@ def list_exchanges(target: Target) -> None:
 
 @exchange.command()
 @click.argument("name")
+@yes_option
 @connected
-def delete(target: Target, *, name: str) -> None:
-    """Remove the exchange NAME and its bindings."""
+def delete(target: Target, *, name: str, yes: bool) -> None:
+    """Remove the exchange NAME and its bindings.
+
+    It asks first: what is published to it from then on is refused.
+    """
     with target.admin() as admin:
+        there = sum(len(each.bindings) for each in admin.exchanges() if each.exchange == name)
+        confirm(f"Delete exchange '{name}' and its {there} bindings?", yes=yes)
         bindings = admin.delete_exchange(name)
     if target.as_json:
         print_json({"exchange": name, "bindings": bindings})

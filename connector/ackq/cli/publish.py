@@ -1,176 +1,260 @@
-"""`ackq publish`: publishes a message, a file or lines, with confirms or as one transaction.
+"""`ackq publish`: publishes a message, a file, lines or JSON lines, with confirms or together.
 
-It prints the number of messages that were confirmed or committed (P3, P7, P13).
+It prints the number of messages that were confirmed or committed (P3, P7, P13), and names by its
+number each line of JSON that was not.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from ackq import limits
+from ackq import client
 from ackq.cli.context import Target, connected
-from ackq.cli.output import print_json
-from ackq.client import Confirmation, Publisher, Security, TransactionalPublisher
-from ackq.client.publishing.notifications import OnBlocked
-from ackq.errors import AckqError, UnroutableError
+from ackq.cli.failure import ExitStatus, Failure, exit_status, failure_of
+from ackq.cli.json_lines import properties
+from ackq.cli.output import print_json, say
+from ackq.cli.parameters import RATE, Duration
+from ackq.cli.progress import bar, paced
+from ackq.diagnosis import wording
+from ackq.errors import AckqError, InvalidArgumentError, UnroutableError
+
+if TYPE_CHECKING:
+    from ackq.client import Confirmation
+
+# Lines that are named when they were not published; the rest is counted.
+_MOST_NAMED: Final = 1_000
+# A publisher has them for all of its messages, which is faster.
+_SHARED: Final = frozenset(("exchange", "routing_key", "persistent"))
 
 
-class _Options(TypedDict):
-    """Arguments of both publishers."""
+class _Line(NamedTuple):
+    """A message to publish: its number from 1 and its bytes, as they were read."""
 
-    exchange: str
-    routing_key: str
-    mandatory: bool
-    persistent: bool
-    on_blocked: OnBlocked
-    label: str
-    security: Security | None
+    number: int
+    data: bytes
 
 
-class _Fields(TypedDict):
-    """Fields that every message gets."""
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What to publish, and how its lines become messages."""
 
-    headers: dict[str, str]
-    message_id: str | None
-    content_type: str | None
-    ttl_ms: int | None
+    body: str | None
+    file: Path | None
+    jsonl: bool
+    options: dict[str, Any]
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Options that all messages share: they are the publisher's."""
+        shared = () if self.jsonl else _SHARED
+        return {name: value for name, value in self.options.items() if name in shared}
+
+    @property
+    def total_bytes(self) -> int | None:
+        """The size of what is read, where that is a file of lines."""
+        if self.file is not None:
+            return self.file.stat().st_size
+        status = os.fstat(sys.stdin.fileno())
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether there are lines to come, and nobody types them."""
+        if self.body is not None or (self.file is not None and not self.jsonl):
+            return False
+        return self.file is not None or not sys.stdin.isatty()
+
+    def arguments(self, line: _Line) -> dict[str, Any]:
+        """The arguments of `publish`: an option beats the field of the same name."""
+        if not self.jsonl:
+            own = {name: value for name, value in self.options.items() if name not in _SHARED}
+            return {"body": line.data, **own}
+        found = properties(line.data)
+        headers = {**found.get("headers", {}), **self.options.get("headers", {})}
+        return {**found, **self.options, **({"headers": headers} if headers else {})}
 
 
 class Tally:
-    """Counts of confirmed and failed publishes; keeps the first failure, not the futures."""
+    """Counts of confirmed and failed publishes; keeps the first failure, not the futures.
 
-    def __init__(self) -> None:
+    Args:
+        name_line: Is told the number and the failure of each message that was not published; None:
+            nobody is.
+    """
+
+    def __init__(self, name_line: Callable[[int, BaseException], None] | None = None) -> None:
+        self.sent = 0
         self.confirmed = 0
         self.failed = 0
+        self.lines: list[int] = []
         self.first_failure: BaseException | None = None
-        self._refused = ""
+        self._refused: AckqError | None = None
+        self._refused_number = 0
+        self._name_line = name_line
 
-    def count(self, future: Future[Confirmation]) -> None:
+    def count(self, number: int, future: Future[Confirmation]) -> None:
         """Counts an answered publish; called on the publisher's thread only."""
         failure = future.exception() or future.result().returned
         if failure is None:
             self.confirmed += 1
         else:
-            self.failed += 1
-            self.first_failure = self.first_failure or failure
+            self.fail(number, failure)
+
+    def fail(self, number: int, failure: BaseException) -> None:
+        """Counts a message that was not published."""
+        self.failed += 1
+        self.first_failure = self.first_failure or failure
+        if self._name_line is not None and len(self.lines) < _MOST_NAMED:
+            self.lines.append(number)
+            self._name_line(number, failure)
 
     def refuse(self, number: int, error: AckqError) -> None:
         """Notes the message that could not be published and ended the run."""
-        self._refused = f"Message {number} and what follows it were not published: {error}"
+        self._refused, self._refused_number = error, number
 
     @property
-    def problem(self) -> str:
-        """What went wrong, in one line; empty: nothing."""
+    def problem(self) -> Failure | None:
+        """What went wrong; None: nothing."""
+        refused = ""
+        if self._refused is not None:
+            refused = (
+                f"Message {self._refused_number} and what follows it were not published:"
+                f" {self._refused}"
+            )
         if self.first_failure is None:
-            return self._refused
+            return _not_published(self._refused, refused) if self._refused is not None else None
         what = "returned" if isinstance(self.first_failure, UnroutableError) else "not confirmed"
-        messages = "1 message" if self.failed == 1 else f"{self.failed} messages"
-        return f"{messages} {what}: {self.first_failure} {self._refused}".rstrip()
+        failed = wording.count(self.failed, "message")
+        said = f"{failed} {what}: {self.first_failure} {refused}".rstrip()
+        return _not_published(self.first_failure, said)
 
 
 @click.command()
-@click.argument("routing_key")
+@click.argument("routing_key", required=False)
 @click.argument("body", required=False)
-@click.option("--exchange", default="", help="Without it, ROUTING_KEY names the queue.")
+@click.option("--exchange", help="Without it, ROUTING_KEY names the queue.")
 @click.option(
     "--file",
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Publish the content of a file as one message.",
+    help="Publish the content of a file as one message; with --jsonl, each of its lines.",
+)
+@click.option(
+    "--jsonl",
+    is_flag=True,
+    help="Each line is a message with its properties as JSON, as `ackq consume --jsonl` prints"
+    " them. A bad line is named, and those after it are published.",
 )
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option("--message-id", help="For the application.")
 @click.option("--content-type", help="For the application.")
-@click.option("--persistent/--no-persistent", default=True, show_default=True)
+@click.option("--persistent/--no-persistent", default=None, help="Persistent unless a line says.")
 @click.option(
-    "--ttl-ms", type=click.IntRange(1, limits.MAX_TTL_MS), help="Expire after so long unconsumed."
+    "--ttl",
+    "--ttl-ms",
+    "ttl_ms",
+    type=Duration("ms", least_ms=1),
+    help="Expire after so long unconsumed: 5m, 2h; a number alone is milliseconds.",
 )
 @click.option("--transaction", is_flag=True, help="All messages become visible together, or none.")
+@click.option("--rate", "per_second", type=RATE, help="At most so many messages in a second.")
 @connected
 def publish(
     target: Target,
     *,
-    routing_key: str,
+    routing_key: str | None,
     body: str | None,
-    exchange: str,
     file: Path | None,
+    jsonl: bool,
     headers: tuple[str, ...],
-    message_id: str | None,
-    content_type: str | None,
-    persistent: bool,
-    ttl_ms: int | None,
     transaction: bool,
+    per_second: float | None,
+    **given: Any,
 ) -> None:
     """Publish BODY, or with neither BODY nor --file each line of stdin, and wait for the confirms.
 
-    A message that no queue wants is an error.
+    A message that no queue wants is an error. With --jsonl an option, or ROUTING_KEY, beats the
+    field of the same name.
     """
     if body is not None and file is not None:
         raise click.UsageError("Give BODY or --file, not both.")
-    fields: _Fields = {
-        "headers": _headers(headers),
-        "message_id": message_id,
-        "content_type": content_type,
-        "ttl_ms": ttl_ms,
-    }
-    options: _Options = {
-        "exchange": exchange,
-        "routing_key": routing_key,
-        "mandatory": True,
-        "persistent": persistent,
-        "on_blocked": _print_blocked,
-        "label": "ackq publish",
-        "security": target.security,
-    }
+    if body is not None and jsonl:
+        raise click.UsageError("Give BODY or --jsonl, not both.")
+    if routing_key is None and not jsonl:
+        raise click.UsageError("Missing argument 'ROUTING_KEY'.")
+    options = {name: value for name, value in given.items() if value is not None}
+    options |= {"routing_key": routing_key} if routing_key is not None else {}
+    options |= {"headers": _headers(headers)} if headers else {}
     with target.admin() as admin:
         admin.info()  # fails at once without a broker, not after a publisher's retries
+    source = _Source(body, file, jsonl, options)
+    lines = _lines(source)
+    if per_second is not None:
+        lines = paced(lines, per_second)
     if transaction:
-        _publish_together(target, options, _bodies(body, file), fields)
+        _publish_together(target, source, lines)
     else:
-        _publish_each(target, options, _bodies(body, file), fields)
+        _publish_each(target, source, lines)
 
 
-def _publish_each(
-    target: Target, options: _Options, bodies: Iterator[bytes], fields: _Fields
-) -> None:
+def _publish_each(target: Target, source: _Source, lines: Iterator[_Line]) -> None:
     """Publishes with confirms; prints how many came."""
-    tally = Tally()
+    tally = Tally(partial(_name_line, target) if source.jsonl else None)
+    shown = source.takes_long and not target.as_json and sys.stderr.isatty()
+    drawn = bar(source.total_bytes, lambda: tally.confirmed) if shown else nullcontext(_ignore)
+    settings = _settings(target, source)
     try:
-        with Publisher(target.endpoint, **options) as out:
-            for number, each in enumerate(bodies, start=1):
+        with drawn as read, client.Publisher(target.endpoint, **settings) as out:
+            for line in lines:
                 try:
-                    future = out.publish(each, **fields)
+                    future = out.publish(**source.arguments(line))
+                except InvalidArgumentError as error:
+                    if not source.jsonl:
+                        tally.refuse(line.number, error)
+                        break  # what came before it still gets its answer
+                    tally.fail(line.number, error)
                 except AckqError as error:
-                    tally.refuse(number, error)
-                    break  # what came before it still gets its answer
-                future.add_done_callback(tally.count)
+                    tally.refuse(line.number, error)
+                    break
+                else:
+                    tally.sent += 1
+                    future.add_done_callback(partial(tally.count, line.number))
+                read(len(line.data))
     except AckqError:
-        if not tally.problem:
+        if tally.problem is None:
             raise
     except KeyboardInterrupt:
-        click.echo(f"confirmed={tally.confirmed} unanswered={tally.failed}", err=True)
+        # Where Ctrl-C ends the publisher before it could say goodbye, it warns; this says it all.
+        warnings.filterwarnings("ignore", "A publisher was dropped", RuntimeWarning)
+        confirmed, left = tally.confirmed, tally.sent - tally.confirmed
+        said = f"confirmed={confirmed} unanswered={left}"
+        say(said, {"confirmed": confirmed, "unanswered": left}, as_json=target.as_json)
         raise
-    _report(target, tally)
+    _report(target, source, tally)
 
 
-def _publish_together(
-    target: Target, options: _Options, bodies: Iterator[bytes], fields: _Fields
-) -> None:
+def _publish_together(target: Target, source: _Source, lines: Iterator[_Line]) -> None:
     """Publishes in one transaction; an error states its outcome."""
-    with TransactionalPublisher(target.endpoint, **options) as out, out.transaction():
-        for number, each in enumerate(bodies, start=1):
+    settings = _settings(target, source)
+    with client.TransactionalPublisher(target.endpoint, **settings) as out, out.transaction():
+        for line in lines:
             try:
-                out.publish(each, **fields)
+                out.publish(**source.arguments(line))
             except AckqError as error:
-                raise click.ClickException(
-                    f"Nothing was published, because of message {number}: {error}"
-                ) from error
+                said = f"Nothing was published, because of message {line.number}: {error}"
+                raise _not_published(error, said) from error
         count = out.uncommitted
     if target.as_json:
         print_json({"committed": count})
@@ -178,28 +262,65 @@ def _publish_together(
         click.echo(f"committed={count}")
 
 
-def _print_blocked(reason: str | None) -> None:
-    """Prints on stderr why the command waits: publishes are blocked, or go on (P14)."""
-    click.echo(f"The broker takes no publishes: {reason}" if reason else "Going on.", err=True)
+def _settings(target: Target, source: _Source) -> dict[str, Any]:
+    """Arguments of both publishers."""
+
+    def say_blocked(reason: str | None) -> None:
+        """Says why the command waits: publishes are blocked, or go on (P14)."""
+        said = f"The broker takes no publishes: {reason}" if reason else "Going on."
+        say(said, {"blocked": reason or ""}, as_json=target.as_json)
+
+    return {
+        **source.defaults,
+        "mandatory": True,
+        "on_blocked": say_blocked,
+        "label": "ackq publish",
+        "security": target.security,
+    }
 
 
-def _report(target: Target, tally: Tally) -> None:
+def _not_published(error: BaseException, said: str) -> Failure:
+    """The failure of a publish: a message that is not valid was not confirmed, either."""
+    failure = failure_of(error, said)
+    if isinstance(error, AckqError) and exit_status(error) is ExitStatus.USAGE:
+        failure.status = ExitStatus.NOT_CONFIRMED
+    return failure
+
+
+def _name_line(target: Target, number: int, failure: BaseException) -> None:
+    """Says which line was not published, and why."""
+    code = failure.code if isinstance(failure, AckqError) else "failed"
+    noted = {"line": number, "code": code, "message": str(failure)}
+    say(f"line {number}: {failure}", noted, as_json=target.as_json)
+
+
+def _report(target: Target, source: _Source, tally: Tally) -> None:
     if target.as_json:
-        print_json({"confirmed": tally.confirmed, "failed": tally.failed})
+        counts: dict[str, object] = {"confirmed": tally.confirmed, "failed": tally.failed}
+        print_json(counts | ({"failed_lines": sorted(tally.lines)} if source.jsonl else {}))
     else:
         click.echo(f"confirmed={tally.confirmed}")
-    if tally.problem:
-        raise click.ClickException(tally.problem)
+    if tally.problem is not None:
+        raise tally.problem
 
 
-def _bodies(body: str | None, file: Path | None) -> Iterator[bytes]:
-    if body is not None:
-        yield body.encode()
-    elif file is not None:
-        yield file.read_bytes()
+def _lines(source: _Source) -> Iterator[_Line]:
+    if source.body is not None:
+        yield _Line(1, source.body.encode())
+    elif source.file is None:
+        yield from _split(sys.stdin.buffer, source)
+    elif source.jsonl:
+        with source.file.open("rb") as opened:
+            yield from _split(opened, source)
     else:
-        for line in sys.stdin.buffer:
-            yield line.removesuffix(b"\n").removesuffix(b"\r")
+        yield _Line(1, source.file.read_bytes())
+
+
+def _split(opened: Any, source: _Source) -> Iterator[_Line]:
+    for number, line in enumerate(opened, start=1):
+        data = line.removesuffix(b"\n").removesuffix(b"\r")
+        if data or not source.jsonl:
+            yield _Line(number, data)
 
 
 def _headers(given: tuple[str, ...]) -> dict[str, str]:
@@ -208,3 +329,7 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
         if not name or not equals:
             raise click.UsageError(f"--header '{text}' is not NAME=VALUE.")
     return {name: value for name, _, value in pairs}
+
+
+def _ignore(_size: int) -> None:
+    """Nobody watches how far it is."""

@@ -1,12 +1,28 @@
-"""`ackq queue`: declares, lists, shows, empties, redrives, deletes and peeks (Q1, Q3-Q6)."""
+"""`ackq queue`: declares, lists, shows, empties and deletes queues (Q1, Q3-Q5)."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ackq.cli.context import Group, Target, connected
-from ackq.cli.output import age, as_dict, plain_row, preview, print_fields, print_json, print_table
-from ackq.wire.columns import BROWSED
+from ackq.cli.dead_letters import peek, redrive
+from ackq.cli.output import age, as_dict, print_fields, print_json, print_table
+from ackq.cli.parameters import MILLISECONDS, SIZE, confirm, yes_option
+from ackq.diagnosis import wording
+
+if TYPE_CHECKING:
+    from ackq.v1 import admin_pb2 as pb
+
+# What a list can be sorted by: the largest first, but for names.
+_SORTS: Final[dict[str, Callable[[pb.QueueInfo], int]]] = {
+    "ready": lambda each: each.ready,
+    "unacked": lambda each: each.unacked,
+    "bytes": lambda each: each.payload_bytes,
+    "oldest": lambda each: each.oldest_age_ms,
+}
 
 
 @click.group(cls=Group)
@@ -24,7 +40,10 @@ def queue() -> None:
     help="Bound on messages: all, staged ones too, or with drop-head the ready ones.",
 )
 @click.option(
-    "--max-bytes", type=click.IntRange(0), default=0, help="Bound on payload bytes, of the same."
+    "--max-bytes",
+    type=SIZE,
+    default=0,
+    help="Bound on payload bytes, of the same: 64m is 64 MiB.",
 )
 @click.option(
     "--overflow",
@@ -34,13 +53,21 @@ def queue() -> None:
     help="What happens at the bound.",
 )
 @click.option(
+    "--message-ttl",
     "--message-ttl-ms",
-    type=click.IntRange(0),
+    "message_ttl_ms",
+    type=MILLISECONDS,
     default=0,
-    help="Messages expire so long after publish, to the dead-letter queue if there is one.",
+    help="Messages expire so long after publish, to the dead-letter queue if there is one: 5m is"
+    " five minutes, a number alone is milliseconds.",
 )
 @click.option(
-    "--expires-ms", type=click.IntRange(0), default=0, help="The queue goes when unused so long."
+    "--expires",
+    "--expires-ms",
+    "expires_ms",
+    type=MILLISECONDS,
+    default=0,
+    help="The queue goes when unused so long.",
 )
 @click.option(
     "--delivery-limit",
@@ -52,13 +79,20 @@ def queue() -> None:
     "--dead-letter-queue", default="", help="Takes rejected, expired and over-limit messages."
 )
 @click.option(
+    "--redelivery-delay",
     "--redelivery-delay-ms",
-    type=click.IntRange(0),
+    "redelivery_delay_ms",
+    type=MILLISECONDS,
     default=0,
     help="A FAILED message waits so long at first, then twice as long each time.",
 )
 @click.option(
-    "--redelivery-delay-max-ms", type=click.IntRange(0), default=0, help="... and never longer."
+    "--redelivery-delay-max",
+    "--redelivery-delay-max-ms",
+    "redelivery_delay_max_ms",
+    type=MILLISECONDS,
+    default=0,
+    help="... and never longer.",
 )
 @click.option("--drop-on-limit", is_flag=True, help="Drop at the limit, with no dead-letter queue.")
 @click.option("--passive", is_flag=True, help="Only check that the queue exists.")
@@ -74,11 +108,35 @@ def declare(target: Target, *, name: str, **properties: object) -> None:
 
 
 @queue.command("list")
+@click.option(
+    "--name", "pattern", default="", metavar="PATTERN", help="Only these: * any characters, ? one."
+)
+@click.option("--not-empty", is_flag=True, help="Only queues that hold messages.")
+@click.option(
+    "--sort",
+    type=click.Choice(["name", *_SORTS]),
+    default="name",
+    show_default=True,
+    help="Names ascending, or the largest first.",
+)
+@click.option("-n", "--limit", type=click.IntRange(1), help="At most so many.")
+@click.option(
+    "--after", default="", metavar="NAME", help="The names after this one: the last of a page."
+)
 @connected
-def list_queues(target: Target) -> None:
+def list_queues(
+    target: Target, *, pattern: str, not_empty: bool, sort: str, limit: int | None, after: str
+) -> None:
     """List the queues."""
+    if after and sort != "name":
+        raise click.UsageError("--after goes with --sort name.")
+    by_name = sort == "name"
     with target.admin() as admin:
-        found = admin.queues()
+        found = admin.queues(
+            pattern, not_empty=not_empty, after=after, limit=(limit or 0) if by_name else 0
+        )
+    if not by_name:
+        found = sorted(found, key=_SORTS[sort], reverse=True)[:limit]
     if target.as_json:
         print_json([as_dict(each) for each in found])
         return
@@ -132,11 +190,20 @@ def show(target: Target, *, name: str) -> None:
 @queue.command()
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Also when sessions, stages or messages use it.")
-@click.option("--if-empty", is_flag=True, help="Refuse unless it holds no message.")
+@click.option("--if-empty", is_flag=True, help="Refuse unless it holds no message; does not ask.")
+@yes_option
 @connected
-def delete(target: Target, *, name: str, force: bool, if_empty: bool) -> None:
-    """Remove the queue NAME."""
+def delete(target: Target, *, name: str, force: bool, if_empty: bool, yes: bool) -> None:
+    """Remove the queue NAME with its messages.
+
+    It asks first, and says how many they are.
+    """
     with target.admin() as admin:
+        found = admin.queue(name)
+        count = found.ready + found.delayed + found.unacked
+        confirm(
+            f"Delete queue '{name}' and its {wording.count(count, 'message')}?", yes=yes or if_empty
+        )
         gone = as_dict(admin.delete_queue(name, force=force, if_empty=if_empty))
     if target.as_json:
         print_json({"queue": name, **gone})
@@ -146,10 +213,19 @@ def delete(target: Target, *, name: str, force: bool, if_empty: bool) -> None:
 
 @queue.command()
 @click.argument("name")
+@yes_option
 @connected
-def purge(target: Target, *, name: str) -> None:
-    """Remove the ready messages of the queue NAME."""
+def purge(target: Target, *, name: str, yes: bool) -> None:
+    """Remove the ready messages of the queue NAME.
+
+    It asks first, and says how many they are.
+    """
     with target.admin() as admin:
+        ready = admin.queue(name).ready
+        confirm(
+            f"Remove the {wording.count(ready, 'message')} that are ready in queue '{name}'?",
+            yes=yes,
+        )
         purged = admin.purge_queue(name)
     if target.as_json:
         print_json({"queue": name, "purged": purged})
@@ -157,64 +233,5 @@ def purge(target: Target, *, name: str) -> None:
         click.echo(f"queue '{name}' purged: {purged} messages")
 
 
-@queue.command()
-@click.argument("name")
-@click.option("-n", "--count", type=click.IntRange(1), help="At most so many, from the head.")
-@click.option("--first-position", type=click.IntRange(1), help="From this position on.")
-@click.option("--last-position", type=click.IntRange(1), help="Up to this position.")
-@connected
-def redrive(
-    target: Target,
-    *,
-    name: str,
-    count: int | None,
-    first_position: int | None,
-    last_position: int | None,
-) -> None:
-    """Move the messages of the dead-letter queue NAME back to the queues they came from.
-
-    What dies again while this goes on stays.
-    """
-    with target.admin() as admin:
-        moved = admin.redrive(
-            name,
-            first_position=first_position or 0,
-            last_position=last_position or 0,
-            max_messages=count or 0,
-        )
-    if target.as_json:
-        print_json({"queue": name, "messages": moved.messages, "left": moved.left})
-    else:
-        click.echo(f"queue '{name}' redriven: messages={moved.messages} left={moved.left}")
-
-
-@queue.command()
-@click.argument("name")
-@click.option("-n", "--count", type=click.IntRange(1), default=10, show_default=True)
-@click.option("--position", type=click.IntRange(1), default=1, help="From this position on.")
-@connected
-def peek(target: Target, *, name: str, count: int, position: int) -> None:
-    """Show messages of the queue NAME without consuming them."""
-    with target.admin() as admin:
-        batches = admin.browse(
-            name, first_position=position, max_messages=count, columns=tuple(BROWSED)
-        )
-        rows = [row for batch in batches for row in batch.to_pylist()]
-    if target.as_json:
-        print_json([plain_row(row) for row in rows])
-        return
-    print_table(
-        ("POSITION", "LEASED", "DELIVERIES", "ROUTING KEY", "MESSAGE ID", "BODY"),
-        (
-            (
-                row["position"],
-                row["leased"],
-                # A ready message carries the number of its next delivery.
-                row["delivery_count"] - (not row["leased"]),
-                row["routing_key"],
-                row["message_id"] or "",
-                preview(row["body"]),
-            )
-            for row in rows
-        ),
-    )
+for each in (redrive, peek):
+    queue.add_command(each)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import age, as_dict, plain_row, preview, print_fields, print_json, print_table
-from ackq.client import Admin, Outcome
-from ackq.v1 import sessions_pb2 as pb
+from ackq.outcomes import Outcome
+
+if TYPE_CHECKING:
+    from ackq.client import Admin
+    from ackq.v1 import sessions_pb2 as pb
 
 _RANGE: Final = re.compile(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?")
 _MAX_TAG: Final = 2**63 - 1
@@ -55,11 +58,16 @@ def session() -> None:
 
 
 @session.command("list")
+@click.option("--all", "finished", is_flag=True, help="Also finished ones that have no name.")
 @connected
-def list_sessions(target: Target) -> None:
-    """List the sessions."""
+def list_sessions(target: Target, *, finished: bool) -> None:
+    """List the sessions.
+
+    Those of queries without the option `session` are left out a day after their end, when they hold
+    nothing; the query's checkpoint may still go on.
+    """
     with target.admin() as admin:
-        found = admin.sessions()
+        found = admin.sessions(finished=finished)
     if target.as_json:
         print_json([as_dict(each) for each in found])
         return

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import age, as_dict, print_fields, print_json, print_table
-from ackq.v1 import publishing_pb2 as pb
+from ackq.cli.parameters import Duration
 
-_DAY_S = 24 * 3600
+if TYPE_CHECKING:
+    from ackq.v1 import publishing_pb2 as pb
 
 
 @click.group(cls=Group)
@@ -24,7 +27,7 @@ def list_batches(target: Target, *, queue: str) -> None:
     with target.admin() as admin:
         found = admin.batches(queue)
     if target.as_json:
-        print_json([_plain(each) for each in found])
+        print_json([as_dict(each) for each in found])
         return
     print_table(
         ("WRITER", "BATCH", "STATE", "STAGES", "ROWS", "BYTES", "AGE", "QUEUES"),
@@ -52,7 +55,7 @@ def show(target: Target, *, writer: str, batch_id: int) -> None:
     """Show the batch BATCH of WRITER with its stages, one a task."""
     with target.admin() as admin:
         found = admin.batch(writer, batch_id)
-    fields = _plain(found)
+    fields = as_dict(found)
     if target.as_json:
         print_json(fields)
         return
@@ -104,16 +107,18 @@ def writer() -> None:
 
 @writer.command("list")
 @click.option(
+    "--idle",
     "--idle-days",
-    type=click.FloatRange(0),
+    "idle_ms",
+    type=Duration("d"),
     default=0,
-    help="Only those that were not heard of for so long.",
+    help="Only those that were not heard of for so long: 12h, 3d; a number alone is days.",
 )
 @connected
-def list_writers(target: Target, *, idle_days: float) -> None:
+def list_writers(target: Target, *, idle_ms: int) -> None:
     """List the writers, with the batch that each committed last."""
     with target.admin() as admin:
-        found = admin.writers(idle_s=idle_days * _DAY_S)
+        found = admin.writers(idle_s=idle_ms / 1000)
     if target.as_json:
         print_json([as_dict(each) for each in found])
         return
@@ -163,11 +168,3 @@ def _targets(each: pb.BatchInfo) -> list[str]:
     names = [f"({to.queue or 'deleted'})" if to.deleted else to.queue for to in each.targets]
     more = each.target_count - len(names)
     return [*names, f"{more} more"] if more else names
-
-
-def _plain(each: pb.BatchInfo) -> dict[str, object]:
-    """A batch as JSON can hold it."""
-    fields = as_dict(each)
-    for stage in fields["details"]:
-        stage["stage_id"] = stage["stage_id"].hex()
-    return fields

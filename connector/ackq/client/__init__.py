@@ -9,6 +9,7 @@ and Arrow (0.2 s and more in each of Spark's Python processes).
 
 from __future__ import annotations
 
+import os
 import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from ackq.client.consuming.channel import Consumer as Consumer
     from ackq.client.consuming.message import Message as Message
     from ackq.client.consuming.settlement import Settlement as Settlement
+    from ackq.client.consuming.stream import Reconnected as Reconnected
     from ackq.client.outcomes import AcknowledgeMode as AcknowledgeMode
+    from ackq.client.publishing.async_publisher import AsyncPublisher as AsyncPublisher
     from ackq.client.publishing.confirmations import Confirmation as Confirmation
     from ackq.client.publishing.publisher import Publisher as Publisher
     from ackq.client.publishing.receipts import Returned as Returned
@@ -47,11 +50,16 @@ if TYPE_CHECKING:
     Hold = LivenessStream
     channel = grpc_channel
 
+# What gRPC's C library writes to stderr stands in the error of the call as well. It reads this when
+# `grpc` is imported, which everything below does after this.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
 _HOME = {
     "AcknowledgeMode": "outcomes",
     "Admin": "admin",
     "AsyncChannel": "consuming.async_channel",
     "AsyncConsumer": "consuming.async_channel",
+    "AsyncPublisher": "publishing.async_publisher",
     "Channel": "consuming.channel",
     "Committed": "publishing.transaction_state",
     "Confirmation": "publishing.confirmations",
@@ -61,6 +69,7 @@ _HOME = {
     "Outcome": "outcomes",
     "OutcomeStage": "sessions.outcomes",
     "Publisher": "publishing.publisher",
+    "Reconnected": "consuming.stream",
     "Returned": "publishing.receipts",
     "Security": "connection.security",
     "Session": "sessions.session",

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import grpc
-import pyarrow as pa
 from google.protobuf.message import Message
 
-from ackq.client import outcomes
-from ackq.client.blocks import decoding
-from ackq.client.connection import calls, errors
+from ackq.client.connection import calls, errors, health
 from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.errors import InvalidArgumentError, QueueNotFoundError, SessionNotFoundError
 from ackq.outcomes import Outcome
 from ackq.v1 import admin_pb2 as pb
 from ackq.v1 import publishing_pb2, sessions_pb2
-from ackq.wire import columns as wire_columns
 from ackq.wire.outcomes import TO_WIRE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# Queues that one call lists: some 3 ms of the broker's time.
+_PAGE: Final = 1_000
+# A backup to another file system is a copy.
+BACKUP_TIMEOUT_S: Final = 6 * 3600.0
 OVERFLOWS: Final = {
     "reject-publish": pb.OVERFLOW_REJECT_PUBLISH,
     "drop-head": pb.OVERFLOW_DROP_HEAD,
@@ -70,6 +76,10 @@ class Admin:
         """The broker: version, history, journal position."""
         return self._call("AdminService/ServerInfo", pb.ServerInfoRequest(), pb.ServerInfoResponse)
 
+    def serving(self) -> bool:
+        """Whether the broker takes new work: False while it starts, or drains before it stops."""
+        return health.serving(self._endpoint, self._timeout_s, security=self._security)
+
     def accept_history(self) -> pb.AcceptHistoryResponse:
         """Readmits publishers, sessions and writers of older histories (Q8); how many they are.
 
@@ -79,6 +89,29 @@ class Admin:
         return self._call(
             "AdminService/AcceptHistory", pb.AcceptHistoryRequest(), pb.AcceptHistoryResponse
         )
+
+    def backup(self, name: str = "", *, timeout_s: float = BACKUP_TIMEOUT_S) -> pb.BackupResponse:
+        """Makes a backup of the broker on its machine (O5), while it serves.
+
+        Args:
+            name: Of the directory of the backup, in the one that `ackq-broker serve --backup-dir`
+                names; empty: the time.
+            timeout_s: Maximum wait. The broker finishes the backup all the same.
+
+        Raises:
+            PreconditionFailedError: There is one of that name, or the broker has no directory.
+            DiskFullError: There is no room.
+        """
+        request = pb.BackupRequest(name=name)
+        return self._call("AdminService/Backup", request, pb.BackupResponse, timeout_s)
+
+    def drain(self, *, resume: bool = False) -> pb.DrainResponse:
+        """Makes the broker take in nothing new before a restart (O6); what is still under way.
+
+        Args:
+            resume: Take in everything again.
+        """
+        return self._call("AdminService/Drain", pb.DrainRequest(resume=resume), pb.DrainResponse)
 
     # --- queues ---
 
@@ -119,6 +152,10 @@ class Admin:
             drop_on_limit: Without a dead-letter queue: drop at the delivery limit.
             passive: Only check that it exists.
 
+        Returns:
+            Its id, whether it is new, and warnings, which are logged as well: properties that do
+            not do what they seem to do.
+
         Raises:
             PropertiesDifferError: It exists with other properties.
             QueueNotFoundError: `passive`, and it does not exist.
@@ -139,7 +176,10 @@ class Admin:
             drop_on_limit=drop_on_limit,
         )
         request = pb.DeclareQueueRequest(queue=name, properties=properties, passive=passive)
-        return self._call("AdminService/DeclareQueue", request, pb.DeclareQueueResponse)
+        declared = self._call("AdminService/DeclareQueue", request, pb.DeclareQueueResponse)
+        for warning in declared.warnings:
+            _log.warning("%s", warning)
+        return declared
 
     def delete_queue(
         self, name: str, *, force: bool = False, if_empty: bool = False
@@ -161,8 +201,11 @@ class Admin:
         first_position: int = 0,
         last_position: int = 0,
         max_messages: int = 0,
+        cause: str = "",
+        reason: str = "",
+        to_queue: str = "",
     ) -> pb.RedriveResponse:
-        """Moves dead letters back to their queues of origin (Q6).
+        """Moves dead letters back to their queues of origin, or to another (Q6).
 
         Each move is atomic. Messages that are dead-lettered again meanwhile stay.
 
@@ -171,20 +214,26 @@ class Admin:
             first_position: 0: from the head.
             last_position: 0: to the tail.
             max_messages: Lowest positions first; 0: no limit.
+            cause: Only what died of it: "rejected", "expired" or "delivery_limit"; "": any.
+            reason: Only what died for exactly this reason; "": any.
+            to_queue: The queue to move them to; "": each to the queue it came from.
 
         Returns:
-            How many were moved, and how many of the range are left: above `max_messages`, their
-            queue is deleted or full, or they were never dead-lettered.
+            How many were moved, and how many of the range, cause and reason are left: above
+            `max_messages`, their queue is deleted or full, or they were never dead-lettered.
 
         Raises:
             QueueNotFoundError: No such queue.
-            InvalidArgumentError: A position or number is out of its range.
+            InvalidArgumentError: A position, number or cause is none, or `to_queue` is `queue`.
         """
         request = pb.RedriveRequest(
             queue=queue,
             first_position=_uint64("first_position", first_position),
             last_position=_uint64("last_position", last_position),
             max_messages=_uint64("max_messages", max_messages),
+            cause=cause,
+            reason=reason,
+            to_queue=to_queue,
         )
         moved = 0
         while True:
@@ -197,13 +246,32 @@ class Admin:
             if max_messages:
                 request.max_messages = max_messages - moved
 
-    def queues(self) -> list[pb.QueueInfo]:
-        """All queues, by name."""
-        return list(
-            self._call(
-                "AdminService/ListQueues", pb.ListQueuesRequest(), pb.ListQueuesResponse
-            ).queues
-        )
+    def queues(
+        self, pattern: str = "", *, not_empty: bool = False, after: str = "", limit: int = 0
+    ) -> list[pb.QueueInfo]:
+        """The queues by name, fetched in pages (Q5).
+
+        Args:
+            pattern: Only those whose names match: `*` stands for any characters, `?` for one.
+            not_empty: Only those that hold messages, staged ones included.
+            after: Only those whose names come after this one.
+            limit: At most so many; 0: all.
+
+        Raises:
+            InvalidArgumentError: The pattern is too long.
+        """
+        request = pb.ListQueuesRequest(pattern=pattern, not_empty=not_empty, after=after)
+        found: list[pb.QueueInfo] = []
+        request.page_size = min(limit or _PAGE, _PAGE)
+        while True:
+            page = self._call("AdminService/ListQueues", request, pb.ListQueuesResponse)
+            found += page.queues
+            if not page.more or (limit and len(found) >= limit):
+                return found[: limit or None]
+            if page.queues:
+                request.after = page.queues[-1].queue
+            else:  # no queue of the page may be shown to this user: the rest, in one answer
+                request.page_size = 0
 
     def queue(self, name: str) -> pb.QueueInfo:
         """One queue. Raises QueueNotFoundError."""
@@ -216,6 +284,19 @@ class Admin:
                 queue=name,
             )
         return found[0]
+
+    def holdings(self, queue: str, *, position: int = 0) -> pb.ListHoldingsResponse:
+        """Who holds messages of a queue, since when, and what that pins (Q9).
+
+        Args:
+            queue: Its name.
+            position: Only who holds the message there; 0: all.
+
+        Raises:
+            QueueNotFoundError: No such queue.
+        """
+        request = pb.ListHoldingsRequest(queue=queue, position=_uint64("position", position))
+        return self._call("AdminService/ListHoldings", request, pb.ListHoldingsResponse)
 
     # --- exchanges and bindings ---
 
@@ -266,9 +347,9 @@ class Admin:
 
     # --- sessions ---
 
-    def sessions(self) -> list[sessions_pb2.SessionInfo]:
-        """All sessions, by name."""
-        request = sessions_pb2.ListSessionsRequest()
+    def sessions(self, *, finished: bool = False) -> list[sessions_pb2.SessionInfo]:
+        """All sessions, by name; `finished` ones, which hold nothing and have no name, too (S8)."""
+        request = sessions_pb2.ListSessionsRequest(finished=finished)
         return list(
             self._call(
                 "SessionsService/ListSessions", request, sessions_pb2.ListSessionsResponse
@@ -334,6 +415,8 @@ class Admin:
             PreconditionFailedError: REJECTED on a queue without dead-letter queue, no `discard`.
             InvalidArgumentError: Another outcome, no tags, or a reason that is too long.
         """
+        from ackq.client import outcomes  # noqa: PLC0415 - as in browse_lease
+
         disposition = outcomes.disposition(outcomes.outcome_of(outcome), reason)
         pairs = [(_uint64("first tag", a), _uint64("last tag", b)) for a, b in ranges]
         request = sessions_pb2.SettleSessionRequest(
@@ -372,6 +455,10 @@ class Admin:
             UnknownDeliveryTagError: A tag is outside the outstanding lease.
             SchemaError: A column does not exist.
         """
+        # Arrow takes 0.15 s to import, and the rest of administration has no use for it.
+        from ackq.client.blocks import decoding  # noqa: PLC0415 - see above
+        from ackq.wire import columns as wire_columns  # noqa: PLC0415 - see above
+
         names = tuple(wire_columns.DELIVERED) if columns is None else tuple(columns)
         decoding.schema(names)
         request = sessions_pb2.BrowseLeaseRequest(
@@ -503,6 +590,7 @@ class Admin:
         last_position: int = 0,
         max_messages: int = 0,
         columns: Sequence[str] | None = None,
+        max_body_bytes: int = 0,
     ) -> Iterator[pa.RecordBatch]:
         """Reads without consuming (Q5), in position order.
 
@@ -512,11 +600,16 @@ class Admin:
             last_position: 0: to the tail.
             max_messages: 0: no limit.
             columns: Names of `ackq.wire.columns.BROWSED`, in the order wanted; None: all.
+            max_body_bytes: Bodies are cut to so many bytes, and a last column `body_bytes` (int64)
+                says how long each is; 0: whole bodies, and no such column.
 
         Raises:
             QueueNotFoundError: No such queue.
             SchemaError: A column does not exist.
         """
+        from ackq.client.blocks import decoding  # noqa: PLC0415 - as in browse_lease
+        from ackq.wire import columns as wire_columns  # noqa: PLC0415 - as in browse_lease
+
         names = tuple(wire_columns.BROWSED) if columns is None else tuple(columns)
         decoding.schema(names, browse=True)
         request = pb.BrowseRequest(
@@ -525,8 +618,10 @@ class Admin:
             last_position=last_position,
             max_messages=max_messages,
             columns=wire_columns.bits(names),
+            max_body_bytes=max_body_bytes,
         )
-        return self._rows(lambda to: calls.browse(to, request), decoding.browsed, names)
+        assemble = decoding.previewed if max_body_bytes else decoding.browsed
+        return self._rows(lambda to: calls.browse(to, request), assemble, names)
 
     def _rows(
         self,
@@ -539,19 +634,23 @@ class Admin:
             for runs, content in call:
                 yield assemble(runs, content, names)
         except grpc.RpcError as rpc:
-            raise errors.from_rpc(rpc, self._endpoint) from rpc
+            raise errors.from_rpc(rpc, self._endpoint, self._security) from rpc
         finally:
             call.cancel()  # also when the caller stops early
 
     def _call(
-        self, method: str, request: Message, response: type[calls.Response]
+        self,
+        method: str,
+        request: Message,
+        response: type[calls.Response],
+        timeout_s: float | None = None,
     ) -> calls.Response:
         # Looked up at each call: after a fork, or `close_channels`, it is a new one.
         to_broker = grpc_channel(self._endpoint, self._security)
         try:
-            return calls.unary(to_broker, method, request, response, self._timeout_s)
+            return calls.unary(to_broker, method, request, response, timeout_s or self._timeout_s)
         except grpc.RpcError as rpc:
-            raise errors.from_rpc(rpc, self._endpoint) from rpc
+            raise errors.from_rpc(rpc, self._endpoint, self._security) from rpc
 
 
 def _choice(choices: dict[str, T], name: str, value: str) -> T:

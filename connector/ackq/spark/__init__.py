@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from ackq import extras
+
 if TYPE_CHECKING:
     from ackq.spark.batch_logger import BatchLogger as BatchLogger
     from ackq.spark.configuration import configure as configure
@@ -30,4 +32,9 @@ def __getattr__(name: str) -> object:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    try:
+        module = import_module(f"{__name__}.{home}")
+    except ModuleNotFoundError as error:
+        text = extras.missing(error, f"ackq.spark.{name}", "spark")
+        raise ModuleNotFoundError(text, name=error.name) from error
+    return getattr(module, name)

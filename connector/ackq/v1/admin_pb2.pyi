@@ -33,7 +33,7 @@ class ServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ServerInfoResponse(_message.Message):
-    __slots__ = ("version", "history_id", "sequence", "synced", "sync_mode", "history_cause", "held_back", "memory_limit_bytes", "memory_used_bytes", "blocked")
+    __slots__ = ("version", "history_id", "sequence", "synced", "sync_mode", "history_cause", "held_back", "memory_limit_bytes", "memory_used_bytes", "blocked", "now_us", "uptime_ms", "clock_jump_ms")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     HISTORY_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,9 @@ class ServerInfoResponse(_message.Message):
     MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     BLOCKED_FIELD_NUMBER: _ClassVar[int]
+    NOW_US_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_JUMP_MS_FIELD_NUMBER: _ClassVar[int]
     version: str
     history_id: str
     sequence: int
@@ -54,7 +57,10 @@ class ServerInfoResponse(_message.Message):
     memory_limit_bytes: int
     memory_used_bytes: int
     blocked: str
-    def __init__(self, version: _Optional[str] = ..., history_id: _Optional[str] = ..., sequence: _Optional[int] = ..., synced: _Optional[int] = ..., sync_mode: _Optional[str] = ..., history_cause: _Optional[str] = ..., held_back: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., memory_used_bytes: _Optional[int] = ..., blocked: _Optional[str] = ...) -> None: ...
+    now_us: int
+    uptime_ms: int
+    clock_jump_ms: int
+    def __init__(self, version: _Optional[str] = ..., history_id: _Optional[str] = ..., sequence: _Optional[int] = ..., synced: _Optional[int] = ..., sync_mode: _Optional[str] = ..., history_cause: _Optional[str] = ..., held_back: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., memory_used_bytes: _Optional[int] = ..., blocked: _Optional[str] = ..., now_us: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., clock_jump_ms: _Optional[int] = ...) -> None: ...
 
 class AcceptHistoryRequest(_message.Message):
     __slots__ = ()
@@ -71,6 +77,44 @@ class AcceptHistoryResponse(_message.Message):
     sessions: int
     writers: int
     def __init__(self, history_id: _Optional[str] = ..., publishers: _Optional[int] = ..., sessions: _Optional[int] = ..., writers: _Optional[int] = ...) -> None: ...
+
+class BackupRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class BackupResponse(_message.Message):
+    __slots__ = ("directory", "sequence", "total_bytes", "copied_bytes")
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COPIED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    directory: str
+    sequence: int
+    total_bytes: int
+    copied_bytes: int
+    def __init__(self, directory: _Optional[str] = ..., sequence: _Optional[int] = ..., total_bytes: _Optional[int] = ..., copied_bytes: _Optional[int] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("resume",)
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    resume: bool
+    def __init__(self, resume: bool = ...) -> None: ...
+
+class DrainResponse(_message.Message):
+    __slots__ = ("draining", "unacked", "transactions", "stages", "bytes")
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    draining: bool
+    unacked: int
+    transactions: int
+    stages: int
+    bytes: int
+    def __init__(self, draining: bool = ..., unacked: _Optional[int] = ..., transactions: _Optional[int] = ..., stages: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class QueueProperties(_message.Message):
     __slots__ = ("durable", "max_length", "max_bytes", "overflow", "message_ttl_ms", "expires_ms", "delivery_limit", "dead_letter_queue", "redelivery_delay_ms", "redelivery_delay_max_ms", "drop_on_limit")
@@ -109,12 +153,14 @@ class DeclareQueueRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ..., properties: _Optional[_Union[QueueProperties, _Mapping]] = ..., passive: bool = ...) -> None: ...
 
 class DeclareQueueResponse(_message.Message):
-    __slots__ = ("queue_id", "created")
+    __slots__ = ("queue_id", "created", "warnings")
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     queue_id: int
     created: bool
-    def __init__(self, queue_id: _Optional[int] = ..., created: bool = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, queue_id: _Optional[int] = ..., created: bool = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeleteQueueRequest(_message.Message):
     __slots__ = ("queue", "force", "if_empty")
@@ -147,16 +193,22 @@ class PurgeQueueResponse(_message.Message):
     def __init__(self, purged: _Optional[int] = ...) -> None: ...
 
 class RedriveRequest(_message.Message):
-    __slots__ = ("queue", "first_position", "last_position", "max_messages")
+    __slots__ = ("queue", "first_position", "last_position", "max_messages", "cause", "reason", "to_queue")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
     LAST_POSITION_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TO_QUEUE_FIELD_NUMBER: _ClassVar[int]
     queue: str
     first_position: int
     last_position: int
     max_messages: int
-    def __init__(self, queue: _Optional[str] = ..., first_position: _Optional[int] = ..., last_position: _Optional[int] = ..., max_messages: _Optional[int] = ...) -> None: ...
+    cause: str
+    reason: str
+    to_queue: str
+    def __init__(self, queue: _Optional[str] = ..., first_position: _Optional[int] = ..., last_position: _Optional[int] = ..., max_messages: _Optional[int] = ..., cause: _Optional[str] = ..., reason: _Optional[str] = ..., to_queue: _Optional[str] = ...) -> None: ...
 
 class RedriveResponse(_message.Message):
     __slots__ = ("messages", "left", "more", "last_position")
@@ -171,16 +223,26 @@ class RedriveResponse(_message.Message):
     def __init__(self, messages: _Optional[int] = ..., left: _Optional[int] = ..., more: bool = ..., last_position: _Optional[int] = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
-    __slots__ = ("queue",)
+    __slots__ = ("queue", "pattern", "not_empty", "after", "page_size")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    NOT_EMPTY_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     queue: str
-    def __init__(self, queue: _Optional[str] = ...) -> None: ...
+    pattern: str
+    not_empty: bool
+    after: str
+    page_size: int
+    def __init__(self, queue: _Optional[str] = ..., pattern: _Optional[str] = ..., not_empty: bool = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ...) -> None: ...
 
 class ListQueuesResponse(_message.Message):
-    __slots__ = ("queues",)
+    __slots__ = ("queues", "more")
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     queues: _containers.RepeatedCompositeFieldContainer[QueueInfo]
-    def __init__(self, queues: _Optional[_Iterable[_Union[QueueInfo, _Mapping]]] = ...) -> None: ...
+    more: bool
+    def __init__(self, queues: _Optional[_Iterable[_Union[QueueInfo, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class QueueInfo(_message.Message):
     __slots__ = ("queue", "queue_id", "properties", "ready", "unacked", "staged", "payload_bytes", "oldest_age_ms", "sessions", "published", "accepted", "delayed", "expired", "dead_lettered", "dropped", "consumers")
@@ -217,6 +279,80 @@ class QueueInfo(_message.Message):
     dropped: int
     consumers: int
     def __init__(self, queue: _Optional[str] = ..., queue_id: _Optional[int] = ..., properties: _Optional[_Union[QueueProperties, _Mapping]] = ..., ready: _Optional[int] = ..., unacked: _Optional[int] = ..., staged: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., sessions: _Optional[_Iterable[str]] = ..., published: _Optional[int] = ..., accepted: _Optional[int] = ..., delayed: _Optional[int] = ..., expired: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., dropped: _Optional[int] = ..., consumers: _Optional[int] = ...) -> None: ...
+
+class ListHoldingsRequest(_message.Message):
+    __slots__ = ("queue", "position")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    position: int
+    def __init__(self, queue: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
+
+class ListHoldingsResponse(_message.Message):
+    __slots__ = ("holdings", "holding_count", "consumers", "next_ready_ms", "next_expiry_ms", "staged_bytes", "most_failures", "oldest_position")
+    HOLDINGS_FIELD_NUMBER: _ClassVar[int]
+    HOLDING_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_READY_MS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_EXPIRY_MS_FIELD_NUMBER: _ClassVar[int]
+    STAGED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MOST_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    holdings: _containers.RepeatedCompositeFieldContainer[Holding]
+    holding_count: int
+    consumers: _containers.RepeatedCompositeFieldContainer[ConsumerInfo]
+    next_ready_ms: int
+    next_expiry_ms: int
+    staged_bytes: int
+    most_failures: int
+    oldest_position: int
+    def __init__(self, holdings: _Optional[_Iterable[_Union[Holding, _Mapping]]] = ..., holding_count: _Optional[int] = ..., consumers: _Optional[_Iterable[_Union[ConsumerInfo, _Mapping]]] = ..., next_ready_ms: _Optional[int] = ..., next_expiry_ms: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., most_failures: _Optional[int] = ..., oldest_position: _Optional[int] = ...) -> None: ...
+
+class Holding(_message.Message):
+    __slots__ = ("session", "channel", "messages", "payload_bytes", "stored_bytes", "first_position", "last_position", "age_ms", "oldest_age_ms", "connected", "quiet_ms", "delivery_tag")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    LAST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    QUIET_MS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_TAG_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    channel: str
+    messages: int
+    payload_bytes: int
+    stored_bytes: int
+    first_position: int
+    last_position: int
+    age_ms: int
+    oldest_age_ms: int
+    connected: bool
+    quiet_ms: int
+    delivery_tag: int
+    def __init__(self, session: _Optional[str] = ..., channel: _Optional[str] = ..., messages: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., stored_bytes: _Optional[int] = ..., first_position: _Optional[int] = ..., last_position: _Optional[int] = ..., age_ms: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., connected: bool = ..., quiet_ms: _Optional[int] = ..., delivery_tag: _Optional[int] = ...) -> None: ...
+
+class ConsumerInfo(_message.Message):
+    __slots__ = ("consumer", "channel", "prefetch", "unacked", "no_ack", "has_room", "connected")
+    CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    PREFETCH_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_FIELD_NUMBER: _ClassVar[int]
+    NO_ACK_FIELD_NUMBER: _ClassVar[int]
+    HAS_ROOM_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    consumer: str
+    channel: str
+    prefetch: int
+    unacked: int
+    no_ack: bool
+    has_room: bool
+    connected: bool
+    def __init__(self, consumer: _Optional[str] = ..., channel: _Optional[str] = ..., prefetch: _Optional[int] = ..., unacked: _Optional[int] = ..., no_ack: bool = ..., has_room: bool = ..., connected: bool = ...) -> None: ...
 
 class DeclareExchangeRequest(_message.Message):
     __slots__ = ("exchange", "type", "durable")
@@ -333,18 +469,20 @@ class BrowseChunk(_message.Message):
     def __init__(self, first_position: _Optional[int] = ..., last_position: _Optional[int] = ..., messages: _Optional[int] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
 
 class BrowseRequest(_message.Message):
-    __slots__ = ("queue", "first_position", "last_position", "max_messages", "columns")
+    __slots__ = ("queue", "first_position", "last_position", "max_messages", "columns", "max_body_bytes")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
     LAST_POSITION_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
     queue: str
     first_position: int
     last_position: int
     max_messages: int
     columns: int
-    def __init__(self, queue: _Optional[str] = ..., first_position: _Optional[int] = ..., last_position: _Optional[int] = ..., max_messages: _Optional[int] = ..., columns: _Optional[int] = ...) -> None: ...
+    max_body_bytes: int
+    def __init__(self, queue: _Optional[str] = ..., first_position: _Optional[int] = ..., last_position: _Optional[int] = ..., max_messages: _Optional[int] = ..., columns: _Optional[int] = ..., max_body_bytes: _Optional[int] = ...) -> None: ...
 
 class BrowseResponse(_message.Message):
     __slots__ = ("header", "block")

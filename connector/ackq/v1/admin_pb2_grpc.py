@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AdminServiceStub(object):
-    """What operators and set-up code call. Rules Q1-Q7.
+    """What operators and set-up code call. Rules Q1-Q9.
     """
 
     def __init__(self, channel):
@@ -44,6 +44,16 @@ class AdminServiceStub(object):
                 '/ackq.v1.AdminService/AcceptHistory',
                 request_serializer=ackq_dot_v1_dot_admin__pb2.AcceptHistoryRequest.SerializeToString,
                 response_deserializer=ackq_dot_v1_dot_admin__pb2.AcceptHistoryResponse.FromString,
+                _registered_method=True)
+        self.Backup = channel.unary_unary(
+                '/ackq.v1.AdminService/Backup',
+                request_serializer=ackq_dot_v1_dot_admin__pb2.BackupRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_admin__pb2.BackupResponse.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/ackq.v1.AdminService/Drain',
+                request_serializer=ackq_dot_v1_dot_admin__pb2.DrainRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_admin__pb2.DrainResponse.FromString,
                 _registered_method=True)
         self.DeclareQueue = channel.unary_unary(
                 '/ackq.v1.AdminService/DeclareQueue',
@@ -69,6 +79,11 @@ class AdminServiceStub(object):
                 '/ackq.v1.AdminService/ListQueues',
                 request_serializer=ackq_dot_v1_dot_admin__pb2.ListQueuesRequest.SerializeToString,
                 response_deserializer=ackq_dot_v1_dot_admin__pb2.ListQueuesResponse.FromString,
+                _registered_method=True)
+        self.ListHoldings = channel.unary_unary(
+                '/ackq.v1.AdminService/ListHoldings',
+                request_serializer=ackq_dot_v1_dot_admin__pb2.ListHoldingsRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_admin__pb2.ListHoldingsResponse.FromString,
                 _registered_method=True)
         self.DeclareExchange = channel.unary_unary(
                 '/ackq.v1.AdminService/DeclareExchange',
@@ -108,7 +123,7 @@ class AdminServiceStub(object):
 
 
 class AdminServiceServicer(object):
-    """What operators and set-up code call. Rules Q1-Q7.
+    """What operators and set-up code call. Rules Q1-Q9.
     """
 
     def ServerInfo(self, request, context):
@@ -120,6 +135,20 @@ class AdminServiceServicer(object):
 
     def AcceptHistory(self, request, context):
         """Lets publishers, sessions and writers of older histories go on (Q8). Repeating it is a success.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Backup(self, request, context):
+        """Makes a backup on the broker's machine (O5).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Takes in nothing new before a restart, and tells what is still under way (O6).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -154,7 +183,14 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListQueues(self, request, context):
-        """All queues, or one.
+        """All queues, some of them, or one (Q5).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListHoldings(self, request, context):
+        """Who holds messages of a queue, since when, and what that pins (Q9).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -222,6 +258,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=ackq_dot_v1_dot_admin__pb2.AcceptHistoryRequest.FromString,
                     response_serializer=ackq_dot_v1_dot_admin__pb2.AcceptHistoryResponse.SerializeToString,
             ),
+            'Backup': grpc.unary_unary_rpc_method_handler(
+                    servicer.Backup,
+                    request_deserializer=ackq_dot_v1_dot_admin__pb2.BackupRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_admin__pb2.BackupResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=ackq_dot_v1_dot_admin__pb2.DrainRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_admin__pb2.DrainResponse.SerializeToString,
+            ),
             'DeclareQueue': grpc.unary_unary_rpc_method_handler(
                     servicer.DeclareQueue,
                     request_deserializer=ackq_dot_v1_dot_admin__pb2.DeclareQueueRequest.FromString,
@@ -246,6 +292,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListQueues,
                     request_deserializer=ackq_dot_v1_dot_admin__pb2.ListQueuesRequest.FromString,
                     response_serializer=ackq_dot_v1_dot_admin__pb2.ListQueuesResponse.SerializeToString,
+            ),
+            'ListHoldings': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHoldings,
+                    request_deserializer=ackq_dot_v1_dot_admin__pb2.ListHoldingsRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_admin__pb2.ListHoldingsResponse.SerializeToString,
             ),
             'DeclareExchange': grpc.unary_unary_rpc_method_handler(
                     servicer.DeclareExchange,
@@ -291,7 +342,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
-    """What operators and set-up code call. Rules Q1-Q7.
+    """What operators and set-up code call. Rules Q1-Q9.
     """
 
     @staticmethod
@@ -338,6 +389,60 @@ class AdminService(object):
             '/ackq.v1.AdminService/AcceptHistory',
             ackq_dot_v1_dot_admin__pb2.AcceptHistoryRequest.SerializeToString,
             ackq_dot_v1_dot_admin__pb2.AcceptHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Backup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.AdminService/Backup',
+            ackq_dot_v1_dot_admin__pb2.BackupRequest.SerializeToString,
+            ackq_dot_v1_dot_admin__pb2.BackupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.AdminService/Drain',
+            ackq_dot_v1_dot_admin__pb2.DrainRequest.SerializeToString,
+            ackq_dot_v1_dot_admin__pb2.DrainResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -473,6 +578,33 @@ class AdminService(object):
             '/ackq.v1.AdminService/ListQueues',
             ackq_dot_v1_dot_admin__pb2.ListQueuesRequest.SerializeToString,
             ackq_dot_v1_dot_admin__pb2.ListQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHoldings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.AdminService/ListHoldings',
+            ackq_dot_v1_dot_admin__pb2.ListHoldingsRequest.SerializeToString,
+            ackq_dot_v1_dot_admin__pb2.ListHoldingsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -52,18 +52,20 @@ class ChannelOpen(_message.Message):
     def __init__(self, channel_id: _Optional[bytes] = ..., window_messages: _Optional[int] = ..., label: _Optional[str] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("consumer", "queue", "prefetch", "outcomes", "no_ack")
+    __slots__ = ("consumer", "queue", "prefetch", "outcomes", "no_ack", "renewed")
     CONSUMER_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     PREFETCH_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     NO_ACK_FIELD_NUMBER: _ClassVar[int]
+    RENEWED_FIELD_NUMBER: _ClassVar[int]
     consumer: str
     queue: str
     prefetch: int
     outcomes: _containers.RepeatedScalarFieldContainer[Outcome]
     no_ack: bool
-    def __init__(self, consumer: _Optional[str] = ..., queue: _Optional[str] = ..., prefetch: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, str]]] = ..., no_ack: bool = ...) -> None: ...
+    renewed: bool
+    def __init__(self, consumer: _Optional[str] = ..., queue: _Optional[str] = ..., prefetch: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, str]]] = ..., no_ack: bool = ..., renewed: bool = ...) -> None: ...
 
 class Unsubscribe(_message.Message):
     __slots__ = ("consumer",)
@@ -146,16 +148,18 @@ class ConsumeHeader(_message.Message):
     def __init__(self, opened: _Optional[_Union[ChannelOpened, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., settled: _Optional[_Union[Settled, _Mapping]] = ..., get_empty: _Optional[_Union[GetEmpty, _Mapping]] = ..., cancelled: _Optional[_Union[ConsumerCancelled, _Mapping]] = ..., heartbeat: _Optional[_Union[ChannelHeartbeat, _Mapping]] = ...) -> None: ...
 
 class ChannelOpened(_message.Message):
-    __slots__ = ("outcomes", "heartbeat_ms", "resumed", "settle_runs")
+    __slots__ = ("outcomes", "heartbeat_ms", "resumed", "settle_runs", "instance")
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     SETTLE_RUNS_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
     outcomes: _containers.RepeatedScalarFieldContainer[Outcome]
     heartbeat_ms: int
     resumed: bool
     settle_runs: bool
-    def __init__(self, outcomes: _Optional[_Iterable[_Union[Outcome, str]]] = ..., heartbeat_ms: _Optional[int] = ..., resumed: bool = ..., settle_runs: bool = ...) -> None: ...
+    instance: bytes
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[Outcome, str]]] = ..., heartbeat_ms: _Optional[int] = ..., resumed: bool = ..., settle_runs: bool = ..., instance: _Optional[bytes] = ...) -> None: ...
 
 class Delivery(_message.Message):
     __slots__ = ("consumer", "runs", "get_number")

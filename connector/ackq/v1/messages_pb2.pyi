@@ -111,20 +111,22 @@ class Block(_message.Message):
     def __init__(self, header: _Optional[_Union[BlockHeader, _Mapping]] = ..., arrow: _Optional[bytes] = ...) -> None: ...
 
 class DeliveryRuns(_message.Message):
-    __slots__ = ("first_tag", "rows", "delivery_count", "queue_index", "queues", "leased")
+    __slots__ = ("first_tag", "rows", "delivery_count", "queue_index", "queues", "leased", "body_bytes")
     FIRST_TAG_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     QUEUE_INDEX_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     LEASED_FIELD_NUMBER: _ClassVar[int]
+    BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
     first_tag: _containers.RepeatedScalarFieldContainer[int]
     rows: _containers.RepeatedScalarFieldContainer[int]
     delivery_count: _containers.RepeatedScalarFieldContainer[int]
     queue_index: _containers.RepeatedScalarFieldContainer[int]
     queues: _containers.RepeatedScalarFieldContainer[str]
     leased: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, first_tag: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[int]] = ..., delivery_count: _Optional[_Iterable[int]] = ..., queue_index: _Optional[_Iterable[int]] = ..., queues: _Optional[_Iterable[str]] = ..., leased: _Optional[_Iterable[int]] = ...) -> None: ...
+    body_bytes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, first_tag: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[int]] = ..., delivery_count: _Optional[_Iterable[int]] = ..., queue_index: _Optional[_Iterable[int]] = ..., queues: _Optional[_Iterable[str]] = ..., leased: _Optional[_Iterable[int]] = ..., body_bytes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ErrorDetail(_message.Message):
     __slots__ = ("code", "message", "fields")

@@ -155,7 +155,7 @@ class HoldResponse(_message.Message):
     def __init__(self, heartbeat_ms: _Optional[int] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("session", "incarnation", "epoch", "after_tag", "last_tag", "columns", "query_id", "batch_id", "label", "run_id")
+    __slots__ = ("session", "incarnation", "epoch", "after_tag", "last_tag", "columns", "query_id", "batch_id", "label", "run_id", "key")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -166,6 +166,7 @@ class FetchRequest(_message.Message):
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     session: str
     incarnation: str
     epoch: int
@@ -176,7 +177,8 @@ class FetchRequest(_message.Message):
     batch_id: int
     label: str
     run_id: str
-    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., epoch: _Optional[int] = ..., after_tag: _Optional[int] = ..., last_tag: _Optional[int] = ..., columns: _Optional[int] = ..., query_id: _Optional[str] = ..., batch_id: _Optional[int] = ..., label: _Optional[str] = ..., run_id: _Optional[str] = ...) -> None: ...
+    key: bytes
+    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., epoch: _Optional[int] = ..., after_tag: _Optional[int] = ..., last_tag: _Optional[int] = ..., columns: _Optional[int] = ..., query_id: _Optional[str] = ..., batch_id: _Optional[int] = ..., label: _Optional[str] = ..., run_id: _Optional[str] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("header", "block")
@@ -187,10 +189,12 @@ class FetchResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[_messages_pb2.DeliveryRuns, _Mapping]] = ..., block: _Optional[bytes] = ...) -> None: ...
 
 class ListSessionsRequest(_message.Message):
-    __slots__ = ("session",)
+    __slots__ = ("session", "finished")
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
     session: str
-    def __init__(self, session: _Optional[str] = ...) -> None: ...
+    finished: bool
+    def __init__(self, session: _Optional[str] = ..., finished: bool = ...) -> None: ...
 
 class ListSessionsResponse(_message.Message):
     __slots__ = ("sessions",)
@@ -199,7 +203,7 @@ class ListSessionsResponse(_message.Message):
     def __init__(self, sessions: _Optional[_Iterable[_Union[SessionInfo, _Mapping]]] = ...) -> None: ...
 
 class SessionInfo(_message.Message):
-    __slots__ = ("session", "incarnation", "queues", "epoch", "floor_tag", "end_tag", "leased", "holes", "holder", "live", "proven", "lease_age_ms", "query_id", "batch_id", "attaches", "run_id", "session_timeout_ms", "detached", "holes_by_reason", "settled", "queue_pattern")
+    __slots__ = ("session", "incarnation", "queues", "epoch", "floor_tag", "end_tag", "leased", "holes", "holder", "live", "proven", "lease_age_ms", "query_id", "batch_id", "attaches", "run_id", "session_timeout_ms", "detached", "holes_by_reason", "settled", "queue_pattern", "fetched", "away_ms", "held_back")
     class HolesByReasonEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -228,6 +232,9 @@ class SessionInfo(_message.Message):
     HOLES_BY_REASON_FIELD_NUMBER: _ClassVar[int]
     SETTLED_FIELD_NUMBER: _ClassVar[int]
     QUEUE_PATTERN_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_FIELD_NUMBER: _ClassVar[int]
+    AWAY_MS_FIELD_NUMBER: _ClassVar[int]
+    HELD_BACK_FIELD_NUMBER: _ClassVar[int]
     session: str
     incarnation: str
     queues: _containers.RepeatedScalarFieldContainer[str]
@@ -249,7 +256,10 @@ class SessionInfo(_message.Message):
     holes_by_reason: _containers.ScalarMap[str, int]
     settled: int
     queue_pattern: str
-    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., floor_tag: _Optional[int] = ..., end_tag: _Optional[int] = ..., leased: _Optional[int] = ..., holes: _Optional[int] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., live: bool = ..., proven: bool = ..., lease_age_ms: _Optional[int] = ..., query_id: _Optional[str] = ..., batch_id: _Optional[int] = ..., attaches: _Optional[int] = ..., run_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., detached: bool = ..., holes_by_reason: _Optional[_Mapping[str, int]] = ..., settled: _Optional[int] = ..., queue_pattern: _Optional[str] = ...) -> None: ...
+    fetched: bool
+    away_ms: int
+    held_back: bool
+    def __init__(self, session: _Optional[str] = ..., incarnation: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., floor_tag: _Optional[int] = ..., end_tag: _Optional[int] = ..., leased: _Optional[int] = ..., holes: _Optional[int] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., live: bool = ..., proven: bool = ..., lease_age_ms: _Optional[int] = ..., query_id: _Optional[str] = ..., batch_id: _Optional[int] = ..., attaches: _Optional[int] = ..., run_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., detached: bool = ..., holes_by_reason: _Optional[_Mapping[str, int]] = ..., settled: _Optional[int] = ..., queue_pattern: _Optional[str] = ..., fetched: bool = ..., away_ms: _Optional[int] = ..., held_back: bool = ...) -> None: ...
 
 class ReleaseSessionRequest(_message.Message):
     __slots__ = ("session", "fence")

@@ -25,6 +25,13 @@ def test_declare_sends_every_property(broker, admin):
     assert not admin.declare_queue("q").created
 
 
+def test_warnings_of_a_declare_are_logged(broker, admin, caplog):
+    """Q1: who does not look at the answer hears of them, too."""
+    broker.admin.warnings.append("It has no effect: 100 %.")
+    assert admin.declare_queue("q").warnings == ["It has no effect: 100 %."]
+    assert [each.getMessage() for each in caplog.records] == ["It has no effect: 100 %."]
+
+
 def test_redrive_goes_on_until_the_range_is_done(broker, admin):
     """Q6: a record is bounded; the calls keep to the number and to the first one's end."""
     answers = ((3, 7, True), (3, 4, True), (1, 3, False))

@@ -162,6 +162,7 @@ class Harness:
         run_id: str = "run",
         name: str,
         sizes: Iterable[int] = (),
+        ttls_ms: Iterable[int] = (),
     ) -> c.StageRef:
         """A sealed stage with one row for each key; row i has the label `nameI`."""
         keys = list(keys)
@@ -171,7 +172,10 @@ class Harness:
         size = sum(sizes)
         if keys:
             block = routes(keys), len(keys), size
-            staged = self.do(c.StageBlock(stage_id, "", *block, sizes=mixed(sizes)))
+            expiries = self.expiries(list(ttls_ms))
+            staged = self.do(
+                c.StageBlock(stage_id, "", *block, sizes=mixed(sizes), expiries=expiries)
+            )
             for row in range(len(keys)):
                 self.labels[staged.block_id, row] = f"{name}{row}"
         self.do(c.SealStage(stage_id, len(keys), size))

@@ -53,6 +53,7 @@ def busy(harness: Harness) -> None:
     harness.do(c.Start("second", "copied"))
     harness.do(c.AcceptHistory())
     harness.do(c.Start("third", "repaired"))
+    harness.do(c.SetClock(harness.now_us - 1_000_000))
 
 
 def consume(harness: Harness) -> None:

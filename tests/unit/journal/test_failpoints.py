@@ -4,7 +4,7 @@ import pytest
 
 from ackq.errors import InvalidArgumentError
 from ackq_broker.journal import POINTS, kill_at
-from tests.unit.journal.running_journal import opened
+from tests.unit.journal.running_journal import TIMEOUT_S, opened
 
 
 def test_every_point_is_met(tmp_path):
@@ -14,6 +14,8 @@ def test_every_point_is_met(tmp_path):
         running.append_blocks(1, 19)
         running.journal.free_blocks(range(1, 20))
         running.snapshot()
+        journal = running.journal
+        journal.back_up((b"state",), journal.sequence, tmp_path / "b").result(TIMEOUT_S)
 
     assert tuple(dict.fromkeys(met)) == POINTS
 

@@ -99,7 +99,7 @@ class AckqDialect(Dialect):
     def unbind(self, exchange: str, queue: str, key: str = "") -> None:
         self._told(lambda: self.admin.unbind(exchange, queue, key))
 
-    def redrive(self, queue: str, **bounds: int) -> tuple[int, int]:
+    def redrive(self, queue: str, **bounds: int | str) -> tuple[int, int]:
         """Moves dead letters back; how many moved, and how many stay (Q6)."""
         moved = self._told(lambda: self.admin.redrive(queue, **bounds))
         return moved.messages, moved.left

@@ -4,6 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from ackq.cli.commands import ackq
+from ackq.cli.failure import ExitStatus
 from ackq.client import Admin, Session, close_channels, holder
 from ackq.v1 import sessions_pb2
 from ackq_broker import embedded
@@ -35,15 +36,18 @@ def open_lease(endpoint):
     return opened
 
 
-def read(result):
-    """What a command that succeeded printed for programs."""
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+def read(result, status=0):
+    """What a command printed for programs, out of its envelope."""
+    assert result.exit_code == status, result.output
+    document = json.loads(result.stdout)
+    assert document.keys() == {"version", "data"}
+    assert document["version"] == 1
+    return document["data"]
 
 
-def failed(result):
-    """What a command that failed said."""
-    assert result.exit_code == 1
+def failed(result, status=ExitStatus.REFUSED):
+    """What a command that ended with this status said."""
+    assert result.exit_code == status, result.output
     return result.stderr
 
 

@@ -10,7 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from ackq import __version__
+from ackq.cli import publish
 from ackq.cli.commands import ackq
+from ackq.cli.failure import ExitStatus
 from ackq.cli.output import preview, print_table
 from tests.wire.cli.conftest import failed, read
 
@@ -45,11 +47,27 @@ def test_declare_says_what_happened(run):
     assert (declared["queue"], declared["created"]) == ("d1", False)
 
 
+def test_declare_warns_on_stderr(endpoint):
+    """Q1: of a limit without effect, once, beside the answer."""
+    command = ["queue", "declare", "d3", "--delivery-limit", "5", "--json"]
+    program = "from ackq.cli import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", program, "--endpoint", endpoint, *command],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert result.stderr.count("has no effect") == 1
+    (warning,) = json.loads(result.stdout)["data"]["warnings"]
+    assert json.loads(result.stderr) == {"version": 1, "notice": {"warning": warning}}
+
+
 def test_declare_with_other_properties_fails_in_one_line(run):
-    """Q1: an error is one line on stderr, status 1."""
+    """Q1: an error is one line on stderr, and its status says that it was refused."""
     run("queue", "declare", "d2")
     result = run("queue", "declare", "d2", "--max-length", "5")
-    assert result.exit_code == 1
+    assert result.exit_code == ExitStatus.REFUSED
     assert result.stdout == ""
     assert result.stderr.startswith("Error: ")
     assert "d2" in result.stderr
@@ -142,10 +160,11 @@ def test_publish_in_a_transaction(run, orders, admin):
     assert read(run("publish", orders, "c", "--transaction", "--json")) == {"committed": 1}
     admin.declare_queue(f"{orders}-small", max_length=1)
     refused = run("publish", f"{orders}-small", "--transaction", input="a\nb\n")
-    assert "has room for 1 only" in failed(refused)
+    assert "has room for 1 only" in failed(refused, ExitStatus.NOT_CONFIRMED)
     assert admin.queue(f"{orders}-small").ready == 0
     nobody = run("publish", "no-such-queue", "a", "--transaction")
-    assert "is committed, but 1 of its 1 messages are in no queue" in failed(nobody)
+    said = failed(nobody, ExitStatus.NOT_CONFIRMED)
+    assert "is committed, but 1 of its 1 messages are in no queue" in said
     too_large = run("publish", orders, "--transaction", input="a\n" + "x" * (65 << 20))
     assert "Nothing was published, because of message 2" in too_large.stderr
     assert admin.queue(orders).ready == 3
@@ -154,17 +173,21 @@ def test_publish_in_a_transaction(run, orders, admin):
 def test_publish_that_nobody_wants_fails(run):
     """P7: published mandatory, so a wrong queue name is noticed."""
     result = run("publish", "no-such-queue", "hello", "--json")
-    assert result.exit_code == 1
-    assert json.loads(result.stdout) == {"confirmed": 0, "failed": 1}
-    assert result.stderr.startswith("Error: 1 message returned: ")
+    assert read(result, ExitStatus.NOT_CONFIRMED) == {"confirmed": 0, "failed": 1}
+    error = json.loads(result.stderr)["error"]
+    assert (error["code"], error["exit_status"]) == ("unroutable", 7)
+    assert error["message"].startswith("1 message returned: ")
+    said = failed(run("publish", "no-such-queue", "hello"), ExitStatus.NOT_CONFIRMED)
+    assert said.startswith("Error: 1 message returned: ")
 
 
 def test_publish_without_a_broker_fails_at_once(monkeypatch):
     """A command is not worth the publisher's minute of patience."""
-    monkeypatch.setattr("ackq.cli.publish.Publisher", None)
+    monkeypatch.setattr("ackq.client.Publisher", None)
     arguments = ["publish", "q", "body", "--endpoint", "127.0.0.1:1"]
     result = CliRunner().invoke(ackq, arguments)
-    assert "No ackq broker answered at 127.0.0.1:1" in failed(result)
+    said = failed(result, ExitStatus.UNAVAILABLE)
+    assert "No ackq broker answered at 127.0.0.1:1" in said
 
 
 def test_line_over_the_limit_ends_publishing_and_is_named(run, orders, admin, monkeypatch):
@@ -172,7 +195,7 @@ def test_line_over_the_limit_ends_publishing_and_is_named(run, orders, admin, mo
     monkeypatch.setattr("ackq.limits.MAX_MESSAGE_BYTES", 100 + len(orders))
     lines = [b"a", b"b", b"x" * 101, b"after"]
     result = run("publish", orders, input=b"\n".join(lines))
-    assert result.exit_code == 1
+    assert result.exit_code == ExitStatus.NOT_CONFIRMED
     assert result.stdout == "confirmed=2\n"
     assert "Message 3 and what follows it were not published: The message has" in result.stderr
     assert admin.queue(orders).ready == 2
@@ -189,13 +212,13 @@ def test_interrupted_publish_says_how_far_it_came(run, orders, monkeypatch):
     """P3: Ctrl-C in the middle of stdin."""
 
     def interrupted(*_):
-        yield b"a"
+        yield publish._Line(1, b"a")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ackq.cli.publish._bodies", interrupted)
+    monkeypatch.setattr(publish, "_lines", interrupted)
     result = run("publish", orders)
-    assert result.exit_code == 1
-    assert re.search(r"confirmed=[01] unanswered=[01]\n\nAborted!", result.stderr)
+    assert result.exit_code == ExitStatus.INTERRUPTED
+    assert re.search(r"confirmed=[01] unanswered=[01]\nError: Interrupted.\n", result.stderr)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +276,7 @@ def test_peek_counts_deliveries(run, lease):
 def test_preview_is_one_line_of_whole_characters(body, expected, capsys):
     """Q5: a body neither commands the terminal nor breaks the table."""
     print_table(("BODY",), [(preview(body),)])
-    assert capsys.readouterr().out.splitlines()[1:] == [expected.ljust(max(len(expected), 4))]
+    assert capsys.readouterr().out.splitlines()[1:] == [expected]
 
 
 def test_table_in_a_locale_without_its_characters(endpoint, run, orders):
@@ -275,13 +298,14 @@ def test_table_in_a_locale_without_its_characters(endpoint, run, orders):
 def test_purge_and_delete_count(run, orders):
     """Q4: both are answered with counts."""
     run("publish", orders, input="a\nb\n")
-    assert read(run("queue", "purge", orders, "--json")) == {"queue": orders, "purged": 2}
+    purged = read(run("queue", "purge", orders, "--yes", "--json"))
+    assert purged == {"queue": orders, "purged": 2}
     run("publish", orders, "c")
-    assert run("queue", "delete", orders, "--if-empty").exit_code == 1
-    gone = read(run("queue", "delete", orders, "--force", "--json"))
+    assert orders in failed(run("queue", "delete", orders, "--if-empty"))
+    gone = read(run("queue", "delete", orders, "--force", "--yes", "--json"))
     assert gone == {"queue": orders, "ready": 1, "unacked": 0}
     missing = run("queue", "show", orders)
-    assert orders in failed(missing)
+    assert orders in failed(missing, ExitStatus.NOT_FOUND)
 
 
 def test_exchange_and_bindings(run, orders, admin):
@@ -305,7 +329,10 @@ def test_exchange_and_bindings(run, orders, admin):
     assert "eu.#" in run("exchange", "list").stdout
     assert read(run("unbind", name, orders, "eu.#", "--json"))["removed"] is True
     assert run("unbind", name, orders, "eu.#").stdout == "there was no such binding\n"
-    assert read(run("exchange", "delete", name, "--json")) == {"exchange": name, "bindings": 0}
+    assert read(run("exchange", "delete", name, "--yes", "--json")) == {
+        "exchange": name,
+        "bindings": 0,
+    }
 
 
 def test_sessions_show_their_lease(run, lease):
@@ -330,7 +357,7 @@ def test_release_puts_the_lease_back(run, lease, admin):
 
 def test_unknown_session_fails(run):
     result = run("session", "release", "nobody")
-    assert "nobody" in failed(result)
+    assert "nobody" in failed(result, ExitStatus.NOT_FOUND)
 
 
 def test_info(run):
@@ -355,28 +382,18 @@ def test_endpoint_may_come_from_anywhere(endpoint):
         (["info"], {"ACKQ_ENDPOINT": endpoint}),
     ):
         assert CliRunner().invoke(ackq, arguments, env=env).exit_code == 0
-    assert json.loads(CliRunner().invoke(ackq, ["--json", "info"], env=env).stdout)
+    assert read(CliRunner().invoke(ackq, ["--json", "info"], env=env))["history_id"]
 
 
 def test_no_broker_is_one_line():
     """The endpoint and the remedy are named."""
     result = CliRunner().invoke(ackq, ["queue", "purge", "q", "--endpoint", "127.0.0.1:1"])
-    assert result.exit_code == 1
+    assert result.exit_code == ExitStatus.UNAVAILABLE
     assert "127.0.0.1:1" in result.stderr
     assert "Check the address" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
 def test_bad_security_is_one_line():
-    result = CliRunner().invoke(ackq, ["--ca", "ca.pem", "info"])
-    assert "TLS is off" in failed(result)
-
-
-def test_missing_extra_says_how_to_get_it():
-    """Without click the command names the extra instead of a traceback."""
-    program = "import sys; sys.modules['click'] = None; from ackq.cli import main; main()"
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert result.returncode == 1
-    assert result.stderr == "The ackq command needs 'click': run  pip install 'ackq[cli]'\n"
+    result = CliRunner().invoke(ackq, ["--cert", "me.pem", "info"])
+    assert "both the client's certificate and its key" in failed(result, ExitStatus.USAGE)

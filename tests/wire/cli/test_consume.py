@@ -7,7 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from ackq.cli.commands import ackq
+from ackq.cli.failure import ExitStatus
 from ackq.client import Channel
+from tests.wire.cli.conftest import read
 
 
 @pytest.fixture
@@ -79,12 +81,12 @@ def test_rejected_messages_are_redriven(run, admin, orders):
     """C13, Q6: to the dead-letter queue with the reason, and back."""
     result = run("consume", orders, "-n", "3", "--outcome", "rejected", "--reason", "bad")
     assert result.stderr == "rejected=3\n"
-    (dead, *_) = json.loads(run("queue", "peek", f"{orders}.dead", "--json").stdout)
+    (dead, *_) = read(run("queue", "peek", f"{orders}.dead", "--json"))
     assert dead["headers"]["ackq-dead-queue"] == orders
     moved = run("queue", "redrive", f"{orders}.dead", "-n", "2")
     assert moved.stdout == f"queue '{orders}.dead' redriven: messages=2 left=1\n"
     assert left(admin, orders) == (2, 0)
-    again = json.loads(run("queue", "redrive", f"{orders}.dead", "--json").stdout)
+    again = read(run("queue", "redrive", f"{orders}.dead", "--json"))
     assert again == {"queue": f"{orders}.dead", "messages": 1, "left": 0}
     assert run("consume", orders, "-n", "3").stdout == "a\nb\nc\n"
 
@@ -93,7 +95,7 @@ def test_redrive_of_a_range(run, admin, orders):
     """Q6: by position."""
     run("consume", orders, "-n", "3", "--outcome", "rejected")
     options = ("--first-position", "2", "--last-position", "2")
-    moved = json.loads(run("queue", "redrive", f"{orders}.dead", *options, "--json").stdout)
+    moved = read(run("queue", "redrive", f"{orders}.dead", *options, "--json"))
     assert moved["messages"] == 1
     assert run("consume", orders, "-n", "1").stdout == "b\n"
     assert left(admin, orders) == (0, 0)
@@ -103,16 +105,16 @@ def test_redrive_of_a_range(run, admin, orders):
 def test_a_queue_that_does_not_exist_is_one_line(run, command):
     """At once, not after a wait for messages."""
     result = run(*command)
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (ExitStatus.NOT_FOUND, "")
     assert result.stderr.startswith("Error: ")
     assert "nowhere" in result.stderr
 
 
 def test_consume_without_a_broker_fails_at_once(monkeypatch):
     """A command is not worth the channel's minute of patience."""
-    monkeypatch.setattr("ackq.cli.consume.Channel", None)
+    monkeypatch.setattr("ackq.client.Channel", None)
     result = CliRunner().invoke(ackq, ["consume", "q", "--endpoint", "127.0.0.1:1"])
-    assert result.exit_code == 1
+    assert result.exit_code == ExitStatus.UNAVAILABLE
     assert "No ackq broker answered at 127.0.0.1:1" in result.stderr
 
 
@@ -125,8 +127,8 @@ def test_interrupted_consume_says_how_far_it_came(run, admin, orders, monkeypatc
 
     monkeypatch.setattr("ackq.cli.consume._messages", interrupted)
     result = run("consume", orders)
-    assert result.exit_code == 1
-    assert result.stderr == "accepted=1\n\nAborted!\n"
+    assert result.exit_code == ExitStatus.INTERRUPTED
+    assert result.stderr == "accepted=1\nError: Interrupted.\n"
     assert left(admin, orders) == (2, 0)
 
 
@@ -167,7 +169,7 @@ def test_declare_takes_every_property(run):
     given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     declared = run("queue", "declare", "every", *given, "--dead-letter-queue", "dead-letters")
     assert declared.exit_code == 0, declared.output
-    shown = json.loads(run("queue", "show", "every", "--json").stdout)["properties"]
+    shown = read(run("queue", "show", "every", "--json"))["properties"]
     expected = {name.replace("-", "_"): value for name, value in options.items()}
     assert expected.items() <= shown.items()
     assert shown["dead_letter_queue"] == "dead-letters"

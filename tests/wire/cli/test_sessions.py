@@ -2,6 +2,7 @@
 
 import pytest
 
+from ackq.cli.failure import ExitStatus
 from ackq.cli.output import as_dict, print_fields
 from ackq.v1 import sessions_pb2
 from tests.wire.cli.conftest import failed, read
@@ -114,7 +115,7 @@ def test_release_to_a_deleted_queue_says_what_is_gone(run, lease, admin):
 def test_tags_outside_the_lease_are_refused_in_one_line(run, lease):
     """S8: the lowest such tag is named, and the lease stays as it was."""
     result = run("session", "reject", lease, "--tags", "4-7", "--fence")
-    assert result.exit_code == 1
+    assert result.exit_code == ExitStatus.REFUSED
     assert "6" in result.stderr
     assert result.stderr.count("\n") == 1
     assert len(leased(run, lease)) == 5

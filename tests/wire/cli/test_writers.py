@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pytest
 
+from ackq.cli.failure import ExitStatus
 from ackq.client import StageWriter, commit_batch
 from ackq.errors import StageMismatchError, WriterForgottenError
 from ackq.v1 import publishing_pb2 as pb
@@ -70,7 +71,7 @@ def test_a_batch_is_listed_and_shown(run, staged):
 def test_a_dropped_batch_gives_its_room_back(run, staged, endpoint):
     """K3, Q3: a full queue names the batch and the command; then its commit is refused."""
     name, sealed = staged
-    refused = failed(run("publish", name, input="c\n"))
+    refused = failed(run("publish", name, input="c\n"), ExitStatus.NOT_CONFIRMED)
     assert f"first by batch 7 of writer '{name}'" in refused
     assert f"`ackq batch list --queue {name}`, then `ackq batch drop`" in refused
     size = sealed.payload_bytes
@@ -81,7 +82,7 @@ def test_a_dropped_batch_gives_its_room_back(run, staged, endpoint):
     with pytest.raises(StageMismatchError, match="`ackq batch drop`"):
         commit_batch(endpoint, writer=name, batch_id=7, run_id="run", stages=[sealed])
     assert f"Nothing is staged of batch 7 of writer '{name}'" in failed(
-        run("batch", "drop", name, "7")
+        run("batch", "drop", name, "7"), ExitStatus.NOT_FOUND
     )
 
 

@@ -1,7 +1,6 @@
 """Consumers against the reference broker: C2-C4, C6-C16, Q6."""
 
 import asyncio
-import threading
 
 import pyarrow as pa
 import pytest
@@ -57,12 +56,6 @@ def publish(endpoint, queue, messages):
 
 def bodies(messages):
     return [int(each.body) for each in messages]
-
-
-def read_on(consumer):
-    """What has arrived is handed over as long as nobody knows that the channel is gone."""
-    while consumer.receive(SOON_S) is not None:
-        pass
 
 
 def left(admin, queue):
@@ -351,41 +344,6 @@ def test_a_cut_connection_is_renewed(patient, relayed):
         assert sum(each.result(SOON_S) for each in settlements) == 2000
         assert left(admin, orders) == (0, 1000)
     assert left(admin, orders) == (1000, 0)
-
-
-def test_a_long_cut_gives_the_messages_back(running, admin, orders, relayed):
-    """C11, C12: the application is told, and the broker has requeued them."""
-    relay = relayed(running.endpoint)
-    publish(running.endpoint, orders, 5)
-    with Channel(relay.endpoint) as channel:
-        consumer = channel.consume(orders, mode="client")
-        message = consumer.receive(SOON_S)
-        relay.cut()
-        deadline = threading.Event()
-        while left(admin, orders) != (5, 0):
-            assert not deadline.wait(0.05)
-        relay.heal()
-        with pytest.raises(errors.ClosedError, match="The 5 messages it held were put back"):
-            read_on(consumer)
-        with pytest.raises(errors.ClosedError):
-            message.accept()
-
-
-def test_a_broker_restart_gives_the_messages_back(tmp_path):
-    """C12, Q7: its channels end with it; a new one starts over."""
-    with embedded(data=tmp_path / "data") as broker:
-        Admin(broker.endpoint).declare_queue("orders")
-        publish(broker.endpoint, "orders", 5)
-        with Channel(broker.endpoint) as channel:
-            consumer = channel.consume("orders", mode="client")
-            consumer.receive(SOON_S).accept().result(SOON_S)
-            broker.kill()
-            broker.restart()
-            with pytest.raises(errors.ClosedError, match="tags are gone"):
-                read_on(consumer)
-        with Channel(broker.endpoint) as channel:
-            assert bodies(channel.get("orders", 9)) == [1, 2, 3, 4]
-        close_channels()
 
 
 def test_default_prefetch_fits_the_window():

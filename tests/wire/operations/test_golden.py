@@ -1,10 +1,12 @@
 """A data directory of an earlier version opens, and everything that was answered is there (Q7, Q8).
 
-`golden` was written by the broker of commit 07b1bf2, in segments of 6 KiB, with a clean shutdown
-in the middle (its snapshot) and a SIGKILL at its end. The machine's clock was set to the year 2100,
+`golden` has one of each format, all with the same content. Format 1 is by the broker of commit
+07b1bf2, format 2, with a segment that was written over a dead one, by `golden_journal.py`, which
+makes the next one as well. They end with a SIGKILL. The machine's clock was set to the year 2100,
 so that no retention runs out between then and now: this broker's time stands still at that.
 """
 
+import json
 import shutil
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from ackq.errors import BatchOrderError
 from ackq.v1 import admin_pb2, publishing_pb2
 from ackq_broker import embedded
+from ackq_broker.journal.files.format import FORMAT_VERSION, SegmentHeader
 from tests.fakes.blocks import rows
 from tests.fakes.raw_client import TIMEOUT_S, Client, holder, killed, refused_with
 
@@ -23,10 +26,10 @@ TRANSACTION = publishing_pb2.PUBLISH_MODE_TRANSACTION
 ROW_BYTES = 5
 
 
-@pytest.fixture
-def broker(tmp_path):
+@pytest.fixture(params=sorted(path.name for path in GOLDEN.iterdir()))
+def broker(tmp_path, request):
     """Today's broker on a copy, which is another history until an operator accepts it."""
-    shutil.copytree(GOLDEN, tmp_path / "data")
+    shutil.copytree(GOLDEN / request.param, tmp_path / "data")
     with embedded(tmp_path / "data") as running:
         with Client(running.endpoint) as client:
             info = client.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=TIMEOUT_S)
@@ -47,6 +50,14 @@ def old(broker):
 def counts(client, name):
     info = client.queue(name)
     return info.ready, info.unacked, info.staged, info.accepted, info.dead_lettered
+
+
+def test_there_is_one_of_each_format():
+    """I2: what this version writes will be read by the next."""
+    formats = [json.loads((path / "FORMAT").read_text())["format"] for path in GOLDEN.iterdir()]
+    assert sorted(formats) == list(range(1, FORMAT_VERSION + 1))
+    segments = [path.read_bytes() for path in GOLDEN.glob("format-2/*.seg")]
+    assert any(SegmentHeader.unpack(each).reused for each in segments)
 
 
 def test_queues_and_their_messages(old):

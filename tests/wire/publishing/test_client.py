@@ -21,9 +21,13 @@ from ackq.v1 import sessions_pb2
 from ackq.wire import columns
 from ackq_broker.service.engine import recovery
 from tests.fakes.relay import Relay
+from tests.unit.client.publishing.scripts import KINDS
 from tests.wire.brokers.streams import until
 
 SOON_S = 30
+
+
+BOTH = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 @pytest.fixture
@@ -56,7 +60,8 @@ def lease(session, name="s", **fields):
     return session.advance(request)
 
 
-def test_killed_broker_loses_and_doubles_nothing(broker, admin):
+@BOTH
+def test_killed_broker_loses_and_doubles_nothing(broker, admin, kind):
     """P4, P10: SIGKILL in mid-publish: every message is confirmed and there once, in order."""
     killed = threading.Event()
 
@@ -64,7 +69,7 @@ def test_killed_broker_loses_and_doubles_nothing(broker, admin):
         if not killed.is_set():
             killed.set()
 
-    with Publisher(broker.endpoint, routing_key="orders", window_messages=500) as out:
+    with kind(broker.endpoint, routing_key="orders", window_messages=500) as out:
         futures = [out.publish(f"{at}") for at in range(400)]
         futures[0].add_done_callback(kill)
         assert killed.wait(SOON_S)
@@ -74,6 +79,21 @@ def test_killed_broker_loses_and_doubles_nothing(broker, admin):
         futures += [out.publish(f"{at}") for at in range(450, 2000)]
     assert [each.result().number for each in futures] == list(range(1, 2001))
     assert bodies(admin) == [b"%d" % at for at in range(2000)]
+
+
+@BOTH
+def test_a_queue_that_does_not_exist_fails_its_publish(broker, admin, kind):
+    """P7: unless it is told otherwise; what was published to another one is there."""
+    out = kind(broker.endpoint, routing_key="orders")
+    lost, kept = out.publish(b"lost", routing_key="order"), out.publish(b"kept")
+    dropped = out.publish(b"dropped", routing_key="order", mandatory=False)
+    with pytest.raises(errors.UnroutableError, match=r"routing keys is 'order'\.") as failure:
+        lost.result(SOON_S)
+    assert failure.value.fields["routing_key"] == "order"
+    assert [each.result(SOON_S).number for each in (kept, dropped)] == [2, 3]
+    with pytest.raises(errors.UnroutableError):
+        out.close()
+    assert bodies(admin) == [b"kept"]
 
 
 @pytest.mark.parametrize("lost", ["cut", "killed"])
@@ -115,9 +135,10 @@ def test_returns_that_were_lost_with_the_answer_to_a_commit(broker, admin, lost,
     assert bodies(admin) == [b"opens the stream", b"good"]
 
 
-def test_idle_publisher_survives_a_restart(broker, admin):
+@BOTH
+def test_idle_publisher_survives_a_restart(broker, admin, kind):
     """P10: a cut while idle is nobody's failure; the next publish opens a new stream."""
-    with Publisher(broker.endpoint, routing_key="orders") as out:
+    with kind(broker.endpoint, routing_key="orders") as out:
         out.publish(b"before").result(SOON_S)
         broker.stop()
         broker.restart()

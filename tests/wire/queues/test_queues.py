@@ -507,6 +507,17 @@ def test_browse(ackq):
     assert ackq.ready(queue) == 2
 
 
+def test_browse_cuts_bodies(ackq):
+    """Q5: a preview gets the start of each body, and how long it is."""
+    queue = ackq.queue()
+    ackq.fill(queue, b"short", b"l" * 100_000)
+    found = browsed(ackq, queue, columns=["body"], max_body_bytes=5)
+    assert [(row["body"], row["body_bytes"]) for row in found] == [
+        (b"short", 5),
+        (b"lllll", 100_000),
+    ]
+
+
 def browsed(ackq, queue, **bounds):
     """The rows of a browse."""
     batches = ackq.broker.admin.browse(queue, **bounds)
@@ -545,6 +556,23 @@ def test_redrive_by_count_and_position(ackq):
     assert ackq.broker.redrive(dead, last_position=positions[0]) == (1, 0)
     assert ackq.drain(queue) == [b"a"]
     assert ackq.drain(dead) == [b"d"]
+
+
+def test_redrive_by_reason_and_to_another_queue(ackq):
+    """Q6, C13: what was rejected for one reason, to a queue that is named."""
+    queue, dead = ackq.dead_lettering()
+    ackq.fill(queue, b"a", b"b", b"c")
+    channel = ackq.channel()
+    channel.get(queue, 3)
+    for tag, reason in enumerate(("bad", "late", "bad"), start=1):
+        channel.settle(tag, Outcome.REJECTED, reason=reason)
+    ackq.wait_ready(dead, 3)
+    other = ackq.queue()
+    assert ackq.broker.redrive(dead, cause="rejected", reason="bad", to_queue=other) == (2, 0)
+    assert ackq.drain(other) == [b"a", b"c"]
+    assert ackq.broker.redrive(dead, cause="expired") == (0, 0)
+    assert ackq.broker.redrive(dead) == (1, 0)
+    assert ackq.drain(queue) == [b"b"]
 
 
 def test_redrive_without_the_queue(ackq):

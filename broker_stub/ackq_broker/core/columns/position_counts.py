@@ -64,6 +64,10 @@ class Counts:
                 counts[ranks] += 1 << bit
         return counts
 
+    def __bool__(self) -> bool:
+        """Whether it happened to any position."""
+        return bool(self._planes)
+
     def positions(self) -> BitMap64:
         """Those to which it happened at all."""
         return BitMap64.union(BitMap64(), *self._planes)

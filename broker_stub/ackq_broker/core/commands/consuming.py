@@ -100,17 +100,23 @@ class CloseChannel(Command):
 class Redrive(Command):
     """Moves ready dead letters back to the queues they came from (Q6). Reply: `Redriven`.
 
-    Errors: QueueNotFoundError.
+    Errors: QueueNotFoundError, InvalidArgumentError (an unknown cause, or `to_queue` is `queue`).
 
     Attributes:
         first, last: Positions in the dead-letter queue; 0 means its head, its tail.
         max_messages: The most to move, lowest first; 0 for no bound but that of a record.
+        cause: Only what died of it, a value of `dead_letters.Cause`; "" for any.
+        reason: Only what died for it; "" for any.
+        to_queue: The queue to move them to instead; "" for that of each.
     """
 
     queue: str
     first: int = 0
     last: int = 0
     max_messages: int = 0
+    cause: str = ""
+    reason: str = ""
+    to_queue: str = ""
 
 
 class Redriven(NamedTuple):
@@ -118,8 +124,9 @@ class Redriven(NamedTuple):
 
     Attributes:
         messages: How many were moved.
-        left: Ready ones of the range that stay: what is beyond the bounds, was never a dead letter,
-            or came from a queue that does not exist (neither its id nor its name) or has no room.
+        left: Ready ones of the range, cause and reason that stay: what is beyond the bounds, was
+            never a dead letter, or came from a queue that does not exist (neither its id nor its
+            name) or has no room.
         more: The bound of a record was reached; the same call moves more.
         last: The last position of the range.
     """

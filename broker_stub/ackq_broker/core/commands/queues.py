@@ -22,10 +22,11 @@ class DeclareQueue(Command):
 
 
 class DeclaredQueue(NamedTuple):
-    """Reply to `DeclareQueue`."""
+    """Reply to `DeclareQueue`; `warnings` are sentences for who declared it."""
 
     queue_id: int
     created: bool
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,9 @@ class QueueInfo(NamedTuple):
 
     The counts since it was declared: `published` and `accepted` messages; those that `expired`;
     those that were `dead_lettered` for any cause; and those `dropped`: rejected, expired or failed
-    too often without a dead-letter queue, over a bound, or in a cycle of expiries.
+    too often without a dead-letter queue, over a bound, or in a cycle of expiries. The counts since
+    the process began: messages `delivered`, `redelivered`, and `dead_letters` by cause.
+    `dead_letters_held` are those of its messages that came from a queue as dead letters.
     """
 
     queue: str
@@ -105,6 +107,74 @@ class QueueInfo(NamedTuple):
     dead_lettered: int = 0
     dropped: int = 0
     consumers: int = 0
+    delivered: int = 0
+    redelivered: int = 0
+    dead_letters: tuple[tuple[str, int], ...] = ()
+    dead_letters_held: int = 0
+
+
+class QueueUse(NamedTuple):
+    """What refers to a queue, at most so many of a kind; the counts are of all.
+
+    Attributes:
+        bindings: (exchange, binding key) pairs that name it.
+        batches: (batch, rows) that writers have staged for it, oldest first.
+        sources: The queues whose dead letters come here.
+    """
+
+    bindings: tuple[tuple[str, str], ...]
+    batches: tuple[tuple[BatchKey, int], ...]
+    sources: tuple[str, ...]
+    binding_count: int
+    batch_count: int
+    source_count: int
+
+
+class DeadLetterGroup(NamedTuple):
+    """Dead letters of a queue that came from the same one, for the same cause and reason."""
+
+    queue: str
+    cause: str
+    reason: str
+    messages: int
+
+
+class HoldingInfo(NamedTuple):
+    """What one session, or else one channel, holds of a queue (Q9).
+
+    `blocks` are the ids of those that its messages lie in. `since_us` is when a session leased
+    them, 0 for a channel; `oldest_us`: when the oldest was published. `first_tag` is the lowest
+    tag of these messages.
+    """
+
+    session: str
+    channel_id: bytes
+    messages: int
+    payload_bytes: int
+    blocks: np.ndarray[Any, np.dtype[np.int64]]
+    first_position: int
+    last_position: int
+    since_us: int
+    oldest_us: int
+    first_tag: int
+
+
+class Waiting(NamedTuple):
+    """What of a queue waits for something else than a consumer (Q9).
+
+    Attributes:
+        next_ready_us: When the first delayed message is ready (C14); 0 for none.
+        next_expiry_us: When the first message expires (Q3); 0 for none.
+        staged_bytes: Payload of staged rows (K3).
+        most_failures: The most failed deliveries of a message (C13).
+        oldest_position: The lowest position; 0 for an empty queue.
+    """
+
+    next_ready_us: int
+    next_expiry_us: int
+    staged_bytes: int
+    most_failures: int
+    oldest_position: int
 
 
 class ExchangeInfo(NamedTuple):
@@ -121,6 +191,8 @@ class SessionInfo(NamedTuple):
 
     `holder` is None after its epoch was ended for it (S5, S8). `holes_by_reason` counts the holes
     of the lease (S5), and `settled` its tags with a committed outcome other than accept (S6).
+    `fetched`: anything of the lease was (S11); `refused`: it began in an older history (Q8).
+    `named` is whether a query gave it its name, and `heard_us` when it last attached or accepted.
     """
 
     session: str
@@ -143,6 +215,10 @@ class SessionInfo(NamedTuple):
     holes_by_reason: tuple[tuple[str, int], ...] = ()
     settled: int = 0
     queue_pattern: str = ""
+    fetched: bool = False
+    refused: bool = False
+    named: bool = True
+    heard_us: int = 0
 
 
 class BatchTarget(NamedTuple):
@@ -178,6 +254,14 @@ class BatchInfo(NamedTuple):
     targets: tuple[BatchTarget, ...]
     committed: bool
     single: bool
+
+
+class Unfinished(NamedTuple):
+    """What a restart would interrupt: unacked messages of channels, transactions, open stages."""
+
+    unacked: int
+    transactions: int
+    stages: int
 
 
 class WriterInfo(NamedTuple):

@@ -248,6 +248,8 @@ def _dead_letter(
         part = slice(begin, end)
         target.origins.add(first + begin, values[part], counts[part], origin, arrival.at_us)
     source.dead_lettered += len(values)
+    state.signals.dead_letters[source.name, move.cause] += len(values)
+    source.dead_letters[move.cause] = source.dead_letters.get(move.cause, 0) + len(values)
 
 
 def _circling(queue: Queue, positions: BitMap64, target_id: int) -> BitMap64:

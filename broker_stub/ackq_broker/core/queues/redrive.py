@@ -1,4 +1,4 @@
-"""Redrive: dead letters move back to the queues they came from (Q6).
+"""Redrive: dead letters move back to the queues they came from, or to another (Q6).
 
 Invariant: one record moves at most `MOST_REDRIVEN` of them.
 """
@@ -9,6 +9,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
+from ackq.errors import InvalidArgumentError
 from ackq_broker.core import commands, records
 from ackq_broker.core.checks import queue_named
 from ackq_broker.core.columns import bitmaps
@@ -24,15 +25,23 @@ from ackq_broker.core.state.state import State
 # others must get their turn.
 MOST_REDRIVEN: Final = 10_000
 
+# What a message can have died of.
+_DEATHS: Final = (Cause.REJECTED.value, Cause.EXPIRED.value, Cause.DELIVERY_LIMIT.value)
+
 
 def redrive(state: State, command: commands.Redrive, now_us: int) -> Decision:
-    """Q6: in one record, the lowest positions first, as far as the original queues have room."""
+    """Q6: in one record, the lowest positions first, as far as the other queues have room."""
     queue = queue_named(state, command.queue)
+    target = _target(state, command)
     last = command.last or queue.next_position - 1
     ready = bitmaps.between(queue.available(now_us), command.first, last)
+    wanted_count = 0
     homes: dict[int, BitMap64] = {}
     for origin, positions in queue.origins.groups(ready):
-        home = _home(state, origin)
+        if not _is_wanted(origin, command):
+            continue
+        wanted_count += len(positions)
+        home = _home(state, origin) if target is None or origin is None else target
         if home is not None and home is not queue:
             homes.setdefault(home.queue_id, BitMap64()).update(positions)
     fitting = {to: _fitting(state, queue, to, those) for to, those in homes.items()}
@@ -45,7 +54,7 @@ def redrive(state: State, command: commands.Redrive, now_us: int) -> Decision:
         if moving:
             plan.move(queue, moving, to, Cause.REDRIVEN)
     more = bool(plan.moves) and wanted > MOST_REDRIVEN
-    reply = commands.Redriven(plan.moved, len(ready) - plan.moved, more, last)
+    reply = commands.Redriven(plan.moved, wanted_count - plan.moved, more, last)
     if not plan.moves:
         return Decision(reply=reply)
     return Decision((records.Redriven(tuple(plan.moves), now_us, plan.drops()),), reply)
@@ -62,6 +71,31 @@ def _fitting(state: State, queue: Queue, to: int, positions: BitMap64) -> BitMap
     left = room(state.queues[to])
     count, _ = queue.placements.fit(positions, left.messages, left.payload_bytes)
     return bitmaps.lowest(positions, count)
+
+
+def _target(state: State, command: commands.Redrive) -> Queue | None:
+    """The queue that the command names to move to; None: it names none."""
+    if command.cause not in ("", *_DEATHS):
+        raise InvalidArgumentError(
+            f"There is no cause '{command.cause}' of a dead letter; it is {', '.join(_DEATHS)}.",
+            cause=command.cause,
+        )
+    if not command.to_queue:
+        return None
+    if command.to_queue == command.queue:
+        raise InvalidArgumentError(
+            f"The messages of queue '{command.queue}' are in it already; name another one, or none"
+            " to move each to the queue it came from.",
+            queue=command.queue,
+        )
+    return queue_named(state, command.to_queue)
+
+
+def _is_wanted(origin: DeadLetterOrigin | None, command: commands.Redrive) -> bool:
+    """Whether what has this origin died of the command's cause, and for its reason."""
+    if origin is None:
+        return not (command.cause or command.reason)
+    return command.cause in ("", origin.cause) and command.reason in ("", origin.reason)
 
 
 def _home(state: State, origin: DeadLetterOrigin | None) -> Queue | None:

@@ -19,7 +19,15 @@ from ackq.errors import (
     PropertiesDifferError,
 )
 from ackq_broker.core import commands, records
-from ackq_broker.core.checks import check_duration, check_length, check_new, plural, queue_named
+from ackq_broker.core.checks import (
+    BUILT_IN_DEAD,
+    check_characters,
+    check_duration,
+    check_length,
+    check_new,
+    plural,
+    queue_named,
+)
 from ackq_broker.core.commands import Decision, DeclaredQueue, DeletedQueue
 from ackq_broker.core.record_fields import QueueProperties
 from ackq_broker.core.state.exchange import KINDS, Exchange, check_words
@@ -38,14 +46,18 @@ _DURATIONS: Final = (
 def declare_queue(state: State, command: commands.DeclareQueue, _now_us: int) -> Decision:
     """Q1: makes a queue, or confirms that this one exists."""
     if command.passive:
-        return Decision(reply=DeclaredQueue(queue_named(state, command.queue).queue_id, False))
+        queue = queue_named(state, command.queue)
+        warnings = _warnings(state, queue.name, queue.properties)
+        return Decision(reply=DeclaredQueue(queue.queue_id, False, warnings))
     check_new("queue", command.queue)
     _check_properties(command.queue, command.properties)
+    warnings = _warnings(state, command.queue, command.properties)
     queue_id = state.queue_ids.get(command.queue)
     if queue_id is not None:
         _check_same(state.queues[queue_id], command.properties)
         state.queues[queue_id].use()
-        return Decision(reply=DeclaredQueue(queue_id, False))
+        return Decision(reply=DeclaredQueue(queue_id, False, warnings))
+    check_characters("queue", command.queue)
     if len(state.queue_ids) >= limits.MAX_QUEUES:
         raise LimitError(
             f"The queue '{command.queue}' was not made: the broker has {limits.MAX_QUEUES} queues, "
@@ -54,7 +66,25 @@ def declare_queue(state: State, command: commands.DeclareQueue, _now_us: int) ->
             limit=limits.MAX_QUEUES,
         )
     record = records.QueueDeclared(state.next_queue_id, command.queue, command.properties)
-    return Decision((record,), DeclaredQueue(state.next_queue_id, True))
+    return Decision((record,), DeclaredQueue(state.next_queue_id, True, warnings))
+
+
+def _warnings(state: State, name: str, properties: QueueProperties) -> tuple[str, ...]:
+    """What of a queue's properties does not do what it seems to do (Q1, C13)."""
+    found = []
+    target = properties.dead_letter_queue
+    if properties.delivery_limit and not target and not properties.drop_on_limit:
+        found.append(
+            f"The delivery limit of queue '{name}' has no effect: it has no dead-letter queue, so "
+            "what fails is delivered again without end. Declare it with a dead-letter queue, or "
+            "with drop_on_limit to lose such messages."
+        )
+    if target and target != name and target not in state.queue_ids:
+        found.append(
+            f"The dead-letter queue '{target}' of queue '{name}' does not exist. Until it is "
+            f"declared, dead letters go to '{BUILT_IN_DEAD}'."
+        )
+    return tuple(found)
 
 
 def apply_queue_declared(state: State, sequence: int, record: records.QueueDeclared) -> None:
@@ -130,6 +160,7 @@ def detach_queue(state: State, queue: Queue) -> None:
     queue.sources = set()
     queue.forget_deadlines()
     if not queue.deleted:
+        state.signals.departed += queue.totals()
         del state.queue_ids[queue.name]
         queue.deleted = True
 
@@ -184,6 +215,7 @@ def declare_exchange(state: State, command: commands.DeclareExchange, _now_us: i
                 exchange=found.name,
             )
         return Decision(reply=False)
+    check_characters("exchange", command.exchange)
     if len(state.exchanges) >= limits.MAX_EXCHANGES:
         raise LimitError(
             f"The exchange '{command.exchange}' was not made: the broker has "

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from ackq import limits
 from ackq.errors import InvalidArgumentError, LimitError
 from ackq_broker.core import commands, records
-from ackq_broker.core.checks import check_duration, check_new
+from ackq_broker.core.checks import ANONYMOUS_PREFIX, check_duration, check_new
 from ackq_broker.core.commands import Advanced, Attached, Decision
 from ackq_broker.core.queues import enqueue
 from ackq_broker.core.queues.dead_letters import RemovalPlan
@@ -240,14 +240,14 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
             f"The call names tag {command.start_tag} and no incarnation; a session opens at tag 0.",
             start_tag=command.start_tag,
         )
-    name = command.session or f"anonymous-{command.new_incarnation}"
+    name = command.session or f"{ANONYMOUS_PREFIX}{command.new_incarnation}"
     check_new("session", name)
     queue_ids = queues.find(state, command)
     old = state.sessions.get(name)
     if old is None and len(state.sessions) >= limits.MAX_SESSIONS:
         raise LimitError(
             f"The session '{name}' was not opened: the broker has {limits.MAX_SESSIONS} sessions, "
-            "its limit. Release those of queries that are gone (`ackq session list`).",
+            "its limit. Release those of queries that are gone (`ackq session list --all`).",
             limit=limits.MAX_SESSIONS,
         )
     requeued = old.held() if old is not None else {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from ackq import limits
@@ -55,14 +56,15 @@ def find(state: State, command: Advance, *, accepting: Session | None = None) ->
                 raise
             raise _awaited(accepting, error) from error
     check_length("The pattern of queue names", pattern, limits.MAX_NAME_BYTES)
-    glob = _glob(pattern)
-    return tuple(
-        sorted(
-            queue_id
-            for name, queue_id in state.queue_ids.items()
-            if name == pattern or (not name.startswith(RESERVED_PREFIX) and glob.match(name))
-        )
-    )
+    return tuple(sorted(state.queue_ids[name] for name in matching(state, pattern)))
+
+
+def matching(state: State, pattern: str) -> Iterator[str]:
+    """The names of the queues that a pattern finds; built-in queues only where it names them."""
+    glob = name_pattern(pattern)
+    for name in state.queue_ids:
+        if name == pattern or (not name.startswith(RESERVED_PREFIX) and glob.match(name)):
+            yield name
 
 
 def check_held(state: State, session: Session, held: Positions, queue_ids: tuple[int, ...]) -> None:
@@ -146,8 +148,8 @@ def _awaited(session: Session, error: QueueNotFoundError) -> QueueNotFoundError:
     )
 
 
-def _glob(pattern: str) -> re.Pattern[str]:
-    """`*` is any characters, `?` is one; nothing else is special.
+def name_pattern(pattern: str) -> re.Pattern[str]:
+    """The expression of a pattern of names: `*` is any characters, `?` is one, and no more.
 
     The expression that `fnmatch` makes takes at most linear time for each `*`: a client's pattern
     must not hold up the broker.

@@ -12,6 +12,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.columns.step_function import Dumped, Steps
 
 # What is added to a tag to get its position.
@@ -41,8 +42,12 @@ class UnackedRun:
         found = self._shifts.constant(tags.min(), tags.max())
         if found is not None:
             return tags.shift(*found)
-        values = bitmaps.array(tags)
-        return bitmaps.of(values + self._shifts.at(values)["shift"])
+        return bitmaps.of(self.each_position(bitmaps.array(tags)))
+
+    def each_position(self, tags: Int64s) -> Int64s:
+        """The position of each outstanding tag, ascending ones, in order."""
+        found: Int64s = tags + self._shifts.at(tags)["shift"]
+        return found
 
     def remove(self, tags: BitMap64) -> None:
         """Outstanding tags are settled."""

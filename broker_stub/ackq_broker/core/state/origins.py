@@ -147,6 +147,16 @@ class Origins:
         ):
             yield first, self._origins.get(origin_id)
 
+    def tallies(self) -> Iterator[tuple[DeadLetterOrigin, int]]:
+        """Each origin with the number of its dead letters, those kept for a replay included.
+
+        It may be continued after changes: what went meanwhile is left out.
+        """
+        for origin_id, live in tuple(self._live.items()):
+            origin = self._origins.get(origin_id)
+            if origin is not None:
+                yield origin, live
+
     def groups(self, positions: BitMap64) -> Iterator[OriginGroup]:
         """Some positions by their origin."""
         known = self._positions & positions

@@ -310,6 +310,12 @@ class Placements:
         """Payload bytes of these positions together."""
         return sum(int(self._sizes(hit).sum()) for hit in self._hits(positions))
 
+    def blocks_of(self, positions: BitMap64) -> Int64s:
+        """The blocks that some of these positions lie in, ascending, each once."""
+        found = [np.empty(0, np.int64)]
+        found += [hit.rows["block"][hit.counts > 0] for hit in self._hits(positions)]
+        return np.unique(np.concatenate(found))
+
     def sizes(self, positions: BitMap64) -> Int64s:
         """Payload bytes of each of these positions."""
         found = [np.empty(0, np.int64)]
@@ -345,6 +351,14 @@ class Placements:
         page = self._pages[self._page_index(position)]
         index = int(np.searchsorted(page.column("first"), position, side="right")) - 1
         return int(page.column("published_us")[index])
+
+    def set_clock_back(self, at_us: int, back_us: int) -> None:
+        """Moves the instants of publishing behind `at_us` back, not further than to that."""
+        for page in self._pages:
+            page.own()
+            instants = page.column("published_us")
+            ahead = instants > at_us
+            instants[ahead] = np.maximum(instants[ahead] - back_us, at_us)
 
     def visible_by(self, sequence: int) -> int:
         """The last position that a record up to `sequence` made visible; 0 when none is left."""

@@ -21,7 +21,7 @@ from ackq_broker.core.record_fields import QueueProperties
 from ackq_broker.core.state.block_sizes import BlockSizes
 from ackq_broker.core.state.origins import Origins
 from ackq_broker.core.state.placements import Moved, Placement, Placements, Rows
-from ackq_broker.core.state.signals import Signals
+from ackq_broker.core.state.signals import DEAD_LETTERED, Signals, Totals
 
 # An instant that has come, whatever the time is.
 _LONG_AGO: Final = 1
@@ -62,6 +62,8 @@ class Queue:
             `staged_by` has those of each batch, oldest first; an index.
         published: Messages ever placed; `accepted`, `expired`, `dead_lettered` and `dropped`:
             messages that ended so.
+        delivered: Messages leased or delivered since the process began, `redelivered` those of them
+            that had been before, `dead_letters` those dead-lettered by cause; volatile.
         bindings: (exchange, binding key) pairs that name this queue; an index.
         sessions: Names of the sessions that read it; `sources`: ids of the other queues whose dead
             letters come here; both are indexes.
@@ -75,9 +77,11 @@ class Queue:
         "bindings",
         "consumers",
         "dead_lettered",
+        "dead_letters",
         "delayed",
         "delays",
         "deleted",
+        "delivered",
         "deliveries",
         "demand",
         "departed",
@@ -95,6 +99,7 @@ class Queue:
         "published",
         "queue_id",
         "ready",
+        "redelivered",
         "replays",
         "requeued",
         "sessions",
@@ -146,6 +151,9 @@ class Queue:
         self.expired = 0
         self.dead_lettered = 0
         self.dropped = 0
+        self.delivered = 0
+        self.redelivered = 0
+        self.dead_letters: dict[str, int] = {}
         self.bindings: set[tuple[str, str]] = set()
         self.sessions: set[str] = set()
         self.sources: set[int] = set()
@@ -164,6 +172,27 @@ class Queue:
             if not self.staged_by[batch]:
                 del self.staged_by[batch]
 
+    # --- counts ---
+
+    def totals(self) -> Totals:
+        """The counts that only grow."""
+        return Totals(
+            {
+                "published": self.published,
+                "delivered": self.delivered,
+                "redelivered": self.redelivered,
+                "accepted": self.accepted,
+                "expired": self.expired,
+                "dropped": self.dropped,
+                **{DEAD_LETTERED + cause: n for cause, n in self.dead_letters.items()},
+            }
+        )
+
+    def count_anew(self) -> None:
+        """The process began: what is counted since then is 0."""
+        self.delivered = self.redelivered = 0
+        self.dead_letters = {}
+
     # --- content ---
 
     @property
@@ -175,6 +204,11 @@ class Queue:
     def present(self) -> BitMap64:
         """The positions of its messages."""
         return self.ready | self.delayed | self.unacked
+
+    @property
+    def holds_messages(self) -> bool:
+        """Whether it has any message, staged ones included."""
+        return bool(self.ready or self.delayed or self.unacked or self.staged)
 
     @property
     def payload_bytes(self) -> int:
@@ -264,6 +298,9 @@ class Queue:
         assert positions.issubset(self.ready)
         self.ready -= positions
         self.unacked |= positions
+        self.delivered += len(positions)
+        if self.deliveries:
+            self.redelivered += len(self.deliveries.some(positions))
         self._check()
 
     def requeue(self, positions: BitMap64, sequence: int) -> None:
@@ -378,6 +415,15 @@ class Queue:
         for present in (self.ready, self.delayed, self.unacked):
             self.late |= due & present
         self.delays.pop(now_us)
+
+    def set_clock_back(self, at_us: int, back_us: int) -> None:
+        """Moves its instants behind `at_us` back, not further than to that (Q8)."""
+        self.placements.set_clock_back(at_us, back_us)
+        self.expiries.set_clock_back(at_us, back_us)
+        self.delays.set_clock_back(at_us, back_us)
+        self.used_us = min(self.used_us, at_us)
+        if due_us := self.next_due_us():
+            self.signals.note(self.queue_id, due_us)
 
     def forget_deadlines(self) -> None:
         """Nothing expires any more (Q4: what is still leased of a deleted queue is kept)."""

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable
+from typing import Final
+
+# Counts of messages that only grow, by name; of dead letters, this and the cause.
+Totals = Counter[str]
+DEAD_LETTERED: Final = "dead_lettered:"
 
 # The next instant of a queue as it is now, 0 for none.
 NextOf = Callable[[int], int]
@@ -20,15 +26,32 @@ class Signals:
         now_us: When the last command was decided.
         started_us: When this process began.
         origins: How many origins of dead letters the queues keep together (C13).
+        dead_letters: How many messages became dead letters since the last report, by queue and
+            cause.
+        departed: The counts of the queues that are gone; `before`: those of all queues when the
+            process began.
     """
 
-    __slots__ = ("_agenda", "_noted", "now_us", "origins", "started_us", "woken")
+    __slots__ = (
+        "_agenda",
+        "_noted",
+        "before",
+        "dead_letters",
+        "departed",
+        "now_us",
+        "origins",
+        "started_us",
+        "woken",
+    )
 
     def __init__(self) -> None:
         self.woken: set[str] = set()
         self.now_us = 0
         self.started_us = 0
         self.origins = 0
+        self.dead_letters = Counter[tuple[str, str]]()
+        self.departed = Totals()
+        self.before = Totals()
         self._agenda: list[tuple[int, int]] = []
         self._noted: dict[int, int] = {}
 

@@ -25,14 +25,22 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ackq.errors import DamagedError, InUseError, NotFoundError, UnsupportedError
+from ackq.errors import (
+    DamagedError,
+    InUseError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnsupportedError,
+)
 from ackq_broker.journal.files.disk import Disk, with_descriptor
 from ackq_broker.journal.files.format import FORMAT_VERSION
 from ackq_broker.journal.files.identity import Identity, identity
@@ -42,7 +50,13 @@ COPIED: Final = "copied"
 DECLARED: Final = "declared"
 REPAIRED: Final = "repaired"
 
+# The unit of `st_blocks`, whatever the file system's own is.
+_BLOCK_BYTES: Final = 512
 _NAME: Final = re.compile(r"(journal|snapshot|transient)-(\d{20})\.(seg|snap)")
+# What may be in a data directory; a file system has its own folder in its root.
+_OWN: Final = re.compile(rf"({_NAME.pattern}|FORMAT)(\.new)?|LOCK|damaged-\d+|lost\+found")
+
+_log: Final = logging.getLogger(__name__)
 
 
 def segment_name(number: int) -> str:
@@ -94,9 +108,10 @@ class DataDirectory:
             version, where nothing is known.
 
     Args:
-        create: Make the directory, and take one without a journal; else leave such a one alone.
+        create: Make the directory, and take an empty one; else leave one without a journal alone.
 
     Raises:
+        InvalidArgumentError: It has no journal, and files of something else.
         InUseError: Another process has it; the message names the directory and that process.
         NotFoundError: No such directory, or no journal in it, and `create` is off.
         UnsupportedError: Its format is newer than this program.
@@ -106,6 +121,7 @@ class DataDirectory:
     def __init__(self, path: Path, disk: Disk, *, create: bool = True) -> None:
         if create:
             _make(path, disk)
+            _check_foreign(path)
         else:
             require_journal(path)
         self.path = path
@@ -136,7 +152,16 @@ class DataDirectory:
 
     def write_format(self) -> None:
         """Writes and syncs FORMAT with the present history, lost blocks and end of the log."""
-        path = self.path / "FORMAT"
+        self._write_format(self.path, self.log_end, identity)
+
+    def write_backup_format(self, directory: Path, log_end: LogEnd) -> None:
+        """Writes and syncs the FORMAT of a backup, which is of no file: it shows as a copy."""
+        self._write_format(directory, log_end, lambda _: Identity(0, 0))
+
+    def _write_format(
+        self, directory: Path, log_end: LogEnd | None, identify: Callable[[int], Identity]
+    ) -> None:
+        path = directory / "FORMAT"
         fd = self._disk.create(unfinished(path))
         try:
             meta = {
@@ -144,15 +169,15 @@ class DataDirectory:
                 "history_id": self.require_history().hex(),
                 "cause": self.history_cause,
                 "lost_blocks": self.lost_blocks,
-                "log_end": self.log_end and self.log_end._asdict(),
-                **identity(fd)._asdict(),
+                "log_end": log_end and log_end._asdict(),
+                **identify(fd)._asdict(),
             }
             self._disk.write(fd, [json.dumps(meta).encode() + b"\n"], 0)
             self._disk.sync_file(fd)
         finally:
             os.close(fd)
         self._disk.rename(unfinished(path), path)
-        self._disk.sync_directory(self.path)
+        self._disk.sync_directory(directory)
 
     def require_history(self) -> bytes:
         """The history id of a directory that has one."""
@@ -166,6 +191,15 @@ class DataDirectory:
     def snapshots(self) -> list[int]:
         """The sequences of the snapshots, ascending."""
         return sorted(numbers(self.path, "snapshot"))
+
+    def used_bytes(self) -> int:
+        """What the files take on the disk, holes left out; may wait for it."""
+        used = 0
+        with os.scandir(self.path) as files:
+            for file in files:
+                with suppress(FileNotFoundError):  # deleted meanwhile
+                    used += file.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
+        return used
 
     def remove_leftovers(self) -> None:
         """Removes unfinished and transient files of an earlier process."""
@@ -235,12 +269,30 @@ def require_journal(path: Path) -> None:
         )
 
 
+def _check_foreign(path: Path) -> None:
+    """Refuses a directory that is somebody else's; in a journal's such a file is only told."""
+    names = sorted(file.name for file in path.iterdir())
+    foreign = [name for name in names if not _OWN.fullmatch(name)]
+    if not foreign:
+        return
+    what = f"'{foreign[0]}'" + (f" and {len(foreign) - 1} more" if foreign[1:] else "")
+    if "FORMAT" in names or any(_NAME.fullmatch(name) for name in names):
+        _log.warning("data directory %s holds %s, which is no file of a broker", path, what)
+        return
+    raise InvalidArgumentError(
+        f"directory {path} is no data directory, and holds {what}: name an empty directory, or one"
+        " that is not there yet",
+        directory=path,
+        file=foreign[0],
+    )
+
+
 def _make(path: Path, disk: Disk) -> None:
     """Makes a directory and its missing parents, and syncs each name."""
     if path.is_dir():
         return
     _make(path.parent, disk)
-    path.mkdir()
+    path.mkdir(mode=0o700)  # the messages are nobody else's
     disk.sync_directory(path.parent)
 
 

@@ -91,6 +91,14 @@ class Disk:
         """Gives a file its final name; a file that had it is gone."""
         source.rename(target)
 
+    def link(self, source: Path, target: Path) -> None:
+        """Gives a file a second name."""
+        target.hardlink_to(source)
+
+    def make_directory(self, path: Path) -> None:
+        """Makes a directory for its owner alone."""
+        path.mkdir(mode=0o700)
+
     def unlink(self, path: Path) -> None:
         """Removes a name; readers that have the file open keep it."""
         path.unlink()

@@ -95,6 +95,11 @@ class Blocks:
         with self._lock:
             return self._table.lengths(block_ids)
 
+    def live_bytes(self) -> int:
+        """The bytes of the blocks that are in files now."""
+        with self._lock:
+            return sum(self._table.live_bytes().values())
+
     def copy_table(self) -> BlockTable:
         """The blocks that are in files now."""
         with self._lock:

@@ -11,7 +11,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from ackq import limits
 from ackq.errors import BlockNotFoundError, ClosedError, DamagedError
@@ -22,6 +23,8 @@ from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.files.format import RELOCATION, Entry, entry_bytes
 from ackq_broker.journal.read import snapshot as snapshots
 from ackq_broker.journal.read.blocks import Blocks
+from ackq_broker.journal.write import backup
+from ackq_broker.journal.write.backup import Backup
 from ackq_broker.journal.write.group_commit import Capture, GroupCommit, Mark, Unit
 from ackq_broker.journal.write.spares import Spares
 
@@ -67,7 +70,7 @@ class Compactor:
         self._failpoint = failpoint
         self._on_failure = on_failure
         self._thread: threading.Thread | None = None
-        self._done: Future[None] | None = None
+        self._done: Future[Any] | None = None
         self._closing = threading.Event()
 
     @property
@@ -82,18 +85,50 @@ class Compactor:
         the copies out of mostly dead ones are synced. It has an `OSError` when the snapshot could
         not be written: the one before still counts.
         """
+        done = Future[None]()
+        self._start(done, lambda captured: self._write(state, captured, done))
+        return done
+
+    def back_up(self, state: Iterable[bytes], target: Path) -> Future[Backup]:
+        """Starts a backup of everything put so far, as `backup.back_up`; nothing dies meanwhile.
+
+        What is under way is finished first. The future has the error when there is no backup.
+        """
+        done = Future[Backup]()
+
+        def make(captured: Future[Capture]) -> None:
+            try:
+                capture = captured.result()
+                made = backup.back_up(
+                    self._data,
+                    capture,
+                    state,
+                    target,
+                    self._disk,
+                    self._failpoint,
+                    lambda: not self._closing.is_set(),
+                )
+            except BaseException as error:  # noqa: BLE001 - nothing of the journal has changed
+                done.set_exception(error)
+            else:
+                done.set_result(made)
+
+        self._start(done, make)
+        return done
+
+    def _start(self, done: Future[Any], work: Callable[[Future[Capture]], None]) -> None:
+        """Starts a thread for work at a mark of now, behind the one before."""
         captured: Future[Capture] = Future()
         self._group_commit.put(Mark(captured))
-        before, done = self._thread, Future[None]()
-        self._done = done
-        self._thread = threading.Thread(
-            target=self._run,
-            args=(before, state, captured, done),
-            name="journal-snapshot",
-            daemon=True,
-        )
+        before, self._done = self._thread, done
+
+        def run() -> None:
+            if before is not None:
+                before.join()
+            work(captured)
+
+        self._thread = threading.Thread(target=run, name="journal-snapshot", daemon=True)
         self._thread.start()
-        return done
 
     def compact(self, below: float, going: Callable[[], bool]) -> None:
         """Copies the live blocks out of full segments of which a smaller share is live; blocking.
@@ -133,15 +168,7 @@ class Compactor:
         if self._thread is not None:
             self._thread.join()
 
-    def _run(
-        self,
-        before: threading.Thread | None,
-        state: Iterable[bytes],
-        captured: Future[Capture],
-        done: Future[None],
-    ) -> None:
-        if before is not None:
-            before.join()
+    def _write(self, state: Iterable[bytes], captured: Future[Capture], done: Future[None]) -> None:
         try:
             capture = captured.result()
             snapshot = snapshots.Snapshot(

@@ -10,6 +10,7 @@ that the block table, which only this thread changes, is always that of a defini
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -21,6 +22,7 @@ from ackq_broker.journal.files.block_table import BlockIds, BlockTable
 from ackq_broker.journal.files.format import CORE, Entry, Position
 from ackq_broker.journal.read.blocks import Blocks
 from ackq_broker.journal.write.log import Log
+from ackq_broker.journal.write.sync_times import SyncTimes
 
 # An idle log is closed by an empty group after this: from then on its end is provably the end.
 IDLE_CLOSE_S: Final = 0.25
@@ -93,6 +95,7 @@ class GroupCommit:
         self.unsynced_bytes = 0
         self.written_bytes = 0
         self.freed_bytes = 0
+        self.sync_times = SyncTimes()
 
     def start(self) -> None:
         """Starts the thread."""
@@ -168,7 +171,9 @@ class GroupCommit:
         if records or not batch:
             size = sum(unit.size for unit in units)
             placed = iter(self._log.write(records, size))
+            began_s = time.perf_counter()
             self._log.sync()
+            self.sync_times.add(time.perf_counter() - began_s)
             self.written_bytes += size
         for item in batch:
             if isinstance(item, Unit):

@@ -57,6 +57,8 @@ class Spares:
             kept = (
                 len(self._files) < _MOST
                 and path.stat().st_size <= self._segment_bytes
+                # Else a backup has it, too, and needs its bytes.
+                and path.stat().st_nlink == 1
                 and self._has_room()
             )
             if kept:

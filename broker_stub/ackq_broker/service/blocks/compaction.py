@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -28,6 +28,7 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.journal import Journal
 from ackq_broker.service.blocks.compacted import compact
 from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.events import event
 
 _log: Final = logging.getLogger(__name__)
 
@@ -52,6 +53,9 @@ _LEAST_BYTES: Final = limits.KIB
 _LARGE_BYTES: Final = 4 * limits.KIB
 # A block that was looked at in vain is looked at again when it has only this of its payload left.
 _LOOK_AGAIN_BELOW: Final = 0.95
+
+# What is given back is not told of below that.
+_TOLD_BYTES: Final = limits.MIB
 
 _EXAMINED: Final = np.dtype([("block", "<i8"), ("payload", "<f8")])
 
@@ -96,7 +100,7 @@ class Compaction:
             try:
                 await self.step()
             except (AckqError, OSError) as error:
-                _log.error("compaction failed: %s", error)
+                _log.error("compaction failed: %s", error, extra=event("compaction_failed"))
             except Exception as error:
                 self._engine.fail(error)
                 raise
@@ -112,9 +116,22 @@ class Compaction:
         if self._activity - before > _QUIET_BYTES:
             await self._rewrite(_BUSY_BELOW, self._has_room, _BUSY_BYTES)
         elif not self._finished:
-            await self._compact()
+            await self._log_freed(self._compact)
             self._finished = self._engine.journal.activity_bytes == self._activity
         self._activity = self._engine.journal.activity_bytes
+
+    async def _log_freed(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Does work, and logs by how much the data directory is smaller then."""
+        journal = self._engine.journal
+        before = await self._engine.run(journal.file_bytes)
+        await work()
+        freed = before - await self._engine.run(journal.file_bytes)
+        if freed >= _TOLD_BYTES:
+            _log.info(
+                "compaction gave %d MiB back to the disk",
+                freed // limits.MIB,
+                extra=event("compacted", bytes=freed),
+            )
 
     async def _compact(self) -> None:
         """Rewrites blocks, then segments, and deletes those left empty."""
@@ -130,7 +147,7 @@ class Compaction:
     def _has_room(self) -> bool:
         """Whether copies leave room for one more segment, which the log may need (P8)."""
         free = self._engine.journal.disk_free_bytes()
-        return not self._engine.stopping and free >= 2 * limits.SEGMENT_BYTES
+        return not self._engine.stopping and free >= 2 * self._engine.journal.segment_bytes
 
     async def _rewrite(
         self, below: float, going: Callable[[], bool], most_bytes: int = 1 << 62

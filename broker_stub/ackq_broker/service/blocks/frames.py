@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ackq import limits
 from ackq.errors import BlockNotFoundError
@@ -40,6 +41,7 @@ class _Loaded(NamedTuple):
     data: bytes | block.Block
     rows: int
     payload_bytes: int
+    body_bytes: Sequence[int] = ()
 
     @property
     def large(self) -> bool:
@@ -56,6 +58,7 @@ class FrameBuilder:
         browse: Mark leased runs (Q5).
         settled_ok: Leave out messages whose block was freed, or compacted without them, because
             they were settled meanwhile; otherwise that is an error.
+        max_body_bytes: Cut bodies to so many bytes, and say how long they were; 0: not.
     """
 
     def __init__(
@@ -66,11 +69,13 @@ class FrameBuilder:
         *,
         browse: bool = False,
         settled_ok: bool = False,
+        max_body_bytes: int = 0,
     ) -> None:
         self._pieces = pieces
         self._read_block = read_block
         self._browse = browse
         self._settled_ok = settled_ok
+        self._max_body_bytes = max_body_bytes
         self._visible = wanted & _VISIBLE if wanted else _VISIBLE
         self._at = 0
         self._last_read: tuple[int, Stored] | None = None
@@ -112,13 +117,16 @@ class FrameBuilder:
             piece, data = found, stored.data
             header, _ = block.split(data)
             whole = isinstance(piece.rows, tuple) and piece.rows == (0, header.rows)
-            if whole and piece.origin is None:
+            if whole and piece.origin is None and not self._max_body_bytes:
                 return _Loaded(piece, header.columns, data, header.rows, header.payload_bytes)
             part = _slice(data, piece)
             if piece.origin is not None:
                 part = with_dead_letter_headers(part, piece.origin)
+            lengths: Sequence[int] = ()
+            if self._max_body_bytes:
+                part, lengths = _cut(part, self._max_body_bytes)
             rows, size = part.batch.num_rows, block.payload_bytes(part.batch)
-            return _Loaded(piece, part.header.columns, part, rows, size)
+            return _Loaded(piece, part.header.columns, part, rows, size, lengths)
         return None
 
     def _read(self, block_id: int) -> Stored:
@@ -130,6 +138,8 @@ class FrameBuilder:
     def _build(self, group: list[_Loaded]) -> DeliveryFrame:
         runs = delivery_runs([loaded.piece for loaded in group], browse=self._browse)
         assert sum(runs.rows) == sum(loaded.rows for loaded in group)
+        for loaded in group:
+            runs.body_bytes.extend(loaded.body_bytes)
         first = group[0]
         if len(group) == 1 and isinstance(first.data, bytes) and not first.columns & ~self._visible:
             return frame.Frame(runs, first.data)
@@ -181,3 +191,15 @@ def _slice(data: bytes, piece: Piece) -> block.Block:
     if 2 * block.payload_bytes(part) < header.payload_bytes:
         part = batch.take(pa.array(np.arange(first, first + count)))
     return block.Block(header, part)
+
+
+def _cut(part: block.Block, most_bytes: int) -> tuple[block.Block, list[int]]:
+    """The rows with bodies of so many bytes at most, and how long each body is; 0 for none."""
+    header, batch = part
+    if not header.columns >> pb.COLUMN_BODY & 1:
+        return part, [0] * batch.num_rows
+    at = batch.schema.get_field_index("body")
+    bodies = batch.column(at)
+    lengths = pc.fill_null(pc.binary_length(bodies), 0).to_numpy(zero_copy_only=False)
+    cut = pc.binary_slice(bodies, 0, most_bytes)
+    return block.Block(header, batch.set_column(at, batch.schema.field(at), cut)), lengths.tolist()

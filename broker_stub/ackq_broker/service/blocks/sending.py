@@ -23,6 +23,7 @@ async def send_pieces(
     write: Write[DeliveryFrame],
     *,
     browse: bool = False,
+    max_body_bytes: int = 0,
 ) -> None:
     """Sends the rows of pieces.
 
@@ -32,12 +33,18 @@ async def send_pieces(
         wanted: Bit set of columns; 0 means all.
         write: Sends a frame.
         browse: Mark leased rows, and leave out messages that are removed meanwhile (Q5).
+        max_body_bytes: Cut bodies to so many bytes (Q5); 0: not.
 
     Raises:
         BlockNotFoundError: Messages were removed meanwhile, and it is no browse.
     """
     builder = FrameBuilder(
-        pieces, engine.journal.read_block, wanted, browse=browse, settled_ok=browse
+        pieces,
+        engine.journal.read_block,
+        wanted,
+        browse=browse,
+        settled_ok=browse,
+        max_body_bytes=max_body_bytes,
     )
     await engine.sync_gate.wait(engine.core.sequence)
     with engine.in_flight.stream(brings=False) as in_flight:

@@ -6,6 +6,7 @@ none; its end requeues everything that is unacked, in one decision.
 
 from __future__ import annotations
 
+import secrets
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from ackq.v1 import consuming_pb2 as pb
 from ackq.wire.outcomes import FROM_WIRE
 from ackq_broker.core import commands
 from ackq_broker.service.consuming.consumer import BrokerConsumer, ConsumerConfig, decode_config
+from ackq_broker.service.consuming.delivery_times import DeliveryTimes
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.reply_cache import ReplyCache
 from ackq_broker.service.consuming.settlement import SettlementBatch, has_runs, tags_of_runs
@@ -62,11 +64,14 @@ class BrokerChannel:
     """The broker's side of one channel id.
 
     Attributes:
+        instance: Names this channel, and none that its client id had before or will have (C17).
         window: Deliveries without a transport ack.
         consumers: By name.
         reply_cache: Answers to requests that the client may repeat after a reconnect.
         stream: None while the client is disconnected.
         closed: Whether its end was decided.
+        delivery_times: Since when what is unacked has been with the client.
+        settled_us: When the client settled anything last, or else when the channel began.
 
     Args:
         engine: Decides.
@@ -85,12 +90,15 @@ class BrokerChannel:
         label: str,
     ) -> None:
         self.channel_id = channel_id
+        self.instance = secrets.token_bytes(16)
         self.label = label
         self.window = TransportWindow(window_messages)
         self.consumers: dict[str, BrokerConsumer] = {}
         self.reply_cache = ReplyCache()
         self.stream: AttachedStream | None = None
         self.closed = False
+        self.delivery_times = DeliveryTimes()
+        self.settled_us = engine.clock.now_us()
         self._engine = engine
         self._dispatcher = dispatcher
         self._unacked = UnackedTags()
@@ -141,7 +149,7 @@ class BrokerChannel:
                 is no error then, and one that the broker cancelled is cancelled again (Q4).
 
         Raises:
-            QueueNotFoundError: No such queue.
+            QueueNotFoundError: No such queue; one that the client had before is cancelled instead.
             InvalidArgumentError: The name is taken or no name, or there are too many consumers.
             InvalidOperationError: It declares an outcome that the broker did not announce (C5).
         """
@@ -167,7 +175,7 @@ class BrokerChannel:
         try:
             self._start(config)
         except QueueNotFoundError as error:
-            if not may_repeat:
+            if not (may_repeat or request.renewed):
                 raise
             self._notify_cancelled(config.name, error)
 
@@ -200,7 +208,9 @@ class BrokerChannel:
     def room(self, *, no_ack: bool) -> int:
         """The number of messages that the channel as a whole can be delivered now (C8, C11)."""
         # At a shutdown channels end one after the other: none shall get what others requeue.
-        if self.stream is None or self.stream.full or self._engine.stopping:
+        if self.stream is None or self.stream.full:
+            return 0
+        if self._engine.stopping or self._engine.draining:
             return 0
         if no_ack or not self._prefetch:
             return self.window.room
@@ -342,6 +352,7 @@ class BrokerChannel:
         self._unacked.last_tag = delivery.last_tag
         if not no_ack:
             self._unacked.assign(owner, delivery.first_tag, delivery.messages)
+            self.delivery_times.note(delivery.first_tag, self._engine.clock.now_us())
         self.window.add(delivery)
         self.stream.deliver(delivery, sequence)
         self._engine.counters["delivered"] += delivery.messages
@@ -375,6 +386,7 @@ class BrokerChannel:
     def _apply(self, batch: SettlementBatch) -> None:
         """Decides a batch of settlements; their consumers have room again."""
         for command in batch.drain(self.channel_id):
+            self.settled_us = self._engine.clock.now_us()
             settlement = self._engine.decide(command).reply
             assert settlement.messages == len(command.tags)
             self._engine.counters[command.outcome.value] += settlement.messages

@@ -1,4 +1,4 @@
-"""`ConsumingService`: channels and the streams that serve them (C1-C16).
+"""`ConsumingService`: channels and the streams that serve them (C1-C17).
 
 Invariant: a channel has one stream at most, and ends `CHANNEL_RESUME_MS` after a disconnect unless
 its client has reconnected by then.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -16,9 +16,12 @@ from ackq import limits
 from ackq.errors import AckqError, InvalidArgumentError
 from ackq.v1 import consuming_pb2 as pb
 from ackq_broker.service.consuming.channel import BrokerChannel
+from ackq_broker.service.consuming.consumer import BrokerConsumer
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.stream import ConsumeStream, Response
 from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.security.callers import current
+from ackq_broker.service.security.permissions import Need
 from ackq_broker.service.transport.fields import shorten
 from ackq_broker.service.transport.rpc import Read, Write
 
@@ -46,6 +49,7 @@ class ConsumingService:
         self._channels: dict[bytes, BrokerChannel] = {}
         # Channels of disconnected clients, and the timer that ends each.
         self._disconnected: dict[BrokerChannel, asyncio.TimerHandle] = {}
+        engine.on_resume.append(self._resume_deliveries)
 
     async def consume(self, read: Read[pb.ConsumeRequest], write: Write[Response]) -> None:
         """Serves a stream of a channel that it opens or resumes (C11)."""
@@ -53,8 +57,10 @@ class ConsumingService:
         channel = self._channels.get(opening.channel_id)
         resumed = channel is not None and not channel.closed
         if channel is None or channel.closed:
+            self._engine.check_taking()
             channel = self._open(opening)
         else:
+            _check_readable(channel)
             self._resume(channel, opening)
         stream = ConsumeStream(self._engine, channel, read, write, self._clock, resumed=resumed)
         channel.attach(stream)
@@ -68,6 +74,21 @@ class ConsumingService:
         finally:
             if channel.stream is stream:
                 self._detach(channel, ended=ended)
+
+    def channel(self, channel_id: bytes) -> BrokerChannel | None:
+        """The channel of this id; None when it has ended."""
+        return self._channels.get(channel_id)
+
+    def consumers(self, queue: str) -> Iterator[tuple[BrokerChannel, BrokerConsumer]]:
+        """The consumers of a queue, each with its channel."""
+        for channel in tuple(self._channels.values()):
+            for consumer in tuple(channel.consumers.values()):
+                if consumer.queue == queue:
+                    yield channel, consumer
+
+    def _resume_deliveries(self) -> None:
+        for channel in tuple(self._channels.values()):
+            channel.resume_deliveries()
 
     def _open(self, opening: pb.ChannelOpen) -> BrokerChannel:
         channel = BrokerChannel(
@@ -116,6 +137,12 @@ def _opening(request: pb.ConsumeRequest | None) -> pb.ChannelOpen:
             f"A channel id has {_ID_BYTES} random bytes, not {len(request.open.channel_id)}."
         )
     return request.open
+
+
+def _check_readable(channel: BrokerChannel) -> None:
+    """Refuses to go on with consumers of what the caller may not read (by now) (A1, A2)."""
+    queues = {consumer.queue for consumer in channel.consumers.values()}
+    current.get().require(Need("read", "queue", queue) for queue in sorted(queues))
 
 
 def _window(opening: pb.ChannelOpen) -> int:

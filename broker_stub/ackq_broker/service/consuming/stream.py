@@ -30,6 +30,7 @@ from ackq_broker.service.blocks.sending import build_ahead, build_here
 from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.transport_window import PendingDelivery
 from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.events import event
 from ackq_broker.service.engine.in_flight import StreamBytes
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
@@ -97,9 +98,9 @@ class ConsumeStream:
             AckqError: The stream ends with this status, and the channel is closed already unless
                 another stream took it over.
         """
-        await self._write(_opened(resumed=self._resumed))
+        await self._write(_opened(self._channel.instance, resumed=self._resumed))
         with (
-            self._engine.listening(alarm=lambda _: None, stop=self._stop),
+            self._engine.listening("consume", alarm=lambda _: None, stop=self._stop),
             self._engine.in_flight.stream(brings=False) as in_flight,
         ):
             await alongside(
@@ -274,6 +275,7 @@ class ConsumeStream:
             "channel %s of '%s' was closed: no sign of life from its client",
             self._channel.channel_id.hex(),
             self._channel.label,
+            extra=event("channel_closed", channel=self._channel.channel_id.hex()),
         )
         raise ClosedError(
             f"The channel was closed: its client gave no sign of life for {limits.HEARTBEAT_MS} ms."
@@ -313,11 +315,12 @@ def _delivered(delivery: PendingDelivery, built: DeliveryFrame) -> Response:
     return frame.Frame(pb.ConsumeHeader(delivery=header), built.block)
 
 
-def _opened(*, resumed: bool) -> Response:
+def _opened(instance: bytes, *, resumed: bool) -> Response:
     opened = pb.ChannelOpened(
         outcomes=list(FROM_WIRE),
         heartbeat_ms=limits.HEARTBEAT_SEND_MS,
         resumed=resumed,
         settle_runs=True,
+        instance=instance,
     )
     return frame.Frame(pb.ConsumeHeader(opened=opened))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ackq import limits
+from ackq_broker.service.engine.events import event
 
 _log = logging.getLogger(__name__)
 
@@ -58,11 +59,24 @@ class BrokerClock:
             self._last_us = max(self._last_us, steady_us + self._ahead_us)
             return self._last_us
         if self._jumped_us is not None and jump_us <= _JUMP_US:
-            _log.warning("the machine's clock is back after its jump; nothing expired for it")
+            _log.warning(
+                "the machine's clock is back after its jump; nothing expired for it",
+                extra=event("clock_back"),
+            )
         self._jumped_us = None
         self._ahead_us = max(self._ahead_us, wall_us - steady_us)
         self._last_us = max(self._last_us, wall_us)
         return self._last_us
+
+    def jump_us(self) -> int:
+        """How far the machine's clock is ahead of `now_us`, by a jump that is not accepted yet."""
+        self.now_us()
+        return 0 if self._jumped_us is None else self._wall_ns() // 1000 - self._last_us
+
+    @property
+    def ahead_us(self) -> int:
+        """By how much it is ahead of the machine's clock, which it then stands still for."""
+        return max(0, self._last_us - self._wall_ns() // 1000)
 
     def _accepted(self, jump_us: int, steady_us: int) -> bool:
         """Whether a jump has lasted long enough; logs when it is seen and when it is accepted."""
@@ -74,10 +88,15 @@ class BrokerClock:
                 " what is due by it then expires",
                 jump_us // 1_000_000,
                 _WAIT_US // 1_000_000,
+                extra=event("clock_jumped", seconds=jump_us // 1_000_000),
             )
         if steady_us - self._jumped_us < _WAIT_US:
             return False
-        _log.warning("the machine's clock stayed %d s ahead: it is believed", jump_us // 1_000_000)
+        _log.warning(
+            "the machine's clock stayed %d s ahead: it is believed",
+            jump_us // 1_000_000,
+            extra=event("clock_believed", seconds=jump_us // 1_000_000),
+        )
         return True
 
 

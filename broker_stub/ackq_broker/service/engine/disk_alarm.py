@@ -16,10 +16,14 @@ class DiskAlarm:
 
     Args:
         free_bytes: Returns the free space of the disk.
+        reserve_bytes: What is kept free for what drains.
     """
 
-    def __init__(self, free_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self, free_bytes: Callable[[], int], reserve_bytes: int = limits.DISK_RESERVE_BYTES
+    ) -> None:
         self._free_bytes = free_bytes
+        self._reserve_bytes = reserve_bytes
         self.reason = ""
         self.poll()
 
@@ -27,9 +31,9 @@ class DiskAlarm:
         """Reads the free space; returns `reason`."""
         free = self._free_bytes()
         self.reason = ""
-        if free < limits.DISK_RESERVE_BYTES:
+        if free < self._reserve_bytes:
             self.reason = (
-                f"The broker's disk has {free} bytes left; below {limits.DISK_RESERVE_BYTES} the"
+                f"The broker's disk has {free} bytes left; below {self._reserve_bytes} the"
                 " broker only serves what drains. Make room, or consume what waits."
             )
         return self.reason
@@ -37,4 +41,4 @@ class DiskAlarm:
     def check(self) -> None:
         """Raises DiskFullError while the alarm is on."""
         if self.reason:
-            raise DiskFullError(self.reason, reserve=limits.DISK_RESERVE_BYTES)
+            raise DiskFullError(self.reason, reserve=self._reserve_bytes)

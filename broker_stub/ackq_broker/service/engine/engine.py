@@ -14,17 +14,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ackq import limits
-from ackq.errors import AckqError, ClosedError
+from ackq.errors import AckqError, BrokerUnavailableError, ClosedError
 from ackq_broker.core import commands, records
 from ackq_broker.core.core import Core
-from ackq_broker.journal import Bulk, Entry, Journal
+from ackq_broker.journal import Backup, Bulk, Entry, Journal
 from ackq_broker.service.engine import process_memory
 from ackq_broker.service.engine.block_cache import BlockCache
 from ackq_broker.service.engine.clock import BrokerClock
 from ackq_broker.service.engine.disk_alarm import DiskAlarm
+from ackq_broker.service.engine.events import dead_letters_line, event
 from ackq_broker.service.engine.in_flight import InFlight
 from ackq_broker.service.engine.snapshot import Snapshots
 from ackq_broker.service.engine.sync_gate import SyncGate
@@ -55,6 +58,14 @@ _FILLS_THE_DISK: Final = (
 )
 
 
+# What begins something that a restart would interrupt (O6).
+_BEGINS: Final = (commands.OpenStage, commands.Advance)
+_DRAINING: Final = (
+    "The broker is being drained for a restart, and takes in nothing new: try again when it is"
+    " back."
+)
+
+
 class Ticket(NamedTuple):
     """A decided answer; it may leave once the journal has synced `sequence`."""
 
@@ -63,8 +74,12 @@ class Ticket(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """The callbacks of a long-lived stream: for a changed disk alarm, and for the broker's stop."""
+    """A long-lived stream of a kind, such as `publish`, and its callbacks.
 
+    For a changed alarm, and for the broker's stop.
+    """
+
+    kind: str
     alarm: Callable[[str], object]
     stop: Callable[[], object]
 
@@ -102,10 +117,15 @@ class Engine:
         self.block_cache = BlockCache(journal.read_block)
         self.counters = Counter[str]()
         self.stopping = False
+        self.draining = False
         self.failure: BaseException | None = None
         self._on_failure = on_failure
         # Called after every decision that has records; they read the core in a later turn.
         self.on_change: list[Callable[[], object]] = []
+        # Publishers with messages of a transaction that are in memory alone (P13).
+        self.buffering: set[bytes] = set()
+        # Called when the broker takes in everything again after a drain.
+        self.on_resume: list[Callable[[], object]] = []
         self._snapshots = Snapshots(core, journal, self.or_fail)
         self._matching = asyncio.Lock()
         self._pool = ThreadPoolExecutor(_WORKERS, "ackq-worker")
@@ -143,6 +163,8 @@ class Engine:
 
     def _decision(self, command: commands.Command) -> commands.Decision:
         """What the core and the disk allow, with nothing changed yet; else a refusal is raised."""
+        if self.draining and _begins(command):
+            self.check_taking()
         try:
             decision = self.core.decide(command, self.clock.now_us())
             # What was done before has no records, and is answered on a full disk, too: a repeated
@@ -155,6 +177,11 @@ class Engine:
             self.fail(error)
             raise
         return decision
+
+    def check_taking(self) -> None:
+        """Raises BrokerUnavailableError while the broker is drained (O6)."""
+        if self.draining:
+            raise BrokerUnavailableError(_DRAINING)
 
     async def call(self, command: commands.Command, block: Bulk = ()) -> Any:
         """`decide`, and waits until the reply may leave (I1); a refusal is raised at once."""
@@ -193,6 +220,14 @@ class Engine:
         if self.journal.snapshot_due:
             self._write_snapshot()
 
+    def report_dead_letters(self) -> None:
+        """Logs what became dead letters since the last call, if anything did."""
+        if counts := self.core.drain_dead_letters():
+            causes = Counter[str]()
+            for (_, cause), count in counts.items():
+                causes[cause] += count
+            _log.warning("%s", dead_letters_line(counts), extra=event("dead_letters", **causes))
+
     def free_dead_blocks(self) -> None:
         """Frees the blocks that nothing refers to any more, and no reader has pinned."""
         dead = self.core.drain_dead_blocks()
@@ -203,7 +238,7 @@ class Engine:
     def _write_snapshot(self) -> Future[None]:
         """Writes a snapshot of the state as of now in the background; bounds the next recovery."""
         written = self._snapshots.write(self.clock.now_us())
-        written.add_done_callback(_log_snapshot)
+        written.add_done_callback(partial(_log_snapshot, self.core.sequence))
         return written
 
     async def forget_lost(self) -> None:
@@ -213,6 +248,15 @@ class Engine:
         except OSError:
             return  # it was logged; the next start drops the blocks again, which is idempotent
         await self.run(self.journal.forget_lost)
+
+    async def back_up(self, target: Path) -> Backup:
+        """Makes a backup of the state as of now at a directory that is not there (O5).
+
+        Raises:
+            PreconditionFailedError: There is a directory of that name.
+            OSError: There is no backup.
+        """
+        return await asyncio.wrap_future(self._snapshots.back_up(self.clock.now_us(), target))
 
     async def match(self, exchange: str, routes: Sequence[commands.Route]) -> None:
         """Matches the topics of a block ahead of its decision, in slices between other work (I6).
@@ -261,13 +305,13 @@ class Engine:
 
     @contextmanager
     def listening(
-        self, alarm: Callable[[str], object], stop: Callable[[], object]
+        self, kind: str, alarm: Callable[[str], object], stop: Callable[[], object]
     ) -> Iterator[None]:
         """Calls back a stream for alarms and for the broker's stop.
 
         An alarm is a reason, empty when it is over; a present one is passed at once.
         """
-        listener = Listener(alarm, stop)
+        listener = Listener(kind, alarm, stop)
         self._listeners.add(listener)
         try:
             if self.alarm_reason:
@@ -278,9 +322,15 @@ class Engine:
         finally:
             self._listeners.remove(listener)
 
+    def streams(self) -> Counter[str]:
+        """The long-lived streams that are open, by kind."""
+        return Counter(listener.kind for listener in self._listeners)
+
     @property
     def alarm_reason(self) -> str:
-        """Why publishers are blocked (P14); empty while they are not."""
+        """Why publishers are blocked (P14, O6); empty while they are not."""
+        if self.draining:
+            return _DRAINING
         return self.disk_alarm.reason or self.in_flight.reason
 
     def poll_disk(self) -> None:
@@ -294,6 +344,16 @@ class Engine:
         self.in_flight.poll()
         self._pass_alarm_on()
 
+    def drain(self, *, draining: bool) -> None:
+        """Takes in nothing new from now on (O6), or again everything."""
+        if draining != self.draining:
+            _log.info("%s", "draining: nothing new is taken in" if draining else "drained no more")
+        self.draining = draining
+        self._pass_alarm_on()
+        if not draining:
+            for resume in self.on_resume:
+                resume()
+
     def trim_memory(self) -> None:
         """Returns freed memory to the system, in the background, while memory is short."""
         if self.in_flight.reason:
@@ -303,7 +363,15 @@ class Engine:
         alarm = self.alarm_reason
         if bool(alarm) != self._alarmed:
             self._alarmed = bool(alarm)
-            _log.warning("%s", alarm or "publishers are not blocked any more")
+            _log.warning(
+                "%s",
+                alarm or "publishers are not blocked any more",
+                extra=event(
+                    "blocked" if alarm else "unblocked",
+                    disk=bool(self.disk_alarm.reason),
+                    memory=bool(self.in_flight.reason),
+                ),
+            )
             for listener in tuple(self._listeners):
                 listener.alarm(alarm)
 
@@ -373,16 +441,31 @@ class Engine:
         self._pool.shutdown()
 
 
+def _begins(command: commands.Command) -> bool:
+    """Whether a command begins something; a publisher that comes back finishes what it began."""
+    if isinstance(command, commands.OpenPublisher):
+        return not command.resume
+    return isinstance(command, _BEGINS)
+
+
 def _fills_the_disk(command: commands.Command) -> bool:
     """Whether a command is refused at the reserve; a publisher that comes back is not (P10)."""
     resumes = isinstance(command, commands.OpenPublisher) and command.resume
     return isinstance(command, _FILLS_THE_DISK) and not resumes
 
 
-def _log_snapshot(written: Future[None]) -> None:
-    """Logs a failed snapshot; the one before stays in force, so nothing is lost."""
-    if not written.cancelled() and (error := written.exception()) is not None:
-        _log.error("no snapshot was written: %s", error)
+def _log_snapshot(sequence: int, written: Future[None]) -> None:
+    """Logs a snapshot; after a failed one that before stays in force, so nothing is lost."""
+    if written.cancelled():
+        return
+    if (error := written.exception()) is not None:
+        _log.error("no snapshot was written: %s", error, extra=event("snapshot_failed"))
+    else:
+        _log.debug(
+            "a snapshot was written after record %d",
+            sequence,
+            extra=event("snapshot", sequence=sequence),
+        )
 
 
 def _block_of(record: records.Record) -> tuple[int, bool]:

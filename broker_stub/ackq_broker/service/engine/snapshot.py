@@ -17,16 +17,19 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from queue import SimpleQueue
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from ackq import limits
 from ackq.errors import ClosedError
 from ackq_broker.core.core import Core
 from ackq_broker.core.snapshot.cut import Cut
-from ackq_broker.journal import Journal
+from ackq_broker.journal import Backup, Journal
+
+T = TypeVar("T")
 
 _TIME: Final = struct.Struct("<Q")
 # How long the loop may be held up at once: a small state is done in the first slice.
@@ -120,7 +123,7 @@ class Snapshots:
         self._journal = journal
         self._step = or_fail(self._next_slice)
         self._encoding: _Encoding | None = None
-        self._written: Future[None] = Future()
+        self._written: Future[Any] = Future()
 
     def write(self, now_us: int) -> Future[None]:
         """Begins a snapshot of the state as of now; one that is being encoded is finished first.
@@ -131,11 +134,20 @@ class Snapshots:
         Returns:
             As `Journal.write_snapshot`.
         """
+        return self._begin(now_us, self._journal.write_snapshot)
+
+    def back_up(self, now_us: int, target: Path) -> Future[Backup]:
+        """Begins a backup of the state as of now, as `Journal.back_up`; else as `write`."""
+        return self._begin(
+            now_us, lambda state, sequence: self._journal.back_up(state, sequence, target)
+        )
+
+    def _begin(self, now_us: int, store: Callable[[Iterable[bytes], int], Future[T]]) -> Future[T]:
         self._encode(float("inf"))
         encoding = self._encoding = _Encoding(pack_time(now_us), self._core.cut())
-        self._written = self._journal.write_snapshot(encoding.chunks, self._core.sequence)
+        self._written = written = store(encoding.chunks, self._core.sequence)
         self._next_slice()
-        return self._written
+        return written
 
     def abandon(self) -> None:
         """Ends a snapshot that is being encoded: the one before stays in force."""

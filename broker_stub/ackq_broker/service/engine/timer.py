@@ -11,6 +11,7 @@ from typing import Final
 
 from ackq_broker.core import commands
 from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.events import event
 
 _log = logging.getLogger(__name__)
 
@@ -67,4 +68,8 @@ class TickTimer:
             ticked: commands.Ticked = self._engine.decide(commands.Tick()).reply
             self._engine.counters["expired"] += ticked.expired
             for queue in ticked.deleted:
-                _log.info("queue '%s' was deleted: nothing had used it for its time", queue)
+                _log.info(
+                    "queue '%s' was deleted: nothing had used it for its time",
+                    queue,
+                    extra=event("queue_expired", queue=queue),
+                )

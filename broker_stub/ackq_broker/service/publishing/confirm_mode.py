@@ -155,6 +155,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
             return
         frames: tuple[Response, ...] = ()
         if reply.returned:
+            self._engine.counters["returned"] += len(reply.returned)
             named = np.array(reply.returned.to_array())
             rows = np.searchsorted(numbers, named)
             frames = (self._return(named, rows, part, header.data.exchange),)
@@ -219,6 +220,7 @@ class ConfirmModeStream(PublisherStream[_Answer]):
                 await self._write(response)
             if answer.confirmed is not None:
                 handled |= answer.confirmed
+        self._engine.counters["confirmed"] += len(handled)
         for confirm in self._pending.confirms(handled, _now_s()):
             await self._write(frame.Frame(pb.PublishAnswer(confirm=confirm)))
 

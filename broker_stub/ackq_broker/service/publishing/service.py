@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import Any, Final
 
 from ackq import limits
@@ -11,10 +12,15 @@ from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.events import event
 from ackq_broker.service.publishing.confirm_mode import ConfirmModeStream
 from ackq_broker.service.publishing.info import PAGE, batch_info, batch_key, writer_info
 from ackq_broker.service.publishing.stage import StageStream
-from ackq_broker.service.publishing.stream import PublisherStream, read_opening
+from ackq_broker.service.publishing.stream import (
+    PublisherInfo,
+    PublisherStream,
+    read_opening,
+)
 from ackq_broker.service.publishing.transaction_mode import TransactionModeStream
 from ackq_broker.service.transport.fields import check_identifier
 from ackq_broker.service.transport.rpc import Read, Write
@@ -36,6 +42,10 @@ class PublishingService:
         self._engine = engine
         self._live: dict[bytes, PublisherStream[Any]] = {}
 
+    def publishers(self, most: int) -> tuple[list[PublisherInfo], int]:
+        """At most so many publishers that have a stream, oldest first, and the number of all."""
+        return [stream.info for stream in islice(self._live.values(), most)], len(self._live)
+
     async def publish(
         self,
         read: Read[frame.Frame[pb.PublishHeader]],
@@ -50,6 +60,10 @@ class PublishingService:
                 " PUBLISH_MODE_TRANSACTION."
             )
         await stream(self._engine, self._live, opening, read, write).run()
+
+    def blocked(self) -> int:
+        """How many publishers were told to wait (P14)."""
+        return sum(stream.blocked for stream in self._live.values())
 
     async def stage(
         self, read: Read[frame.Frame[pb.StageHeader]], write: Write[pb.StageResponse]
@@ -110,6 +124,7 @@ class PublishingService:
         _log.info(
             "batch %d of writer '%s' was dropped by an operator: %d stages with %d rows",
             *(request.batch.batch_id, request.batch.writer, dropped.stages, dropped.rows),
+            extra=event("batch_dropped", writer=request.batch.writer, rows=dropped.rows),
         )
         return pb.DropBatchResponse(**dropped._asdict())
 
@@ -132,7 +147,11 @@ class PublishingService:
         command = commands.ForgetWriter(request.writer, request.force)
         forgotten: bool = await self._engine.call(command)
         if forgotten:
-            _log.info("the writer '%s' was forgotten for an operator", request.writer)
+            _log.info(
+                "the writer '%s' was forgotten for an operator",
+                request.writer,
+                extra=event("writer_forgotten", writer=request.writer),
+            )
         return pb.ForgetWriterResponse(forgotten=forgotten)
 
 
@@ -150,6 +169,7 @@ def _log_repetition(request: pb.CommitBatchRequest, before: commands.CommittedBa
         _for(before.target),
         staged,
         _for(request.target),
+        extra=event("batch_repeated", writer=request.writer, batch=request.batch_id),
     )
 
 

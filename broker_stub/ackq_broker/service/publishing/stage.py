@@ -15,6 +15,7 @@ from ackq_broker.core import commands
 from ackq_broker.service.blocks import ingest
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.in_flight import StreamBytes
+from ackq_broker.service.security.callers import check_targets
 from ackq_broker.service.transport.fields import check_identifier, shorten
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
@@ -64,7 +65,7 @@ class StageStream:
         self._engine.decide(command)  # has no answer; what comes later waits for its sync too
         try:
             with (
-                self._engine.listening(alarm=lambda _: None, stop=self._stop),
+                self._engine.listening("stage", alarm=lambda _: None, stop=self._stop),
                 self._engine.in_flight.stream(brings=True) as in_flight,
             ):
                 await alongside(
@@ -133,6 +134,7 @@ class StageStream:
         if prepared.refusals:
             raise prepared.refusals[0].reason
         for part in prepared.parts:
+            check_targets(request.header.data.exchange, part.routes)
             await self._engine.wait_writable()
             await self._engine.match(request.header.data.exchange, part.routes)
             self._store_part(request.header.data, part)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from ackq_broker.core import commands
 from ackq_broker.service.blocks import coalescing, ingest, validation
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.in_flight import StreamBytes
+from ackq_broker.service.security.callers import check_targets
 from ackq_broker.service.transport.fields import error_detail, shorten
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
@@ -50,6 +51,21 @@ _RETURNED_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
 _UNREAD_ANSWERS: Final = 10_000
 # What comes together on one stream is handled for so long, and then the other streams have a turn.
 _TURN_S: Final = 0.005
+
+
+class PublisherInfo(NamedTuple):
+    """A publisher with a stream, as an operator sees it.
+
+    `unsent_answers` wait for the disk or for their client; `blocked` is why it is told to wait
+    (P14), empty while it is not; `since_us` is when the stream began.
+    """
+
+    publisher: str
+    label: str
+    transactional: bool
+    unsent_answers: int
+    blocked: str
+    since_us: int
 
 
 class PublisherStream(ABC, Generic[A]):
@@ -83,9 +99,22 @@ class PublisherStream(ABC, Generic[A]):
         self._requests = RequestBuffer[Request](_REQUESTS_BYTES)
         self._responses = ResponseBuffer[A](engine.sync_gate)
         self._returned_bytes = 0
-        self._blocked = False
+        self._blocked = ""
+        self._since_us = engine.clock.now_us()
         self._fenced = False
         self._finished = False  # the client said that it will not come back
+
+    @property
+    def info(self) -> PublisherInfo:
+        """The publisher as an operator sees it."""
+        return PublisherInfo(
+            publisher=self._publisher_id.hex(),
+            label=shorten(self._opening.label),
+            transactional=self.TRANSACTIONAL,
+            unsent_answers=len(self._responses),
+            blocked=self._blocked,
+            since_us=self._since_us,
+        )
 
     async def run(self) -> None:
         """Serves the stream until the client half-closes; everything is answered then.
@@ -110,13 +139,14 @@ class PublisherStream(ABC, Generic[A]):
             await self._engine.sync_gate.wait(opened)
             await self._write(_opened(self._engine))
             with (
-                self._engine.listening(self._alarm, self._requests.close),
+                self._engine.listening("publish", self._alarm, self._requests.close),
                 self._engine.in_flight.stream(brings=True) as in_flight,
             ):
                 await alongside(self._handle_all(in_flight), self._receive(in_flight), self._send())
         finally:
             if self._live.get(self._publisher_id) is self:
                 del self._live[self._publisher_id]
+                self._engine.buffering.discard(self._publisher_id)
                 self._engine.decide(
                     commands.ClosePublisherStream(self._publisher_id, self._finished)
                 )
@@ -124,6 +154,11 @@ class PublisherStream(ABC, Generic[A]):
             raise BrokerUnavailableError(
                 "The broker is shutting down; publish what has no answer again when it is back."
             )
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the publisher was told to wait (P14)."""
+        return bool(self._blocked)
 
     def fence(self) -> None:
         """Fences this stream: a newer one of its publisher was opened (P10)."""
@@ -216,7 +251,12 @@ class PublisherStream(ABC, Generic[A]):
                 return None if self._fenced else prepared
 
     async def _ready(self, exchange: str, part: ingest.PreparedPart) -> bool:
-        """Returns when a part can be decided at once; False: fenced meanwhile, as `_prepare`."""
+        """Returns when a part can be decided at once; False: fenced meanwhile, as `_prepare`.
+
+        Raises:
+            PermissionDeniedError: The caller may not publish there.
+        """
+        check_targets(exchange, part.routes)
         await self._engine.match(exchange, part.routes)
         return not self._fenced
 
@@ -273,9 +313,9 @@ class PublisherStream(ABC, Generic[A]):
 
     def _alarm(self, reason: str) -> None:
         """Notifies the publisher that the broker is blocked, and why; empty: unblocked."""
-        if bool(reason) == self._blocked:
+        known, self._blocked = self._blocked, reason
+        if bool(reason) == bool(known):
             return
-        self._blocked = bool(reason)
         answer = pb.PublishAnswer(unblocked=pb.PublishUnblocked())
         if reason:
             answer = pb.PublishAnswer(blocked=pb.PublishBlocked(reason=reason))

@@ -82,6 +82,7 @@ class TransactionModeStream(PublisherStream[Response]):
     async def _answer(self, answers: list[Response]) -> None:
         for answer in answers:
             await self._write(answer)
+            self._engine.counters["confirmed"] += answer.header.transaction.messages
 
     def _notify(self, answer: Response) -> None:
         self._responses.put(answer)
@@ -98,6 +99,7 @@ class TransactionModeStream(PublisherStream[Response]):
             )
         _check_id(transaction_id)
         self._buffered += group
+        self._engine.buffering.add(self._publisher_id)
         self._buffered_bytes += sum(map(coalescing.size_of, group))
         messages = group[-1].header.data.commit_messages
         if messages:
@@ -109,6 +111,7 @@ class TransactionModeStream(PublisherStream[Response]):
     async def _stage_buffered(self) -> None:
         """Stages the buffered rows in order, but for those of a refused transaction."""
         buffered, self._buffered, self._buffered_bytes = self._buffered, [], 0
+        self._engine.buffering.discard(self._publisher_id)
         for group in coalescing.groups(buffered):
             if self._fenced:
                 return  # what is open now is the newer stream's
@@ -158,6 +161,7 @@ class TransactionModeStream(PublisherStream[Response]):
         )
         reply, sequence = self._engine.decide(command, part.block)
         if reply.returned:
+            self._engine.counters["returned"] += len(reply.returned)
             rows = bitmaps.row_array(reply.returned).astype(np.int64)
             self._responses.put(self._return(named[rows], rows, part, data.exchange), sequence)
 
@@ -213,6 +217,7 @@ class TransactionModeStream(PublisherStream[Response]):
     def _roll_back(self, rollback: pb.PublishTransaction) -> None:
         _check_id(rollback.transaction_id)
         self._buffered, self._buffered_bytes = [], 0
+        self._engine.buffering.discard(self._publisher_id)
         self._engine.decide(commands.RollbackTransaction(self._publisher_id))
         self._end(pb.PublishTransaction(transaction_id=rollback.transaction_id))
 

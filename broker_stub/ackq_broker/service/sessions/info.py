@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
+from ackq import limits
 from ackq.v1 import sessions_pb2 as pb
 from ackq_broker.core import commands
 from ackq_broker.core.checks import plural
@@ -50,8 +51,23 @@ def absent_leases_line(absent: Sequence[commands.SessionInfo], now_us: int) -> s
     )
 
 
-def session_info(session: commands.SessionInfo, now_us: int, *, live: bool) -> pb.SessionInfo:
-    """The wire form; `live` is whether its holder counts as live."""
+def finished(session: commands.SessionInfo, now_us: int, *, live: bool) -> bool:
+    """Whether a session is finished: it has no name, no lease, no live holder, and is old (S8)."""
+    idle = session.floor_tag == session.end_tag and not live and not session.named
+    return idle and now_us - session.heard_us >= limits.FINISHED_SESSION_S * 1_000_000
+
+
+def session_info(
+    session: commands.SessionInfo, now_us: int, *, live: bool, away_ms: int = 0
+) -> pb.SessionInfo:
+    """The wire form.
+
+    Args:
+        session: As the core knows it.
+        now_us: The broker's time.
+        live: Whether its holder counts as live; else `away_ms` is how long it has not.
+        away_ms: See `live`.
+    """
     holder = session.holder
     return pb.SessionInfo(
         session=session.session,
@@ -82,4 +98,7 @@ def session_info(session: commands.SessionInfo, now_us: int, *, live: bool) -> p
         holes_by_reason=dict(session.holes_by_reason),
         settled=session.settled,
         queue_pattern=session.queue_pattern,
+        fetched=session.fetched,
+        away_ms=away_ms,
+        held_back=session.refused,
     )

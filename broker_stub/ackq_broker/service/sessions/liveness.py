@@ -114,6 +114,12 @@ class Liveness:
             return self._clock() - holder.disconnected_s - limits.HOLDER_CUT_GRACE_MS / 1000
         return self._clock() - holder.heard_s - limits.HEARTBEAT_MS / 1000
 
+    def away_ms(self, incarnation: str) -> int:
+        """As `away_s` in milliseconds, 0 while it counts as live, and for an unknown one."""
+        if incarnation not in self._holders:
+            return 0
+        return max(0, int(1000 * self.away_s(incarnation)))
+
     def fenced(self, incarnation: str) -> None:
         """Fences the holder of an incarnation: it counts as away from now on (S8)."""
         now_s = self._clock()

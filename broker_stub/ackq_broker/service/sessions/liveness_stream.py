@@ -65,6 +65,13 @@ class LivenessStreams:
         """Whether the holder of an incarnation counts as live and has a stream open."""
         return self._liveness.connected(incarnation)
 
+    def away_ms(self, incarnation: str) -> int:
+        """Milliseconds for which the holder of an incarnation has not counted as live; 0: it does.
+
+        The time before this broker started is not counted, nor that of a session nobody holds.
+        """
+        return self._liveness.away_ms(incarnation)
+
     def changed(self, before: str, after: str = "", token: bytes = b"") -> None:
         """Applies a command that replaced incarnation `before` by `after`, held by `token`.
 
@@ -144,7 +151,7 @@ class LivenessStreams:
             stream.requests.fail(BrokerUnavailableError("The broker is shutting down; hold again."))
 
         try:
-            with self._engine.listening(alarm=lambda _: None, stop=stop):
+            with self._engine.listening("hold", alarm=lambda _: None, stop=stop):
                 await alongside(answer(), receive())
         finally:
             self._liveness.disconnected(alive)

@@ -17,8 +17,10 @@ from ackq_broker.core import commands
 from ackq_broker.service.blocks.sending import send_pieces
 from ackq_broker.service.engine.clock import age_ms
 from ackq_broker.service.engine.engine import Engine, Ticket
+from ackq_broker.service.engine.events import event
 from ackq_broker.service.sessions.info import (
     absent_leases_line,
+    finished,
     orphaned_lease_warnings,
     session_info,
 )
@@ -58,7 +60,10 @@ class SessionsService:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.wait_ms, limits.MAX_ADVANCE_WAIT_MS) / 1000
         reply, sequence = self._advance(request)
+        found = self._engine.core.queues_like(request.queue_pattern)
         while _may_wait(request, reply) and await self._until_leasable(request, reply, deadline):
+            if self._engine.core.queues_like(request.queue_pattern) != found:
+                break  # the caller may not read what joined (A2): the next call asks
             reply, sequence = self._advance(request)
         await self._engine.sync_gate.wait(sequence)
         return self._advanced(reply)
@@ -66,6 +71,7 @@ class SessionsService:
     async def attach(self, request: pb.AttachRequest) -> pb.AttachResponse:
         """Attaches for a replay of exactly the outstanding lease."""
         incumbent = self._liveness.incumbent(request.session, request.incarnation)
+        before = self._engine.core.incumbent(request.session, request.incarnation)
         reply, sequence = self._engine.decide(
             commands.Attach(
                 request.session,
@@ -77,6 +83,7 @@ class SessionsService:
             )
         )
         self._liveness.changed(incumbent, request.incarnation, request.holder.token)
+        self._log_attach(request.session, request.holder, reply.epoch, before)
         await self._engine.sync_gate.wait(sequence)
         return pb.AttachResponse(
             epoch=reply.epoch,
@@ -119,15 +126,21 @@ class SessionsService:
     # --- operators ---
 
     async def list_sessions(self, request: pb.ListSessionsRequest) -> pb.ListSessionsResponse:
-        """All sessions, or one."""
+        """All sessions, or those that are not finished (S8), or one."""
         found = await self._engine.query(lambda: self._engine.core.sessions(request.session))
         now_us = self._engine.clock.now_us()
-        return pb.ListSessionsResponse(
-            sessions=[
-                session_info(session, now_us, live=self._liveness.live(session.incarnation))
-                for session in found
-            ]
-        )
+        whole = bool(request.session) or request.finished
+        listed = []
+        for session in found:
+            live = self._liveness.live(session.incarnation)
+            if whole or not finished(session, now_us, live=live):
+                away_ms = self._liveness.away_ms(session.incarnation)
+                listed.append(session_info(session, now_us, live=live, away_ms=away_ms))
+        return pb.ListSessionsResponse(sessions=listed)
+
+    def live(self, incarnation: str) -> bool:
+        """Whether the holder of an incarnation counts as live (S3)."""
+        return self._liveness.live(incarnation)
 
     async def release_session(self, request: pb.ReleaseSessionRequest) -> pb.ReleaseSessionResponse:
         """Requeues a session's lease and ends its incarnation (S5, S9)."""
@@ -140,6 +153,12 @@ class SessionsService:
             )
         )
         self._liveness.changed(incumbent)
+        _log.info(
+            "session '%s' was released for an operator: %d messages are ready again",
+            request.session,
+            reply.released,
+            extra=event("session_released", session=request.session, messages=reply.released),
+        )
         await self._engine.sync_gate.wait(sequence)
         return pb.ReleaseSessionResponse(released=reply.released, dropped=reply.dropped)
 
@@ -162,6 +181,12 @@ class SessionsService:
             replace(command, incumbent_live=self._liveness.live(incumbent))
         )
         self._liveness.fenced(incumbent)
+        _log.info(
+            "session '%s': an operator settled %d messages of its lease, and its reader is fenced",
+            request.session,
+            reply.settled,
+            extra=event("session_settled", session=request.session, messages=reply.settled),
+        )
         await self._engine.sync_gate.wait(sequence)
         return pb.SettleSessionResponse(
             settled=reply.settled,
@@ -169,6 +194,10 @@ class SessionsService:
             epoch=reply.epoch,
             dropped=reply.dropped,
         )
+
+    def holder_live(self, name: str) -> bool:
+        """Whether the holder of the session of this name counts as live (S3)."""
+        return self._liveness.live(self._liveness.incumbent(name, ""))
 
     # --- outcomes ---
 
@@ -213,6 +242,7 @@ class SessionsService:
                 session.session_timeout_ms,
                 requeued.released,
                 f", {requeued.dropped} went with their queue" if requeued.dropped else "",
+                extra=event("session_timed_out", session=name, messages=requeued.released),
             )
 
     def housekeep(self) -> None:
@@ -235,7 +265,11 @@ class SessionsService:
             and not self._liveness.live(session.incarnation)
         ]
         if absent:
-            _log.warning("%s", absent_leases_line(absent, self._engine.clock.now_us()))
+            _log.warning(
+                "%s",
+                absent_leases_line(absent, self._engine.clock.now_us()),
+                extra=event("leases_without_reader", sessions=len(absent)),
+            )
 
     # --- parts ---
 
@@ -262,6 +296,7 @@ class SessionsService:
         """Decides one advance, and updates the liveness of the holder that it makes."""
         known = request.incarnation and request.start_tag
         incumbent = self._liveness.incumbent(request.session, request.incarnation)
+        before = self._engine.core.incumbent(request.session, request.incarnation)
         ticket = self._engine.decide(
             commands.Advance(
                 session=request.session,
@@ -286,7 +321,35 @@ class SessionsService:
         reply: commands.Advanced = ticket.reply
         self._liveness.changed(incumbent, reply.incarnation, request.holder.token)
         self._liveness.watch(reply.session, reply.incarnation, request.session_timeout_ms)
+        self._log_attach(reply.session, request.holder, reply.epoch, before)
         return ticket
+
+    def _log_attach(
+        self, session: str, reader: pb.Holder, epoch: int, before: tuple[str, bytes] | None
+    ) -> None:
+        """Logs that another reader has a session now; `before`: incarnation and token of the last.
+
+        That one is fenced from then on (S3).
+        """
+        if before is not None and before[1] == reader.token:
+            return
+        _log.info(
+            "session '%s': '%s' on %s (%d) attached, epoch %d",
+            session,
+            reader.application,
+            reader.host,
+            reader.pid,
+            epoch,
+            extra=event(
+                "session_attached",
+                session=session,
+                host=reader.host,
+                pid=reader.pid,
+                application=reader.application,
+                epoch=epoch,
+                fenced=bool(before and before[1]),
+            ),
+        )
 
     async def _until_leasable(
         self, request: pb.AdvanceRequest, reply: commands.Advanced, deadline: float

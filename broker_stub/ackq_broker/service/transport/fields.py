@@ -10,6 +10,7 @@ from typing import Final
 from ackq import limits
 from ackq.errors import AckqError, InvalidArgumentError
 from ackq.outcomes import Disposition, Outcome
+from ackq.text import printable
 from ackq.v1 import consuming_pb2, messages_pb2, sessions_pb2
 from ackq.wire.outcomes import FROM_WIRE
 
@@ -48,10 +49,13 @@ def check_identifier(what: str, text: str, most: int = _LABEL_BYTES) -> None:
 
 
 def error_detail(error: AckqError) -> messages_pb2.ErrorDetail:
-    """The wire form of an error; `ackq.errors.from_code` is the inverse."""
+    """The wire form of an error; `ackq.errors.from_code` is the inverse.
+
+    Its message is one line, whatever the names in it.
+    """
     return messages_pb2.ErrorDetail(
         code=error.code,
-        message=shorten(error.message, _MESSAGE_BYTES),
+        message=shorten(printable(error.message), _MESSAGE_BYTES),
         fields={name: shorten(value, _FIELD_BYTES) for name, value in error.fields.items()},
     )
 

@@ -2,7 +2,8 @@
 
 Invariant: every failure of a request reaches the client as a status with an `ErrorDetail` in
 `ackq-error-bin`; an unexpected one is logged once, with its traceback, and sent as an internal
-error. Where state may have been touched the engine has ended the process before (I2).
+error. No request reaches a servicer that the authorization has not passed (A2). Where state may
+have been touched the engine has ended the process before (I2).
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -27,11 +27,14 @@ from ackq.errors import (
     BrokerUnavailableError,
     InternalError,
     InvalidArgumentError,
-    LimitError,
     MalformedBlockError,
+    PermissionDeniedError,
+    UnauthenticatedError,
     status_of,
 )
 from ackq.wire import frame
+from ackq_broker.service.security.callers import Caller, current
+from ackq_broker.service.transport.access import Access
 from ackq_broker.service.transport.fields import error_detail
 
 ERROR_KEY: Final = "ackq-error-bin"
@@ -60,7 +63,7 @@ def service_handler(
     service: ServiceDescriptor,
     servicer: object,
     wait_synced: Callable[[], Awaitable[None]],
-    streams: OpenStreams | None = None,
+    access: Access | None = None,
 ) -> grpc.GenericRpcHandler[Any, Any]:
     """Registers `servicer.<method_name>` for every method of a service.
 
@@ -74,12 +77,12 @@ def service_handler(
         service: As generated from the protocol.
         servicer: Has a coroutine for each method.
         wait_synced: Awaited before an error leaves, which may depend on unsynced records (I1).
-        streams: Those that are open, of all services; None: of this one alone.
+        access: Lets calls in, of all services; None: everybody may do everything.
     """
-    streams = streams or OpenStreams()
+    access = access or Access()
     handlers = {}
     for method in service.methods:
-        bridge = _Bridge(method, servicer, wait_synced, streams)
+        bridge = _Bridge(method, servicer, wait_synced, access)
         make = {
             (False, False): (grpc.stream_unary_rpc_method_handler, bridge.unary),
             (False, True): (grpc.stream_stream_rpc_method_handler, bridge.server_stream),
@@ -91,28 +94,6 @@ def service_handler(
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
 
-class OpenStreams:
-    """The streams of a broker, which have a bound (I6); calls with one answer have room beside."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    @contextmanager
-    def one_more(self) -> Iterator[None]:
-        """A stream from its begin to its end; raises LimitError."""
-        if self._count >= limits.MAX_STREAMS:
-            raise LimitError(
-                f"The broker serves {limits.MAX_STREAMS} streams, its limit. Close some, or share"
-                " publishers and channels.",
-                limit=limits.MAX_STREAMS,
-            )
-        self._count += 1
-        try:
-            yield
-        finally:
-            self._count -= 1
-
-
 class _Bridge:
     """One method: parses, calls the servicer's coroutine, turns what it raises into a status."""
 
@@ -121,40 +102,44 @@ class _Bridge:
         method: MethodDescriptor,
         servicer: object,
         wait_synced: Callable[[], Awaitable[None]],
-        streams: OpenStreams,
+        access: Access,
     ) -> None:
         self._name = method.full_name
         self._call = getattr(servicer, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
         self._parse = _parser(method.input_type)
         self._wait_synced = wait_synced
-        self._streams = streams
+        self._access = access
+        self._authorization = access.authorization
         self.serialize = frame.serializer if _is_frame(method.output_type) else _serialize
 
     async def unary(self, _: object, context: _Context) -> Any:
-        async def run() -> Any:
-            return await self._call(await self._only(context))
+        async def run(caller: Caller) -> Any:
+            request = await self._only(context, caller)
+            with self._authorization.audited(caller, self._name, request):
+                response = await self._call(request)
+            return self._authorization.visible(caller, request, response)
 
         return await self._guard(context, run)
 
     async def server_stream(self, _: object, context: _Context) -> None:
-        async def run() -> None:
-            with self._streams.one_more():
-                await self._call(await self._only(context), context.write)
+        async def run(caller: Caller) -> None:
+            async with self._authorization.streams.one_more(caller):
+                await self._call(await self._only(context, caller), context.write)
 
         await context.send_initial_metadata(())  # as both_streams
         await self._guard(context, run)
 
     async def client_stream(self, _: object, context: _Context) -> Any:
-        async def run() -> Any:
-            with self._streams.one_more():
-                return await self._call(self._reader(context))
+        async def run(caller: Caller) -> Any:
+            async with self._authorization.streams.one_more(caller):
+                return await self._call(self._reader(context, caller))
 
         return await self._guard(context, run)
 
     async def both_streams(self, _: object, context: _Context) -> None:
-        async def run() -> None:
-            with self._streams.one_more():
-                await self._call(self._reader(context), context.write)
+        async def run(caller: Caller) -> None:
+            async with self._authorization.streams.one_more(caller):
+                await self._call(self._reader(context, caller), context.write)
 
         # Before any response. gRPC sends the metadata with the first one and notes that only when
         # that write returns: a failure that cancels the write would send it twice, which gRPC
@@ -163,29 +148,38 @@ class _Bridge:
         await self._guard(context, run)
         await self._wait_synced()  # the end of a stream is an answer, too (I1)
 
-    async def _only(self, context: _Context) -> Any:
+    async def _only(self, context: _Context, caller: Caller) -> Any:
         """The request of a call that has one."""
-        request = await self._reader(context)()
+        request = await self._reader(context, caller)()
         if request is None:
             raise InvalidArgumentError("The call ended before its request came.")
         return request
 
-    def _reader(self, context: _Context) -> Callable[[], Awaitable[Any]]:
-        """Reads requests; the first one has to come in time (I6)."""
+    def _reader(self, context: _Context, caller: Caller) -> Callable[[], Awaitable[Any]]:
+        """Reads and checks requests; the first one has to come in time (I6)."""
         read_next: Callable[[], Awaitable[Any]] = partial(_first, context)
 
         async def read() -> Any:
             nonlocal read_next
             data = await read_next()
             read_next = context.read
-            ended = data is aio.EOF  # type: ignore[attr-defined] # the stubs lack it
-            return None if ended else self._parse(data)
+            if data is aio.EOF:  # type: ignore[attr-defined] # the stubs lack it
+                return None
+            request = self._parse(data)
+            self._authorization.check(caller, self._name, request)
+            return request
 
         return read
 
-    async def _guard(self, context: _Context, run: Callable[[], Awaitable[Any]]) -> Any:
+    async def _guard(self, context: _Context, run: Callable[[Caller], Awaitable[Any]]) -> Any:
+        caller = None
         try:
-            return await run()
+            caller = await self._access.caller(context)
+            current.set(caller)  # each call is a task of its own
+            return await run(caller)
+        except (UnauthenticatedError, PermissionDeniedError) as error:
+            failure: AckqError = error
+            self._authorization.refused(caller, context.peer(), self._name, error)
         except AckqError as error:
             failure = error
         except Exception as error:
@@ -198,6 +192,7 @@ class _Bridge:
             )
         await self._wait_synced()
         sent = error_detail(failure)
+        failure.__traceback__ = None  # its frames hold the request, and it is held by this one
         try:
             await context.abort(
                 grpc.StatusCode[status_of(failure)],

@@ -64,6 +64,16 @@ def browsed(
     return assemble(runs, decode(runs, data), schema(tuple(names), browse=True))
 
 
+def previewed(
+    runs: pb.DeliveryRuns, data: bytes | memoryview, names: Sequence[str]
+) -> pa.RecordBatch:
+    """As `browsed`, of a browse with `max_body_bytes`; `body_bytes` is the last column (Q5)."""
+    rows = browsed(runs, data, names)
+    # A broker that does not know the request sends whole bodies, and no lengths.
+    lengths = runs.body_bytes or pc.binary_length(decode(runs, data).batch.column("body"))
+    return rows.append_column("body_bytes", pa.array(lengths, pa.int64()))
+
+
 def stored(data: bytes | memoryview, names: Sequence[str]) -> pa.RecordBatch:
     """The rows of a block alone, with stored columns only."""
     wanted = schema(tuple(names))

@@ -149,6 +149,10 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         """Seconds until the next attempt; None: give up."""
         return self._backoff.next_wait_s()
 
+    def _may_reconnect(self, error: AckqError) -> bool:
+        """Whether another call may succeed after `error`."""
+        return errors.is_transient(error)
+
     def _given_up(self, error: AckqError) -> AckqError:
         """The failure of a stream that gives up after `error`."""
         return retry.exhausted(self.endpoint, error, self._backoff.total_ms or 0)
@@ -229,7 +233,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
             error = self._run_call()
             if error is None or self._abandoned:
                 break
-            if not errors.is_transient(error):
+            if not self._may_reconnect(error):
                 return error
             wait_s = self._reconnect_wait_s()
             if wait_s is None:
@@ -256,7 +260,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
             for answer in call:
                 self._on_answer(answer)
         except grpc.RpcError as rpc:
-            error = errors.from_rpc(rpc, self.endpoint)
+            error = errors.from_rpc(rpc, self.endpoint, self._security)
         except AckqError as broken:
             error = broken
         finally:

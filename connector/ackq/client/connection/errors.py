@@ -9,11 +9,15 @@ from typing import Any, Final
 
 import grpc
 
+from ackq.client.connection.grpc_channels import forget_channel
+from ackq.client.connection.security import Security
 from ackq.errors import (
     AckqError,
     BrokerUnavailableError,
     InternalError,
+    InvalidArgumentError,
     LimitError,
+    UnauthenticatedError,
     UnsupportedError,
     from_code,
 )
@@ -30,6 +34,8 @@ _GONE: Final = (
 )
 # What a connection reset in mid-stream can look like besides UNAVAILABLE.
 _RESET: Final = ("RST_STREAM", "Stream removed", "Connection reset", "GOAWAY")
+# What gRPC says when a connection failed.
+_UNCONNECTED: Final = "failed to connect to all addresses"
 
 
 def from_detail(detail: messages_pb2.ErrorDetail) -> AckqError:
@@ -37,16 +43,23 @@ def from_detail(detail: messages_pb2.ErrorDetail) -> AckqError:
     return from_code(detail.code, detail.message, dict(detail.fields))
 
 
-def from_rpc(rpc: grpc.RpcError, endpoint: str) -> AckqError:
-    """The error behind a failed call to `endpoint`; never raises."""
+def from_rpc(rpc: grpc.RpcError, endpoint: str, security: Security | None = None) -> AckqError:
+    """The error behind a failed call to `endpoint`; never raises.
+
+    Where no connection came about, the cause is looked for (`handshake`), which takes 2 s at most.
+    """
     call: Any = rpc  # every RpcError of a call is a grpc.Call as well
     for key, value in call.trailing_metadata() or ():
         if key == DETAIL_KEY:
             detail = messages_pb2.ErrorDetail()
             detail.ParseFromString(value)
-            return from_detail(detail)
+            return _with_remedy(from_detail(detail), endpoint, security)
     code: grpc.StatusCode = call.code()
     said: str = call.details() or code.name
+    if _UNCONNECTED in said:
+        refused = _refusal(endpoint, security)
+        if refused is not None:
+            return refused
     if code in _GONE or any(sign in said for sign in _RESET):
         return unavailable(endpoint, said)
     if code is grpc.StatusCode.UNIMPLEMENTED:
@@ -77,3 +90,37 @@ def unavailable(endpoint: str, cause: str) -> BrokerUnavailableError:
 def is_transient(error: AckqError) -> bool:
     """Whether the same call may succeed a little later."""
     return isinstance(error, BrokerUnavailableError)
+
+
+def _refusal(endpoint: str, security: Security | None) -> AckqError | None:
+    """Why the two sides cannot agree on a connection; None: that is not what is wrong."""
+    from ackq.client.connection import handshake  # noqa: PLC0415 - ssl, which few processes need
+
+    try:
+        found: AckqError | None = handshake.refusal(endpoint, security or Security())
+    except InvalidArgumentError as error:  # a certificate file that is gone meanwhile
+        found = error
+    if found is not None:
+        forget_channel(endpoint, security)  # it would try to connect five times a second, for ever
+    return found
+
+
+def _with_remedy(error: AckqError, endpoint: str, security: Security | None) -> AckqError:
+    """The broker's refusal of a token, with what this client was given and what to do."""
+    if not isinstance(error, UnauthenticatedError):
+        return error
+    if security is None or not (security.token or security.token_file):
+        said = (
+            f"The broker at {endpoint} wants a token, and this client has none. Give it one:"
+            " tokenFile in Spark, --token-file or ACKQ_TOKEN_FILE on a command line,"
+            " Security(token_file=...)."
+        )
+    else:
+        which = f"in the file '{security.token_file}'" if security.token_file else "of this client"
+        said = (
+            f"The broker at {endpoint} does not know the token {which}: it is wrong, or was"
+            " revoked. Have the broker's operator give this client another one."
+        )
+    told = UnauthenticatedError(said)
+    told.fields = {**error.fields, "endpoint": endpoint}
+    return told

@@ -10,11 +10,12 @@ import json
 import os
 import threading
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import grpc
 
 from ackq import limits
+from ackq.client.connection.authorization import authorized
 from ackq.client.connection.security import Security
 from ackq.errors import InvalidArgumentError
 
@@ -26,6 +27,7 @@ _PLAIN: Final = Security()
 _REPEATABLE: Final = (
     ("ackq.v1.AdminService", "ServerInfo"),
     ("ackq.v1.AdminService", "ListQueues"),
+    ("ackq.v1.AdminService", "ListHoldings"),
     ("ackq.v1.AdminService", "ListExchanges"),
     ("ackq.v1.AdminService", "PlanBrowse"),
     ("ackq.v1.SessionsService", "ListSessions"),
@@ -72,7 +74,15 @@ _OPTIONS: Final = (
 
 _LARGEST_PORT: Final = 65_535
 
-_channels: dict[tuple[int, str, Security], grpc.Channel] = {}
+
+class _Made(NamedTuple):
+    """A channel, and what its certificate files were when it was made."""
+
+    channel: grpc.Channel
+    files: tuple[tuple[int, int], ...]
+
+
+_channels: dict[tuple[int, str, Security], _Made] = {}
 _lock = threading.Lock()
 
 
@@ -88,21 +98,32 @@ os.register_at_fork(after_in_child=_renew_lock)
 def grpc_channel(endpoint: str, security: Security | None = None) -> grpc.Channel:
     """The channel of this process to an endpoint; made on first use, then shared.
 
-    Connecting happens on the first call.
+    Connecting happens on the first call. When a certificate file has changed, there is a new
+    channel; calls on the former one go on.
 
     Args:
         endpoint: `host:port`, or `unix:path`.
-        security: Transport security; None: plain text.
+        security: Transport security and token; None: plain text, and no token.
 
     Raises:
-        InvalidArgumentError: The endpoint is not host:port, or a certificate file cannot be read.
+        InvalidArgumentError: The endpoint is not host:port, a certificate or token file cannot be
+            read, or the token would go to another machine in plain text.
     """
     _check_endpoint(endpoint)
-    key = (os.getpid(), endpoint, security or _PLAIN)
+    security = security or _PLAIN
+    key = (os.getpid(), endpoint, security)
+    files = _files(security) if security.tls else ()
     with _lock:
-        if key not in _channels:
-            _channels[key] = _connect(endpoint, key[2])
-        return _channels[key]
+        made = _channels.get(key)
+        if made is None or made.files != files:
+            made = _channels[key] = _Made(_connect(endpoint, security), files)
+        return made.channel
+
+
+def forget_channel(endpoint: str, security: Security | None) -> None:
+    """Makes the next use of this endpoint a new channel; calls on the present one go on."""
+    with _lock:
+        _channels.pop((os.getpid(), endpoint, security or _PLAIN), None)
 
 
 def close_channels() -> None:
@@ -112,7 +133,7 @@ def close_channels() -> None:
         mine = [key for key in _channels if key[0] == pid]
         closing = [_channels.pop(key) for key in mine]
     for each in closing:
-        each.close()
+        each.channel.close()
 
 
 def _check_endpoint(endpoint: object) -> None:
@@ -138,9 +159,30 @@ def _check_endpoint(endpoint: object) -> None:
         )
 
 
+def _files(security: Security) -> tuple[tuple[int, int], ...]:
+    """What tells one state of the certificate files from another."""
+    found = []
+    for path in filter(None, (security.ca, security.cert, security.key)):
+        try:
+            status = Path(path).stat()
+        except OSError:
+            found.append((0, 0))  # reading it says why
+        else:
+            found.append((status.st_mtime_ns, status.st_ino))
+    return tuple(found)
+
+
 def _connect(endpoint: str, security: Security) -> grpc.Channel:
+    security.check_endpoint(endpoint)
+    return authorized(_transport(endpoint, security), security)
+
+
+def _transport(endpoint: str, security: Security) -> grpc.Channel:
     if not security.tls:
         return grpc.insecure_channel(endpoint, options=_OPTIONS)
+    from ackq.client.connection import handshake  # noqa: PLC0415 - ssl, which plain text spares
+
+    handshake.check_files(security)
     credentials = grpc.ssl_channel_credentials(
         root_certificates=_pem(security.ca),
         private_key=_pem(security.key),
@@ -153,11 +195,4 @@ def _connect(endpoint: str, security: Security) -> grpc.Channel:
 
 
 def _pem(path: str) -> bytes | None:
-    if not path:
-        return None
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise InvalidArgumentError(
-            f"The certificate file '{path}' cannot be read: {error.strerror}.", path=path
-        ) from error
+    return Path(path).read_bytes() if path else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
@@ -31,9 +31,7 @@ def wait_ready(endpoint: str, timeout_s: float, *, security: Security | None = N
     Raises:
         BrokerUnavailableError: It did not within `timeout_s`; names the endpoint and the cause.
     """
-    check = grpc_channel(endpoint, security).unary_unary(
-        "/grpc.health.v1.Health/Check", request_serializer=None, response_deserializer=None
-    )
+    check = _check(endpoint, security)
     bound_ms, shortest_s = int(timeout_s * 1000), limits.RETRY_INITIAL_MS / 1000
     patience = Patience(endpoint, bound_ms)
     deadline = time.monotonic() + timeout_s
@@ -44,8 +42,33 @@ def wait_ready(endpoint: str, timeout_s: float, *, security: Security | None = N
                 return
             error: AckqError = errors.unavailable(endpoint, "it is up but does not serve yet")
         except grpc.RpcError as rpc:
-            error = errors.from_rpc(rpc, endpoint)
+            error = errors.from_rpc(rpc, endpoint, security)
         # A server that accepts and does not answer uses all of the time in one call.
         if errors.is_transient(error) and time.monotonic() > deadline - shortest_s:
             raise exhausted(endpoint, error, bound_ms)
         patience.wait_or_raise(error)
+
+
+def serving(endpoint: str, timeout_s: float, *, security: Security | None = None) -> bool:
+    """Whether the broker reports that it serves: False while it starts or drains.
+
+    Args:
+        endpoint: `host:port`.
+        timeout_s: Maximum wait in seconds; nothing is tried twice.
+        security: Transport security.
+
+    Raises:
+        BrokerUnavailableError: It did not answer; the cause is that of gRPC.
+    """
+    try:
+        answer: bytes = _check(endpoint, security)(_WHOLE_SERVER, timeout=timeout_s)
+    except grpc.RpcError as rpc:
+        raise errors.from_rpc(rpc, endpoint) from rpc
+    return answer == _SERVING
+
+
+def _check(endpoint: str, security: Security | None) -> Any:
+    """The call of the health check."""
+    return grpc_channel(endpoint, security).unary_unary(
+        "/grpc.health.v1.Health/Check", request_serializer=None, response_deserializer=None
+    )

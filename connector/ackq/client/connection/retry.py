@@ -11,6 +11,7 @@ import grpc
 
 from ackq import limits
 from ackq.client.connection import errors
+from ackq.client.connection.security import Security
 from ackq.errors import AckqError, AlreadyHeldError, BrokerUnavailableError
 
 T = TypeVar("T")
@@ -73,6 +74,7 @@ class Patience:
     Args:
         endpoint: Named in the last error.
         total_ms: Bound for transient errors.
+        security: Of the calls that fail, to name what is wrong with it.
         on_wait: Called before each wait.
         sleep: Seconds to sleep.
     """
@@ -82,11 +84,13 @@ class Patience:
         endpoint: str,
         total_ms: int = limits.RETRY_TOTAL_MS,
         *,
+        security: Security | None = None,
         on_wait: OnWait | None = None,
         clock: Clock = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._endpoint = endpoint
+        self._security = security
         self._gone = Backoff(total_ms, clock=clock)
         # Twice the heartbeat outlasts a holder whose host vanished, so a restart elsewhere just
         # works (S3).
@@ -97,6 +101,14 @@ class Patience:
     def progress(self) -> None:
         """Something arrived: bounds count anew from the next failure."""
         self._gone.reset()
+
+    def judge(self, rpc: grpc.RpcError) -> None:
+        """Sleeps until the next attempt, or raises the error of a failed call when it is final."""
+        error = errors.from_rpc(rpc, self._endpoint, self._security)
+        try:
+            self.wait_or_raise(error)
+        except AckqError as final:
+            raise final from rpc
 
     def wait_or_raise(self, error: AckqError) -> None:
         """Sleeps until the next attempt.
@@ -135,7 +147,7 @@ def exhausted(endpoint: str, error: AckqError, total_ms: int) -> BrokerUnavailab
     )
 
 
-def call(attempt: Callable[[], T], endpoint: str, patience: Patience) -> T:
+def call(attempt: Callable[[], T], patience: Patience) -> T:
     """Runs `attempt` until it succeeds.
 
     Its `grpc.RpcError`s become `AckqError`s and are judged by `patience`.
@@ -144,8 +156,4 @@ def call(attempt: Callable[[], T], endpoint: str, patience: Patience) -> T:
         try:
             return attempt()
         except grpc.RpcError as rpc:
-            error = errors.from_rpc(rpc, endpoint)
-            try:
-                patience.wait_or_raise(error)
-            except AckqError as final:
-                raise final from rpc
+            patience.judge(rpc)

@@ -1,26 +1,43 @@
-"""How a client proves who it is and whom it trusts; importable without gRPC."""
+"""How a client proves who it is and whom it trusts; importable without gRPC.
+
+Invariant: no `repr`, message or log shows a token, and none leaves the machine in plain text unless
+that was asked for.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from typing import Final
 
 from ackq.errors import InvalidArgumentError
+
+# What an `authorization` header can carry: visible ASCII characters.
+_TOKEN: Final = re.compile(r"[!-~]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Transport security of a connection; the default is plain text.
+    """Transport security of a connection and the client's token; the default is plain text.
+
+    Files are read again when they change: a token for the next call, certificates for the next
+    connection.
 
     Args:
         tls: Encrypt, and check the broker's certificate.
-        ca: Path of a PEM file with the authorities to trust; empty: the system's.
+        ca: Path of a PEM file with the authorities to trust; empty: those that gRPC trusts.
         cert: Path of this client's PEM certificate, for mutual TLS; needs `key`.
         key: Path of its PEM private key.
         server_name: The name expected in the broker's certificate, when it is not the endpoint's
             host.
+        token: Says who this client is, to a broker that has users. Never shown by `repr`.
+        token_file: Instead: path of a file that holds the token, and nothing else.
+        insecure: Send the token to another machine in plain text, where who listens can read it.
 
     Raises:
-        InvalidArgumentError: A path or name without `tls`, or only one of `cert` and `key`.
+        InvalidArgumentError: A path or name without `tls`, only one of `cert` and `key`, both a
+            token and its file, or a token that no header can carry.
     """
 
     tls: bool = False
@@ -28,6 +45,9 @@ class Security:
     cert: str = ""
     key: str = ""
     server_name: str = ""
+    token: str = field(default="", repr=False)
+    token_file: str = ""
+    insecure: bool = False
 
     def __post_init__(self) -> None:
         if not self.tls and (self.ca or self.cert or self.key or self.server_name):
@@ -38,3 +58,42 @@ class Security:
             raise InvalidArgumentError(
                 "Mutual TLS needs both the client's certificate and its key."
             )
+        if self.token and self.token_file:
+            raise InvalidArgumentError("A token and a token file were given; give one of them.")
+        check_token(self.token, "The token")
+
+    def check_endpoint(self, endpoint: str) -> None:
+        """Raises InvalidArgumentError if the token would go to another machine in plain text."""
+        named = self.token or self.token_file
+        if named and not self.tls and not self.insecure and not is_local(endpoint):
+            raise InvalidArgumentError(
+                f"The token would go to {endpoint} in plain text, where who listens can read it."
+                " Turn TLS on (tls, or the authority's file: tlsCa in Spark, --ca on a command"
+                " line); 'insecure' sends it all the same.",
+                endpoint=endpoint,
+            )
+
+
+def is_local(endpoint: str) -> bool:
+    """Whether what is sent to an endpoint stays on this machine: `unix:` or a loopback address."""
+    if endpoint.startswith("unix:"):
+        return True
+    host = host_of(endpoint)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def host_of(endpoint: str) -> str:
+    """The host of `host:port`, without the brackets of an IPv6 address or gRPC's `dns:` prefix."""
+    return endpoint.rpartition(":")[0].rpartition("/")[2].removeprefix("dns:").strip("[]")
+
+
+def check_token(token: str, what: str) -> None:
+    """Raises InvalidArgumentError, which does not show the token, if no header can carry it."""
+    if not _TOKEN.fullmatch(token):
+        raise InvalidArgumentError(
+            f"{what} has a character that a token cannot have: it takes visible ASCII characters,"
+            " without spaces or line breaks."
+        )

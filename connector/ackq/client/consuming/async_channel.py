@@ -1,4 +1,4 @@
-"""Consumes from queues on an asyncio event loop. Rules C1-C16.
+"""Consumes from queues on an asyncio event loop. Rules C1-C17.
 
 Invariant: nothing here blocks the event loop; the channel's threads wake it by
 `call_soon_threadsafe`.
@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Self, TypeVar
+from typing import Self
 
 import pyarrow as pa
 
@@ -29,7 +28,8 @@ from ackq.client.consuming.callbacks import settle_raised, settle_returned
 from ackq.client.consuming.inbox import RowSlice
 from ackq.client.consuming.message import Message
 from ackq.client.consuming.receiver import Receiver
-from ackq.client.consuming.stream import Handover
+from ackq.client.consuming.stream import Handover, OnReconnect, Reconnected
+from ackq.client.event_loop import LoopCallback, Waker, in_thread
 from ackq.client.outcomes import AcknowledgeMode
 from ackq.errors import (
     AckqError,
@@ -37,8 +37,6 @@ from ackq.errors import (
     PreconditionFailedError,
 )
 from ackq.outcomes import Outcome
-
-T = TypeVar("T")
 
 AsyncCallback = Callable[[Message], object]
 
@@ -61,6 +59,11 @@ class AsyncChannel(ChannelBase):
     """
 
     _tasks: tuple[asyncio.Task[None], ...] = ()
+    _told: LoopCallback[Reconnected] | None = None
+
+    def _heard(self, on_reconnect: OnReconnect) -> OnReconnect:
+        self._told = LoopCallback(on_reconnect)
+        return self._told
 
     async def consume(
         self,
@@ -122,7 +125,7 @@ class AsyncChannel(ChannelBase):
             self._stream.nudge()
         await self._until(lambda: self._stream.idle, timeout_s)
         with self._stream.lock:
-            self._stream.check()
+            self._check_effects()
 
     async def close(self, timeout_s: float | None = None) -> None:
         """As `Channel.close`; a callback that runs is cancelled, its message redelivered."""
@@ -143,7 +146,7 @@ class AsyncChannel(ChannelBase):
         try:
             await self._until(lambda: self._stream.finished, timeout_s)
         finally:
-            failure = await _in_thread(self._stream.end)
+            failure = await in_thread(self._stream.end)
         if failure is not None:
             raise failure
 
@@ -165,6 +168,8 @@ class AsyncChannel(ChannelBase):
         """
         waker = Waker()
         stream = self._stream
+        if self._told is not None:
+            self._told.loop = asyncio.get_running_loop()
 
         def poll() -> bool | None:
             with stream.lock:
@@ -245,32 +250,38 @@ class AsyncConsumer(ConsumerBase):
     async def _take(self, limit: int, timeout_s: float | None) -> RowSlice | None:
         if self.task is not None:
             raise PreconditionFailedError("The consumer has a callback, which gets its messages.")
-        try:
-            async with asyncio.timeout(timeout_s):
-                given = await self._waker.wait_for(lambda: self._receiver.poll(limit))
-        except TimeoutError:
-            return None
-        return await self._accepted(given)
+        deadline = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    given = await self._waker.wait_for(lambda: self._receiver.poll(limit))
+            except TimeoutError:
+                return None
+            if await self._is_accepted(given):
+                return given.taken
 
-    async def _accepted(self, given: Handover) -> RowSlice:
-        """Waits until the messages are accepted, where the mode accepts before delivery (C10)."""
+    async def _is_accepted(self, given: Handover, *, callback: bool = False) -> bool:
+        """Waits for the accept of messages, where the mode accepts before delivery (C10).
+
+        False: they are not delivered.
+        """
         if given.accepted is not None:
             try:
                 await given.accepted
             except AckqError as error:
-                self._receiver.raise_unless_deliverable(error)
+                return self._receiver.deliverable(error, callback=callback)
             except BaseException:  # above all cancellation of the task
-                self._receiver.return_undelivered(given.taken)
+                self._receiver.return_undelivered(given)
                 raise
-        return given.taken
+        return True
 
     async def _run(self, callback: AsyncCallback) -> None:
         receiver = self._receiver
         try:
             while True:
                 given = await self._waker.wait_for(receiver.poll_for_callback)
-                if given.accepted is not None:
-                    await given.accepted
+                if not await self._is_accepted(given, callback=True):
+                    continue
                 message = receiver.message(given.taken)
                 try:
                     called = callback(message)
@@ -283,31 +294,3 @@ class AsyncConsumer(ConsumerBase):
         except AckqError:
             if not receiver.ended:
                 raise
-
-
-class Waker:
-    """Wakes coroutines of the running event loop from any thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._woken = asyncio.Event()
-
-    def wake(self) -> None:
-        """Wakes the coroutine that waits; from any thread."""
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
-            self._loop.call_soon_threadsafe(self._woken.set)
-
-    async def wait_for(self, poll: Callable[[], T | None]) -> T:
-        """The first result of `poll` that is not None, asked again after each wake-up."""
-        while True:
-            self._woken.clear()
-            found = poll()
-            if found is not None:
-                return found
-            await self._woken.wait()
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Runs blocking work on a thread that ends with it; the loop's own threads would stay."""
-    with ThreadPoolExecutor(1, thread_name_prefix="ackq-close") as one:
-        return await asyncio.get_running_loop().run_in_executor(one, work)

@@ -18,8 +18,9 @@ from ackq.client.consuming.message import Message, tag_runs
 from ackq.client.consuming.receiver import PendingPull, Receiver, Settler
 from ackq.client.consuming.settlement import Settlement
 from ackq.client.consuming.state import ChannelSettings, ChannelState
-from ackq.client.consuming.stream import DeliveryStream
+from ackq.client.consuming.stream import DeliveryStream, OnReconnect
 from ackq.client.consuming.unsettled import unknown_tag
+from ackq.client.event_loop import refuse_coroutine
 from ackq.client.outcomes import AcknowledgeMode, declared, disposition, mode_of, outcome_of
 from ackq.errors import BrokerUnavailableError, InvalidArgumentError
 from ackq.outcomes import Outcome
@@ -34,8 +35,11 @@ class ChannelBase:
         window_messages: Maximum of messages the broker sends without a transport ack (C11).
         transport_ack_percent: A transport ack is sent at this part of the window.
         transport_ack_delay_ms: ... or this long after the first message without one arrived.
-        retry_total_ms: Maximum wait for a broker that answers the first open. A channel that was
-            open reconnects for as long as the broker may keep it.
+        retry_total_ms: Maximum wait for a broker that answers the first open.
+        reconnect_timeout_ms: Maximum time without a broker afterwards; then every call raises
+            ClosedError. 0: the channel is not renewed (C17), and ends when its tags are gone.
+        on_reconnect: Called with a `Reconnected` when the channel was renewed (C17), on the
+            channel's thread, or by an AsyncChannel on its loop; it must not block.
         label: Shown to operators; empty: host and process id.
         security: Transport security.
 
@@ -51,12 +55,17 @@ class ChannelBase:
         transport_ack_percent: int = limits.TRANSPORT_ACK_AT_PERCENT,
         transport_ack_delay_ms: float = limits.TRANSPORT_ACK_DELAY_MS,
         retry_total_ms: int = limits.RETRY_TOTAL_MS,
+        reconnect_timeout_ms: int = limits.RETRY_TOTAL_MS,
+        on_reconnect: OnReconnect | None = None,
         label: str = "",
         security: Security | None = None,
     ) -> None:
         grpc_channel(endpoint, security)  # raises for a bad address or certificate
         encoding.text_bytes("label", label)
         check_count("window_messages", window_messages)
+        check_count("reconnect_timeout_ms", reconnect_timeout_ms, least=0)
+        check_callback(on_reconnect, "on_reconnect")
+        refuse_coroutine(on_reconnect, "on_reconnect", "give a function")
         settings = ChannelSettings(
             window_messages, transport_ack_percent, transport_ack_delay_ms / 1000
         )
@@ -67,8 +76,14 @@ class ChannelBase:
             self._state,
             label=label or f"{socket.gethostname()}:{os.getpid()}",
             retry_total_ms=retry_total_ms,
+            reconnect_timeout_ms=reconnect_timeout_ms,
+            on_reconnect=None if on_reconnect is None else self._heard(on_reconnect),
         )
         self._finalizer = weakref.finalize(self, self._stream.abandon)
+
+    def _heard(self, on_reconnect: OnReconnect) -> OnReconnect:
+        """The callback as the channel's thread calls it; it must not refer to the channel."""
+        return on_reconnect
 
     @property
     def unacked(self) -> int:
@@ -92,7 +107,8 @@ class ChannelBase:
 
         Raises:
             UnknownDeliveryTagError: The message is of another channel, or nothing up to it is
-                unsettled; the channel is closed (C2).
+                unsettled; the channel is closed (C2). (The future of one from before the channel
+                was renewed fails with StaleDeliveryTagError, C17.)
             PreconditionFailedError: The message's consumer settles by itself.
             ClosedError: The channel is closed.
         """
@@ -115,6 +131,13 @@ class ChannelBase:
             self._stream.check()
             self._state.set_prefetch(None, messages)
             self._stream.nudge()
+
+    def _check_effects(self) -> None:
+        """Raises why something had no effect that was settled (C17); under the lock."""
+        error = self._stream.take_without_effect()
+        if error is not None:
+            raise error
+        self._stream.check()
 
     def _subscribe(self, arguments: ConsumeArguments) -> Receiver:
         """Starts a consumer on an open channel; under the lock."""
@@ -255,12 +278,11 @@ def check_queue(queue: str) -> None:
         )
 
 
-def check_callback(callback: object) -> None:
+def check_callback(callback: object, name: str = "callback") -> None:
     """Raises InvalidArgumentError for a callback that is not callable."""
     if callback is not None and not callable(callback):
         raise InvalidArgumentError(
-            f"'callback' is a {type(callback).__name__}; it must take a message.",
-            argument="callback",
+            f"'{name}' is a {type(callback).__name__}; it must be a function.", argument=name
         )
 
 

@@ -13,6 +13,7 @@ from copy import copy
 
 from ackq.client.consuming.message import Message
 from ackq.client.consuming.receiver import Receiver
+from ackq.client.consuming.stream import Handover
 from ackq.client.outcomes import AcknowledgeMode, When
 from ackq.errors import AckqError
 from ackq.outcomes import RELEASE, Disposition, Outcome
@@ -117,14 +118,22 @@ class CallbackThread:
     def _next(self) -> Message:
         """The next message, waited for; raises why none will come."""
         message = self._receiver.next_message(callback=True)
-        if message is not None:
-            return message
-        with self._arrived:
-            while (given := self._receiver.poll_for_callback()) is None:
-                self._arrived.wait()
+        while message is None:
+            with self._arrived:
+                while (given := self._receiver.poll_for_callback()) is None:
+                    self._arrived.wait()
+            if self._is_accepted(given):
+                message = self._receiver.message(given.taken)
+        return message
+
+    def _is_accepted(self, given: Handover) -> bool:
+        """Waits for the accept of a message, where the mode asks for it; False: it is not given."""
         if given.accepted is not None:
-            given.accepted.result()
-        return self._receiver.message(given.taken)
+            try:
+                given.accepted.result()
+            except AckqError as error:
+                return self._receiver.deliverable(error, callback=True)
+        return True
 
     def _handle(self, message: Message) -> None:
         try:

@@ -1,12 +1,10 @@
-"""Consumes from queues with blocking calls or callbacks. Rules C1-C16.
+"""Consumes from queues with blocking calls or callbacks. Rules C1-C17.
 
 Invariant: after `close` no thread of the channel is left.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -29,11 +27,12 @@ from ackq.client.consuming.callbacks import Callback, CallbackThread
 from ackq.client.consuming.inbox import RowSlice
 from ackq.client.consuming.message import Message
 from ackq.client.consuming.receiver import Receiver
+from ackq.client.consuming.stream import Handover
+from ackq.client.event_loop import refuse_coroutine
 from ackq.client.outcomes import AcknowledgeMode
 from ackq.errors import (
     AckqError,
     ClosedError,
-    InvalidArgumentError,
     PreconditionFailedError,
 )
 from ackq.outcomes import Outcome
@@ -42,12 +41,14 @@ T = TypeVar("T")
 
 
 class Channel(ChannelBase):
-    """Consumes from queues of one broker, from any number of threads (C1-C16).
+    """Consumes from queues of one broker, from any number of threads (C1-C17).
 
     Messages that are unsettled when the channel ends, in whatever way, are redelivered (C12). After
     a lost connection it reconnects by itself: if the broker is back within its grace of 2 s, the
-    application notices nothing (C11). Later its delivery tags are gone: every call raises
-    ClosedError, and a new channel is to be opened. A fork cannot use it: open one in each process.
+    application notices nothing (C11). Later, and after a restart of the broker, the channel is
+    renewed: consumers go on, and messages that were unsettled are delivered again. To settle one of
+    before has no effect, and its future says so (C17). A fork cannot use it: open one in each
+    process.
 
     A callback runs on a thread of its consumer's own, one message at a time; leaving the block
     waits for the one that runs:
@@ -117,12 +118,7 @@ class Channel(ChannelBase):
         """
         arguments = ConsumeArguments(queue, mode, outcomes, prefetch, columns)
         check_callback(callback)
-        if _awaits(callback):
-            raise InvalidArgumentError(
-                "'callback' is a coroutine function, which nobody would await here; "
-                "use AsyncChannel.",
-                argument="callback",
-            )
+        refuse_coroutine(callback, "callback", "use AsyncChannel")
         self._stream.refuse_fork()
         arrived = threading.Condition(self._stream.lock)
         with arrived:
@@ -186,6 +182,8 @@ class Channel(ChannelBase):
 
         Raises:
             BrokerUnavailableError: Not every settlement was answered within `timeout_s`.
+            StaleDeliveryTagError, OutcomeUnknownError: The channel was renewed since the last
+                flush, before something took effect that was settled (C17); raised once.
             ClosedError: The channel is closed, or was disconnected for too long.
         """
         self._stream.refuse_fork()
@@ -197,7 +195,7 @@ class Channel(ChannelBase):
             self._stream.nudge()
             if not self._wait(answered, lambda: self._stream.idle, timeout_s):
                 raise self._settlements_unanswered(timeout_s)
-            self._stream.check()
+            self._check_effects()
 
     def close(self, timeout_s: float | None = None) -> None:
         """Ends the channel and its threads. Waits for callbacks that run, and for settlements.
@@ -363,19 +361,26 @@ class Consumer(ConsumerBase):
         if self._callback_thread is not None:
             raise PreconditionFailedError("The consumer has a callback, which gets its messages.")
         self._receiver.settler.stream.refuse_own_thread()
-        with self._arrived:
-            given = wait_for(self._arrived, lambda: self._receiver.poll(limit), timeout_s)
-        if given is None:
-            return None
+        deadline = Deadline(timeout_s)
+        while True:
+            with self._arrived:
+                given = wait_for(self._arrived, lambda: self._receiver.poll(limit), deadline.left_s)
+            if given is None:
+                return None
+            if self._is_accepted(given):
+                return given.taken
+
+    def _is_accepted(self, given: Handover) -> bool:
+        """Waits for the accept of messages, where the mode asks for it; False: they come again."""
         if given.accepted is not None:
             try:
                 given.accepted.result()
             except AckqError as error:
-                self._receiver.raise_unless_deliverable(error)
+                return self._receiver.deliverable(error)
             except BaseException:  # for instance a KeyboardInterrupt
-                self._receiver.return_undelivered(given.taken)
+                self._receiver.return_undelivered(given)
                 raise
-        return given.taken
+        return True
 
 
 class Deadline:
@@ -388,14 +393,6 @@ class Deadline:
     def left_s(self) -> float | None:
         """Seconds until then, 0 afterwards; None: never."""
         return None if self._at is None else max(0.0, self._at - time.monotonic())
-
-
-def _awaits(callback: object) -> bool:
-    """Whether calling it returns a coroutine."""
-    while isinstance(callback, functools.partial):
-        callback = callback.func
-    called = getattr(callback, "__call__", None)  # noqa: B004 - an instance may have an async one
-    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(called)
 
 
 def wait_for(

@@ -135,6 +135,11 @@ class Inbox:
         self.rows -= 1
         return unread.content, row, tag
 
+    def void(self) -> None:
+        """Removes rows whose tags are gone; without acks nobody else has them, and they stay."""
+        if not self.no_ack:
+            self.drain()
+
     def drain(self) -> list[Range]:
         """Removes all unread rows; returns their tags."""
         left = [Range(unread.first, unread.last) for unread in self._unread]

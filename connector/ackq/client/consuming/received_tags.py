@@ -16,15 +16,21 @@ class ReceivedTags:
         window_messages: Maximum of messages the broker sends without a transport ack.
         ack_messages: Number of messages without an ack that makes one due.
         ack_delay_s: ... or this long after the first of them.
+        void: The tags up to this one are of an earlier channel (C17).
+
+    Attributes:
+        highest: The highest tag that arrived, or `void`.
     """
 
-    def __init__(self, window_messages: int, ack_messages: int, ack_delay_s: float) -> None:
+    def __init__(
+        self, window_messages: int, ack_messages: int, ack_delay_s: float, *, void: int = 0
+    ) -> None:
         self._window_messages = window_messages
         self._ack_messages = ack_messages
         self._ack_delay_s = ack_delay_s
-        self._highest = 0
+        self._void = self.highest = void
         self._missing = Ranges()  # below the highest, not arrived
-        self._acked = 0  # up to here on the present stream
+        self._acked = void  # up to here on the present stream
         self._since: float | None = None  # when the first message without an ack arrived
 
     @property
@@ -36,15 +42,15 @@ class ReceivedTags:
         """Adds tags; returns those that did not arrive before."""
         if self._since is None:
             self._since = now
-        if first > self._highest:
-            if first > self._highest + 1:
-                self._missing.extend(self._highest + 1, first - 1)
-            self._highest = last
+        if first > self.highest:
+            if first > self.highest + 1:
+                self._missing.extend(self.highest + 1, first - 1)
+            self.highest = last
             return [Range(first, last)]
-        new = self._missing.remove(first, min(last, self._highest))
-        if last > self._highest:
-            new.append(Range(self._highest + 1, last))
-            self._highest = last
+        new = self._missing.remove(first, min(last, self.highest))
+        if last > self.highest:
+            new.append(Range(self.highest + 1, last))
+            self.highest = last
         return new
 
     def ack_due(self, now: float, unread: int) -> int | None:
@@ -69,10 +75,10 @@ class ReceivedTags:
 
     def on_disconnect(self, now: float) -> None:
         """The stream is disconnected: the acks that were sent on it may be lost."""
-        self._acked = 0
-        if self._highest:
+        self._acked = self._void
+        if self.highest > self._void:
             self._since = now
 
     @property
     def _arrived(self) -> int:
-        return self._missing.lowest - 1 if self._missing else self._highest
+        return self._missing.lowest - 1 if self._missing else self.highest

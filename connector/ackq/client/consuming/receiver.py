@@ -6,6 +6,7 @@ that asked for it was interrupted (C10).
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 
 import pyarrow as pa
@@ -28,8 +29,11 @@ from ackq.errors import (
     OutcomeNotSupportedError,
     OutcomeUnknownError,
     PreconditionFailedError,
+    StaleDeliveryTagError,
 )
 from ackq.outcomes import ACCEPT, Disposition, Outcome
+
+_log = logging.getLogger(__name__)
 
 
 class Settler:
@@ -89,6 +93,8 @@ class Settler:
         return tag in self._state.unsettled.unacked
 
     def _check(self, tag: int, outcome: Outcome) -> None:
+        if tag <= self._state.unsettled.void:
+            return  # whatever it was settled with has no effect (C17)
         if self.mode is not AcknowledgeMode.CLIENT and not self.has(tag):
             raise PreconditionFailedError(
                 f"Mode {self.mode.name} has settled message {tag} by itself. To settle messages "
@@ -130,7 +136,7 @@ class Receiver:
         self.inbox = inbox
         self._state = state
         self._columns = columns
-        self._undelivered: deque[RowSlice] = deque()
+        self._undelivered: deque[Handover] = deque()
         self._lean = AT_RECEIVE[settler.mode] is When.NOT
         self._lean_callback = BEFORE_CALLBACK[settler.mode] is When.NOT
         self.after_callback = AFTER_CALLBACK[settler.mode]
@@ -156,7 +162,7 @@ class Receiver:
         stream.refuse_fork()
         with stream.lock:
             if self._undelivered:
-                return Handover(self._take_undelivered(limit), None)
+                return self._take_undelivered(limit)
             return stream.take(self.inbox, limit, AT_RECEIVE[self.settler.mode])
 
     def poll_for_callback(self) -> Handover | None:
@@ -165,20 +171,32 @@ class Receiver:
         with stream.lock:
             return stream.take(self.inbox, 1, BEFORE_CALLBACK[self.settler.mode], visible=False)
 
-    def return_undelivered(self, taken: RowSlice) -> None:
+    def return_undelivered(self, given: Handover) -> None:
         """Keeps messages for the next call; this one was interrupted before it delivered them."""
         with self.settler.stream.lock:
-            self._undelivered.append(taken)
+            self._undelivered.append(given)
 
-    def raise_unless_deliverable(self, error: AckqError) -> None:
-        """Called when the automatic accept failed.
+    def deliverable(self, error: AckqError, *, callback: bool = False) -> bool:
+        """Whether messages are delivered whose automatic accept failed; False: ask for the next.
 
-        Raises, except in AUTO with an unknown outcome: then the messages are delivered, at least
-        once. PRE is at most once, so it raises.
+        In AUTO with an unknown outcome they are, at least once. PRE is at most once: `receive`
+        raises, and a callback's consumer goes on without them. Messages that were put back, as
+        their channel was renewed, come again (C17). Otherwise raises the error.
         """
-        known = not isinstance(error, OutcomeUnknownError)
-        if known or self.settler.mode is AcknowledgeMode.PRE:
+        if isinstance(error, StaleDeliveryTagError):
+            return False
+        if not isinstance(error, OutcomeUnknownError):
             raise error
+        if self.settler.mode is not AcknowledgeMode.PRE:
+            return True
+        if not callback:
+            raise error
+        _log.warning(
+            "A message of queue '%s' is not given to the callback of mode PRE: %s",
+            self.inbox.request.queue,
+            error,
+        )
+        return False
 
     def message(self, taken: RowSlice) -> Message:
         """The message of one row."""
@@ -207,13 +225,13 @@ class Receiver:
             self.inbox.wake()
             stream.nudge()
 
-    def _take_undelivered(self, limit: int) -> RowSlice:
+    def _take_undelivered(self, limit: int) -> Handover:
         kept = self._undelivered.popleft()
-        if kept.rows <= limit:
+        if kept.taken.rows <= limit:
             return kept
-        head, tail = kept.split(limit)
-        self._undelivered.appendleft(tail)
-        return head
+        head, tail = kept.taken.split(limit)
+        self._undelivered.appendleft(Handover(tail, kept.accepted))
+        return Handover(head, kept.accepted)
 
 
 class PendingPull:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Generator
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
 
 from ackq.client.connection import errors
 from ackq.client.futures import LightFuture
 from ackq.client.ranges import Range
-from ackq.errors import AckqError, ClosedError, InternalError, OutcomeUnknownError
+from ackq.errors import (
+    AckqError,
+    ClosedError,
+    InternalError,
+    OutcomeUnknownError,
+    StaleDeliveryTagError,
+)
 from ackq.outcomes import Disposition
 
 _log = logging.getLogger(__name__)
@@ -35,9 +38,6 @@ class Settlement(LightFuture[int]):
     """
 
     messages = 1
-
-    def __await__(self) -> Generator[Any, None, int]:
-        return asyncio.wrap_future(self).__await__()
 
     def succeed(self, messages: int) -> None:
         """Resolves it: the settlement took effect."""
@@ -112,14 +112,20 @@ class PendingSettlement:
         for future in self.futures:
             future.succeed(future.messages)
 
-    def fail(self, error: AckqError) -> None:
-        """Fails the futures: the channel has ended without an answer.
+    def fail(self, error: AckqError) -> AckqError:
+        """Fails the futures: the channel has ended, or is another one, without an answer.
 
         An unsent settlement did not take effect. The outcome of a sent one is unknown, except when
         the broker ended the channel: then it did so before the settlement.
+
+        Returns the error of the futures.
         """
-        unknown = isinstance(error, ClosedError | InternalError) or errors.is_transient(error)
-        self._fail_all(_outcome_unknown(error) if self.sent and unknown else error)
+        unknown = isinstance(
+            error, ClosedError | InternalError | StaleDeliveryTagError
+        ) or errors.is_transient(error)
+        failure = _outcome_unknown(error) if self.sent and unknown else error
+        self._fail_all(failure)
+        return failure
 
     def _fail_all(self, error: AckqError) -> None:
         for future in self.futures:

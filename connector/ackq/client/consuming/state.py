@@ -77,6 +77,12 @@ class Subscription(Inbox):
         self.known = False
         self.prefetch_changed = False
 
+    def renew(self, *, known_to_broker: bool) -> None:
+        """Starts over on another channel, of a broker that may know the word `renewed` (C17)."""
+        self.void()
+        self.known = self.prefetch_changed = False
+        self.request.renewed = known_to_broker
+
 
 class Pull(Inbox):
     """A `Get` (C9).
@@ -84,13 +90,22 @@ class Pull(Inbox):
     Attributes:
         request: As sent to the broker.
         left: Messages that may still come.
-        complete: Nothing more will come.
+        complete: Nothing more will come; the application may not have what came.
     """
 
     def __init__(self, request: pb.Get) -> None:
         super().__init__(no_ack=request.no_ack)
         self.request = request
         self.left = request.messages
+        self.complete = False
+
+    def renew(self) -> None:
+        """Starts over on another channel, with what has not come (C17)."""
+        if self.no_ack:
+            self.request.messages = max(1, self.left)
+            return
+        self.void()
+        self.left = self.request.messages
         self.complete = False
 
 
@@ -112,9 +127,8 @@ class ChannelState:
         self.opened = False
         self.ever_opened = False
         self.finishing = False
-        self._received_tags = ReceivedTags(
-            settings.window_messages, settings.ack_messages, settings.transport_ack_delay_s
-        )
+        self._instance = b""  # of the broker's channel (C17)
+        self._received_tags = self._no_tags(0)
         self._unread = 0  # messages in inboxes
         self._subscriptions: dict[str, Subscription] = {}
         # The newest closed ones; the broker may not know yet that they are.
@@ -128,6 +142,12 @@ class ChannelState:
         self._last_frame_at = 0.0
         self._sent_at = 0.0
         self._waits_until: float | None = None  # the sender; None: it is not waiting
+
+    def _no_tags(self, void: int) -> ReceivedTags:
+        wanted = self.settings
+        return ReceivedTags(
+            wanted.window_messages, wanted.ack_messages, wanted.transport_ack_delay_s, void=void
+        )
 
     # --- called for the application ---
 
@@ -207,6 +227,7 @@ class ChannelState:
     def cancel_pull(self, pull: Pull) -> None:
         """Ends a pull; messages that still come for it are released."""
         self._close_inbox(pull)
+        self._forget_done(pull)
 
     def take(self, inbox: Inbox, limit: int) -> RowSlice | None:
         """Takes up to `limit` messages out of an inbox; they become unacked."""
@@ -215,6 +236,8 @@ class ChannelState:
             self._unread -= taken.rows
             if not inbox.no_ack:
                 self.unsettled.hand_over(taken.runs)
+            if isinstance(inbox, Pull):
+                self._forget_done(inbox)
         return taken
 
     def take_one(self, inbox: Inbox) -> tuple[Content, int, int] | None:
@@ -287,7 +310,8 @@ class ChannelState:
             return pb.ConsumeRequest(settle=again)
         tag = self._received_tags.ack_due(now, self._unread)
         if tag is not None:
-            return pb.ConsumeRequest(transport_ack=pb.TransportAck(delivery_tag=tag))
+            ack = pb.TransportAck(delivery_tag=tag - self.unsettled.void)
+            return pb.ConsumeRequest(transport_ack=ack)
         if now >= self._sent_at + self._heartbeat_s:
             return pb.ConsumeRequest(heartbeat=pb.ChannelHeartbeat())
         settle = self.unsettled.next_request(now, self._received_tags.lowest_missing)
@@ -311,31 +335,58 @@ class ChannelState:
     def on_opened(self, opened: pb.ChannelOpened, now: float) -> bool:
         """The stream is open.
 
-        False: the broker has forgotten the channel, its tags are gone (C11).
+        False: the broker has another channel, the tags are gone (C11); it changes nothing here.
         """
-        if self.ever_opened and not opened.resumed:
+        same = opened.resumed and opened.instance == self._instance
+        if self.ever_opened and not same:
             return False
+        self._open(opened, now)
+        return True
+
+    def renew(self, opened: pb.ChannelOpened, now: float) -> list[PendingSettlement]:
+        """The stream is open, on another channel of the broker: everything is made again (C17).
+
+        Returns the settlements without an answer.
+        """
+        void = self._received_tags.highest
+        left = self.unsettled.renew(void)
+        self._received_tags = self._no_tags(void)
+        self._open(opened, now)
+        for subscription in self._subscriptions.values():
+            subscription.renew(known_to_broker=bool(opened.instance))
+        for pull in self._pulls.values():
+            pull.renew()
+        self._unread = sum(inbox.rows for inbox in self.inboxes)
+        self._closed.clear()
+        self._requests = deque(() if self.finishing else self._requests_to_repeat())
+        return left
+
+    def _open(self, opened: pb.ChannelOpened, now: float) -> None:
+        self._instance = opened.instance
         self.announced = frozenset(FROM_WIRE[each] for each in opened.outcomes if each in FROM_WIRE)
         if opened.heartbeat_ms:
             self._heartbeat_s = min(limits.HEARTBEAT_SEND_MS, opened.heartbeat_ms) / 1000
         self.unsettled.settle_runs = opened.settle_runs
         self._sent_at = now
         self.opened = self.ever_opened = True
-        return True
 
     def on_delivery(self, delivery: pb.Delivery, content: Content, now: float) -> Inbox | None:
         """Messages came; returns the inbox that has new ones, if any.
 
+        Their tags become those that the application sees (C17).
+
         Raises:
             InternalError: They are for no consumer and no pull.
         """
+        if self.unsettled.void:
+            tags = [tag + self.unsettled.void for tag in delivery.runs.first_tag]
+            delivery.runs.first_tag[:] = tags
         spans = self._new_spans(delivery.runs, now)
         if not spans:
             return None
         inbox = self._inbox_of(delivery)
         if isinstance(inbox, Pull):
             inbox.left -= _rows(spans)
-            self._complete_pull(inbox)
         elif isinstance(inbox, Subscription):
             inbox.known = True
         if not inbox.no_ack:
@@ -346,6 +397,8 @@ class ChannelState:
         else:
             inbox.put(content, spans)
             self._unread += _rows(spans)
+        if isinstance(inbox, Pull):
+            self._complete_pull(inbox)
         return inbox
 
     def on_settled(self, settled: pb.Settled) -> PendingSettlement | None:
@@ -389,7 +442,8 @@ class ChannelState:
         for name in self._closed:
             yield pb.ConsumeRequest(unsubscribe=pb.Unsubscribe(consumer=name))
         for pull in self._pulls.values():
-            yield pb.ConsumeRequest(get=pull.request)
+            if not pull.complete:
+                yield pb.ConsumeRequest(get=pull.request)
 
     def _new_spans(self, runs: messages_pb2.DeliveryRuns, now: float) -> list[Span]:
         """The rows of a frame that did not arrive before, coalesced into spans."""
@@ -421,9 +475,14 @@ class ChannelState:
         return inbox
 
     def _complete_pull(self, pull: Pull) -> None:
-        if pull.left <= 0 and not pull.complete:
+        if pull.left <= 0:
             pull.complete = True
-            del self._pulls[pull.request.number]
+            self._forget_done(pull)
+
+    def _forget_done(self, pull: Pull) -> None:
+        """Forgets a pull that is complete, once the application has it."""
+        if pull.complete and not pull.rows:
+            self._pulls.pop(pull.request.number, None)
 
     def _close_inbox(self, inbox: Inbox) -> None:
         inbox.closed = True

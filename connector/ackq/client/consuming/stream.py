@@ -1,10 +1,11 @@
-"""The stream of a channel: deliveries, settlements, and its resumption after a disconnect.
+"""The stream of a channel: deliveries, settlements, and what follows a disconnect (C11, C17).
 
 Invariant: after `end` no thread is left, and every settlement has its result.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import secrets
 import time
@@ -28,13 +29,18 @@ from ackq.errors import (
     AckqError,
     ClosedError,
     PreconditionFailedError,
+    StaleDeliveryTagError,
     UnknownDeliveryTagError,
 )
 from ackq.outcomes import ACCEPT, Disposition
 from ackq.v1 import consuming_pb2 as pb
 
-# A disconnected channel is tried again this often: its broker does not wait long (C11).
+_log = logging.getLogger(__name__)
+
+# A disconnected channel is tried again this often: its broker does not wait long (C11). Later the
+# waits grow with the time that it has been away.
 _RESUME_EVERY_S: Final = limits.RETRY_INITIAL_MS / 1000
+_RESUME_PART: Final = 0.1
 # The broker may notice a disconnect only after the heartbeat, and waits from then on.
 _RESUMABLE_S: Final = (limits.HEARTBEAT_MS + limits.CHANNEL_RESUME_MS) / 1000
 
@@ -46,6 +52,26 @@ class Handover(NamedTuple):
     accepted: Settlement | None
 
 
+class Reconnected(NamedTuple):
+    """A channel was renewed (C17): its messages are delivered again, and their tags are void.
+
+    Attributes:
+        cause: Why the broker's channel was gone.
+        away_s: Seconds without a broker, from when the client noticed.
+        redelivered: Messages that were delivered, or on their way, and are put back.
+        unknown: Messages of them whose settlement has an unknown outcome: each is delivered again
+            unless that took effect.
+    """
+
+    cause: str
+    away_s: float
+    redelivered: int
+    unknown: int
+
+
+OnReconnect = Callable[[Reconnected], object]
+
+
 class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
     """The stream of one channel.
 
@@ -55,6 +81,9 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         state: The channel's state; touched under `lock` only.
         label: Shown to operators.
         retry_total_ms: Fail after this time without a broker that answers the first open.
+        reconnect_timeout_ms: ... and after this time without one later; 0: when the broker has the
+            channel no more (C17).
+        on_reconnect: Called when the channel was renewed.
 
     Attributes:
         wakers: Called, under the lock, when the channel opened, failed, or answered everything.
@@ -72,12 +101,18 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         *,
         label: str,
         retry_total_ms: int,
+        reconnect_timeout_ms: int = 0,
+        on_reconnect: OnReconnect | None = None,
     ) -> None:
         super().__init__(endpoint, security, state, retry_total_ms=retry_total_ms)
         self.wakers: set[Callable[[], None]] = set()
         self._label = label
         self._channel_id = secrets.token_bytes(16)  # C11: names the channel across streams
+        self._renews = reconnect_timeout_ms > 0
+        self._reconnect_s = reconnect_timeout_ms / 1000 if self._renews else _RESUMABLE_S
+        self._on_reconnect = on_reconnect
         self._disconnected_at: float | None = None  # when a stream that was open ended
+        self._without_effect: AckqError | None = None  # a settlement since the last flush
         self._closing = False  # the application wants no more
         self._failure: AckqError | None = None
         self._unreported = False  # there is a failure that the application has not seen
@@ -169,7 +204,9 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         """
         future = Settlement()
         self._settle(
-            lambda: self._state.unsettled.settle(runs, disposition, future), visible=visible
+            lambda: self._state.unsettled.settle(runs, disposition, future),
+            future,
+            visible=visible,
         )
         return future
 
@@ -190,13 +227,15 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         except UnknownDeliveryTagError as error:
             self.fail(copy(error))
             raise
+        except StaleDeliveryTagError as error:
+            self._had_no_effect(error, future)
         if self._state.wakes_sender():
             self.nudge()
 
     def settle_up_to(self, tag: int, disposition: Disposition) -> Settlement:
         """Settles all messages up to one; see `Unsettled.settle_up_to`, and `settle`."""
         future = Settlement()
-        self._settle(lambda: self._state.unsettled.settle_up_to(tag, disposition, future))
+        self._settle(lambda: self._state.unsettled.settle_up_to(tag, disposition, future), future)
         return future
 
     def accept(self, tag: int, when: When) -> None:
@@ -205,7 +244,9 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
             self.settle_one(tag, ACCEPT, None, visible=False)
         elif when is When.LAZILY:
             runs = [Range(tag, tag)]
-            self._settle(lambda: self._state.accept(runs, when, time.monotonic()), visible=False)
+            self._settle(
+                lambda: self._state.accept(runs, when, time.monotonic()), None, visible=False
+            )
 
     def fail(self, error: AckqError) -> None:
         """The application broke a rule: what it settled so far takes effect, then the stream ends.
@@ -217,7 +258,19 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         self._wake_all()
         self.nudge()
 
-    def _settle(self, settle: Callable[[], object], *, visible: bool = True) -> None:
+    def take_without_effect(self) -> AckqError | None:
+        """Why something that was settled since the last call had no effect, if so (C17)."""
+        error, self._without_effect = self._without_effect, None
+        return error
+
+    def _had_no_effect(self, error: AckqError, future: Settlement | None) -> None:
+        self._without_effect = self._without_effect or copy(error)
+        if future is not None:
+            future.fail(error)
+
+    def _settle(
+        self, settle: Callable[[], object], future: Settlement | None, *, visible: bool = True
+    ) -> None:
         # While the channel is being closed, a callback that runs still has its message to settle.
         if self._failure is not None or self._state.finishing:
             self.check(visible=visible)
@@ -226,6 +279,8 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         except UnknownDeliveryTagError as error:
             self.fail(copy(error))
             raise
+        except StaleDeliveryTagError as error:
+            self._had_no_effect(error, future)
         if self._state.wakes_sender():
             self.nudge()
 
@@ -289,8 +344,51 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         return calls.consume(channel, requests)
 
     def _on_answer(self, answer: Answer) -> None:
-        if not self._answers.take(answer):
+        if self._answers.take(answer):
+            return
+        if not self._renews:
             raise self._gone()
+        self._renew(answer.header.opened)
+
+    def _renew(self, opened: pb.ChannelOpened) -> None:
+        """Goes on with another channel of the broker: what was unsettled is put back (C17)."""
+        assert self._disconnected_at is not None, "a channel is renewed after a disconnect"
+        now = time.monotonic()
+        with self.lock:
+            held = self._held
+            left = self._state.renew(opened, now)
+            self._answers.notifying = True
+        held += sum(each.messages - each.answered for each in left)
+        unknown = sum(each.messages - each.answered for each in left if each.sent)
+        cause = self._cause
+        error = StaleDeliveryTagError(
+            f"The channel to {self.endpoint} was renewed before this settlement took effect "
+            f"({cause}); its messages are delivered again under other tags.",
+            endpoint=self.endpoint,
+            cause=cause,
+        )
+        failures = [settlement.fail(error) for settlement in left]
+        with self.lock:
+            self._answers.notifying = False
+            if failures:
+                self._without_effect = self._without_effect or failures[0]
+            self._wake_all()
+            self.nudge()
+        told = Reconnected(cause, now - self._disconnected_at, held, unknown)
+        _log.warning(
+            "The channel to %s was renewed after %.1f s (%s): %d messages were put back and are "
+            "delivered again%s",
+            self.endpoint,
+            told.away_s,
+            cause,
+            told.redelivered,
+            f", if not settled: of {unknown} that is unknown" if unknown else "",
+        )
+        if self._on_reconnect is not None:
+            try:
+                self._on_reconnect(told)
+            except BaseException:  # noqa: BLE001 - what an application raises is its own
+                _log.exception("A callback of the channel raised")
 
     def _on_disconnect(self) -> None:
         now = time.monotonic()
@@ -303,25 +401,42 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
     def _reconnect_wait_s(self) -> float | None:
         if self._disconnected_at is None:
             return super()._reconnect_wait_s()
-        if time.monotonic() < self._disconnected_at + _RESUMABLE_S:
-            return _RESUME_EVERY_S * (1 - random.random() / 2)
-        return None
+        away_s = time.monotonic() - self._disconnected_at
+        if away_s >= self._reconnect_s:
+            return None
+        wait_s = min(max(_RESUME_EVERY_S, away_s * _RESUME_PART), limits.RETRY_MAX_MS / 1000)
+        return min(wait_s * (1 - random.random() / 2), self._reconnect_s - away_s)
+
+    def _may_reconnect(self, error: AckqError) -> bool:
+        # A broker that closed the channel, for its client's silence, may open another one.
+        closed = self._renews and self._disconnected_at is not None and type(error) is ClosedError
+        return closed or super()._may_reconnect(error)
 
     def _given_up(self, error: AckqError) -> AckqError:
         return super()._given_up(error) if self._disconnected_at is None else self._gone()
 
-    def _gone(self) -> AckqError:
-        """The channel was disconnected for too long (C11)."""
+    @property
+    def _held(self) -> int:
+        """Messages that the broker's channel held, under the lock."""
+        return len(self._state.unsettled.unacked) + len(self._state.unsettled.unread)
+
+    @property
+    def _cause(self) -> str:
+        """Why the last call ended."""
         assert self._outage is not None, "a channel is gone after a disconnect"
-        cause = self._outage.fields.get("cause", self._outage.message)
+        return self._outage.fields.get("cause", self._outage.message).rstrip(".")
+
+    def _gone(self) -> AckqError:
+        """The channel was disconnected for too long (C11, C17)."""
         with self.lock:
-            unacked = len(self._state.unsettled.unacked) + len(self._state.unsettled.unread)
+            unacked = self._held
+        waits = f"{self._reconnect_s:g} s" if self._renews else "the broker waits"
         return ClosedError(
-            f"The channel to {self.endpoint} was cut for longer than the broker waits "
-            f"({cause.rstrip('.')}). The {unacked} messages it held were put back and are "
-            "delivered again; their tags are gone. Open a new channel.",
+            f"The channel to {self.endpoint} was cut for longer than {waits} ({self._cause}). The "
+            f"{unacked} messages it held were put back and are delivered again; their tags are "
+            "gone. Open a new channel.",
             endpoint=self.endpoint,
-            cause=cause,
+            cause=self._cause,
             unacked=unacked,
         )
 

@@ -1,4 +1,6 @@
-"""The outstanding delivery tags of a channel, and their settlements until the answer (C2-C4, C15).
+"""The outstanding delivery tags of a channel, and their settlements until the answer.
+
+Rules C2-C4, C15, C17.
 
 Invariant: a tag is settled once (C2), and a `Settle` on the wire names only tags that the
 application settled with that disposition. Settlements are coalesced while the sender is busy or a
@@ -17,7 +19,7 @@ from ackq import limits
 from ackq.client.consuming.settlement import PendingSettlement, SettleDraft, Settlement
 from ackq.client.consuming.tag_set import TagSet
 from ackq.client.ranges import Range
-from ackq.errors import UnknownDeliveryTagError
+from ackq.errors import AckqError, StaleDeliveryTagError, UnknownDeliveryTagError
 from ackq.outcomes import ACCEPT, RELEASE, Disposition
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire.outcomes import TO_WIRE
@@ -51,6 +53,7 @@ class Unsettled:
     Attributes:
         unread: Tags that arrived and are not yet delivered to the application.
         unacked: Tags that are delivered to the application and not settled.
+        void: Tags up to this one are of an earlier channel; the broker counts from the next (C17).
         lazy_limit: Lazy accepts are sent at this number of messages.
         settle_runs: The broker supports a `Settle` that names runs of tags.
     """
@@ -58,6 +61,7 @@ class Unsettled:
     def __init__(self) -> None:
         self.unread = TagSet()
         self.unacked = TagSet()
+        self.void = 0
         self.lazy_limit = LAZY_MESSAGES
         self.settle_runs = False
         # Since the last drafts; one for each disposition.
@@ -93,7 +97,7 @@ class Unsettled:
     def settle_one(self, tag: int, disposition: Disposition, future: Settlement | None) -> None:
         """As `settle` for one message."""
         if not self.unacked.discard(tag):
-            raise unknown_tag(tag)
+            raise self._not_unacked(tag)
         self._pending(disposition).add_one(tag, future)
 
     def settle(
@@ -102,8 +106,13 @@ class Unsettled:
         """Settles unacked messages.
 
         Raises:
+            StaleDeliveryTagError: One of them is of an earlier channel; none is settled (C17).
             UnknownDeliveryTagError: One of them is not unacked (C2).
         """
+        if self.void:
+            for first, _ in runs:
+                if first <= self.void:
+                    raise stale_tag(first)
         messages = 0
         for first, last in runs:
             wanted = last - first + 1
@@ -120,11 +129,12 @@ class Unsettled:
         """Settles all unacked messages up to and including a tag (C3); no unread ones.
 
         Raises:
+            StaleDeliveryTagError: The tag is of an earlier channel (C17).
             UnknownDeliveryTagError: No message up to the tag is unacked.
         """
         runs = self.unacked.take_up_to(tag)
         if not runs:
-            raise unknown_tag(tag)
+            raise self._not_unacked(tag)
         self._pending(disposition).add(runs, _messages(runs), future)
 
     def accept_lazily(self, runs: list[Range], now: float) -> None:
@@ -205,6 +215,16 @@ class Unsettled:
         """Repeats every unanswered `Settle` on the next stream, under its number."""
         self._repeats = deque(self._sent)
 
+    def renew(self, void: int) -> list[PendingSettlement]:
+        """Forgets the tags up to `void`, all there are; the settlements without an answer (C17)."""
+        left = self.drain()
+        self.unread = TagSet()
+        self.unacked = TagSet()
+        self.void = void
+        self._lazy = 0
+        self._lazy_since = None
+        return left
+
     def drain(self) -> list[PendingSettlement]:
         """Removes and returns every settlement without an answer, each once."""
         settlements = dict.fromkeys(sent.settlement for sent in self._sent.values())
@@ -272,15 +292,18 @@ class Unsettled:
             number=self._next_number,
         )
         if draft.sweep or draft.messages == 1:
-            request.delivery_tag = draft.runs[-1].last
+            request.delivery_tag = draft.runs[-1].last - self.void
             request.multiple = draft.messages > 1
         else:
-            request.first_tag.extend(first for first, _ in draft.runs)
+            request.first_tag.extend(first - self.void for first, _ in draft.runs)
             request.rows.extend(last - first + 1 for first, last in draft.runs)
         self._sent[self._next_number] = _SentSettle(request, draft.messages, draft.settlement)
         self._next_number += 1
         draft.settlement.sent = True
         return request
+
+    def _not_unacked(self, tag: int) -> AckqError:
+        return stale_tag(tag) if tag <= self.void else unknown_tag(tag)
 
 
 def _sweeps(ascending: Iterable[_Run]) -> list[SettleDraft]:
@@ -312,6 +335,15 @@ def unknown_tag(tag: int) -> UnknownDeliveryTagError:
         f"PRECONDITION_FAILED unknown delivery tag {tag}: the channel has no such message, or it "
         "was settled before. The channel is closed and what it held is delivered again; settle "
         "each message once.",
+        delivery_tag=tag,
+    )
+
+
+def stale_tag(tag: int) -> StaleDeliveryTagError:
+    """The error for a tag of an earlier channel (C17)."""
+    return StaleDeliveryTagError(
+        f"Message {tag} came before the channel was renewed, and was put back then: this "
+        "settlement has no effect, and the message is delivered again under another tag.",
         delivery_tag=tag,
     )
 

@@ -6,7 +6,6 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
@@ -162,21 +161,6 @@ class PublisherBase(ABC, Generic[S]):
         """Why the broker takes no publishes at the moment; None: it does (P14)."""
         return self._stream.blocked
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._leave(raised=kind is not None)
-
-    @abstractmethod
-    def _leave(self, *, raised: bool) -> None:
-        """Ends a `with` block, which was left by an exception when `raised`."""
-
     @staticmethod
     @abstractmethod
     def _warn_unclosed(pending: int) -> None:
@@ -186,6 +170,20 @@ class PublisherBase(ABC, Generic[S]):
     def _bounds(self) -> Bounds:
         # A frame is admitted whole, so a batch is sliced to the window as well (P14).
         return Bounds(*self._window, self._stream.max_message_bytes)
+
+
+class WithBlock(ABC):
+    """A publisher that a `with` block closes."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._leave(raised=kind is not None)
+
+    @abstractmethod
+    def _leave(self, *, raised: bool) -> None:
+        """Ends a `with` block, which was left by an exception when `raised`."""
 
 
 def _finalize_unclosed(stream: PublishStream[Any], warn: Callable[[int], None]) -> None:

@@ -6,7 +6,8 @@ Invariant: after `close` every publish has its result (P3).
 from __future__ import annotations
 
 import time
-from typing import Unpack
+from collections.abc import Callable
+from typing import NamedTuple, Unpack
 
 import pyarrow as pa
 
@@ -21,6 +22,17 @@ from ackq.client.publishing.unconfirmed import Destination, PublishFrame
 from ackq.client.ranges import Range
 from ackq.errors import AckqError, BrokerUnavailableError
 from ackq.v1 import publishing_pb2 as pb
+
+
+class SmallBatch(NamedTuple):
+    """Rows of an Arrow batch that share a frame with others; `rows` is how many."""
+
+    destination: Destination
+    batch: pa.RecordBatch
+    routing_key: str
+    rows: int
+    payload_bytes: int
+    receipt: Receipt
 
 
 class ConfirmStream(PublishStream[ConfirmState]):
@@ -51,38 +63,63 @@ class ConfirmStream(PublishStream[ConfirmState]):
     ) -> ConfirmationFuture:
         """Adds a message; waits while the window is full (P14). Raises ClosedError."""
         self.refuse_fork()
-        future = ConfirmationFuture()
         with self.lock:
             self._admit(1, payload_bytes)
-            now = time.monotonic()
-            if self._state.append(destination, message, payload_bytes, future, now):
-                self._changed.notify_all()
+            return self._append(destination, message, payload_bytes)
+
+    def publish_nowait(
+        self, destination: Destination, message: encoding.Message, payload_bytes: int
+    ) -> ConfirmationFuture | None:
+        """Adds a message; None: the window is full (P14). Raises ClosedError."""
+        self.refuse_fork()
+        with self.lock:
+            if not self._admits(1, payload_bytes):
+                return None
+            return self._append(destination, message, payload_bytes)
+
+    def publish_part(self, part: SmallBatch | PublishFrame) -> None:
+        """Adds a part of a batch; waits while the window is full (P14). Raises ClosedError."""
+        self.refuse_fork()
+        with self.lock:
+            self._admit(part.rows, part.payload_bytes)
+            self._append_part(part)
+
+    def publish_part_nowait(self, part: SmallBatch | PublishFrame) -> bool:
+        """Adds a part of a batch; False: the window is full (P14). Raises ClosedError."""
+        self.refuse_fork()
+        with self.lock:
+            admitted = self._admits(part.rows, part.payload_bytes)
+            if admitted:
+                self._append_part(part)
+        return admitted
+
+    def has_room(self) -> bool:
+        """Whether the window has room for a message (P14). Raises ClosedError."""
+        self.refuse_fork()
+        with self.lock:
+            return self._admits(1, 0)
+
+    def _append(
+        self, destination: Destination, message: encoding.Message, payload_bytes: int
+    ) -> ConfirmationFuture:
+        future = ConfirmationFuture()
+        now = time.monotonic()
+        if self._state.append(destination, message, payload_bytes, future, now):
+            self._changed.notify_all()
         return future
 
-    def publish_rows(
-        self,
-        destination: Destination,
-        rows: pa.RecordBatch,
-        routing_key: str,
-        payload_bytes: int,
-        receipt: Receipt,
-    ) -> None:
-        """Adds a small batch; waits while the window is full (P14). Raises ClosedError."""
-        self.refuse_fork()
-        with self.lock:
-            self._admit(rows.num_rows, payload_bytes)
-            now = time.monotonic()
-            if self._state.append_batch(
-                destination, rows, routing_key, payload_bytes, receipt, now
-            ):
-                self._changed.notify_all()
-
-    def publish_frame(self, ready: PublishFrame) -> None:
-        """Adds a frame; waits while the window is full (P14). Raises ClosedError."""
-        self.refuse_fork()
-        with self.lock:
-            self._admit(ready.rows, ready.payload_bytes)
-            self._state.append_frame(ready)
+    def _append_part(self, part: SmallBatch | PublishFrame) -> None:
+        if isinstance(part, PublishFrame):
+            self._state.append_frame(part)
+            self._changed.notify_all()
+        elif self._state.append_batch(
+            part.destination,
+            part.batch,
+            part.routing_key,
+            part.payload_bytes,
+            part.receipt,
+            time.monotonic(),
+        ):
             self._changed.notify_all()
 
     def flush(self, timeout_s: float | None) -> None:
@@ -92,11 +129,23 @@ class ConfirmStream(PublishStream[ConfirmState]):
         """
         self.refuse_fork()
         self._refuse_callbacks("flush() and close()")
+        answered = self.flushing()
+        with self.lock:
+            self._wait_until(answered, timeout_s)
+        self.raise_first_error()
+
+    def flushing(self) -> Callable[[], bool]:
+        """Sends what was added so far; returns what tells, under the lock, if it is answered."""
+        self.refuse_fork()
         with self.lock:
             self._state.close_draft()
             self._changed.notify_all()
             barrier = self._state.unconfirmed.next_number
-            self._wait_until(lambda: self._notifier.answered_below >= barrier, timeout_s)
+        return lambda: self._notifier.answered_below >= barrier
+
+    def raise_first_error(self) -> None:
+        """Raises the first failure since the last call, if any."""
+        with self.lock:
             error = self._notifier.take_first_error()
         if error is not None:
             raise error
@@ -109,15 +158,33 @@ class ConfirmStream(PublishStream[ConfirmState]):
         if self.inherited:
             return
         self._refuse_callbacks("flush() and close()")
+        if self.begin_close():
+            try:
+                self.flush(timeout_s)
+            finally:
+                self.end()
+
+    def begin_close(self) -> bool:
+        """Refuses everything new; False: it was closed before."""
         with self.lock:
             if self._state.finishing and self._thread is None:
-                return
+                return False
             self._state.finishing = True
             self._conditions.notify_all()
-        try:
-            self.flush(timeout_s)
-        finally:
-            self._end(answered=self._state.idle)
+        return True
+
+    def end(self) -> None:
+        """Ends the threads; what is unanswered fails."""
+        self._end(answered=self._state.idle)
+
+    @property
+    def wakers(self) -> set[Callable[[], None]]:
+        """What is called, under the lock, when the application may have what it waits for."""
+        return self._conditions.answered.wakers
+
+    def late(self, timeout_s: float | None) -> BrokerUnavailableError:
+        """The error of a flush that was too short."""
+        return self._late(timeout_s)
 
     def _late(self, timeout_s: float | None) -> BrokerUnavailableError:
         if self._outage is not None:

@@ -12,10 +12,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from copy import copy
 from typing import Any, NamedTuple
 
+from ackq.client.futures import AwaitableFuture
 from ackq.errors import AckqError, UnroutableError
 
 _log = logging.getLogger(__name__)
@@ -31,8 +31,8 @@ class Confirmation(NamedTuple):
 
     Attributes:
         number: The publish number (P2).
-        returned: Why no queue got the message, when it was mandatory and unroutable (P7); else
-            None.
+        returned: Why no queue got the message, when it was mandatory and unroutable, and
+            `on_return` was told of it (P7); else None.
     """
 
     number: int
@@ -72,8 +72,8 @@ class _Observers:
         self.callbacks: list[Callable[[Any], object]] = []
 
 
-class ConfirmationFuture(Future[Confirmation]):
-    """A `Future` like any other, for `wait`, `as_completed` and asyncio as well.
+class ConfirmationFuture(AwaitableFuture[Confirmation]):
+    """A `Future` like any other, for `wait`, `as_completed` and asyncio, and a coroutine awaits it.
 
     It runs from the start: a publish that was taken cannot be withdrawn, so `cancel` returns False.
     Only `confirm` and `fail` resolve it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -20,6 +20,8 @@ from ackq.client.publishing.confirm_state import ConfirmState
 from ackq.client.publishing.receipts import Returned
 from ackq.client.publishing.requests import AddRows
 from ackq.client.publishing.state import PublishState
+from ackq.client.publishing.unconfirmed import Answered
+from ackq.client.ranges import Range
 from ackq.errors import AckqError, OutcomeUnknownError, UnroutableError
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import columns, frame
@@ -37,6 +39,24 @@ _RETURNED_COLUMNS: Final = tuple(
 )
 
 
+class AnsweredCondition(threading.Condition):
+    """A condition that coroutines wait on as well.
+
+    Attributes:
+        wakers: Called with each notification, under the lock.
+    """
+
+    def __init__(self, lock: threading.RLock) -> None:
+        super().__init__(lock)
+        self.wakers: set[Callable[[], None]] = set()
+
+    def notify_all(self) -> None:
+        """As `Condition.notify_all`."""
+        super().notify_all()
+        for wake in self.wakers:
+            wake()
+
+
 class Conditions(NamedTuple):
     """The conditions of a publisher's lock.
 
@@ -48,7 +68,7 @@ class Conditions(NamedTuple):
     """
 
     work: threading.Condition
-    answered: threading.Condition
+    answered: AnsweredCondition
 
     def notify_all(self) -> None:
         """Wakes all threads; under the lock."""
@@ -134,7 +154,10 @@ class PublishNotifier:
             returns = [self._state.take_returns(each.numbers) for each in answered]
             answered_below = self._window_opened()
         for each, returned in zip(answered, returns, strict=True):
-            each.frame.receipt.confirm(each.frame.first, each.numbers, returned)
+            if returned and self._on_return is None:
+                _fail_returned(each, returned)
+            else:
+                each.frame.receipt.confirm(each.frame.first, each.numbers, returned)
         self._advance(answered_below)
 
     def nacked(self, answer: Answer) -> None:
@@ -153,7 +176,7 @@ class PublishNotifier:
     def returned(self, answer: Answer) -> None:
         """Reports returned messages; they come before their confirm (P7)."""
         numbers = list(answer.header.returned.numbers)
-        reason = unroutable(answer)
+        reason = unroutable(answer, named=self._on_return is None)
         with self._conditions.answered:
             news = self._state.on_return(numbers, reason)
             if news and self._on_return is None:
@@ -198,10 +221,28 @@ class PublishNotifier:
             self._conditions.answered.notify_all()
 
 
-def unroutable(answer: Answer) -> UnroutableError:
-    """Why messages were returned (P7)."""
+def _fail_returned(answered: Answered, returned: Mapping[int, UnroutableError]) -> None:
+    """Resolves the receipts of rows of which some were returned, and nobody was told (P7)."""
+    receipt, first = answered.frame.receipt, answered.frame.first
+    start = answered.numbers.first
+    for number in sorted(returned):
+        if start < number:
+            receipt.confirm(first, Range(start, number - 1), {})
+        receipt.fail(first, Range(number, number), returned[number])
+        start = number + 1
+    if start <= answered.numbers.last:
+        receipt.confirm(first, Range(start, answered.numbers.last), {})
+
+
+def unroutable(answer: Answer, *, named: bool) -> UnroutableError:
+    """Why messages were returned (P7); `named`: with a routing key, as nobody gets the messages."""
     detail = answer.header.returned.reason
-    return UnroutableError(detail.message, **dict(detail.fields))
+    message, fields = detail.message, dict(detail.fields)
+    if named and answer.block:
+        keys = decoding.stored(answer.block, ("routing_key",)).column(0)
+        fields["routing_key"] = keys[0].as_py()
+        message = f"{message} The first of these routing keys is {fields['routing_key']!r}."
+    return UnroutableError(message, **fields)
 
 
 def returned_messages(answer: Answer, wanted: Sequence[int]) -> pa.RecordBatch:

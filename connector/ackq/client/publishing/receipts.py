@@ -46,10 +46,10 @@ class Receipt(Protocol):
     """Takes the answers for the rows of one frame."""
 
     def confirm(self, first_number: int, answered: Range, returns: Returns) -> None:
-        """Rows are confirmed; `returns` holds those of them that were returned, by number."""
+        """Rows are confirmed; `returns` has the reasons of those the application was told of."""
 
     def fail(self, first_number: int, answered: Range, error: AckqError) -> None:
-        """Rows are nacked, or their outcome is unknown."""
+        """Rows are nacked, returned without `on_return` (P7), or their outcome is unknown."""
 
 
 class MessageReceipt:
@@ -123,22 +123,18 @@ class BatchReceipt:
     Args:
         future: The future.
         rows: Rows in all frames.
-        returns_fail: Whether a returned row (P7) is a failure, as it is without `on_return`.
     """
 
-    __slots__ = ("_error", "_future", "_open", "_returns_fail", "_rows")
+    __slots__ = ("_error", "_future", "_open", "_rows")
 
-    def __init__(self, future: Future[int], rows: int, *, returns_fail: bool) -> None:
+    def __init__(self, future: Future[int], rows: int) -> None:
         self._future = future
-        self._returns_fail = returns_fail
         self._rows = rows
         self._open = rows
         self._error: AckqError | None = None
 
     def confirm(self, first_number: int, answered: Range, returns: Returns) -> None:  # noqa: ARG002
-        """Counts the rows; a returned one may be a failure."""
-        if returns and self._returns_fail:
-            self._error = self._error or copy(next(iter(returns.values())))
+        """Counts the rows."""
         self._answered(answered)
 
     def fail(self, first_number: int, answered: Range, error: AckqError) -> None:  # noqa: ARG002

@@ -94,6 +94,7 @@ class StageWriter:
             single=single,
         )
         self._put(pb.StageHeader(open=opening))
+        self._security = security
         self._call = calls.stage(grpc_channel(endpoint, security), _until_none(self._requests))
 
     def write(self, batch: pa.RecordBatch, *, exchange: str = "", routing_key: str = "") -> None:
@@ -224,7 +225,7 @@ class StageWriter:
             self.abort()
             raise error from None
         except grpc.RpcError as rpc:
-            error = errors.from_rpc(rpc, self._endpoint)
+            error = errors.from_rpc(rpc, self._endpoint, self._security)
             self.abort()
             raise error from rpc
         while self._window and self._window[0][0] <= answer.stored.rows:
@@ -308,8 +309,7 @@ def commit_batch(
             request,
             pb.CommitBatchResponse,
         ),
-        endpoint,
-        retry.Patience(endpoint, retry_total_ms),
+        retry.Patience(endpoint, retry_total_ms, security=security),
     )
 
 
@@ -334,8 +334,7 @@ def abort_batch(
             request,
             pb.AbortBatchResponse,
         ),
-        endpoint,
-        retry.Patience(endpoint, retry_total_ms),
+        retry.Patience(endpoint, retry_total_ms, security=security),
     )
     return response.dropped
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from ackq.client.connection.security import Security
 from ackq.client.publishing import requests
 from ackq.client.publishing.notifications import (
     Answer,
+    AnsweredCondition,
     BlockedNotifier,
     Conditions,
     OnBlocked,
@@ -84,7 +84,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
         self.max_message_bytes = limits.MAX_MESSAGE_BYTES  # until the broker announces less
         self._failure: AckqError | None = None  # why the publisher has ended
         self._on_return = arguments["on_return"]
-        self._conditions = Conditions(self._changed, threading.Condition(self.lock))
+        self._conditions = Conditions(self._changed, AnsweredCondition(self.lock))
         self._blocked = BlockedNotifier(self._conditions, state, arguments["on_blocked"])
         self._handlers: dict[str, Callable[[Answer], None]] = {
             "opened": self._on_opened,
@@ -123,15 +123,18 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
 
     def _admit(self, rows: int, payload_bytes: int) -> None:
         """Waits while the window is full (P14); under the lock. Raises ClosedError."""
-        while True:
-            self._check_open()
-            # The receiving thread opens the window: a callback that publishes must not wait for
-            # itself.
-            if self._state.window.admits(rows, payload_bytes) or self._on_own_thread:
-                return
-            self._state.close_draft()  # nothing can join it now
-            self._conditions.work.notify_all()
+        while not self._admits(rows, payload_bytes):
             self._conditions.answered.wait()
+
+    def _admits(self, rows: int, payload_bytes: int) -> bool:
+        """Whether the window has room (P14); under the lock. Raises ClosedError."""
+        self._check_open()
+        # The receiving thread opens the window: a callback that publishes must not wait for itself.
+        if self._state.window.admits(rows, payload_bytes) or self._on_own_thread:
+            return True
+        self._state.close_draft()  # nothing can join it now
+        self._conditions.work.notify_all()
+        return False
 
     def _wait_until(self, answered: Callable[[], bool], timeout_s: float | None) -> None:
         """Waits for answers; under the lock. Raises `_late`."""

@@ -190,7 +190,7 @@ class TransactionStream(PublishStream[TransactionState]):
         With a repeated commit they come again, without the messages (P13).
         """
         numbers = list(answer.header.returned.numbers)
-        reason = unroutable(answer)
+        reason = unroutable(answer, named=self._on_return is None)
         with self.lock:
             news = self._state.on_return(numbers, reason)
             wanted = bool(news) and self._on_return is not None

@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.client.connection.security import Security
-from ackq.client.publishing.base import Defaults, PublisherBase
+from ackq.client.publishing.base import Defaults, PublisherBase, WithBlock
 from ackq.client.publishing.notifications import OnBlocked, OnReturn
 from ackq.client.publishing.transaction_state import Committed, TransactionState
 from ackq.client.publishing.transaction_stream import TransactionStream
 from ackq.errors import PreconditionFailedError
 
 
-class TransactionalPublisher(PublisherBase[TransactionStream]):
+class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
     """Publishes to one broker in transactions, one after the other. Connects at the first publish.
 
     What was published since the last commit or rollback is a transaction. Nobody sees any of it
@@ -58,7 +58,8 @@ class TransactionalPublisher(PublisherBase[TransactionStream]):
     Args:
         endpoint: `host:port`.
         exchange: As in Publisher, like the arguments that are not named here.
-        mandatory: Return messages that no queue wants (P7), before their commit returns.
+        mandatory: Return messages that no queue wants (P7), before their commit returns. With False
+            they are dropped.
         window_messages: Most messages that are not sent yet; then `publish` waits (P14).
         window_bytes: Most payload bytes that are not sent yet; then `publish` waits (P14).
         on_return: Called with a `Returned` before the commit returns. Without it a commit with
@@ -76,7 +77,7 @@ class TransactionalPublisher(PublisherBase[TransactionStream]):
         *,
         exchange: str = "",
         routing_key: str = "",
-        mandatory: bool = False,
+        mandatory: bool = True,
         persistent: bool = True,
         window_messages: int = limits.PUBLISH_WINDOW_MESSAGES,
         window_bytes: int = limits.PUBLISH_WINDOW_BYTES,

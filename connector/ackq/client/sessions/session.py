@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from ackq import limits
 from ackq.client.blocks import decoding
-from ackq.client.connection import calls, errors, retry
+from ackq.client.connection import calls, retry
 from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
 from ackq.client.sessions import outcomes
@@ -24,6 +24,7 @@ from ackq.client.sessions.liveness_stream import LivenessStream
 from ackq.client.sessions.outcomes import OutcomeStage
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire import columns as wire_columns
+from ackq.wire.fetch_key import fetch_key
 
 
 class Session:
@@ -78,7 +79,9 @@ class Session:
         """Attaches for a replay of exactly the outstanding lease; raises as `advance`."""
         return self._call("Attach", request, pb.AttachResponse)
 
-    def fetch(self, request: pb.FetchRequest, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def fetch(
+        self, request: pb.FetchRequest, columns: Sequence[str], *, token: bytes = b""
+    ) -> Iterator[pa.RecordBatch]:
         """Reads the tags (after_tag, last_tag] of the outstanding lease (S2), one batch per frame.
 
         After a disconnect it resumes after the last tag received; the bound counts from the last
@@ -88,15 +91,19 @@ class Session:
             request: Its `columns` is set from the argument.
             columns: Names of `ackq.wire.columns.DELIVERED`: the batches hold exactly these, in this
                 order.
+            token: The holder's, from which its `key` follows (A4); none when the request has one.
 
         Raises:
             SchemaError: A column does not exist.
             FencedError: Another holder has taken over (S3).
+            PermissionDeniedError: The key is not the holder's, or a queue may not be read.
             BrokerUnavailableError: No broker answered within the bound.
         """
         decoding.schema(tuple(columns))
         rest = pb.FetchRequest()
         rest.CopyFrom(request)
+        if token:
+            rest.key = fetch_key(token, rest.incarnation, rest.epoch)
         rest.columns = wire_columns.bits(list(columns))
         return self._fetch(rest, tuple(columns))
 
@@ -178,13 +185,9 @@ class Session:
                     yield decoding.delivered(runs, content, columns)
                     rest.after_tag = decoding.last_tag(runs)
             except grpc.RpcError as rpc:
-                error = errors.from_rpc(rpc, self._endpoint)
                 if rest.after_tag >= rest.last_tag:
                     return
-                try:
-                    patience.wait_or_raise(error)
-                except type(error) as final:
-                    raise final from rpc
+                patience.judge(rpc)
             else:
                 return
             finally:
@@ -208,7 +211,9 @@ class Session:
         )
 
     def _retried(self, attempt: Callable[[], calls.Response]) -> calls.Response:
-        return retry.call(attempt, self._endpoint, self._patience())
+        return retry.call(attempt, self._patience())
 
     def _patience(self) -> retry.Patience:
-        return retry.Patience(self._endpoint, self._retry_total_ms, on_wait=self._on_wait)
+        return retry.Patience(
+            self._endpoint, self._retry_total_ms, security=self._security, on_wait=self._on_wait
+        )

@@ -32,7 +32,7 @@ class Connection:
 
     Attributes:
         endpoint: `host:port`, or `unix:path`.
-        security: Its PEM files have the same paths on every host.
+        security: Its files have the same paths on every host. The only place of a token.
         retry_ms: Total time of retries, in ms, while the broker does not answer; then the query
             fails.
     """
@@ -299,15 +299,22 @@ def _connection(values: Values) -> Connection:
         raise _contradiction(f"tls is false and {files[0]} is set", "remove one of them")
     if ("tlsCert" in values) != ("tlsKey" in values):
         raise _contradiction("only one of tlsCert and tlsKey is set", "a client identity is both")
+    if "token" in values and "tokenFile" in values:
+        raise _contradiction("token and tokenFile are both set", "remove one of them")
+    security = Security(
+        tls=values.get("tls", bool(files)),
+        ca=values.get("tlsCa", ""),
+        cert=values.get("tlsCert", ""),
+        key=values.get("tlsKey", ""),
+        server_name=values.get("tlsServerName", ""),
+        token=values.get("token", ""),
+        token_file=values.get("tokenFile", ""),
+        insecure=values.get("insecure", False),
+    )
+    security.check_endpoint(values["endpoint"])
     return Connection(
         endpoint=values["endpoint"],
-        security=Security(
-            tls=values.get("tls", bool(files)),
-            ca=values.get("tlsCa", ""),
-            cert=values.get("tlsCert", ""),
-            key=values.get("tlsKey", ""),
-            server_name=values.get("tlsServerName", ""),
-        ),
+        security=security,
         retry_ms=values.get("retryTimeout", limits.RETRY_TOTAL_MS),
     )
 

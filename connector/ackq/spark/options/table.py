@@ -50,6 +50,9 @@ OPTIONS: Final = {
         _Option("tlsCert", values.text, _ALL),
         _Option("tlsKey", values.text, _ALL),
         _Option("tlsServerName", values.text, _ALL),
+        _Option("token", values.token, _ALL),
+        _Option("tokenFile", values.text, _ALL),
+        _Option("insecure", values.flag, _ALL),
         _Option("retryTimeout", values.duration, _ALL),
         _Option("queue", values.text, _ALL - _SETTLE),
         _Option("queues", values.names, _STREAM),
@@ -91,6 +94,7 @@ _SPARK_PREFIXES: Final = ("__", "spark.", "asyncprogress", "_asyncprogress")
 _SYNONYMS: Final = {
     "bootstrap.servers": "endpoint",
     "host": "endpoint",
+    "password": "token",
     "kafka.bootstrap.servers": "endpoint",
     "maxoffsetspertrigger": "maxMessagesPerTrigger",
     "maxrowspertrigger": "maxMessagesPerTrigger",

@@ -9,9 +9,11 @@ import re
 from enum import Enum
 from typing import Final
 
-from ackq import limits
+from ackq import limits, units
+from ackq.client.connection.security import check_token
 from ackq.errors import InvalidArgumentError
 from ackq.outcomes import Outcome
+from ackq.units import refusal as reject
 
 
 class Guarantee(Enum):
@@ -29,18 +31,6 @@ BY_COLUMN: Final = "column"
 # Valid texts of `delay`.
 DELAYS: Final = "1 ms or more, as milliseconds or with a unit like 30s, 100 years at most"
 
-# Maximum of a 64-bit field of the protocol.
-_MOST: Final = (1 << 63) - 1
-_UNITS_BYTES: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def reject(name: str, value: str, expected: str) -> InvalidArgumentError:
-    """The error for an invalid value."""
-    return InvalidArgumentError(
-        f"Option '{name}' is '{value}'; it takes {expected}.", option=name, value=value
-    )
-
 
 def text(name: str, value: str) -> str:
     """Text, not empty."""
@@ -52,6 +42,12 @@ def text(name: str, value: str) -> str:
 def any_text(_name: str, value: str) -> str:
     """Text, possibly empty."""
     return value
+
+
+def token(name: str, value: str) -> str:
+    """A secret; no message shows it."""
+    check_token(value.strip(), f"Option '{name}'")
+    return text(name, value)
 
 
 def endpoint(name: str, value: str) -> str:
@@ -97,19 +93,12 @@ def count(name: str, value: str) -> int:
 
 def size(name: str, value: str) -> int:
     """Bytes; units are powers of 1024, as everywhere in Spark."""
-    found = re.fullmatch(r"([0-9]{1,15})\s*([kmgt]?)i?b?", value.strip().lower())
-    found_bytes = int(found[1]) * _UNITS_BYTES[found[2]] if found else 0
-    if not 0 < found_bytes <= _MOST:
-        raise reject(name, value, "a size, for instance 64k, 256m or 1g")
-    return found_bytes
+    return units.byte_count(value, option=name)
 
 
 def duration(name: str, value: str) -> int:
     """Milliseconds; a number without a unit is refused as ambiguous."""
-    found_ms = _milliseconds(value.strip().lower())
-    if not 0 <= found_ms <= _MOST:
-        raise reject(name, value, "a time with its unit, for instance 500ms, 30s, 15m or 2h")
-    return found_ms
+    return units.milliseconds(value, option=name)
 
 
 def duration_or_never(name: str, value: str) -> int:
@@ -124,11 +113,12 @@ def duration_or_never(name: str, value: str) -> int:
 
 def delay(name: str, value: str) -> int:
     """Milliseconds, from a number or a time with its unit; 0 is refused: the protocol's "none"."""
-    text = value.strip().lower()
-    found_ms = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else _milliseconds(text)
-    if not 1 <= found_ms <= limits.MAX_TTL_MS:
-        raise reject(name, value, f"{DELAYS}; leave it out for the queue's")
-    return found_ms
+    try:
+        return units.milliseconds(
+            value, option=name, bare="ms", least_ms=1, most_ms=limits.MAX_TTL_MS
+        )
+    except InvalidArgumentError:
+        raise reject(name, value, f"{DELAYS}; leave it out for the queue's") from None
 
 
 def outcome(name: str, value: str) -> str | None:
@@ -164,9 +154,3 @@ def _instead_of_failing(name: str, value: str, word: str, meaning: str) -> bool:
     if text not in {"fail", word}:
         raise reject(name, value, f"fail, or {word}: {meaning}")
     return text == word
-
-
-def _milliseconds(text: str) -> int:
-    """Milliseconds of a time with its unit; -1 if invalid."""
-    found = re.fullmatch(r"([0-9]{1,12})\s*(ms|s|m|min|h|d)", text)
-    return int(found[1]) * _UNITS_MS[found[2]] if found else -1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LeaseRange(InputPartition):
-    """Tags (after_tag, last_tag] of a lease, read by one task; repeatable (S2)."""
+    """Tags (after_tag, last_tag] of a lease, read by one task; repeatable (S2).
+
+    `key` shows that the task has it from the holder (A4).
+    """
 
     session: str
     incarnation: str
     epoch: int
     after_tag: int
     last_tag: int
+    key: bytes = field(default=b"", repr=False, compare=False)
 
 
 def fetch(
@@ -56,6 +60,7 @@ def fetch(
         run_id=task.run_id,
         batch_id=task.batch_id,
         label=task.label,
+        key=part.key,
     )
     batches: Iterator[pa.RecordBatch] = session.fetch(request, names)
     return batches

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ackq import client
@@ -23,6 +23,7 @@ from ackq.spark.options.options import SourceOptions
 from ackq.spark.source.offset import OPENING, Offset
 from ackq.spark.source.partitions import SizedSpan
 from ackq.v1 import sessions_pb2 as pb
+from ackq.wire.fetch_key import fetch_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -57,7 +58,10 @@ class ReadLimits:
 
 @dataclass(frozen=True, slots=True)
 class OutstandingLease:
-    """The outstanding lease: tags (start_tag, end_tag], with the blocks that they lie in."""
+    """The outstanding lease: tags (start_tag, end_tag], with the blocks that they lie in.
+
+    `key` is what its tasks fetch with (A4).
+    """
 
     session: str
     incarnation: str
@@ -65,6 +69,7 @@ class OutstandingLease:
     start_tag: int
     end_tag: int
     spans: tuple[SizedSpan, ...]
+    key: bytes = field(repr=False)
 
 
 class SessionDriver:
@@ -78,6 +83,8 @@ class SessionDriver:
 
     Attributes:
         backlog: Backlog of the queues at the last advance.
+        session: The session's name, as the broker has it.
+        lease_bytes: Payload of the outstanding lease.
         attaches: Number of attaches to the outstanding lease.
         warning: Text about a lease that its query seems unable to finish (S8), or "".
     """
@@ -94,6 +101,8 @@ class SessionDriver:
         self._lease: OutstandingLease | None = None
         self._warned_of_others = False
         self.backlog: pb.Backlog | None = None
+        self.session = ""
+        self.lease_bytes = 0
         self.attaches = 0
         self.warning = ""
 
@@ -130,10 +139,12 @@ class SessionDriver:
                 start_tag=start.tag,
                 end_tag=answer.end_tag,
                 spans=_spans(start.tag, answer.chunks),
+                key=fetch_key(self._holder.token, answer.incarnation, answer.epoch),
             ),
             answer.attaches,
         )
-        self.backlog = answer.backlog
+        self.backlog, self.session = answer.backlog, answer.session
+        self.lease_bytes = sum(chunk.payload_bytes for chunk in answer.chunks)
         self._warn(answer)
         return Offset(answer.session, answer.incarnation, answer.end_tag)
 
@@ -180,6 +191,7 @@ class SessionDriver:
             start_tag=after,
             end_tag=end.tag,
             spans=_spans(after, answer.chunks),
+            key=fetch_key(self._holder.token, end.incarnation, answer.epoch),
         )
         self._keep(lease, answer.attaches)
         _log_all(answer.warnings)

@@ -112,6 +112,8 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "oldest_age_ms": backlog.oldest_age_ms,
             "redelivered": backlog.redelivered,
             "attaches": self._session_driver.attaches,
+            "session": self._session_driver.session,
+            "lease_bytes": self._session_driver.lease_bytes,
         }
         if self._session_driver.warning:
             report["warning"] = self._session_driver.warning
@@ -132,7 +134,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if lease is None:
             return []
         return [
-            LeaseRange(lease.session, lease.incarnation, lease.epoch, after, upto)
+            LeaseRange(lease.session, lease.incarnation, lease.epoch, after, upto, lease.key)
             for after, upto in split(lease.spans, self._options.split)
         ]
 

@@ -20,7 +20,7 @@ def consuming(broker, *frames, mode="client", **options):
         yield it, it.consume("orders", mode=mode, **options)
 
 
-def serve(*frames, settle=True, resumed=False, settle_runs=False, asked=None):
+def serve(*frames, settle=True, resumed=False, settle_runs=False, asked=None, instance=b""):
     """A script: opens, sends the frames once a consumer or pull asks, then answers settlements.
 
     With an event `asked`, it answers them when that is set.
@@ -32,7 +32,7 @@ def serve(*frames, settle=True, resumed=False, settle_runs=False, asked=None):
         for request in requests:
             kind = request.WhichOneof("kind")
             if kind == "open":
-                yield fake.opened(resumed=resumed, settle_runs=settle_runs)
+                yield fake.opened(resumed=resumed, settle_runs=settle_runs, instance=instance)
             if kind in {"subscribe", "get"} or (kind == "open" and resumed):
                 for frame in waiting:
                     model.open |= fake.tags_of(frame)

@@ -31,9 +31,9 @@ RUN = run
 
 
 @contextlib.asynccontextmanager
-async def consuming(broker, callback=None, **options):
+async def consuming(broker, callback=None, *, channel=(), **options):
     """A channel and a consumer of it."""
-    async with AsyncChannel(broker.endpoint) as it:
+    async with AsyncChannel(broker.endpoint, **dict(channel)) as it:
         yield it, await it.consume("orders", callback, **options)
 
 
@@ -217,7 +217,8 @@ async def test_a_cut_beyond_the_grace_is_told(broker):
                 raise Cut
 
     broker.consuming.scripts += [script, serve()]
-    async with consuming(broker, mode="client") as (it, consumer):
+    once = {"reconnect_timeout_ms": 0}
+    async with consuming(broker, mode="client", channel=once) as (it, consumer):
         message = await consumer.receive()
         await consumer.receive()
         with pytest.raises(errors.OutcomeUnknownError):

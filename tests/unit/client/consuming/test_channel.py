@@ -149,7 +149,7 @@ def test_a_cut_within_the_grace_is_not_noticed(broker):
     assert "subscribe" not in fake.kinds(after)
 
 
-def test_a_cut_beyond_the_grace_closes_the_channel(broker):
+def test_a_cut_beyond_the_grace_closes_a_channel_that_is_not_renewed(broker):
     """C11, C15: every call raises that the tags are gone; settlements have their outcomes."""
     cut = threading.Event()
 
@@ -159,7 +159,7 @@ def test_a_cut_beyond_the_grace_closes_the_channel(broker):
 
     first = react(subscribe=fake.numbered(1, 3), settle=disconnect)
     broker.consuming.scripts += [first, serve()]
-    with channel(broker) as it:
+    with channel(broker, reconnect_timeout_ms=0) as it:
         consumer = it.consume("orders", mode="client")
         messages = [consumer.receive(SOON_S) for _ in range(3)]
         settlement = messages[0].accept()
@@ -174,15 +174,19 @@ def test_a_cut_beyond_the_grace_closes_the_channel(broker):
             messages[1].accept()
 
 
-def test_a_broker_that_stays_away_closes_the_channel(broker, monkeypatch):
-    """C11: it is tried for as long as the broker may wait."""
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"reconnect_timeout_ms": 0}, "the broker waits"), ({"reconnect_timeout_ms": 300}, "0.3 s")],
+)
+def test_a_broker_that_stays_away_closes_the_channel(broker, monkeypatch, options, words):
+    """C11, C17: it is tried for as long as the broker may wait, or as it was told."""
     monkeypatch.setattr(stream, "_RESUMABLE_S", 0.3)
     broker.consuming.scripts.append(react(subscribe=fake.numbered(1, 1)))
-    with channel(broker) as it:
+    with channel(broker, **options) as it:
         consumer = it.consume("orders", mode="client")
         message = consumer.receive(SOON_S)
         broker.close()
-        with pytest.raises(errors.ClosedError, match="their tags are gone"):
+        with pytest.raises(errors.ClosedError, match=f"{words} .*their tags are gone"):
             consumer.receive(SOON_S)
         with pytest.raises(errors.ClosedError):
             message.accept()
@@ -263,7 +267,7 @@ def test_none_gives_what_it_has_after_the_channel_is_gone(broker):
     broker.consuming.scripts.append(
         fake.answering(fake.numbered(1, 3), end=errors.ClosedError("The channel was closed."))
     )
-    with channel(broker) as it:
+    with channel(broker, reconnect_timeout_ms=0) as it:
         consumer = it.consume("orders", mode="none")
         it._stream._thread.join(SOON_S)
         assert [consumer.receive(0).body for _ in range(3)] == [b"1", b"2", b"3"]

@@ -379,3 +379,40 @@ def test_the_stream_ends_when_all_is_answered(state, consumer):
     assert isinstance(action, Wait)
     state.on_settled(pb.Settled(number=sent[-1].settle.number, settled=1))
     assert isinstance(requests(state)[1], Finish)
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_a_pull_that_nobody_took_yet_is_made_again(state, no_ack):
+    """C9, C17: its messages were put back, although all had come; without acks they are kept."""
+    pull = state.pull("orders", 2, no_ack=no_ack)
+    deliver(state, 1, 2, get_number=1)
+    requests(state)
+    state.on_disconnect(1.0)
+    assert state.renew(pb.ChannelOpened(outcomes=fake.ALL), 2.0) == []
+    assert pull.complete == no_ack
+    assert kinds(state, 2.0) == ([] if no_ack else ["get"])
+    if not no_ack:
+        assert bodies(state, pull) == []
+        deliver(state, 1, 2, get_number=1)
+    assert bodies(state, pull) == [b"1", b"2"]
+    assert state.inboxes == []
+
+
+def test_what_is_acked_on_a_renewed_channel_has_the_brokers_tags(state, consumer):
+    """C11, C17: transport acks, also after another cut, and settlements of runs."""
+    deliver(state, 1, 5)
+    requests(state)
+    state.on_disconnect(1.0)
+    state.renew(pb.ChannelOpened(outcomes=fake.ALL, settle_runs=True), 2.0)
+    state.on_frame(2.0)
+    assert kinds(state, 2.0) == ["subscribe"]
+    assert kinds(state, 3.5) == []
+    deliver(state, 1, 3, now=3.0)
+    (ack,) = (each.transport_ack for each in requests(state, 4.0)[0])
+    assert ack.delivery_tag == 3
+    state.on_disconnect(4.0)
+    state.on_frame(4.0)
+    assert state.on_opened(pb.ChannelOpened(outcomes=fake.ALL, resumed=True), 4.0)
+    (ack,) = (each.transport_ack for each in requests(state, 5.0)[0])
+    assert ack.delivery_tag == 3
+    assert [each.first for each in state.take(consumer, 9).runs] == [6]

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import wait
+from functools import partial
 
 import pytest
 
@@ -9,11 +10,18 @@ from ackq import errors
 from ackq.client import Confirmation, Publisher
 from ackq.v1 import publishing_pb2
 from tests.fakes import scripted_broker as fake
-from tests.unit.client.publishing.scripts import SOON_S, publisher
+from tests.unit.client.publishing import scripts
+from tests.unit.client.publishing.scripts import KINDS, SOON_S
 from tests.unit.client.threads import client_threads
 
 
-def test_every_publish_is_confirmed_with_its_number(broker):
+@pytest.fixture(params=KINDS)
+def publisher(request):
+    """Makes publishers of each kind: both promise the same."""
+    return partial(scripts.publisher, kind=KINDS[request.param])
+
+
+def test_every_publish_is_confirmed_with_its_number(broker, publisher):
     """P2, P3: numbers count from 1, each future gets exactly one answer."""
     with publisher(broker) as out:
         futures = [out.publish(f"m{i}") for i in range(100)]
@@ -21,7 +29,7 @@ def test_every_publish_is_confirmed_with_its_number(broker):
     assert client_threads() == []
 
 
-def test_nack_fails_its_messages_alone(broker):
+def test_nack_fails_its_messages_alone(broker, publisher):
     """P8: the reason is in the future and in flush; the others are confirmed."""
     broker.publishing.scripts.append(
         fake.answering(
@@ -44,7 +52,7 @@ def test_nack_fails_its_messages_alone(broker):
     ]
 
 
-def test_confirms_out_of_order(broker):
+def test_confirms_out_of_order(broker, publisher):
     """P9: answers may come in any order and shape; each message is told once."""
     broker.publishing.scripts.append(
         fake.answering(
@@ -67,7 +75,7 @@ def test_return_comes_before_its_confirm(broker):
 
     broker.publishing.scripts.append(fake.answering(fake.second_returned, fake.confirm(3)))
     events = []
-    with publisher(broker, mandatory=True, linger_ms=1000, on_return=events.append) as out:
+    with scripts.publisher(broker, linger_ms=1000, on_return=events.append) as out:
         futures = [out.publish(f"m{i}") for i in range(3)]
         futures[1].add_done_callback(events.append)
     returned, future = events
@@ -90,23 +98,26 @@ def test_return_comes_before_its_confirm(broker):
     assert futures[2].result().returned is None
 
 
-def test_return_without_a_listener_fails_the_flush(broker):
-    """P7: nobody else would hear of it."""
-    broker.publishing.scripts.append(
-        fake.answering(
-            fake.answer(
-                returned=publishing_pb2.PublishReturn(
-                    numbers=[1], reason=fake.detail(errors.UnroutableError("No queue."))
-                )
-            ),
-            fake.confirm(1),
-        )
-    )
-    with pytest.raises(errors.UnroutableError, match="No queue"), publisher(broker) as out:
-        out.publish(b"a", mandatory=True)
+def test_return_without_a_listener_fails_its_future_and_the_flush(broker, publisher):
+    """P7: nobody else would hear of it; messages are mandatory unless told otherwise."""
+    broker.publishing.scripts.append(fake.answering(fake.returned(2, 4), fake.confirm(5)))
+    out = publisher(broker, linger_ms=1000)
+    futures = [out.publish(f"m{i}") for i in range(5)]
+    with pytest.raises(errors.UnroutableError, match="No queue"):
+        out.close()
+    assert [type(each.exception(0)) for each in futures] == [
+        type(None),
+        errors.UnroutableError,
+        type(None),
+        errors.UnroutableError,
+        type(None),
+    ]
+    assert futures[4].result(0) == Confirmation(5)
+    (frame,) = fake.data_frames(broker.publishing.streams[0])
+    assert frame.header.data.mandatory
 
 
-def test_cut_in_mid_publish_retransmits_the_same_numbers(broker):
+def test_cut_in_mid_publish_retransmits_the_same_numbers(broker, publisher):
     """P10: on a new stream exactly what is unconfirmed goes again, under the same numbers."""
     broker.publishing.scripts.append(
         fake.answering(fake.confirm(2), fake.confirm(4, first=4), end=fake.Cut)
@@ -126,7 +137,7 @@ def test_cut_in_mid_publish_retransmits_the_same_numbers(broker):
     ]
 
 
-def test_publisher_that_was_never_opened_does_not_resume(broker):
+def test_publisher_that_was_never_opened_does_not_resume(broker, publisher):
     """P10: a broker that never answered the open is not asked for a state that it has not."""
 
     broker.publishing.scripts.append(fake.refusing(fake.Cut))
@@ -136,7 +147,7 @@ def test_publisher_that_was_never_opened_does_not_resume(broker):
     assert fake.data_frames(broker.publishing.streams[0]) == []
 
 
-def test_lowest_unanswered_travels_with_every_frame(broker):
+def test_lowest_unanswered_travels_with_every_frame(broker, publisher):
     """P10: the broker may forget what is below."""
     with publisher(broker) as out:
         for i in range(3):
@@ -145,7 +156,7 @@ def test_lowest_unanswered_travels_with_every_frame(broker):
     assert lowest == [1, 1, 2, 3, 4]  # the last is that of the close
 
 
-def test_late_answer_is_probed_and_only_what_is_missing_goes_again(broker):
+def test_late_answer_is_probed_and_only_what_is_missing_goes_again(broker, publisher):
     """P10: after publish_ack_timeout a probe asks; only what the broker never saw goes again."""
 
     def script(requests):
@@ -170,7 +181,7 @@ def test_late_answer_is_probed_and_only_what_is_missing_goes_again(broker):
     assert len(broker.publishing.streams) == 1
 
 
-def test_forgotten_publisher_fails_with_outcome_unknown(broker):
+def test_forgotten_publisher_fails_with_outcome_unknown(broker, publisher):
     """P10: a forgotten id is never replaced by a new one on its own."""
 
     forgotten = errors.PublisherForgottenError("This publisher is not known any more.")
@@ -187,7 +198,7 @@ def test_forgotten_publisher_fails_with_outcome_unknown(broker):
     assert client_threads() == []
 
 
-def test_restored_broker_fails_with_outcome_unknown(broker):
+def test_restored_broker_fails_with_outcome_unknown(broker, publisher):
     """Q8: a broker refuses a publisher of an older history; what was under way may be in or not."""
 
     changed = errors.HistoryChangedError("The publisher began in history 1.")
@@ -201,7 +212,7 @@ def test_restored_broker_fails_with_outcome_unknown(broker):
         out.close()
 
 
-def test_goes_on_in_a_history_that_an_operator_accepted(broker):
+def test_goes_on_in_a_history_that_an_operator_accepted(broker, publisher):
     """Q8, P10: the broker admits the publisher, so its numbers mean there what they mean here."""
 
     def other(requests):
@@ -227,7 +238,7 @@ def test_no_broker_names_endpoint_and_cause():
         out.close()
 
 
-def test_full_window_blocks_publish_until_an_answer(broker):
+def test_full_window_blocks_publish_until_an_answer(broker, publisher):
     """P14: the window bounds what is unanswered; an answer lets the next publish in."""
     release = threading.Event()
 
@@ -248,13 +259,13 @@ def test_full_window_blocks_publish_until_an_answer(broker):
         assert not late.is_alive()
 
 
-def test_message_larger_than_the_window_still_goes(broker):
+def test_message_larger_than_the_window_still_goes(broker, publisher):
     """P14: into an empty window everything fits, or it could never be sent."""
     with publisher(broker, window_bytes=10) as out:
         assert out.publish(b"x" * 100).result(SOON_S) == Confirmation(1)
 
 
-def test_blocked_broker_is_told_and_respected(broker):
+def test_blocked_broker_is_told_and_respected(broker, publisher):
     """P14: told by callback and property; nothing is sent meanwhile, and no probe either."""
     told = []
     blocked = threading.Event()
@@ -281,7 +292,7 @@ def test_blocked_broker_is_told_and_respected(broker):
     assert told == ["disk 99 % full", None]
 
 
-def test_answer_to_an_unsent_number_ends_the_publisher(broker):
+def test_answer_to_an_unsent_number_ends_the_publisher(broker, publisher):
     """P3: a confirm of what was never published would be a lie."""
 
     broker.publishing.scripts.append(fake.answering(fake.confirm(9)))
@@ -292,7 +303,7 @@ def test_answer_to_an_unsent_number_ends_the_publisher(broker):
         out.close()
 
 
-def test_every_failed_publish_has_an_error_of_its_own(broker):
+def test_every_failed_publish_has_an_error_of_its_own(broker, publisher):
     """P8: errors that are raised again and again would share one ever longer traceback."""
     broker.publishing.scripts.append(
         fake.answering(
@@ -308,7 +319,7 @@ def test_every_failed_publish_has_an_error_of_its_own(broker):
     assert first is not second
 
 
-def test_many_threads_share_a_publisher(broker):
+def test_many_threads_share_a_publisher(broker, publisher):
     """Every message of every thread is confirmed once."""
     futures = []
 

@@ -85,14 +85,14 @@ def test_destinations_do_not_share_a_frame(broker):
     with publisher(broker, linger_ms=1000) as out:
         out.publish(b"a")
         out.publish(b"b", exchange="x")
-        out.publish(b"c", exchange="x", mandatory=True)
+        out.publish(b"c", exchange="x", mandatory=False)
         out.publish(b"d", ack_immediately=True)
     frames = [each.header.data for each in fake.data_frames(broker.publishing.streams[0])]
     assert [(each.exchange, each.mandatory, each.ack_immediately) for each in frames] == [
-        ("", False, False),
-        ("x", False, False),
+        ("", True, False),
         ("x", True, False),
-        ("", False, True),
+        ("x", False, False),
+        ("", True, True),
     ]
 
 

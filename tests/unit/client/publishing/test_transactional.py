@@ -195,7 +195,8 @@ def test_a_return_that_nobody_hears_of_fails_a_commit_that_is_done(broker):
         out.publish("b")
         with pytest.raises(errors.UnroutableError, match="is committed, but 1 of its 2") as failure:
             out.commit(SOON_S)
-        assert failure.value.fields == {"committed": "True", "returned": "1"}
+        found = {"committed": "True", "returned": "1", "routing_key": "orders"}
+        assert failure.value.fields == found
         assert out.uncommitted == 0
 
 

@@ -40,6 +40,31 @@ def test_a_passive_declare_only_looks(harness: Harness) -> None:
     assert harness.do(c.DeclareQueue("q", passive=True)) == c.DeclaredQueue(1, False)
 
 
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"delivery_limit": 3}, ["delivery limit of queue 'q' has no effect"]),
+        ({"delivery_limit": 3, "drop_on_limit": True}, []),
+        ({"delivery_limit": 3, "dead_letter_queue": "dead"}, []),
+        ({"dead_letter_queue": "q"}, []),
+        ({"dead_letter_queue": "late"}, ["'late' of queue 'q' does not exist"]),
+    ],
+)
+def test_a_declare_warns_of_what_has_no_effect(
+    harness: Harness, properties: dict[str, object], words: list[str]
+) -> None:
+    """Q1, C13: each time it is asked; once the dead-letter queue is there, no more."""
+    harness.declare("dead")
+    declare = c.DeclareQueue("q", c.QueueProperties(**properties))
+    for command in (declare, declare, c.DeclareQueue("q", passive=True)):
+        warnings = harness.do(command).warnings
+        assert len(warnings) == len(words)
+        assert all(word in said for word, said in zip(words, warnings, strict=True))
+    if "late" in properties.values():
+        harness.declare("late")
+        assert harness.do(declare).warnings == ()
+
+
 def test_a_redeclared_name_is_another_queue(harness: Harness) -> None:
     """Q1: ids are never reused, so nothing of the old queue reaches the new one."""
     harness.declare("q")
@@ -302,6 +327,7 @@ def test_a_queue_as_an_operator_sees_it(harness: Harness) -> None:
         sessions=("s",),
         published=5,
         accepted=2,
+        delivered=3,
     )
     assert [queue.queue for queue in harness.core.queues()] == ["q", "r"]
     with pytest.raises(QueueNotFoundError):
@@ -319,3 +345,26 @@ def test_a_binding_key_of_a_topic_has_21_words_at_most(harness: Harness) -> None
     harness.core.apply(harness.core.sequence + 1, old)
     assert harness.core.decide(c.Bind("x", "q", "#." * 21), harness.now_us).reply is False
     assert harness.core.decide(c.Unbind("x", "q", "#." * 21), harness.now_us).reply is True
+
+
+@pytest.mark.parametrize("name", ["a,b", "a*", "a?", "a\nb", "a\x1b[0m", "a\u2028b", "a\u202eb"])
+def test_a_new_name_is_no_pattern_and_one_line(harness: Harness, name: str) -> None:
+    """A7: of a queue and of an exchange; the refusal names what may not stand in it."""
+    with pytest.raises(InvalidArgumentError, match="its name has '"):
+        harness.declare(name)
+    with pytest.raises(InvalidArgumentError, match="its name has '"):
+        harness.do(c.DeclareExchange(name, "direct", durable=True))
+
+
+def test_an_old_name_goes_on(harness: Harness) -> None:
+    """A7: a journal of an older version has one that is refused today; it is declared and used."""
+    for record in (
+        records.QueueDeclared(1, "a,b*\n", c.QueueProperties()),
+        records.ExchangeDeclared("x,y", "direct", True),
+    ):
+        for core in (harness.core, harness.mirror):
+            core.apply(core.sequence + 1, record)
+    assert harness.do(c.DeclareQueue("a,b*\n")) == c.DeclaredQueue(1, False)
+    assert harness.do(c.DeclareExchange("x,y", "direct", durable=True)) is False
+    harness.publish_to("a,b*\n", 1)
+    assert harness.do(c.PurgeQueue("a,b*\n")) == 1

@@ -41,11 +41,11 @@ class Broker:
     """
 
     def __init__(self, monkeypatch, directory, *, disk=None, bodies=None):
-        opening = partial(Journal.open, disk=disk, segment_bytes=SEGMENT_BYTES)
+        opening = partial(Journal.open, disk=disk)
         monkeypatch.setattr(recovery, "Journal", SimpleNamespace(open=opening))
-        # Of the disk there is enough.
-        monkeypatch.setattr(compaction.limits, "SEGMENT_BYTES", SEGMENT_BYTES)
-        self._recovered = recovery.recover(directory, sync=False, failpoint=unarmed)
+        self._recovered = recovery.recover(
+            directory, sync=False, failpoint=unarmed, segment_bytes=SEGMENT_BYTES
+        )
         self.engine = self._recovered.engine
         self.compaction = Compaction(self.engine)
         self.bodies = {} if bodies is None else bodies

@@ -172,3 +172,18 @@ def test_a_row_does_not_keep_its_block(rows_of_piece):
     store = Store(encoded(body=[b"s", b"l" * limits.MIB]))
     builder = FrameBuilder([piece(1, 0, 1, 1)._replace(rows=rows_of_piece)], store)
     assert builder._load().data.batch.get_total_buffer_size() < 1000
+
+
+def test_bodies_are_cut_and_their_lengths_said():
+    """Q5: a preview fetches what it shows, and the length of each body: 0 for none."""
+    store = Store(
+        encoded(body=[b"short", b"l" * limits.MIB, b""], routing_key="q"),
+        encoded(body=[None, b"12345"], message_id=["1", "2"], routing_key="q"),
+    )
+    pieces = [piece(1, 0, 1, 3), piece(2, 0, 4, 2)]
+    (frame,) = frames(FrameBuilder(pieces, store, browse=True, max_body_bytes=4))
+    assert rows(frame.block)["body"] == [b"shor", b"llll", b"", None, b"1234"]
+    assert list(frame.header.body_bytes) == [5, limits.MIB, 0, 0, 5]
+    assert len(frame.block) < 1000
+    (whole,) = frames(FrameBuilder(pieces[1:], store, browse=True))
+    assert list(whole.header.body_bytes) == []

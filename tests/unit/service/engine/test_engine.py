@@ -113,7 +113,7 @@ def call(engine, method, request):
     """A unary call as gRPC makes it; returns the task and its context."""
     service = pb.DESCRIPTOR.services_by_name["AdminService"]
     handlers = service_handler(
-        service, AdminService(engine, ConsumerDispatcher(engine), "none"), engine.wait_synced
+        service, AdminService(engine, ConsumerDispatcher(engine), "none", None), engine.wait_synced
     )
 
     class Details:
@@ -148,7 +148,7 @@ def test_unforeseen_errors_are_logged_once_and_told(caplog):
             raise ZeroDivisionError
 
     async def run():
-        task, context = call(Broken(), "ListQueues", pb.ListQueuesRequest())
+        task, context = call(Broken(), "ListQueues", pb.ListQueuesRequest(queue="q"))
         with pytest.raises(AbortedError):
             await task
         assert context.aborted[0] is grpc.StatusCode.INTERNAL
@@ -198,7 +198,7 @@ async def test_a_full_disk_refuses_what_fills_it_and_serves_what_drains(engine):
     alarms = []
     open_publisher(engine)
     publish(engine, 1)
-    with engine.listening(alarms.append, lambda: None):
+    with engine.listening("publish", alarms.append, lambda: None):
         engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
         engine.poll_disk()
         for refused in (
@@ -346,7 +346,7 @@ async def test_server_info_tells_of_one_moment():
     engine.sync()
     engine.decide(commands.DeclareQueue("q", DURABLE))
     asked = engine.core.sequence
-    service = AdminService(engine, ConsumerDispatcher(engine), "none")
+    service = AdminService(engine, ConsumerDispatcher(engine), "none", None)
     task = asyncio.ensure_future(service.server_info(pb.ServerInfoRequest()))
     await run_until_idle()
     engine.decide(commands.AcceptHistory())

@@ -62,11 +62,13 @@ class Running:
     """A broker's engine and services on a disk."""
 
     def __init__(self, monkeypatch, directory, disk):
-        opening = partial(Journal.open, disk=disk, segment_bytes=4096)
+        opening = partial(Journal.open, disk=disk)
         monkeypatch.setattr(recovery, "Journal", SimpleNamespace(open=opening))
-        self._recovered = recovery.recover(directory, sync=True, failpoint=unarmed)
+        self._recovered = recovery.recover(
+            directory, sync=True, failpoint=unarmed, segment_bytes=4096
+        )
         self.engine = self._recovered.engine
-        self.admin = AdminService(self.engine, ConsumerDispatcher(self.engine), "fdatasync")
+        self.admin = AdminService(self.engine, ConsumerDispatcher(self.engine), "fdatasync", None)
         self.publishing = PublishingService(self.engine)
 
     async def __aenter__(self):

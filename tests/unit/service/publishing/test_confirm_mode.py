@@ -232,7 +232,7 @@ async def test_short_memory_blocks():
         engine.poll_memory()
         await run_until_idle()
         assert "memory is short" in stream.answers[-1].blocked.reason
-        info = await AdminService(engine, None, "fdatasync").server_info(None)
+        info = await AdminService(engine, None, "fdatasync", None).server_info(None)
         assert info.blocked == stream.answers[-1].blocked.reason
         assert info.memory_used_bytes == info.memory_limit_bytes == engine.MEMORY_BYTES
         engine.used_bytes = engine.journal.unsynced_bytes = 0
@@ -240,7 +240,7 @@ async def test_short_memory_blocks():
         stream.publish(1)
         await disk(engine)
         assert stream.kinds() == ["opened", "blocked", "unblocked", "confirm"]
-        assert not (await AdminService(engine, None, "fdatasync").server_info(None)).blocked
+        assert not (await AdminService(engine, None, "fdatasync", None).server_info(None)).blocked
 
 
 @pytest.mark.parametrize("numbers", [[1], [1, 2]])

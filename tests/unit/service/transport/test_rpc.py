@@ -1,6 +1,9 @@
 """The bridge to gRPC over a real server in this process: every failure reaches the client (I1)."""
 
 import asyncio
+import contextlib
+import gc
+import weakref
 from unittest.mock import AsyncMock, Mock
 
 import grpc
@@ -64,3 +67,29 @@ async def test_a_client_that_goes_while_its_error_is_sent_is_no_failure():
     with pytest.raises(asyncio.CancelledError):
         await handler.stream_stream(None, context)
     context.abort.assert_awaited_once()
+
+
+class Request:
+    """Something large that a call brought."""
+
+
+async def test_a_refused_call_keeps_nothing_of_its_request():
+    """I6: it goes with the answer, and not with the next run of the garbage collector."""
+    requests = []
+
+    async def fails(_read, _write):
+        request = Request()
+        requests.append(weakref.ref(request))
+        raise StageMismatchError("The seal counts 2 rows, and 1 came.")
+
+    handlers = rpc.service_handler(SERVICE, Mock(publish=fails), synced)
+    call = handlers.service(Mock(method="/ackq.v1.PublishingService/Publish"))
+    context = AsyncMock(peer=Mock(return_value="ipv4:127.0.0.1:1"))
+    context.abort.side_effect = aio.AbortError
+    gc.disable()
+    try:
+        with contextlib.suppress(aio.AbortError):
+            await call.stream_stream(None, context)
+        assert [kept() for kept in requests] == [None]
+    finally:
+        gc.enable()

@@ -1,6 +1,7 @@
 """Options become frozen dataclasses; whatever is wrong with one is said at once."""
 
 import pickle
+from functools import partial
 
 import pytest
 
@@ -52,12 +53,20 @@ def test_source_all_options():
         "tlscert": "/cert.pem",
         "tlskey": "/key.pem",
         "tlsservername": "broker",
+        "tokenfile": "/token",
+        "insecure": "true",
     }
     assert options.source(given) == SourceOptions(
         connection=Connection(
             "unix:/run/ackq",
             Security(
-                tls=True, ca="/ca.pem", cert="/cert.pem", key="/key.pem", server_name="broker"
+                tls=True,
+                ca="/ca.pem",
+                cert="/cert.pem",
+                key="/key.pem",
+                server_name="broker",
+                token_file="/token",
+                insecure=True,
             ),
             retry_ms=1500,
         ),
@@ -71,6 +80,54 @@ def test_source_all_options():
         fail_on_data_loss=False,
         split=SplitOptions(min_partitions=4, max_bytes_per_partition=2 << 20),
     )
+
+
+SECRET = "s3cr3t-t0ken"
+
+
+@pytest.mark.parametrize(
+    ("parse", "given"),
+    [
+        (options.source, {"queue": "q"}),
+        (options.browse, {"queue": "q"}),
+        (partial(options.sink, use=Use.SINK), {}),
+        (partial(options.sink, use=Use.BATCH), {}),
+        (options.settle, {"settle": "rejected"}),
+    ],
+)
+def test_a_token_is_for_every_use_and_in_no_repr(parse, given):
+    """It is in the connection's security alone."""
+    parsed = parse({"endpoint": "localhost:1", "token": f" {SECRET}\n", **given})
+    assert parsed.connection.security == Security(token=SECRET)
+    assert SECRET not in repr(parsed)
+    named = parse({"endpoint": "localhost:1", "tokenFile": "/run/token", **given})
+    assert named.connection.security == Security(token_file="/run/token")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"token": f"{SECRET} x"}, "Option 'token' has a character"),
+        ({"token": ""}, "Option 'token' is ''"),
+        ({"token": SECRET, "tokenFile": "/t"}, "token and tokenFile are both set; remove one"),
+        ({"token": SECRET, "endpoint": "broker:1"}, "broker:1 in plain text"),
+        ({"tokenFile": "/t", "endpoint": "broker:1"}, "broker:1 in plain text"),
+        ({"tokens": SECRET}, "There is no option 'tokens'. Did you mean 'token'"),
+        ({"password": SECRET}, "There is no option 'password'. Did you mean 'token'"),
+    ],
+)
+def test_no_error_shows_a_token(given, problem):
+    """It stands in logs and in Spark's UI."""
+    with pytest.raises(InvalidArgumentError) as refused:
+        options.source({"endpoint": "localhost:1", "queue": "q", **given})
+    assert problem in str(refused.value)
+    assert SECRET not in f"{refused.value!r} {refused.value.fields}"
+
+
+def test_a_token_goes_to_another_host_with_tls_or_when_asked():
+    for more in ({"tls": "true"}, {"tlsCa": "/ca.pem"}, {"insecure": "true"}):
+        given = {**BASE, "token": SECRET, **more}
+        assert options.source(given).connection.security.token == SECRET
 
 
 def test_minimum_has_a_delay_by_default():

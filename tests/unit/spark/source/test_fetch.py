@@ -7,10 +7,10 @@ from ackq.wire import columns
 
 
 def test_fetch_names_its_reader(session):
-    """S2, K7: a task fetches its range and columns only, and names its query and batch."""
+    """S2, K7, A4: a task fetches its range and columns only, by its key, and names its batch."""
     task = Task("query", "run", 4, "", "partition 0 attempt 0 task 9")
     session.batches = [object()]
-    part = LeaseRange("s", "i1", 2, 10, 14)
+    part = LeaseRange("s", "i1", 2, 10, 14, b"key")
     assert list(fetch(session, part, ["body", "delivery_tag"], task)) == session.batches
     assert session.asked == [
         (
@@ -25,6 +25,7 @@ def test_fetch_names_its_reader(session):
                 batch_id=4,
                 label="partition 0 attempt 0 task 9",
                 run_id="run",
+                key=b"key",
             ),
             ["body", "delivery_tag"],
         )

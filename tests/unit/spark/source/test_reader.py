@@ -20,6 +20,7 @@ from ackq.spark.options import options
 from ackq.spark.source.fetch import LeaseRange
 from ackq.spark.source.reader import AckqStreamReader
 from ackq.v1 import sessions_pb2 as pb
+from ackq.wire.fetch_key import fetch_key
 
 SCHEMA = StructType([StructField("delivery_tag", LongType()), StructField("body", BinaryType())])
 START = {"v": 1}
@@ -122,6 +123,18 @@ def test_partitions_use_the_lease_of_latest_offset(make, session, advanced):
     assert reader.partitions(at(10), at(14)) == expected
     assert reader.partitions(at(10), at(14)) == expected
     assert len(session.asked) == 1
+
+
+def test_tasks_get_the_key_and_not_the_token(make, session, advanced):
+    """A4: what is pickled to executors shows that it is the holder's, and could not attach."""
+    session.answers.append(advanced(14, (14, 100), epoch=3))
+    reader = make()
+    reader.latestOffset(at(10), MAX)
+    (part,) = reader.partitions(at(10), at(14))
+    assert part.key == fetch_key(HOLDER.token, "i1", 3)
+    assert HOLDER.token not in pickle.dumps(part)
+    assert part.key.hex() not in repr(part)
+    assert repr(part.key) not in repr(part)
 
 
 def test_partitions_of_an_empty_batch(make, session):
@@ -344,6 +357,8 @@ def test_backlog_needs_no_call(make, session, advanced):
         "oldest_age_ms": 120,
         "redelivered": 1,
         "attaches": 0,
+        "session": "s",
+        "lease_bytes": 9,
     }
     assert len(session.asked) == 1
 

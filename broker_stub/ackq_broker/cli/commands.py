@@ -1,0 +1,30 @@
+"""The root of the command `ackq-broker`.
+
+Commands that change a data directory need it to themselves; a broker that has it open refuses them.
+"""
+
+from __future__ import annotations
+
+import click
+
+from ackq import __version__
+from ackq_broker.cli.clock import set_clock
+from ackq_broker.cli.history import accept_history, new_history
+from ackq_broker.cli.journal import dump, repair, verify
+from ackq_broker.cli.serve import serve
+from ackq_broker.cli.trace import trace
+from ackq_broker.cli.users import user
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ackq-broker")
+def main() -> None:
+    """Run the reference broker of ackq, and look after its data directory."""
+
+
+_COMMANDS = (
+    *(serve, verify, dump, repair, trace, new_history, accept_history),
+    *(set_clock, user),
+)
+for _command in _COMMANDS:
+    main.add_command(_command)

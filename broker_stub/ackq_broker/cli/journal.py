@@ -1,0 +1,102 @@
+"""`ackq-broker verify`, `dump` and `repair`: the journal of a data directory."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ackq.errors import AckqError
+from ackq_broker.cli.log import refuse, run
+from ackq_broker.journal.tools.dump import dump as dump_journal
+from ackq_broker.journal.tools.repair import repair as repair_journal
+from ackq_broker.journal.tools.verify import verify as verify_journal
+from ackq_broker.service.engine import recovery
+
+_UNSOUND: Final = 1
+_DIRECTORY: Final = click.argument("directory", type=click.Path(path_type=Path))
+
+
+@click.command()
+@_DIRECTORY
+def verify(directory: Path) -> None:
+    """Check a journal that no broker has open; change nothing. Exit status 1 when it is damaged."""
+    try:
+        report = verify_journal(directory)
+    except (AckqError, OSError) as error:
+        refuse(error)
+    for flaw in report.flaws:
+        click.echo(f"damaged: {flaw.path} byte {flaw.offset}: {flaw.reason}")
+    for block_id in report.lost_blocks:
+        click.echo(f"lost: block {block_id} cannot be read: 'ackq-broker repair' drops its rows")
+    click.echo(
+        f"{report.groups} groups up to record {report.end.sequence},"
+        f" torn tail {report.torn_bytes} bytes, {len(report.flaws)} flaws,"
+        f" {len(report.lost_blocks)} lost blocks:"
+        f" {'the journal opens' if report.opens else 'the journal does not open'}"
+    )
+    if report.flaws or report.lost_blocks:
+        sys.exit(_UNSOUND)
+
+
+@click.command()
+@_DIRECTORY
+def dump(directory: Path) -> None:
+    """Print every file, group and record of a journal; also beside a running broker."""
+    try:
+        for line in dump_journal(directory):
+            click.echo(line)
+    except BrokenPipeError:
+        # The reader, `head` perhaps, has seen enough; click ends quietly.
+        raise
+    except (AckqError, OSError) as error:
+        refuse(error)
+
+
+@click.command()
+@click.option(
+    "--keep-damaged/--delete-damaged",
+    required=True,
+    help="Whether to keep the files as they were, in a folder of the data directory.",
+)
+@_DIRECTORY
+def repair(*, directory: Path, keep_damaged: bool) -> None:
+    """Make a damaged journal open again, without what cannot be read, as a new history.
+
+    Messages that cannot be read leave their queues. Publishers, sessions and writers from before
+    are refused until the history is accepted.
+    """
+    try:
+        done = repair_journal(directory, keep_damaged=keep_damaged)
+    except (AckqError, OSError) as error:
+        refuse(error)
+    if not (done.changed or done.lost_blocks):
+        click.echo("The journal is sound; nothing was changed.")
+        return
+    if done.cut is not None:
+        click.echo(f"cut at {done.cut.path} byte {done.cut.offset}: {done.cut.reason}")
+    if done.changed:
+        click.echo(
+            f"repaired: the journal ends at record {done.end.sequence},"
+            f" {len(done.lost_blocks)} blocks are lost, history {done.history_id}"
+        )
+    if done.kept_in is not None:
+        click.echo(f"the files as they were are in {done.kept_in}")
+    run(_drop_lost(directory))
+
+
+async def _drop_lost(directory: Path) -> None:
+    """Opens a repaired journal, which drops the messages that cannot be read, and prints them."""
+    async with recovery.offline(directory) as recovered:
+        for queue, messages in recovered.lost:
+            click.echo(f"dropped: {messages} messages of queue '{queue}'")
+        if recovered.lost_stages:
+            click.echo(f"dropped: {recovered.lost_stages} stages, whose batches have to run again")
+        refused = recovered.engine.core.refused_by_history()
+    if any(refused):
+        click.echo(
+            f"refused from now on: publishers={refused.publishers} sessions={refused.sessions}"
+            f" writers={refused.writers}, until 'ackq-broker accept-history --data {directory}'"
+        )

@@ -1,0 +1,94 @@
+"""The log on stderr, and the one line with which a command ends that failed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections.abc import Coroutine
+from typing import Any, Final, NoReturn
+
+import click
+
+from ackq.errors import AckqError
+from ackq.text import printable
+from ackq_broker.cli.explanations import explain
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMATS: Final = ("text", "json")
+_REFUSED: Final = 2
+# Their details are not the broker's.
+_LIBRARIES: Final = ("aiohttp", "asyncio", "grpc")
+
+
+class _LineFormatter(logging.Formatter):
+    """A line that nobody else can begin: what clients sent stands in it escaped (A7).
+
+    Times are UTC with milliseconds, as in `2013-01-01T00:00:00.000Z`. The lines of a traceback
+    follow, each behind a mark.
+    """
+
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of the library
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - of the library
+        return "\n".join(
+            f"  | {printable(each)}" for each in super().formatException(ei).split("\n")
+        )
+
+
+class _JsonFormatter(_LineFormatter):
+    """A JSON object on a line for each record (M3): what all have, then the event's fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": getattr(record, "event", "other"),
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        # The order is the dictionary's first; no field of an event has a name of all.
+        return json.dumps(entry | getattr(record, "fields", {}), default=str)
+
+
+def configure_log(level: str = "info", form: str = FORMATS[0]) -> None:
+    """Sends the log to stderr: one line per event, tracebacks after their line, or in it."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        _JsonFormatter()
+        if form == "json"
+        else _LineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+    )
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for library in _LIBRARIES:
+        logging.getLogger(library).setLevel(logging.WARNING)
+
+
+def set_level(level: str) -> None:
+    """Changes the least that is logged from now on."""
+    logging.getLogger().setLevel(level.upper())
+
+
+def run(work: Coroutine[None, None, None]) -> None:
+    """Runs work on an event loop; an error ends the program with one line."""
+    configure_log()
+    try:
+        asyncio.run(work)
+    except (AckqError, OSError) as error:
+        refuse(error)
+
+
+def refuse(error: Exception) -> NoReturn:
+    """Ends with one line that names the cause."""
+    click.echo(f"ackq-broker: {printable(explain(error))}", err=True)
+    sys.exit(_REFUSED)

@@ -1,0 +1,207 @@
+"""Options of `ackq-broker serve`, each declared once: a field of `ServeOptions`.
+
+A field is the flag `--log-level`, the environment variable `ACKQ_BROKER_LOG_LEVEL` and the key
+`log-level` of the file that `--config` names; `settings` reads them. Parsers take the text of any
+of the three; what they raise is prefixed with where the text stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple, get_type_hints
+
+from ackq import limits
+from ackq.errors import InvalidArgumentError
+from ackq.units import SIZES, byte_count
+from ackq_broker.cli.log import FORMATS, LEVELS
+from ackq_broker.service.transport.listening import Address, address
+
+_DEFAULT_ADDRESS: Final = address(limits.DEFAULT_ENDPOINT)
+
+
+class Option(NamedTuple):
+    """How an option is written and read.
+
+    Attributes:
+        metavar: What stands for its value in the help.
+        help: A sentence or two.
+        parse: Its value from text; raises InvalidArgumentError.
+        env: A second environment variable, of an older version.
+    """
+
+    metavar: str
+    help: str
+    parse: Callable[[str], Any]
+    env: str = ""
+
+
+def size(text: str, *, least: int = 1) -> int:
+    """The bytes of a size such as 512MiB, 2g or 1000000000."""
+    try:
+        return byte_count(text, option="", least_bytes=least)
+    except InvalidArgumentError as error:
+        bound = f" of {least} bytes or more" if least > 1 else ""
+        raise InvalidArgumentError(f"{text!r} is no size{bound}, such as {SIZES}.") from error
+
+
+def switch(text: str) -> bool:
+    """The truth of a word such as `true` or `no`."""
+    words = {"true": True, "yes": True, "on": True, "1": True}
+    words |= {"false": False, "no": False, "off": False, "0": False}
+    if text.lower() not in words:
+        raise InvalidArgumentError(f"{text!r} is not true or false.")
+    return words[text.lower()]
+
+
+def level(text: str) -> str:
+    """A level of the log."""
+    if text.lower() not in LEVELS:
+        raise InvalidArgumentError(f"{text!r} is none of {', '.join(LEVELS)}.", log_level=text)
+    return text.lower()
+
+
+def log_format(text: str) -> str:
+    """A format of the log."""
+    if text.lower() not in FORMATS:
+        raise InvalidArgumentError(f"{text!r} is none of {', '.join(FORMATS)}.", log_format=text)
+    return text.lower()
+
+
+def http_address(text: str) -> Address:
+    """The address of HOST:PORT; a browser knows no other."""
+    found = address(text)
+    if found.path is not None:
+        raise InvalidArgumentError(f"{text!r} is not HOST:PORT.", http=text)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """The options of `serve`, in the order of its help.
+
+    A default of False makes a switch, a tuple an option that can be given several times. None is
+    the default of what need not be said.
+    """
+
+    data: Annotated[Path, Option("DIR", "Data directory; made if it is not there.", Path)]
+    listen: Annotated[
+        tuple[Address, ...],
+        Option(
+            "ADDRESS",
+            "Where to serve, HOST:PORT or unix:PATH; repeatable. Port 0 takes a free one.",
+            address,
+        ),
+    ] = (_DEFAULT_ADDRESS,)
+    memory_limit: Annotated[
+        int | None,
+        Option(
+            "SIZE",
+            "Memory that the broker may use, such as 1GiB: near it publishers are blocked. Half of"
+            " what the machine or the cgroup has, unless given.",
+            partial(size, least=limits.MIN_MEMORY_BYTES),
+            env="ACKQ_MEMORY_LIMIT",
+        ),
+    ] = None
+    users: Annotated[
+        Path | None,
+        Option(
+            "FILE",
+            "Serve the users of this file alone, each with its permissions; `user add` makes it.",
+            Path,
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None, Option("FILE", "Encrypt, with this certificate and its chain in PEM.", Path)
+    ] = None
+    tls_key: Annotated[Path | None, Option("FILE", "The certificate's private key.", Path)] = None
+    tls_client_ca: Annotated[
+        Path | None,
+        Option("FILE", "Only clients with a certificate of these authorities may connect.", Path),
+    ] = None
+    insecure: Annotated[
+        bool,
+        Option("", "Let other machines connect without TLS or without users.", switch),
+    ] = False
+    segment_size: Annotated[
+        int,
+        Option(
+            "SIZE",
+            "Of a file of the journal: the least that a broker takes of the disk.",
+            partial(size, least=limits.MIN_SEGMENT_BYTES),
+        ),
+    ] = limits.SEGMENT_BYTES
+    reserve: Annotated[
+        int | None,
+        Option(
+            "SIZE",
+            "Free disk below which what fills it is refused: 256MiB and two segments unless given,"
+            " three segments at least.",
+            size,
+        ),
+    ] = None
+    backup_dir: Annotated[
+        Path | None,
+        Option(
+            "DIR",
+            "Directory for the backups of `ackq broker backup`; best a folder of the data's file"
+            " system, where a backup takes no room at first.",
+            Path,
+        ),
+    ] = None
+    log_level: Annotated[
+        str, Option("LEVEL", f"The least that is logged: {', '.join(LEVELS)}.", level)
+    ] = "info"
+    log_format: Annotated[
+        str, Option("FORMAT", f"How it is logged: {', '.join(FORMATS)}.", log_format)
+    ] = FORMATS[0]
+    port_file: Annotated[
+        Path | None, Option("FILE", "Write the port there once the broker serves.", Path)
+    ] = None
+    http: Annotated[
+        Address | None,
+        Option(
+            "HOST:PORT",
+            "Serve health and metrics by HTTP there; port 0 takes a free one.",
+            http_address,
+        ),
+    ] = None
+    http_port_file: Annotated[
+        Path | None, Option("FILE", "Write the port of --http there once the broker serves.", Path)
+    ] = None
+    stop_at_eof: Annotated[bool, Option("", "Shut down when standard input ends.", switch)] = False
+    no_sync: Annotated[
+        bool,
+        Option(
+            "",
+            "Do not sync to disk: for tests only, a power cut then loses confirmed messages.",
+            switch,
+        ),
+    ] = False
+
+
+def reserve(options: ServeOptions) -> int:
+    """The disk reserve in bytes; raises InvalidArgumentError when it is too small to drain from."""
+    segment_bytes = options.segment_size
+    if options.reserve is None:
+        return limits.SNAPSHOT_EVERY_BYTES + 2 * segment_bytes
+    if options.reserve < 3 * segment_bytes:
+        raise InvalidArgumentError(
+            f"a reserve of {options.reserve} bytes is less than three segments of {segment_bytes}:"
+            " what drains the broker needs so much. Choose a larger --reserve, or a smaller"
+            " --segment-size."
+        )
+    return options.reserve
+
+
+# By the name of the flag.
+OPTIONS: Final[dict[str, Option]] = {
+    name.replace("_", "-"): hint.__metadata__[0]
+    for name, hint in get_type_hints(ServeOptions, include_extras=True).items()
+}
+DEFAULTS: Final[dict[str, Any]] = {
+    each.name.replace("_", "-"): None if each.default is MISSING else each.default
+    for each in fields(ServeOptions)
+}

@@ -1,0 +1,62 @@
+"""What a permission depends on: whose queues a session reads, where a writer wrote (A2, A4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ackq import limits
+from ackq_broker.core.sessions import queues
+from ackq_broker.core.state.state import State
+
+
+class SessionAccess(NamedTuple):
+    """What a caller needs to use a session.
+
+    `queues` are those that it reads and those of the messages that can be fetched. `token` is its
+    holder's, empty when there is none.
+    """
+
+    session: str
+    incarnation: str
+    epoch: int
+    token: bytes
+    queues: tuple[str, ...]
+
+
+def sessions(state: State, name: str, incarnation: str) -> list[SessionAccess]:
+    """The session of a name, and that of an incarnation; where they are one, or unknown, fewer."""
+    names = dict.fromkeys((name, state.incarnations.get(incarnation, "")))
+    return [_access(state, each) for each in names if each in state.sessions]
+
+
+def _access(state: State, name: str) -> SessionAccess:
+    session = state.sessions[name]
+    leased = [segment.queue_id for lease in session.leases() for segment in lease.segments]
+    queue_ids = dict.fromkeys((*session.queue_ids, *leased))
+    return SessionAccess(
+        name,
+        session.incarnation,
+        session.epoch,
+        session.holder.token,
+        tuple(state.queues[each].name for each in queue_ids if each in state.queues),
+    )
+
+
+def queues_like(state: State, pattern: str) -> list[str]:
+    """The names that a pattern finds; none for one that is too long, which S10 refuses."""
+    if len(pattern.encode()) > limits.MAX_NAME_BYTES:
+        return []
+    return list(queues.matching(state, pattern))
+
+
+def committed_target(state: State, writer: str) -> str:
+    """Where a writer's last batch went; empty where that is not known."""
+    known = state.writers.get(writer)
+    return known.target if known is not None else ""
+
+
+def staged_bytes(state: State, stage_ids: Iterable[bytes]) -> dict[bytes, int]:
+    """The payload bytes of those of the stages that are there."""
+    found = {each: state.stages.get(each) for each in stage_ids}
+    return {each: stage.payload_bytes for each, stage in found.items() if stage is not None}

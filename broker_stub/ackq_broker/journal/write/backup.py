@@ -1,0 +1,149 @@
+"""A backup of an open journal: a directory that opens as the journal was at a mark.
+
+It has a snapshot of the state at the mark, the segments with live blocks, and of the segment in
+which the mark is the bytes up to it. Full segments never change, so they are linked where both
+directories are on one file system: that takes no room and no time. A dead one is not written over
+while it has another name (`Spares`). Its FORMAT is of no file, so that whatever opens the backup,
+or a copy of it, is another history (Q8).
+
+Invariant: the directory has its name only when all of it is on the disk; nothing of the journal
+changes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ackq.errors import ClosedError, PreconditionFailedError
+from ackq_broker.journal.failpoints import Failpoint
+from ackq_broker.journal.files.directory import (
+    DataDirectory,
+    LogEnd,
+    segment_name,
+    snapshot_name,
+    unfinished,
+)
+from ackq_broker.journal.files.disk import Disk
+from ackq_broker.journal.read import snapshot as snapshots
+from ackq_broker.journal.write.group_commit import Capture
+
+_COPY_BYTES: Final = 4 * 1024 * 1024
+# Another file system, one without links, or one that allows a file no more of them.
+_NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
+
+
+class Backup(NamedTuple):
+    """A backup that was made.
+
+    Attributes:
+        directory: Where it is.
+        sequence: The last record that it has.
+        total_bytes: Of all its files.
+        copied_bytes: What was written; the rest is linked.
+    """
+
+    directory: Path
+    sequence: int
+    total_bytes: int
+    copied_bytes: int
+
+
+def back_up(
+    data: DataDirectory,
+    capture: Capture,
+    state: Iterable[bytes],
+    target: Path,
+    disk: Disk,
+    failpoint: Failpoint,
+    going: Callable[[], bool],
+) -> Backup:
+    """Makes a backup at `target`; nothing may delete a segment meanwhile.
+
+    Args:
+        data: The data directory.
+        capture: The log at the mark, and its live blocks.
+        state: The state at the mark, in chunks.
+        target: A directory that is not there; its parent is.
+        disk: Makes every change.
+        failpoint: Called at its named points.
+        going: False ends it, with ClosedError.
+
+    Raises:
+        PreconditionFailedError: There is a directory of that name.
+        OSError, ClosedError: There is no backup; what was written of it is gone.
+    """
+    if target.exists():
+        raise PreconditionFailedError(
+            f"There is {target} already: give the backup another name, or remove that one.",
+            directory=target,
+        )
+    making = unfinished(target)
+    shutil.rmtree(making, ignore_errors=True)  # of a process that died
+    disk.make_directory(making)
+    try:
+        copied = _fill(data, capture, state, making, disk, going)
+        total = sum(path.stat().st_size for path in making.iterdir())
+        disk.sync_directory(making)
+        failpoint("before_backup_rename")
+        disk.rename(making, target)
+        disk.sync_directory(target.parent)
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+    return Backup(target, capture.position.sequence, total, copied)
+
+
+def _fill(
+    data: DataDirectory,
+    capture: Capture,
+    state: Iterable[bytes],
+    making: Path,
+    disk: Disk,
+    going: Callable[[], bool],
+) -> int:
+    """Makes the files of a backup; returns the bytes that were written."""
+    at = capture.position
+    copied = 0
+    for number in sorted(capture.table.live_bytes()):
+        if number != at.segment:
+            name = segment_name(number)
+            copied += _link_or_copy(data.path / name, making / name, disk, going)
+    last = segment_name(at.segment)
+    copied += _copy(data.path / last, making / last, at.offset, disk, going)
+    snapshot = snapshots.Snapshot(at, capture.table, state, data.require_history())
+    snapshots.write(making, snapshot, disk)
+    snapshots.publish(making, snapshot, disk)
+    end = LogEnd(at.segment, at.group, at.offset, closed=True)
+    data.write_backup_format(making, end)
+    return copied + (making / snapshot_name(at.sequence)).stat().st_size
+
+
+def _link_or_copy(source: Path, target: Path, disk: Disk, going: Callable[[], bool]) -> int:
+    try:
+        disk.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        return _copy(source, target, source.stat().st_size, disk, going)
+    return 0
+
+
+def _copy(source: Path, target: Path, length: int, disk: Disk, going: Callable[[], bool]) -> int:
+    """Copies the first bytes of a file, and syncs them."""
+    fd = disk.create(target)
+    try:
+        with source.open("rb") as file:
+            for offset in range(0, length, _COPY_BYTES):
+                if not going():
+                    raise ClosedError("The broker stopped before the backup was complete.")
+                part = os.pread(file.fileno(), min(_COPY_BYTES, length - offset), offset)
+                disk.write(fd, [part], offset)
+        disk.sync_file(fd)
+    finally:
+        os.close(fd)
+    return length

@@ -1,0 +1,1 @@
+"""HTTP beside gRPC, off unless asked for: health, metrics and the operators' page (M1)."""

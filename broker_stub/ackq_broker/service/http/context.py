@@ -1,0 +1,121 @@
+"""What the HTTP server's modules share: the broker's parts, and who may see what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from google.protobuf.message import Message
+
+from ackq.errors import UnauthenticatedError
+from ackq_broker.core.commands.views import QueueUse
+from ackq_broker.service.admin import AdminService
+from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.publishing.service import PublishingService
+from ackq_broker.service.security.authorization import Authorization
+from ackq_broker.service.security.callers import Caller
+from ackq_broker.service.security.certificates import Credentials
+from ackq_broker.service.security.permissions import OBSERVER, Need
+from ackq_broker.service.sessions.service import SessionsService
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+_SCHEME: Final = "bearer "
+
+
+class View(NamedTuple):
+    """The queues that a user is shown: those that `shows` says, or (None) all of them."""
+
+    user: str = ""
+    shows: Callable[[str], bool] | None = None
+    caller: Caller = Caller.anonymous
+
+    @classmethod
+    def of(cls, caller: Caller) -> View:
+        """Those that gRPC would list for a caller."""
+        if caller.rights is None or caller.rights.acts_as(OBSERVER):
+            return cls()
+        return cls(caller.name, partial(caller.sees, "queue"), caller)
+
+    def reads(self, queue: str) -> bool:
+        """Whether it shows what messages of a queue say: to who may read or observes."""
+        return self.shows is None or self.caller.has(Need("read", "queue", queue))
+
+    def of_use(self, use: QueueUse) -> QueueUse:
+        """What it shows of what refers to a queue; batches to observers alone, as gRPC does."""
+        if self.shows is None:
+            return use
+        bindings = tuple(each for each in use.bindings if self.caller.sees("exchange", each[0]))
+        sources = tuple(filter(self.shows, use.sources))
+        return use._replace(
+            bindings=bindings,
+            binding_count=len(bindings),
+            batches=(),
+            batch_count=0,
+            sources=sources,
+            source_count=len(sources),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The parts of the broker that HTTP reads and acts through.
+
+    Attributes:
+        engine: State, journal and alarms.
+        admin: The RPCs of administration, to be awaited with their protobuf requests.
+        publishing: Those of publishing.
+        sessions: Those of sessions.
+        authorization: Who may call them; the same as for gRPC.
+        credentials: The certificate; None without TLS.
+    """
+
+    engine: Engine
+    admin: AdminService
+    publishing: PublishingService
+    sessions: SessionsService
+    authorization: Authorization
+    credentials: Credentials | None = None
+
+    def check(self, request: web.Request, method: str, call: Message) -> Caller:
+        """Whoever sent a request, checked to be allowed a gRPC call of this kind.
+
+        Args:
+            request: Has the token, as `Authorization: Bearer TOKEN`.
+            method: The call's full name, such as `ackq.v1.AdminService/ListQueues`.
+            call: Its protobuf request.
+
+        Raises:
+            UnauthenticatedError: No token, or a wrong one.
+            PermissionDeniedError: The caller may not do that.
+        """
+        name = method.replace("/", ".")
+        caller = self.caller(request, name)
+        self.authorization.check_whole(caller, name, call)
+        return caller
+
+    @contextmanager
+    def acting(self, request: web.Request, method: str, call: Message) -> Iterator[None]:
+        """Checks a request, and audits what is done in the `with` block; arguments as `check`."""
+        caller = self.check(request, method, call)
+        with self.authorization.audited(caller, method.replace("/", "."), call):
+            yield
+
+    def caller(self, request: web.Request, method: str) -> Caller:
+        """Whoever sent a request; raises UnauthenticatedError."""
+        peer = request.remote or ""
+        try:
+            return self.authorization.authenticate(_token(request), peer)
+        except UnauthenticatedError as error:
+            self.authorization.refused(None, peer, method, error)
+            raise
+
+
+def _token(request: web.Request) -> str | None:
+    """The token of a request; None without one."""
+    given = request.headers.get("Authorization", "")
+    return given[len(_SCHEME) :].strip() if given.lower().startswith(_SCHEME) else None

@@ -1,0 +1,353 @@
+"""The permissions of each RPC (A2): what a request needs, as a table.
+
+Invariant: what is not in the table is refused. A need depends on nothing but the request and what
+its sessions and writers are; whether a queue exists makes no difference.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import unquote
+
+from ackq import limits
+from ackq.v1 import (
+    admin_pb2,
+    consuming_pb2,
+    messages_pb2,
+    publishing_pb2,
+    sessions_pb2,
+)
+from ackq.wire import block, frame
+from ackq.wire.fetch_key import fetch_key
+from ackq_broker.core.access import SessionAccess
+
+OBSERVER: Final = "observer"
+OPERATOR: Final = "operator"
+# Any of configure, write and read: enough to see that something is there.
+ANY: Final = "any permission"
+
+
+class Need(NamedTuple):
+    """What a caller must have: a permission on something by name, or (without a kind) a role.
+
+    Nobody has the role "". `shown` stands in the refusal where the name would tell the caller more
+    than it knows.
+    """
+
+    permission: str
+    kind: str = ""
+    name: str = ""
+    shown: str = ""
+
+    def __str__(self) -> str:
+        if self.shown:
+            return self.shown
+        if self.kind:
+            return f"{self.permission} on {self.kind} '{self.name}'"
+        return f"the role {self.permission}"
+
+
+class Objects(Protocol):
+    """What the broker knows of the objects that requests name."""
+
+    def session_access(self, name: str, incarnation: str) -> list[SessionAccess]:
+        """The sessions that a name and an incarnation lead to."""
+        ...
+
+    def sessions_of_run(self, run_id: str) -> list[str]:
+        """The sessions that a run of a query has read."""
+        ...
+
+    def queues_like(self, pattern: str) -> list[str]:
+        """The queues that the pattern of a session finds."""
+        ...
+
+    def committed_target(self, writer: str) -> str:
+        """Where a writer's last batch went."""
+        ...
+
+
+Needs = Iterable[Need]
+# Decoding fewer bytes costs no more than a look at their header.
+_SMALL_BYTES: Final = 64 * limits.KIB
+_UNKNOWN: Final = Need("", shown="a permission for this call")
+_PROOF: Final = Need("", shown="the key of the lease's holder (older versions of ackq have none)")
+
+
+def needs(method: str, request: Any, objects: Objects) -> Needs:
+    """What a request needs; of a stream, each request by itself.
+
+    Args:
+        method: Its full name, such as `ackq.v1.AdminService.Bind`.
+        request: As the bridge reads it: a message, or a frame.
+        objects: Looked up.
+    """
+    entry = TABLE.get(method)
+    return entry(request, objects) if entry is not None else (_UNKNOWN,)
+
+
+def target_needs(exchange: str, routing_keys: Iterable[str]) -> Iterator[Need]:
+    """What publishing takes: `write` on the exchange, or by the default one on each queue."""
+    if exchange:
+        yield Need("write", "exchange", exchange)
+    else:
+        for key in routing_keys:
+            yield Need("write", "queue", key)
+
+
+def _session_needs(session: SessionAccess) -> Iterator[Need]:
+    """What reading a session takes."""
+    for queue in session.queues:
+        yield Need("read", "queue", queue, _queues_of(session.session))
+
+
+def _queues_of(session: str) -> str:
+    return f"read on each queue of session '{session}'"
+
+
+def _nothing(_: Any, __: Objects) -> Needs:
+    """Whoever is logged in."""
+    return ()
+
+
+def _role(role: str) -> Callable[[Any, Objects], Needs]:
+    return lambda _, __: (Need(role),)
+
+
+def _on(permission: str, kind: str) -> Callable[[Any, Objects], Needs]:
+    return lambda request, _: (Need(permission, kind, getattr(request, kind)),)
+
+
+def _declare_queue(request: admin_pb2.DeclareQueueRequest, _: Objects) -> Iterator[Need]:
+    if request.passive:
+        yield Need(ANY, "queue", request.queue)
+        return
+    yield Need("configure", "queue", request.queue)
+    dead = request.properties.dead_letter_queue
+    if dead:
+        # Else a queue of one's own would bring messages to another's, or take them from there.
+        yield Need("read", "queue", request.queue)
+        yield Need("write", "queue", dead)
+
+
+def _redrive(request: admin_pb2.RedriveRequest, _: Objects) -> Iterator[Need]:
+    yield Need("read", "queue", request.queue)
+    yield Need("configure", "queue", request.queue)
+    if request.to_queue:
+        yield Need("write", "queue", request.to_queue)
+
+
+def _listed(kind: str) -> Callable[[Any, Objects], Needs]:
+    """One by name; all of them are filtered instead."""
+
+    def named(request: Any, _: Objects) -> Needs:
+        name = getattr(request, kind, "")
+        return (Need(ANY, kind, name),) if name else ()
+
+    return named
+
+
+def _binding(
+    request: admin_pb2.BindRequest | admin_pb2.UnbindRequest, _: Objects
+) -> Iterator[Need]:
+    yield Need("write", "queue", request.queue)
+    yield Need("read", "exchange", request.exchange)
+
+
+def _consume(request: consuming_pb2.ConsumeRequest, _: Objects) -> Needs:
+    kind = request.WhichOneof("kind")
+    if kind == "subscribe":
+        return (Need("read", "queue", request.subscribe.queue),)
+    if kind == "get":
+        return (Need("read", "queue", request.get.queue),)
+    return ()
+
+
+def _publish(request: frame.Frame[publishing_pb2.PublishHeader], _: Objects) -> Iterator[Need]:
+    if request.header.WhichOneof("kind") == "data":
+        data = request.header.data
+        yield from _frame_needs(data.exchange, request.block)
+        yield from target_needs(data.exchange, (each.routing_key for each in data.messages))
+
+
+def _stage(request: frame.Frame[publishing_pb2.StageHeader], objects: Objects) -> Iterator[Need]:
+    kind = request.header.WhichOneof("kind")
+    if kind == "open":
+        # A new run drops the stages of the writer's older ones (K3), whose name may be known.
+        yield from _of_target(objects.committed_target(request.header.open.writer))
+    elif kind == "data":
+        data = request.header.data
+        yield from _frame_needs(data.exchange, request.block)
+        if data.unroutable_queue:
+            yield Need("write", "queue", data.unroutable_queue)
+
+
+def _frame_needs(exchange: str, data: frame.Bytes) -> Iterator[Need]:
+    """What a frame needs, as far as its header tells; `callers.check_targets` knows each key.
+
+    That comes when the frame was decoded, which is work for nothing when it is refused.
+    """
+    if exchange:
+        yield from target_needs(exchange, ())
+    elif len(data) > _SMALL_BYTES:
+        header, _ = block.split(data)
+        if not header.columns >> messages_pb2.COLUMN_ROUTING_KEY & 1:
+            yield from target_needs("", (header.routing_key,))
+
+
+def _commit_batch(request: publishing_pb2.CommitBatchRequest, objects: Objects) -> Iterator[Need]:
+    yield from _of_target(request.target)
+    yield from _abort_batch(request, objects)
+
+
+def _abort_batch(
+    request: publishing_pb2.CommitBatchRequest | publishing_pb2.AbortBatchRequest, objects: Objects
+) -> Iterator[Need]:
+    """Stages have random ids, which show who staged them; a writer's name may be known to all."""
+    yield from _of_target(objects.committed_target(request.writer))
+
+
+def _of_target(target: str) -> Iterator[Need]:
+    """The target of a writer as its client names it: `queue/NAME`, `exchange/NAME/KEY`, or else."""
+    kind, _, name = target.partition("/")
+    if kind == "queue":
+        yield Need("write", "queue", name)
+    elif kind == "exchange":
+        yield Need("write", "exchange", unquote(name.partition("/")[0]))
+
+
+def _advance(request: sessions_pb2.AdvanceRequest, objects: Objects) -> Iterator[Need]:
+    for queue in request.queues:
+        yield Need("read", "queue", queue)
+    pattern = request.queue_pattern
+    for queue in objects.queues_like(pattern) if pattern else ():
+        yield Need("read", "queue", queue, f"read on each queue like '{pattern}'")
+    # By its name too: an opening may replace that session, and a successor has another incarnation.
+    for session in objects.session_access(request.session, request.incarnation):
+        yield from _session_needs(session)
+
+
+def _of_incarnation(request: Any, objects: Objects) -> Iterator[Need]:
+    for session in objects.session_access("", request.incarnation):
+        yield from _session_needs(session)
+
+
+def _of_session(name: str, objects: Objects) -> Iterator[Need]:
+    """By its name, which may be guessed: one that does not exist is refused alike."""
+    found = objects.session_access(name, "")
+    if not found:
+        yield Need(OBSERVER, shown=_queues_of(name))
+    for session in found:
+        yield from _session_needs(session)
+
+
+def _browse_lease(request: sessions_pb2.BrowseLeaseRequest, objects: Objects) -> Iterator[Need]:
+    yield from _of_session(request.session, objects)
+
+
+def _fetch(request: sessions_pb2.FetchRequest, objects: Objects) -> Iterator[Need]:
+    yield from _of_incarnation(request, objects)
+    for session in objects.session_access("", request.incarnation):
+        # Of an older epoch the core says who replaced it.
+        if request.epoch == session.epoch and not _proven(request, session):
+            yield _PROOF
+
+
+def _proven(request: sessions_pb2.FetchRequest, session: SessionAccess) -> bool:
+    key = fetch_key(session.token, session.incarnation, session.epoch)
+    return bool(session.token) and hmac.compare_digest(request.key, key)
+
+
+def _stage_outcomes(request: sessions_pb2.StageOutcomesRequest, objects: Objects) -> Iterator[Need]:
+    if request.HasField("owner"):
+        yield from _owner(request, objects)
+
+
+def _owner(
+    request: sessions_pb2.StageOutcomesRequest | sessions_pb2.CommitOutcomesRequest,
+    objects: Objects,
+) -> Iterator[Need]:
+    owner = request.owner
+    if owner.session:
+        yield from _of_session(owner.session, objects)
+    for name in objects.sessions_of_run(owner.run_id):
+        for session in objects.session_access(name, ""):
+            yield from _session_needs(session)
+
+
+_ADMIN: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
+    "ServerInfo": _nothing,
+    "AcceptHistory": _role(OPERATOR),
+    "Backup": _role(OPERATOR),
+    "Drain": _role(OPERATOR),
+    "DeclareQueue": _declare_queue,
+    "DeleteQueue": _on("configure", "queue"),
+    "PurgeQueue": _on("read", "queue"),
+    "Redrive": _redrive,
+    "ListQueues": _listed("queue"),
+    "ListHoldings": _on(ANY, "queue"),
+    "DeclareExchange": _on("configure", "exchange"),
+    "DeleteExchange": _on("configure", "exchange"),
+    "ListExchanges": _nothing,
+    "Bind": _binding,
+    "Unbind": _binding,
+    "PlanBrowse": _on("read", "queue"),
+    "Browse": _on("read", "queue"),
+}
+_CONSUMING: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {"Consume": _consume}
+_PUBLISHING: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
+    "Publish": _publish,
+    "Stage": _stage,
+    "CommitBatch": _commit_batch,
+    "AbortBatch": _abort_batch,
+    "ListBatches": _role(OBSERVER),
+    "DropBatch": _role(OPERATOR),
+    "ListWriters": _role(OBSERVER),
+    "ForgetWriter": _role(OPERATOR),
+}
+_SESSIONS: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
+    "Horizon": _nothing,
+    "Advance": _advance,
+    "Attach": _of_incarnation,
+    "Hold": _of_incarnation,
+    "Fetch": _fetch,
+    "ListSessions": _nothing,
+    "ReleaseSession": _role(OPERATOR),
+    "StageOutcomes": _stage_outcomes,
+    "CommitOutcomes": _owner,
+    "AbortOutcomes": _nothing,
+    "BrowseLease": _browse_lease,
+    "SettleSession": _role(OPERATOR),
+}
+TABLE: Final = {
+    f"ackq.v1.{service}.{method}": entry
+    for service, methods in {
+        "AdminService": _ADMIN,
+        "ConsumingService": _CONSUMING,
+        "PublishingService": _PUBLISHING,
+        "SessionsService": _SESSIONS,
+    }.items()
+    for method, entry in methods.items()
+}
+# Lists that `Authorization.visible` filters.
+LISTS: Final = frozenset(
+    f"ackq.v1.{method}"
+    for method in (
+        *("AdminService.ListQueues", "AdminService.ListExchanges"),
+        "SessionsService.ListSessions",
+    )
+)
+# What changes what others use: each is in the audit.
+ACTS: Final = frozenset(
+    f"ackq.v1.{method}"
+    for method in (
+        *("AdminService.AcceptHistory", "AdminService.DeclareQueue", "AdminService.DeleteQueue"),
+        *("AdminService.PurgeQueue", "AdminService.Redrive", "AdminService.DeclareExchange"),
+        *("AdminService.Backup", "AdminService.Drain"),
+        *("AdminService.DeleteExchange", "AdminService.Bind", "AdminService.Unbind"),
+        *("PublishingService.DropBatch", "PublishingService.ForgetWriter"),
+        *("SessionsService.ReleaseSession", "SessionsService.SettleSession"),
+    )
+)

@@ -1,0 +1,87 @@
+"""Who may call at all (A1): the caller of a gRPC call, for the bridge, reflection and health."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from grpc import aio
+from grpc_health.v1 import health
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+
+from ackq.errors import AckqError, UnauthenticatedError, status_of
+from ackq_broker.service.security.authorization import Authorization, bearer
+from ackq_broker.service.security.callers import Caller
+from ackq_broker.service.security.logins import LoginFailures
+
+
+class Access:
+    """Lets calls in, each with the caller that its token proves.
+
+    Args:
+        authorization: Knows the users; None: there are none.
+    """
+
+    def __init__(self, authorization: Authorization | None = None) -> None:
+        self.authorization = authorization or Authorization()
+        self._failures = LoginFailures()
+
+    async def caller(self, context: aio.ServicerContext[Any, Any]) -> Caller:
+        """The caller; raises UnauthenticatedError, the later the more failed before (A3)."""
+        if not self.authorization.required:
+            return Caller.anonymous
+        peer = context.peer()
+        token = bearer(dict(context.invocation_metadata() or ()))
+        try:
+            return self.authorization.authenticate(token, peer)
+        except UnauthenticatedError:
+            if token is not None:  # else nothing was tried
+                await self._failures.slow(peer)
+            raise
+
+
+class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[name-defined,misc]
+    """Reflection for those who may call."""
+
+    def __init__(self, names: Iterable[str], access: Access) -> None:
+        super().__init__(names)
+        self._access = access
+
+    async def ServerReflectionInfo(  # noqa: N802 - the method's name
+        self, requests: AsyncIterable[Any], context: aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[Any]:
+        async with _stream(self._access, context):
+            async for answer in super().ServerReflectionInfo(requests, context):
+                yield answer
+
+
+class HealthOfUsers(health.aio.HealthServicer):  # type: ignore[name-defined,misc]
+    """Health: anybody may ask, and who may call at all may watch, which takes a stream."""
+
+    def __init__(self, access: Access) -> None:
+        super().__init__()
+        self._access = access
+
+    async def Watch(self, request: Any, context: aio.ServicerContext[Any, Any]) -> None:  # noqa: D102, N802
+        async with _stream(self._access, context):
+            await super().Watch(request, context)
+
+
+@asynccontextmanager
+async def _stream(access: Access, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+    """A stream of a user, counted as all are (A5, I6); others get a bare status."""
+    try:
+        caller = await access.caller(context)
+        async with access.authorization.streams.one_more(caller):
+            yield
+    except AckqError as error:
+        await context.abort(grpc.StatusCode[status_of(error)], error.message)
+
+
+def add_reflection(server: aio.Server, names: Iterable[str], access: Access) -> None:
+    """Registers reflection of these services, and of itself."""
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
+        _Reflection((*names, reflection.SERVICE_NAME), access), server
+    )

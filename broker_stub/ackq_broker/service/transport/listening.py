@@ -1,0 +1,144 @@
+"""Addresses to listen on: HOST:PORT, or `unix:PATH` for the processes of this machine and user.
+
+Invariant: an address that another process serves is refused, never shared and never taken over; a
+socket that nobody answers on was left by a process that died, and makes room.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ackq.errors import InvalidArgumentError
+
+_CAUSES: Final = {
+    errno.EADDRINUSE: "another process listens there, which has to end first",
+    errno.EADDRNOTAVAIL: "this machine does not have that address",
+    errno.EEXIST: "there is a file of that name, and it is no socket",
+    errno.ENOTDIR: "a part of the path is no directory",
+    errno.EROFS: "the file system is mounted read-only",
+}
+_UNIX: Final = "unix:"
+_MAX_PORT: Final = 65_535
+# What the kernel's sockaddr_un holds, with the zero at its end.
+_MAX_PATH_BYTES: Final = 107
+_FIRST_FREE_PORT: Final = 1024
+# Nobody but the owner: a socket in a folder that others can enter is not for them either.
+_PRIVATE_UMASK: Final = 0o177
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen: a host, in brackets for IPv6, and a port; or the path of a socket."""
+
+    host: str = ""
+    port: int = 0
+    path: Path | None = None
+
+    def __str__(self) -> str:
+        """As gRPC and clients write it."""
+        return f"{self.host}:{self.port}" if self.path is None else f"{_UNIX}{self.path}"
+
+
+def address(text: str) -> Address:
+    """The address of HOST:PORT or `unix:PATH`; raises InvalidArgumentError."""
+    if text.startswith(_UNIX):
+        path = Path(text.removeprefix(_UNIX))
+        if path.name and len(os.fsencode(path.absolute())) <= _MAX_PATH_BYTES:
+            return Address(path=path.absolute())
+        raise InvalidArgumentError(
+            f"{text!r} is not unix:PATH with a path of at most {_MAX_PATH_BYTES} bytes.",
+            listen=text,
+        )
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > _MAX_PORT:
+        raise InvalidArgumentError(f"{text!r} is not HOST:PORT or unix:PATH.", listen=text)
+    return Address(host, int(port))
+
+
+def check_free(listen: Address, option: str = "--listen") -> None:
+    """Refuses an address that cannot be had, which gRPC would only log.
+
+    The folder of a socket is made, for its owner alone. `option` is what named the address.
+
+    Raises:
+        InvalidArgumentError: With the cause and the remedy.
+    """
+    try:
+        if listen.path is None:
+            _check_port(listen)
+        else:
+            _check_socket(listen.path)
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"The broker cannot listen on {listen}: {_cause(error, listen, option)}", listen=listen
+        ) from error
+
+
+def bind(listen: Address, add_port: Callable[[str], int]) -> Address:
+    """Binds an address by gRPC's `add_port`; returns it with the port that was taken."""
+    if listen.path is not None:
+        with _private():
+            add_port(str(listen))
+        return listen
+    return Address(listen.host, add_port(str(listen)))
+
+
+def _check_port(listen: Address) -> None:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        listen.host.strip("[]"), listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+
+
+def _check_socket(path: Path) -> None:
+    if path.parent.exists() and not path.parent.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path.parent))
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "no permission", str(path))
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise FileExistsError(errno.EEXIST, "not a socket", str(path))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+        else:
+            raise OSError(errno.EADDRINUSE, "in use", str(path))
+
+
+def _cause(error: OSError, listen: Address, option: str) -> str:
+    """Why an address cannot be had, and what to do, in words."""
+    if isinstance(error, socket.gaierror):
+        return f"no host has the name {listen.host}. Name one of this machine's addresses."
+    if error.errno == errno.EACCES:
+        return (
+            f"no permission to make a socket in {listen.path.parent}. Choose another {option}."
+            if listen.path
+            else f"ports below {_FIRST_FREE_PORT} are for the system's administrator. Choose a"
+            f" higher one with {option}, or give the process the capability CAP_NET_BIND_SERVICE."
+        )
+    cause = _CAUSES.get(error.errno or 0, error.strerror or str(error))
+    return f"{cause}. Choose another {option}."
+
+
+@contextmanager
+def _private() -> Iterator[None]:
+    """What is made meanwhile is for its owner alone, from its first moment."""
+    before = os.umask(_PRIVATE_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(before)

@@ -1,0 +1,151 @@
+"""`ackq queue peek` and `redrive`: what is in a queue, why it died, and back (Q5, Q6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+
+from ackq.cli.context import Target, connected
+from ackq.cli.output import (
+    PREVIEW_BYTES,
+    age,
+    plain_row,
+    preview,
+    print_json,
+    print_table,
+)
+
+_CAUSES: Final = ("rejected", "expired", "delivery_limit")
+# The headers that the broker gives a dead letter (C13), and what they are in JSON.
+_PREFIX: Final = "ackq-dead-"
+_NUMBERS: Final = frozenset({"position", "deliveries", "count", "batch"})
+# What the table has: nothing else is fetched.
+_SHOWN: Final = (
+    "position",
+    "leased",
+    "delivery_count",
+    "routing_key",
+    "message_id",
+    "headers",
+    "body",
+)
+
+
+@click.command()
+@click.argument("name")
+@click.option("-n", "--count", type=click.IntRange(1), help="At most so many, from the head.")
+@click.option("--first-position", type=click.IntRange(1), help="From this position on.")
+@click.option("--last-position", type=click.IntRange(1), help="Up to this position.")
+@click.option("--cause", type=click.Choice(_CAUSES), help="Only what died of this.")
+@click.option("--reason", default="", metavar="TEXT", help="Only what died for this reason.")
+@click.option(
+    "--to", "to_queue", default="", metavar="QUEUE", help="There, instead of where they came from."
+)
+@connected
+def redrive(
+    target: Target,
+    *,
+    name: str,
+    count: int | None,
+    first_position: int | None,
+    last_position: int | None,
+    cause: str | None,
+    reason: str,
+    to_queue: str,
+) -> None:
+    """Move the messages of the dead-letter queue NAME back to the queues they came from.
+
+    What dies again while this goes on stays.
+    """
+    with target.admin() as admin:
+        moved = admin.redrive(
+            name,
+            first_position=first_position or 0,
+            last_position=last_position or 0,
+            max_messages=count or 0,
+            cause=cause or "",
+            reason=reason,
+            to_queue=to_queue,
+        )
+    if target.as_json:
+        print_json({"queue": name, "messages": moved.messages, "left": moved.left})
+    else:
+        click.echo(f"queue '{name}' redriven: messages={moved.messages} left={moved.left}")
+
+
+@click.command()
+@click.argument("name")
+@click.option("-n", "--count", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--position", type=click.IntRange(1), default=1, help="From this position on.")
+@connected
+def peek(target: Target, *, name: str, count: int, position: int) -> None:
+    """Show messages of the queue NAME without consuming them, and why dead letters died.
+
+    DELIVERIES is how often a message was delivered so far. The JSON has whole bodies; the table
+    fetches what it shows.
+    """
+    with target.admin() as admin:
+        batches = admin.browse(
+            name,
+            first_position=position,
+            max_messages=count,
+            columns=None if target.as_json else _SHOWN,
+            max_body_bytes=0 if target.as_json else PREVIEW_BYTES,
+        )
+        rows = [_counted(row) for batch in batches for row in batch.to_pylist()]
+    if target.as_json:
+        print_json([{**plain_row(row), "dead_letter": death(row)} for row in rows])
+        return
+    deaths = [death(row) for row in rows]
+    more = ("DIED OF", "FROM", "AGO", "TIMES") if any(deaths) else ()
+    print_table(
+        ("POSITION", "LEASED", "DELIVERIES", "ROUTING KEY", "MESSAGE ID", *more, "BODY"),
+        (
+            (
+                row["position"],
+                row["leased"],
+                row["deliveries"],
+                row["routing_key"],
+                row["message_id"] or "",
+                *(_cells(died) if more else ()),
+                preview(row["body"], row["body_bytes"]),
+            )
+            for row, died in zip(rows, deaths, strict=True)
+        ),
+    )
+
+
+def death(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Why and where a message died, by the headers of C13; None: it is no dead letter."""
+    found = {
+        name.removeprefix(_PREFIX).replace("-", "_"): value
+        for name, value in dict(row["headers"] or ()).items()
+        if name.startswith(_PREFIX)
+    }
+    return {
+        name: int(value) if name in _NUMBERS else value for name, value in found.items()
+    } or None
+
+
+def _counted(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with `deliveries`, those so far, for the number of its present or next delivery."""
+    count = row.pop("delivery_count")
+    return {**row, "deliveries": count - (not row["leased"])}
+
+
+def _cells(died: Mapping[str, Any] | None) -> Sequence[object]:
+    """Why, from which queue, how long ago, and how often so far for this cause in that queue."""
+    if died is None:
+        return ("-", "-", "-", "-")
+    cause, reason = died["cause"], died["reason"]
+    at = datetime.fromisoformat(died["at"])
+    ago_ms = max(0, round((datetime.now(UTC) - at).total_seconds() * 1000))
+    return (
+        cause if reason == cause else f"{cause}: {reason}",
+        died["queue"],
+        age(ago_ms),
+        died["count"],
+    )

@@ -1,0 +1,173 @@
+"""`ackq definitions`: queues, exchanges and bindings of a broker as one JSON file (O7).
+
+    {"format": 1,
+     "queues": [{"queue": "orders", "properties": {"durable": true, ...}}],
+     "exchanges": [{"exchange": "events", "type": "topic", "durable": true}],
+     "bindings": [{"exchange": "events", "queue": "orders", "binding_key": "order.*"}]}
+
+Invariant: an import changes nothing that is there. It compares everything before it makes anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import click
+
+from ackq.cli.context import Group, Target, connected
+from ackq.cli.output import as_dict, print_json
+from ackq.errors import InvalidArgumentError, PropertiesDifferError
+
+if TYPE_CHECKING:
+    from ackq.client import Admin
+
+_FORMAT: Final = 1
+# The names of each kind, by which a definition is known, in the order in which they are made.
+_KEYS: Final = {
+    "queues": ("queue",),
+    "exchanges": ("exchange",),
+    "bindings": ("exchange", "queue", "binding_key"),
+}
+_SHOWN: Final = 20
+
+Key = tuple[str, ...]
+Definition = dict[str, Any]
+
+
+@click.group(cls=Group)
+def definitions() -> None:
+    """Export queues, exchanges and bindings, and import them elsewhere; messages stay."""
+
+
+@definitions.command("export")
+@click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
+@connected
+def export(target: Target, *, file: TextIO) -> None:
+    """Write what is declared to FILE, as JSON; to standard output unless given."""
+    with target.admin() as admin:
+        found = _declared(admin)
+    document = {"format": _FORMAT, **{kind: list(found[kind].values()) for kind in _KEYS}}
+    json.dump(document, file, ensure_ascii=False, indent=1)
+    file.write("\n")
+
+
+@definitions.command("import")
+@click.argument("file", type=click.File("r", encoding="utf-8"))
+@click.option("--dry-run", is_flag=True, help="Only say what would be made, and what differs.")
+@connected
+def import_(target: Target, *, file: TextIO, dry_run: bool) -> None:
+    """Declare what FILE has and the broker has not; again, it changes nothing.
+
+    When something is there with other properties, every difference is named, and nothing is made.
+    """
+    wanted = _read(file)
+    with target.admin() as admin:
+        there = _declared(admin)
+        differences = list(_differences(wanted, there))
+        if differences:
+            more = len(differences) - _SHOWN
+            shown = differences[:_SHOWN] + ([f"and {more} more"] if more > 0 else [])
+            raise PropertiesDifferError(
+                f"Nothing was made. {'; '.join(shown)}. Change the file, or delete what is there."
+            )
+        missing = {
+            kind: [each for key, each in wanted[kind].items() if key not in there[kind]]
+            for kind in _KEYS
+        }
+        if not dry_run:
+            _make(admin, missing)
+    made = {kind: len(each) for kind, each in missing.items()}
+    if target.as_json:
+        print_json({"made": made, "dry_run": dry_run})
+    else:
+        counts = " ".join(f"{kind}={count}" for kind, count in made.items())
+        click.echo(f"{'would make' if dry_run else 'made'}: {counts}")
+
+
+def _declared(admin: Admin) -> dict[str, dict[Key, Definition]]:
+    """What a broker has, by kind and names."""
+    queues = {(each.queue,): as_dict(each) for each in admin.queues()}
+    found: dict[str, dict[Key, Definition]] = {
+        "queues": {
+            key: {"queue": each["queue"], "properties": each["properties"]}
+            for key, each in queues.items()
+        },
+        "exchanges": {},
+        "bindings": {},
+    }
+    for each in map(as_dict, admin.exchanges()):
+        exchange, bound = each["exchange"], each.pop("bindings")
+        found["exchanges"][exchange,] = each
+        for one in bound:
+            binding = {"exchange": exchange, **one}
+            found["bindings"][_key("bindings", binding)] = binding
+    return found
+
+
+def _read(file: TextIO) -> dict[str, dict[Key, Definition]]:
+    """The definitions of a file, checked for what is missing or unknown in it."""
+    try:
+        document = json.load(file)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{file.name} is no JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
+        raise InvalidArgumentError(
+            f"{file.name} is no file of `ackq definitions export` that this version reads: its"
+            f" format has to be {_FORMAT}."
+        )
+    unknown = sorted(set(document) - {"format", *_KEYS})
+    if unknown:
+        raise InvalidArgumentError(f"{file.name} has {unknown[0]!r}, which is no kind of thing.")
+    found: dict[str, dict[Key, Definition]] = {}
+    for kind in _KEYS:
+        try:
+            found[kind] = {_key(kind, each): each for each in document.get(kind, [])}
+        except (KeyError, TypeError) as error:
+            raise InvalidArgumentError(
+                f"{file.name}: each of {kind} needs {', '.join(_KEYS[kind])}."
+            ) from error
+    return found
+
+
+def _key(kind: str, definition: Mapping[str, Any]) -> Key:
+    return tuple(str(definition[name]) for name in _KEYS[kind])
+
+
+def _differences(
+    wanted: Mapping[str, Mapping[Key, Definition]], there: Mapping[str, Mapping[Key, Definition]]
+) -> Any:
+    """What is there with other properties, in words."""
+    for kind in ("queues", "exchanges"):
+        for key in sorted(wanted[kind].keys() & there[kind].keys()):
+            here, file = _flat(there[kind][key]), _flat(wanted[kind][key])
+            for name in sorted(file):
+                if here.get(name) != file[name]:
+                    yield (
+                        f"{_KEYS[kind][0]} '{key[0]}': {name} is {here.get(name)!r} here and"
+                        f" {file[name]!r} in the file"
+                    )
+
+
+def _flat(definition: Definition) -> Definition:
+    properties = definition.get("properties", {})
+    return {**{k: v for k, v in definition.items() if k != "properties"}, **properties}
+
+
+def _make(admin: Admin, missing: Mapping[str, list[Definition]]) -> None:
+    """Declares what is missing, dead-letter queues before the queues that name them."""
+    targets = {_flat(each).get("dead_letter_queue") for each in missing["queues"]}
+    for each in sorted(missing["queues"], key=lambda one: one["queue"] not in targets):
+        try:
+            admin.declare_queue(each["queue"], **each.get("properties", {}))
+        except TypeError as error:
+            raise InvalidArgumentError(
+                f"queue '{each['queue']}' has a property that this version does not know: {error}"
+            ) from error
+    for each in missing["exchanges"]:
+        admin.declare_exchange(
+            each["exchange"], each.get("type", "topic"), durable=each.get("durable", True)
+        )
+    for each in missing["bindings"]:
+        admin.bind(each["exchange"], each["queue"], each["binding_key"])

@@ -1,0 +1,75 @@
+"""`ackq why`: says why a queue stands still, who holds what, and what to do (Q9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import click
+
+from ackq.cli.context import Target, connected
+from ackq.cli.diagnosis.findings import print_findings
+from ackq.cli.output import print_json
+from ackq.client import Admin
+from ackq.diagnosis.queue_facts import QueueFacts
+from ackq.diagnosis.queue_state import diagnose, summary
+from ackq.errors import QueueNotFoundError, SessionNotFoundError
+from ackq.text import printable
+from ackq.v1 import admin_pb2 as pb
+from ackq.v1 import sessions_pb2
+
+_MOST_SESSIONS = 50
+
+
+@click.command()
+@click.argument("name", metavar="QUEUE")
+@connected
+def why(target: Target, *, name: str) -> None:
+    """Say why the queue QUEUE stands still: who holds what, since when, and what to do."""
+    with target.admin() as admin:
+        facts = gather(admin, name)
+    findings = diagnose(facts)
+    if target.as_json:
+        print_json(
+            {"queue": name, "findings": [each.as_dict() for each in findings]},
+        )
+        return
+    click.echo(printable(summary(facts)))
+    print_findings(findings)
+
+
+def gather(admin: Admin, name: str) -> QueueFacts:
+    """The facts of a queue: some calls, none of which changes anything."""
+    facts = QueueFacts(name, admin.info(), serving=admin.serving())
+    try:
+        queue = admin.queue(name)
+        holdings = admin.holdings(name)
+        batches = tuple(admin.batches(name)) if queue.staged else ()
+    except QueueNotFoundError:
+        return facts
+    names = {*queue.sessions, *(each.session for each in holdings.holdings if each.session)}
+    return replace(
+        facts,
+        queue=queue,
+        holdings=holdings,
+        sessions=_sessions(admin, sorted(names)[:_MOST_SESSIONS]),
+        batches=batches,
+        dead_letters=_dead_letters(admin, queue),
+    )
+
+
+def _sessions(admin: Admin, names: list[str]) -> dict[str, sessions_pb2.SessionInfo]:
+    found = {}
+    for name in names:
+        try:
+            found[name] = admin.session(name)
+        except SessionNotFoundError:
+            continue  # it ended meanwhile
+    return found
+
+
+def _dead_letters(admin: Admin, queue: pb.QueueInfo) -> pb.QueueInfo | None:
+    target = queue.properties.dead_letter_queue
+    try:
+        return admin.queue(target) if target else None
+    except QueueNotFoundError:
+        return None

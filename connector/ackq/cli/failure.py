@@ -1,0 +1,199 @@
+"""How a command ends: its exit status by the kind of error, and what it says on stderr.
+
+For people an error is one line; with `--json` it is a JSON document, as everything on stderr is
+then. The statuses are a promise to scripts: `connector/README.md` has them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any, Final
+
+import click
+
+from ackq.errors import AckqError, TlsError, UnroutableError, status_of
+
+# Version of every JSON document and line: a field that goes or changes its meaning raises it, a new
+# field does not.
+JSON_VERSION: Final = 1
+
+
+class ExitStatus(IntEnum):
+    """What a script may branch on."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    REFUSED = 4
+    DENIED = 5
+    UNAVAILABLE = 6
+    NOT_CONFIRMED = 7
+    UNKNOWN = 8
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+# By the name of the gRPC status, which is the coarse kind of an error already.
+_BY_KIND: Final = {
+    "INVALID_ARGUMENT": ExitStatus.USAGE,
+    "NOT_FOUND": ExitStatus.NOT_FOUND,
+    "FAILED_PRECONDITION": ExitStatus.REFUSED,
+    "ALREADY_EXISTS": ExitStatus.REFUSED,
+    "ABORTED": ExitStatus.REFUSED,
+    "UNIMPLEMENTED": ExitStatus.REFUSED,
+    "UNAUTHENTICATED": ExitStatus.DENIED,
+    "PERMISSION_DENIED": ExitStatus.DENIED,
+    "UNAVAILABLE": ExitStatus.UNAVAILABLE,
+    "RESOURCE_EXHAUSTED": ExitStatus.NOT_CONFIRMED,
+    "UNKNOWN": ExitStatus.UNKNOWN,
+}
+
+
+# Where that is too coarse: neither is mended by what its status says.
+_BY_CLASS: Final = {
+    UnroutableError: ExitStatus.NOT_CONFIRMED,
+    TlsError: ExitStatus.DENIED,
+}
+
+
+class Failure(click.ClickException):
+    """The end of a command that did not do what it was asked for.
+
+    Args:
+        message: What happened, in one line.
+        status: The exit status.
+        code: The kind of error, for programs: a code of `ackq.errors`, or a word of the commands.
+        fields: The objects that the message names.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        status: ExitStatus = ExitStatus.FAILED,
+        code: str = "failed",
+        fields: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.fields = dict(fields or {})
+
+
+def failure_of(error: BaseException, message: str = "") -> Failure:
+    """The failure that an error is; `message` says it in a command's own words."""
+    if not isinstance(error, AckqError):
+        return Failure(message or str(error))
+    return Failure(message or error.message, exit_status(error), error.code, error.fields)
+
+
+def exit_status(error: AckqError) -> ExitStatus:
+    """The exit status of an error."""
+    return next(
+        (status for cls, status in _BY_CLASS.items() if isinstance(error, cls)),
+        _BY_KIND.get(status_of(error), ExitStatus.FAILED),
+    )
+
+
+def interrupted() -> Failure:
+    """The end by Ctrl-C."""
+    return Failure("Interrupted.", ExitStatus.INTERRUPTED, "interrupted")
+
+
+class PipeClosedError(click.ClickException):
+    """Whoever read the output has seen enough: no error, and nothing to say."""
+
+    exit_code = ExitStatus.BROKEN_PIPE
+
+
+def run(command: Callable[[], object], *, as_json: bool) -> int:
+    """The exit status of a command, once it has run and what it wrote has left."""
+    warnings = _Warnings(as_json=as_json)
+    log = logging.getLogger("ackq")
+    log.addHandler(warnings)
+    try:
+        return _run(command, as_json=as_json)
+    finally:
+        log.removeHandler(warnings)
+
+
+class _Warnings(logging.Handler):
+    """What the client warns of, on stderr in the form of everything else there."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._as_json = as_json
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Says a warning."""
+        text = record.getMessage()
+        click.echo(as_json_line("notice", {"warning": text}) if self._as_json else text, err=True)
+
+
+def _run(command: Callable[[], object], *, as_json: bool) -> int:
+    try:
+        result = command()
+        sys.stdout.flush()
+    except PipeClosedError:
+        return _pipe_closed()
+    except BrokenPipeError:
+        return _pipe_closed()
+    except click.ClickException as error:
+        return _end(error, as_json=as_json)
+    except (click.Abort, KeyboardInterrupt):
+        return _end(interrupted(), as_json=as_json)
+    # `--help` and `--version` give a status; a command gives nothing.
+    return result if isinstance(result, int) else ExitStatus.DONE
+
+
+def as_json_line(kind: str, value: Mapping[str, Any]) -> str:
+    """A line of JSON for stderr: an error, a notice, or a summary."""
+    return json.dumps({"version": JSON_VERSION, kind: value}, ensure_ascii=False)
+
+
+def _end(error: click.ClickException, *, as_json: bool) -> int:
+    """Says an error; returns its exit status."""
+    status = _status(error)
+    if status is ExitStatus.INTERRUPTED and sys.stderr.isatty():
+        click.echo(err=True)  # the terminal shows ^C on the line
+    try:
+        if as_json:
+            click.echo(as_json_line("error", _described(error)), err=True)
+        else:
+            error.show()
+    except BrokenPipeError:
+        return _pipe_closed()
+    return status
+
+
+def _described(error: click.ClickException) -> dict[str, object]:
+    code, fields = "usage", {}
+    if isinstance(error, Failure):
+        code, fields = error.code, error.fields
+    return {
+        "code": code,
+        "message": error.format_message(),
+        "fields": fields,
+        "exit_status": int(_status(error)),
+    }
+
+
+def _status(error: click.ClickException) -> ExitStatus:
+    return error.status if isinstance(error, Failure) else ExitStatus(error.exit_code)
+
+
+def _pipe_closed() -> int:
+    """Python writes what is left in its buffers when it ends: to nowhere, then."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+    return ExitStatus.BROKEN_PIPE

@@ -1,0 +1,132 @@
+"""Messages as lines of JSON: what `ackq consume --jsonl` prints and `ackq publish --jsonl` takes.
+
+Invariant: a line that a consumer printed is a message to publish again, with the same properties.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from ackq.errors import InvalidArgumentError
+
+_TEXTS: Final = (
+    "routing_key",
+    "exchange",
+    "message_id",
+    "correlation_id",
+    "reply_to",
+    "content_type",
+)
+# What a delivery adds to its message; it is not published.
+_OF_A_DELIVERY: Final = frozenset(
+    (
+        "version",
+        "queue",
+        "delivery_tag",
+        "position",
+        "redelivered",
+        "delivery_count",
+        "deliveries",
+        "leased",
+        "expires_at",
+        "dead_letter",
+    )
+)
+_BODIES: Final = frozenset(("body", "body_base64", "body_encoding"))
+
+
+def properties(line: bytes) -> dict[str, Any]:
+    """The arguments of `Publisher.publish` that a line of JSON describes.
+
+    Args:
+        line: An object with `body`, or `body_base64` for bytes that are no text, and any of
+            `message_id`, `correlation_id`, `reply_to`, `content_type`, `headers`, `routing_key`,
+            `exchange`, `ttl_ms`, `persistent` and `published_at`. A null is as if it was not there.
+
+    Raises:
+        InvalidArgumentError: It is no such object; the message names the field.
+    """
+    try:
+        fields = json.loads(line)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"It is no JSON: {error}.") from error
+    if not isinstance(fields, dict):
+        raise InvalidArgumentError(
+            'It is no object; write {"body": "...", "message_id": "..."}.', field=""
+        )
+    found: dict[str, Any] = {"body": _body(fields)}
+    for name, value in fields.items():
+        if value is None or name in _BODIES or name in _OF_A_DELIVERY:
+            continue
+        if name not in _READERS:
+            raise _wrong(name, f"is not known; a line has {', '.join(('body', *_READERS))}")
+        found[name] = _READERS[name](name, value)
+    return found
+
+
+def _body(fields: Mapping[str, Any]) -> bytes:
+    text, encoded = fields.get("body"), fields.get("body_base64")
+    if text is not None and encoded is not None:
+        raise _wrong("body_base64", "stands beside 'body'; give one of them")
+    if fields.get("body_encoding") == "base64":
+        text, encoded = None, text
+    if encoded is not None:
+        try:
+            return base64.b64decode(_text("body_base64", encoded), validate=True)
+        except binascii.Error as error:
+            raise _wrong("body_base64", f"is no base64: {error}") from error
+    if text is None:
+        raise _wrong("body", "is missing; give it, or 'body_base64' for bytes")
+    return _text("body", text).encode()
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _wrong(name, f"is {json.dumps(value)}; it must be a string")
+    return value
+
+
+def _headers(name: str, value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise _wrong(name, f"is {json.dumps(value)}; it must be an object of strings")
+    return {key: _text(f"{name}.{key}", each) for key, each in value.items()}
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, f"is {json.dumps(value)}; it must be true or false")
+    return value
+
+
+def _number(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(name, f"is {json.dumps(value)}; it must be a whole number")
+    return value
+
+
+def _time(name: str, value: object) -> datetime:
+    try:
+        found = datetime.fromisoformat(_text(name, value))
+    except ValueError as error:
+        raise _wrong(name, f"is no time: {error}") from error
+    if found.tzinfo is None:
+        raise _wrong(name, "has no time zone; write 2013-01-01T05:15:00+00:00")
+    return found
+
+
+def _wrong(field: str, problem: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"Its field '{field}' {problem}.", field=field)
+
+
+_READERS: Final[dict[str, Callable[[str, object], object]]] = {
+    **dict.fromkeys(_TEXTS, _text),
+    "headers": _headers,
+    "ttl_ms": _number,
+    "persistent": _flag,
+    "published_at": _time,
+}

@@ -1,0 +1,197 @@
+"""`ackq top`: the queues of a broker, the one with the oldest message first, as they change."""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ackq import units
+from ackq.cli.context import Target, connected
+from ackq.cli.output import age, print_json_line, print_table
+from ackq.cli.queue_rates import Look, QueueRow, rows
+from ackq.errors import AckqError, InvalidArgumentError
+from ackq.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ackq.client import Admin
+
+_COLUMNS: Final = ("QUEUE", "OLDEST", "READY", "UNACKED", "IN/S", "OUT/S", "READ BY")
+_LEFT: Final = frozenset({"QUEUE", "READ BY"})
+# Above this age of the oldest message a line is marked: the alert rules warn from there.
+_OLD_MS: Final = 15 * 60 * 1000
+_KEY_S: Final = 0.1
+_HEAD_LINES: Final = 4
+_CLOSED: Final = "\x04"
+_QUIT: Final = frozenset({"q", "Q", _CLOSED})
+
+
+def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
+    """A duration of at least a tenth of a second."""
+    try:
+        return units.milliseconds(value, option="--interval", bare="s", least_ms=100) / 1000
+    except InvalidArgumentError as error:
+        raise click.BadParameter(error.message) from error
+
+
+@click.command()
+@click.option(
+    "--interval",
+    metavar="DURATION",
+    callback=_seconds,
+    default="2s",
+    show_default=True,
+    help="Time between two looks, which rates are taken over.",
+)
+@click.option("-n", "--count", type=click.IntRange(1), help="Show so many queues at most.")
+@click.option("--once", is_flag=True, help="Print once, after one interval, and end.")
+@connected
+def top(target: Target, *, interval: float, count: int | None, once: bool) -> None:
+    """Show the queues, the one with the oldest message first; `q` ends it.
+
+    Without a terminal a table is printed at each interval, and with --json a line of JSON.
+    """
+    with target.admin() as admin:
+        if not (once or target.as_json) and sys.stdin.isatty() and sys.stdout.isatty():
+            _watch(admin, target.endpoint, interval, count)
+            return
+        before = look(admin)
+        while True:
+            time.sleep(interval)
+            now = look(admin)
+            _print(now, rows(now, before)[:count], as_json=target.as_json)
+            if once:
+                return
+            before = now
+
+
+def look(admin: Admin) -> Look:
+    """What the broker says now."""
+    at_s = time.monotonic()
+    queues, sessions = admin.queues(), admin.sessions()
+    return Look(at_s, tuple(queues), tuple(sessions), admin.info().blocked)
+
+
+def _print(now: Look, found: Sequence[QueueRow], *, as_json: bool) -> None:
+    if as_json:
+        print_json_line({"blocked": now.blocked, "queues": [row.plain() for row in found]})
+        return
+    if now.blocked:
+        click.echo(f"publishers are blocked: {printable(now.blocked)}")
+    print_table(_COLUMNS, (_cells(row) for row in found))
+
+
+def _cells(row: QueueRow) -> tuple[str, ...]:
+    return (
+        row.queue,
+        age(row.oldest_age_ms),
+        f"{row.ready:,}",
+        f"{row.unacked:,}",
+        _rate(row.in_per_s),
+        _rate(row.out_per_s),
+        row.holder,
+    )
+
+
+def _rate(per_s: float | None) -> str:
+    if per_s is None:
+        return "-"
+    return f"{per_s:,.0f}" if per_s >= 10 or not per_s else f"{per_s:.1f}"  # noqa: PLR2004
+
+
+# --- on a terminal ---
+
+
+def _watch(admin: Admin, endpoint: str, seconds: float, count: int | None) -> None:
+    """Draws what each look finds until `q`; a broker that is away is waited for."""
+    from rich.console import Console  # noqa: PLC0415 - what prints once needs none of it
+    from rich.live import Live  # noqa: PLC0415
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    before, now = None, look(admin)  # an error of the first look ends the command
+    error = ""
+    answers = SimpleQueue[Look | AckqError]()
+    with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            found = rows(now, before)
+            room = max(console.height - _HEAD_LINES, 1)
+            shown = found[: min(count or room, room)]
+            live.update(screen(endpoint, now, shown, len(found), error), refresh=True)
+            # A thread of its own: a broker that is away is asked for a long time, and `q` counts.
+            Thread(target=_answer, args=(admin, seconds, answers), daemon=True).start()
+            while answers.empty():
+                if pressed() in _QUIT:
+                    return
+            answer = answers.get()
+            if isinstance(answer, Look):
+                before, now, error = now, answer, ""
+            else:
+                error = answer.message
+
+
+def _answer(admin: Admin, seconds: float, answers: SimpleQueue[Look | AckqError]) -> None:
+    """Looks after so long, and puts what came of it."""
+    time.sleep(seconds)
+    try:
+        answers.put(look(admin))
+    except AckqError as error:
+        answers.put(error)
+
+
+def screen(
+    endpoint: str, now: Look, shown: Sequence[QueueRow], queues: int, error: str
+) -> RenderableType:
+    """What the terminal shows: a line about the broker, and a table."""
+    from rich.console import Group  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    ready, unacked = (sum(q.ready for q in now.queues), sum(q.unacked for q in now.queues))
+    head = f"{endpoint}  {queues:,} queues  {ready:,} ready  {unacked:,} unacked"
+    if queues > len(shown):
+        head += f"  (the {len(shown)} oldest shown)"
+    lines = [Text(printable(head), "bold")]
+    if now.blocked:
+        lines.append(Text(f"publishers are blocked: {printable(now.blocked)}", "bold red"))
+    if error:
+        lines.append(Text(f"no answer: {printable(error)}", "bold red"))
+    table = Table(box=None, header_style="bold", pad_edge=False, expand=True)
+    for name in _COLUMNS:
+        left = name in _LEFT
+        table.add_column(
+            name, justify="left" if left else "right", no_wrap=True, overflow="ellipsis"
+        )
+    for row in shown:
+        style = "yellow" if row.oldest_age_ms > _OLD_MS else ""
+        table.add_row(*(Text(printable(cell)) for cell in _cells(row)), style=style)
+    return Group(*lines, table)
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[], str]]:
+    """Gives what was pressed within a tenth of a second, empty for nothing."""
+    import termios  # noqa: PLC0415 - not on every system
+    import tty  # noqa: PLC0415
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    try:
+        yield (
+            lambda: (
+                (sys.stdin.read(1) or _CLOSED)
+                if select.select([descriptor], [], [], _KEY_S)[0]
+                else ""
+            )
+        )
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,0 +1,213 @@
+"""What `Publisher` and `AsyncPublisher` share: arguments, checks, the shape of what is sent.
+
+Every publish that was taken is answered exactly once (P3); see also P2, P7, P9, P10, P12, P14.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TypedDict
+
+import pyarrow as pa
+
+from ackq import limits
+from ackq.client.blocks import encoding
+from ackq.client.connection.security import Security
+from ackq.client.futures import LightFuture
+from ackq.client.publishing.base import Defaults, PublisherBase
+from ackq.client.publishing.confirm_state import ConfirmState, PublishSettings
+from ackq.client.publishing.confirm_stream import ConfirmStream, SmallBatch
+from ackq.client.publishing.notifications import OnBlocked, OnReturn
+from ackq.client.publishing.receipts import BatchReceipt
+from ackq.client.publishing.unconfirmed import Destination, PublishFrame
+from ackq.wire import block
+
+# What a message has that is a body alone.
+_BODY_ALONE = (None,) * 9
+# A batch up to this is copied into a frame with others: that costs less than a frame of its own. A
+# frame takes about 1 ms of the broker and 0.4 of the client, the copy of 100 KiB a tenth of that:
+# batches of 100 rows of 1 KiB went from 74,000 to 484,000 rows/s, measured with 2 cores.
+_SMALL_BYTES = 512 * limits.KIB
+_FEW_ROWS = 5_000
+
+Prepared = tuple[Destination, encoding.Message, int]
+
+
+class MessageArguments(TypedDict, total=False):
+    """What a message may have besides its body; see `Publisher.publish`."""
+
+    exchange: str | None
+    routing_key: str | None
+    message_id: str | None
+    correlation_id: str | None
+    reply_to: str | None
+    content_type: str | None
+    headers: Mapping[str, str] | None
+    published_at: datetime | None
+    persistent: bool | None
+    mandatory: bool | None
+    ttl_ms: int | None
+    ack_immediately: bool
+
+
+class PreparedBatch:
+    """The rows of an Arrow batch on their way: the parts that go one after the other.
+
+    Attributes:
+        future: Has the number of rows once all are confirmed.
+        receipt: Resolves it.
+    """
+
+    def __init__(
+        self, defaults: Defaults, destination: Destination, key: str, parts: list[pa.RecordBatch]
+    ) -> None:
+        rows = sum(part.num_rows for part in parts)
+        self.future: LightFuture[int] = LightFuture()
+        self.receipt = BatchReceipt(self.future, rows)
+        self._defaults = defaults
+        self._destination = destination
+        self._key = key
+        self.parts = parts
+        if not rows:
+            self.future.set_result(0)
+
+    def part(self, rows: pa.RecordBatch) -> SmallBatch | PublishFrame:
+        """A part as it is sent: small ones share frames with others."""
+        size = block.payload_bytes(rows)
+        if size <= _SMALL_BYTES and rows.num_rows <= _FEW_ROWS:
+            return SmallBatch(self._destination, rows, self._key, rows.num_rows, size, self.receipt)
+        content = self._defaults.encode(rows, self._key)
+        return PublishFrame(self._destination, content, rows.num_rows, len(content), self.receipt)
+
+
+class ConfirmingPublisher(PublisherBase[ConfirmStream]):
+    """A publisher in confirm mode. Connects at the first publish.
+
+    Args:
+        endpoint: `host:port`.
+        exchange: Where messages go that name none; empty: the default exchange, where the routing
+            key names the queue.
+        routing_key: For messages that have none.
+        mandatory: Return messages that no queue wants (P7). With False they are confirmed and
+            dropped, so a wrong name goes unnoticed: for exchanges that need not have a queue.
+        persistent: Default of a message: survives a broker restart (P12).
+        window_messages: Most unconfirmed messages; then `publish` waits (P14).
+        window_bytes: Most unconfirmed payload bytes; then `publish` waits (P14).
+        linger_ms: How long a message waits for others to share its frame. While publishes are
+            unanswered it waits for their answers anyway, 20 ms at most.
+        publish_ack_timeout_ms: Probe a publish that is unanswered for this time on a live stream
+            (P10).
+        retry_total_ms: Fail after this time without a broker while something is unconfirmed.
+        on_return: Called with a `Returned` before those messages are confirmed. Without it their
+            futures, and `flush`, fail with UnroutableError.
+        on_blocked: Called with the reason when the broker takes no publishes, with None when it
+            does again (P14).
+        label: Shown to operators; empty: host and process id.
+        security: Transport security.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        exchange: str = "",
+        routing_key: str = "",
+        mandatory: bool = True,
+        persistent: bool = True,
+        window_messages: int = limits.PUBLISH_WINDOW_MESSAGES,
+        window_bytes: int = limits.PUBLISH_WINDOW_BYTES,
+        linger_ms: float = limits.PUBLISH_LINGER_MS,
+        publish_ack_timeout_ms: float = limits.PUBLISH_ACK_TIMEOUT_MS,
+        retry_total_ms: int = limits.RETRY_TOTAL_MS,
+        on_return: OnReturn | None = None,
+        on_blocked: OnBlocked | None = None,
+        label: str = "",
+        security: Security | None = None,
+    ) -> None:
+        settings = PublishSettings(
+            persistent=persistent,
+            window_messages=window_messages,
+            window_bytes=window_bytes,
+            linger_s=linger_ms / 1000,
+            ack_timeout_s=publish_ack_timeout_ms / 1000,
+            routing_key=routing_key,
+        )
+        stream = ConfirmStream(
+            endpoint,
+            security,
+            ConfirmState(settings),
+            label=label,
+            retry_total_ms=retry_total_ms,
+            on_return=on_return,
+            on_blocked=on_blocked,
+        )
+        defaults = Defaults(
+            exchange=exchange, routing_key=routing_key, mandatory=mandatory, persistent=persistent
+        )
+        super().__init__(stream, defaults, (window_messages, window_bytes))
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages that are published and not answered."""
+        return self._stream.pending
+
+    def _prepare(  # noqa: PLR0917 - called with each message, so by position
+        self,
+        body: bytes | str,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+        message_id: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        published_at: datetime | None = None,
+        persistent: bool | None = None,  # noqa: FBT001 - likewise
+        mandatory: bool | None = None,  # noqa: FBT001
+        ttl_ms: int | None = None,
+        ack_immediately: bool = False,  # noqa: FBT001, FBT002
+    ) -> Prepared:
+        """Where a message goes, the message, and its size; raises as `Publisher.publish`."""
+        texts = (message_id, correlation_id, reply_to, content_type)
+        most = self._stream.max_message_bytes
+        message: encoding.Message
+        others = (*texts, routing_key, headers, published_at, persistent, ttl_ms)
+        if type(body) is bytes and others == _BODY_ALONE:
+            message, size = body, self._defaults.body_size(body, most)
+        else:
+            message, size = self._defaults.row(
+                body,
+                routing_key,
+                texts,
+                headers,
+                published_at,
+                persistent=persistent,
+                ttl_ms=ttl_ms,
+                message_bytes=most,
+            )
+        destination = self._defaults.destination(
+            exchange, mandatory=mandatory, ack_immediately=ack_immediately
+        )
+        return destination, message, size
+
+    def _prepare_batch(
+        self, batch: pa.RecordBatch | pa.Table, exchange: str | None, routing_key: str | None
+    ) -> PreparedBatch:
+        """A batch, checked; raises as `Publisher.publish_batch`."""
+        destination = self._defaults.destination(exchange)
+        key, parts = self._defaults.parts(batch, routing_key, self._bounds)
+        return PreparedBatch(self._defaults, destination, key, parts)
+
+    @staticmethod
+    def _warn_unclosed(pending: int) -> None:
+        warnings.warn(
+            f"A publisher was dropped with {pending} unconfirmed messages, which may be lost; "
+            "close it or use `with`.",
+            RuntimeWarning,  # shown by default, as a ResourceWarning is not
+            stacklevel=3,
+        )

@@ -1,0 +1,243 @@
+"""How far the way to a broker goes, and what is wrong at the step where it ends (Q9).
+
+Invariant: pure; a step is judged only when those before it succeeded, so that there is one problem
+with its own remedy, and not a row of consequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ackq.diagnosis.finding import Finding, Severity
+from ackq.diagnosis.installation_facts import BrokerFacts
+from ackq.diagnosis.wording import argument, duration, instant
+from ackq.v1 import admin_pb2 as pb
+
+_SKEW_MS: Final = 5_000
+_LARGE_SKEW_MS: Final = 300_000
+_DAY_US: Final = 24 * 3600 * 1_000_000
+_SOON_DAYS: Final = 14
+
+# The first that fits; the words are OpenSSL's, in lower case.
+_TLS_REMEDIES: Final = (
+    (
+        ("expired", "not yet valid"),
+        "Renew the broker's certificate, or set the clock of this machine right.",
+    ),
+    (
+        ("hostname mismatch", "ip address mismatch", "doesn't match", "is not valid for"),
+        "Use the name in the broker's certificate, or tell it: --server-name NAME",
+    ),
+    (
+        ("self-signed", "self signed", "unable to get", "verify failed"),
+        "Trust the authority that signed the broker's certificate: --ca FILE",
+    ),
+    (
+        ("wrong version number", "record layer", "unexpected eof", "reset by peer"),
+        "The broker does not speak TLS on that port: leave out --tls, or use its TLS port.",
+    ),
+    (
+        ("certificate required", "handshake failure"),
+        "The broker asks for a certificate of the client: --cert FILE --key FILE",
+    ),
+)
+
+
+def check_connection(facts: BrokerFacts) -> list[Finding]:
+    """One finding for each step on the way."""
+    ended = _way_ends(facts)
+    if ended is not None:
+        return [ended]
+    assert facts.info is not None
+    return [
+        _ok("endpoint", f"The broker at {facts.endpoint} answers{_how(facts)}."),
+        *_certificate(facts, facts.info),
+        *_serving(facts),
+        *_version(facts, facts.info),
+        *_clock(facts, facts.info),
+        *_alarms(facts.info),
+        *_queue(facts),
+    ]
+
+
+def _way_ends(facts: BrokerFacts) -> Finding | None:
+    """The step that failed; None: the broker told of itself."""
+    where = f"The endpoint {facts.endpoint}"
+    steps = (
+        (
+            bool(facts.resolve_error),
+            "endpoint-name",
+            f"{where} has no address: {facts.resolve_error}.",
+            "Correct the name: --endpoint HOST:PORT, or the variable ACKQ_ENDPOINT",
+        ),
+        (
+            bool(facts.connect_error),
+            "endpoint-closed",
+            f"{where} cannot be connected to: {facts.connect_error}.",
+            (
+                "Is the broker running there, and listening on that address? On its machine: "
+                "ackq-broker serve --data DIR --listen HOST:PORT; else look for a firewall."
+            ),
+        ),
+        (
+            bool(facts.tls_error),
+            "tls",
+            f"{where} is reached, but the TLS handshake fails: {facts.tls_error}.",
+            _tls_remedy(facts.tls_error),
+        ),
+        (
+            facts.speaks_tls and not facts.tls and facts.info is None,
+            "tls-needed",
+            f"{where} speaks TLS, and this client does not.",
+            "Turn it on: --tls, with --ca FILE for an authority of your own",
+        ),
+        (
+            facts.unauthenticated,
+            "token",
+            facts.info_error,
+            "Give the right token: --token-file FILE, or the variable ACKQ_TOKEN_FILE",
+        ),
+        (
+            facts.denied,
+            "permission",
+            f"The token is known, and this is not allowed to its user: {facts.info_error}",
+            "Ask for the role observer.",
+        ),
+        (
+            bool(facts.health_error) and facts.info is None,
+            "not-a-broker",
+            (
+                f"{where} is reached, but what listens there does not answer as a broker: "
+                f"{facts.health_error}."
+            ),
+            "Is it the broker's port? A proxy in between has to pass HTTP/2 on.",
+        ),
+        (
+            facts.info is None,
+            "broker-answer",
+            f"The broker at {facts.endpoint} does not tell of itself: {facts.info_error}",
+            "See its log.",
+        ),
+    )
+    return next((_problem(*rest) for failed, *rest in steps if failed), None)
+
+
+def _tls_remedy(error: str) -> str:
+    text = error.lower()
+    for words, remedy in _TLS_REMEDIES:
+        if any(word in text for word in words):
+            return remedy
+    return "See the broker's log."
+
+
+def _how(facts: BrokerFacts) -> str:
+    how = " over TLS" if facts.tls else ", not encrypted"
+    return f"{how}, in {duration(facts.round_trip_ms)}"
+
+
+def _certificate(facts: BrokerFacts, info: pb.ServerInfoResponse) -> Iterator[Finding]:
+    if not facts.certificate_ends_us or not info.now_us:
+        return
+    days = (facts.certificate_ends_us - info.now_us) // _DAY_US
+    if days < _SOON_DAYS:
+        yield _warning(
+            "certificate-ends",
+            f"The broker's certificate ends at {instant(facts.certificate_ends_us)}, in {days} "
+            "days.",
+            "Renew it; the broker takes a new file without a restart.",
+        )
+
+
+def _serving(facts: BrokerFacts) -> Iterator[Finding]:
+    if not facts.serving:
+        yield _warning(
+            "not-serving",
+            "The broker says that it does not serve: it starts, or drains before it stops.",
+            "Wait; clients reconnect by themselves.",
+        )
+
+
+def _version(facts: BrokerFacts, info: pb.ServerInfoResponse) -> Iterator[Finding]:
+    if info.version == facts.client_version:
+        yield _ok("version", f"Broker and client have version {info.version}.")
+        return
+    yield _warning(
+        "version",
+        f"The broker has version {info.version}, this client {facts.client_version}. An older "
+        "broker refuses what it does not know.",
+        f"pip install 'ackq=={info.version}', or upgrade the broker",
+    )
+
+
+def _clock(facts: BrokerFacts, info: pb.ServerInfoResponse) -> Iterator[Finding]:
+    if not info.now_us:
+        return
+    skew = abs(facts.skew_ms)
+    side = "ahead of" if facts.skew_ms > 0 else "behind"
+    # What the answer took is not known any better than that.
+    if skew <= _SKEW_MS + facts.round_trip_ms:
+        yield _ok("clock", f"The broker's time is within {duration(_SKEW_MS)} of this machine's.")
+    else:
+        make = _problem if skew > _LARGE_SKEW_MS else _warning
+        yield make(
+            "clock",
+            f"The broker's time is {duration(skew)} {side} this machine's: publish times, expiries "
+            "and the validity of certificates do not fit.",
+            "Set both clocks by NTP: timedatectl set-ntp true. A broker's time never goes back: one"
+            " that was ahead waits until the clock has caught up.",
+        )
+    if info.clock_jump_ms:
+        yield _warning(
+            "clock-jump",
+            f"The clock of the broker's machine jumped {duration(info.clock_jump_ms)} ahead; it is "
+            "believed 10 minutes later, and what is due by it expires then.",
+            "Set that machine's clock right before.",
+        )
+
+
+def _alarms(info: pb.ServerInfoResponse) -> Iterator[Finding]:
+    if info.blocked:
+        yield _problem(
+            "blocked",
+            f"Publishers are blocked: {info.blocked}",
+            "See which queue is long: ackq queue list",
+        )
+    if info.held_back:
+        yield _problem(
+            "history",
+            f"{info.held_back:,} publishers, sessions and writers from before the journal was "
+            "restored or repaired are refused.",
+            "When nothing that matters is missing: ackq broker accept-history",
+        )
+
+
+def _queue(facts: BrokerFacts) -> Iterator[Finding]:
+    if not facts.queue:
+        return
+    if facts.queue_denied:
+        yield _problem(
+            "queue-permission",
+            f"Queue '{facts.queue}' is not open to this user: {facts.queue_error}",
+            "Ask for that permission.",
+        )
+    elif facts.queue_error:
+        yield _problem(
+            "queue",
+            f"Queue '{facts.queue}' cannot be looked at: {facts.queue_error}",
+            f"ackq queue declare {argument(facts.queue)}",
+        )
+    else:
+        yield _ok("queue", f"Queue '{facts.queue}' is there, and may be looked at.")
+
+
+def _ok(code: str, sentence: str) -> Finding:
+    return Finding(code, Severity.OK, sentence)
+
+
+def _warning(code: str, sentence: str, remedy: str) -> Finding:
+    return Finding(code, Severity.WARNING, sentence, remedy)
+
+
+def _problem(code: str, sentence: str, remedy: str) -> Finding:
+    return Finding(code, Severity.PROBLEM, sentence, remedy)

@@ -1,0 +1,284 @@
+"""Who holds messages of a queue, or could take them and does not: sessions, channels, nobody (Q9).
+
+Invariant: each holding has one finding, which says who, since when, what it pins, and what happens
+next without anybody's doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ackq.diagnosis.finding import Finding, Severity
+from ackq.diagnosis.queue_facts import QueueFacts
+from ackq.diagnosis.wording import are, argument, count, duration, positions, since, size
+from ackq.v1 import admin_pb2 as pb
+from ackq.v1 import sessions_pb2
+
+_SHOWN: Final = 20
+# A client that settles nothing for so long while it holds messages is worth a look.
+_QUIET_MS: Final = 60_000
+# So long a micro-batch is worth a look, and so many attempts at one are a message that breaks it.
+_LONG_BATCH_MS: Final = 900_000
+_MANY_ATTEMPTS: Final = 3
+
+
+def leases(facts: QueueFacts, _: pb.QueueInfo) -> Iterator[Finding]:
+    """What sessions hold."""
+    for holding in facts.holdings.holdings[:_SHOWN]:
+        session = facts.sessions.get(holding.session)
+        if session is not None:
+            yield _lease(facts, holding, session)
+
+
+def channels(facts: QueueFacts, _: pb.QueueInfo) -> Iterator[Finding]:
+    """What consumers on channels hold."""
+    for holding in facts.holdings.holdings[:_SHOWN]:
+        if not holding.session:
+            yield _channel(facts, holding)
+
+
+def more(facts: QueueFacts, _: pb.QueueInfo) -> Iterator[Finding]:
+    """Holdings that were not shown."""
+    rest = facts.holdings.holding_count - min(_SHOWN, len(facts.holdings.holdings))
+    if rest > 0:
+        yield Finding(
+            "more-holders", Severity.NOTE, f"{count(rest, 'more session or channel')} hold some."
+        )
+
+
+def unread(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+    """Ready messages that nobody takes."""
+    if not queue.ready:
+        return
+    ready, age = f"{are(queue.ready, 'message')} ready", duration(queue.oldest_age_ms)
+    consumers = facts.holdings.consumers
+    readers = [facts.sessions[name] for name in queue.sessions if name in facts.sessions]
+    if any(consumer.has_room for consumer in consumers):
+        yield Finding("delivering", Severity.NOTE, f"{ready}, and being delivered.")
+    elif any(session.live for session in readers):
+        yield _between_batches(ready, readers)
+    elif consumers:
+        yield _no_room(facts, f"{ready}, the oldest for {age}")
+    elif readers:
+        names = ", ".join(f"'{session.session}'" for session in readers[:_SHOWN])
+        yield Finding(
+            "readers-gone",
+            Severity.PROBLEM,
+            f"{ready}, the oldest for {age}, and nobody reads: the queue belongs to "
+            f"{names}, and no query is connected to it.",
+            "Start the query with its checkpoint again.",
+        )
+    else:
+        yield Finding(
+            "no-consumer",
+            Severity.PROBLEM,
+            f"{ready}, the oldest for {age}, and nobody reads the queue: it has no "
+            "consumer and no session.",
+            f"Start what should read it; to look: ackq queue peek {argument(queue.queue)}",
+        )
+
+
+def _between_batches(ready: str, readers: list[sessions_pb2.SessionInfo]) -> Finding:
+    busy = [session for session in readers if session.live and session.leased]
+    if busy:
+        names = ", ".join(f"'{session.session}'" for session in busy[:_SHOWN])
+        return Finding(
+            "behind-a-batch",
+            Severity.NOTE,
+            f"{ready}, for the next micro-batch of {names}, which is busy with the one before.",
+        )
+    return Finding(
+        "between-triggers",
+        Severity.NOTE,
+        f"{ready}, and the query is connected but has leased nothing: it waits for its "
+        "trigger, or for the option minMessagesPerTrigger.",
+    )
+
+
+def _no_room(facts: QueueFacts, ready: str) -> Finding:
+    consumers = list(facts.holdings.consumers)
+    # Who settles now and then is busy, and will take more.
+    stuck = all(_is_quiet(each) for each in facts.holdings.holdings if not each.session)
+    severity = Severity.PROBLEM if stuck else Severity.NOTE
+    full = [each for each in consumers if _is_full(each)]
+    if len(full) == len(consumers):
+        limit = ", ".join(sorted({f"{each.prefetch:,}" for each in full}))
+        return Finding(
+            "prefetch-full",
+            severity,
+            f"{ready}, but {_all(consumers)} full: it has as many unacked as its prefetch allows "
+            f"({limit}), and gets more only when it settles some.",
+            "See who holds them." if stuck else "",
+        )
+    return Finding(
+        "client-does-not-read",
+        severity,
+        f"{ready}, but {_all(consumers)} without room: its prefetch is used up, or its client does "
+        "not take what was sent to it.",
+        "Look at that process: it is stopped, blocked in a callback, or cut off." if stuck else "",
+    )
+
+
+def _is_full(consumer: pb.ConsumerInfo) -> bool:
+    return 0 < consumer.prefetch <= consumer.unacked
+
+
+def _is_quiet(holding: pb.Holding) -> bool:
+    """Whether a channel holds messages, and has settled nothing, for longer than it should."""
+    return min(holding.quiet_ms, holding.age_ms) >= _QUIET_MS
+
+
+def _all(consumers: list[pb.ConsumerInfo]) -> str:
+    return (
+        "its consumer is" if len(consumers) == 1 else f"each of its {len(consumers)} consumers is"
+    )
+
+
+def _channel(facts: QueueFacts, holding: pb.Holding) -> Finding:
+    quiet = _is_quiet(holding)
+    held = _held(holding)
+    settled = duration(min(holding.quiet_ms, holding.age_ms))
+    mine = [each for each in facts.holdings.consumers if each.channel == holding.channel]
+    full = [each for each in mine if _is_full(each)]
+    sentence = (
+        f"The client '{holding.channel}' holds {held}, unacked "
+        f"{since(holding.age_ms, facts.now_us)}; it has settled nothing for {settled}."
+    )
+    if full:
+        sentence += f" Its prefetch of {full[0].prefetch:,} is used up: it gets no more."
+    if not holding.connected:
+        sentence += " Its connection is cut: unless it is back within 2 s they are ready again."
+    elif not mine:
+        sentence += " It has no consumer on this queue any more, and may settle them all the same."
+    return Finding(
+        "consumer-quiet" if quiet else "unacked-at-consumer",
+        Severity.PROBLEM if quiet else Severity.NOTE,
+        sentence,
+        "Look at that process (host:pid). When it is stopped, they are ready again at once, as "
+        "redelivered."
+        if quiet
+        else "",
+    )
+
+
+def _lease(facts: QueueFacts, holding: pb.Holding, session: sessions_pb2.SessionInfo) -> Finding:
+    what = (
+        f"The session '{session.session}' has leased {_held(holding)} "
+        f"{since(holding.age_ms, facts.now_us)}{_batch(session)}. {_read(session)}"
+    )
+    if session.held_back:
+        return Finding(
+            "lease-of-older-history",
+            Severity.PROBLEM,
+            f"{what} It began before the journal was restored or repaired, and is refused until "
+            "that is accepted.",
+            "ackq broker accept-history",
+        )
+    if not session.live:
+        return _absent(what, session)
+    holder = _holder(session)
+    if session.attaches >= _MANY_ATTEMPTS:
+        return Finding(
+            "lease-attempts",
+            Severity.PROBLEM,
+            f"{what} {holder} is at attempt {session.attaches} of this batch: a message may break "
+            "the query each time.",
+            f"Find it: ackq session lease {argument(session.session)}; stop the query, then take "
+            f"it out: ackq session reject {argument(session.session)} --tags TAG --reason WHY",
+        )
+    if holding.age_ms >= _LONG_BATCH_MS:
+        return Finding(
+            "lease-long",
+            Severity.WARNING,
+            f"{what} {holder} is connected and works on it, at attempt {session.attaches}.",
+            "Look at that query in the Spark UI: they are accepted once its checkpoint has the "
+            "batch, and not before.",
+        )
+    return Finding(
+        "lease-live",
+        Severity.NOTE,
+        f"{what} {holder} is connected, at attempt {session.attaches}. They are accepted once its "
+        "checkpoint has the batch.",
+    )
+
+
+def _absent(what: str, session: sessions_pb2.SessionInfo) -> Finding:
+    """A lease whose holder is gone."""
+    name = argument(session.session)
+    gone = f"for {duration(session.away_ms)}" if session.away_ms else "now"
+    who = f" {_holder(session)} held it." if session.holder.host else ""
+    remedy = (
+        "Start the query with its checkpoint: it reads the same rows again. If there is none any "
+        f"more: ackq session release {name}"
+    )
+    if not session.session_timeout_ms:
+        return Finding(
+            "lease-without-holder",
+            Severity.PROBLEM,
+            f"{what} No query is connected to the session {gone}.{who} It has no sessionTimeout: "
+            "they wait for their query for ever, and nobody else gets them.",
+            remedy,
+        )
+    left = session.session_timeout_ms - session.away_ms
+    when = f"in {duration(left)}" if left > 0 else "in a moment"
+    return Finding(
+        "lease-times-out",
+        Severity.WARNING,
+        f"{what} No query is connected to the session {gone}.{who} Its sessionTimeout is "
+        f"{duration(session.session_timeout_ms)}: {when} they are ready again, and whoever reads "
+        "next gets them, as redelivered.",
+        remedy,
+    )
+
+
+def detached(facts: QueueFacts, _: pb.QueueInfo) -> Iterator[Finding]:
+    """Sessions whose lease went back, or that nobody holds, and that hold nothing of the queue."""
+    holding = {each.session for each in facts.holdings.holdings}
+    for session in list(facts.sessions.values())[:_SHOWN]:
+        if session.session in holding or session.live:
+            continue
+        if session.detached:
+            yield Finding(
+                "session-detached",
+                Severity.NOTE,
+                f"The session '{session.session}' was away for longer than its sessionTimeout of "
+                f"{duration(session.session_timeout_ms)}, and what it had leased is ready again. "
+                "When its query is back, it gets what is still there.",
+            )
+        else:
+            yield Finding(
+                "session-idle",
+                Severity.NOTE,
+                f"The session '{session.session}' reads this queue and holds nothing; no query is "
+                "connected to it. A finished query leaves it, so that its next run goes on.",
+                "When its query will not run again: ackq session release "
+                f"{argument(session.session)}",
+            )
+
+
+def _held(holding: pb.Holding) -> str:
+    """The messages of a holding, and what they pin."""
+    return (
+        f"{count(holding.messages, 'message')} ({size(holding.payload_bytes)}, "
+        f"{positions(holding.first_position, holding.last_position)}; they keep "
+        f"{size(holding.stored_bytes)} of the journal)"
+    )
+
+
+def _batch(session: sessions_pb2.SessionInfo) -> str:
+    if not session.query_id or not session.fetched:
+        return ""
+    return f", for batch {session.batch_id} of query {session.query_id}"
+
+
+def _read(session: sessions_pb2.SessionInfo) -> str:
+    return "Its rows were read." if session.fetched else "None of its rows was read yet."
+
+
+def _holder(session: sessions_pb2.SessionInfo) -> str:
+    holder = session.holder
+    if not holder.host:
+        return "Its reader"
+    name = f" ({holder.application})" if holder.application else ""
+    return f"Process {holder.pid} on {holder.host}{name}"

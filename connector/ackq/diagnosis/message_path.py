@@ -1,0 +1,131 @@
+"""Where a message is now, in sentences: as far as the state of the broker knows it (Q9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ackq.diagnosis.wording import argument, count, duration
+from ackq.v1 import admin_pb2 as pb
+from ackq.v1 import sessions_pb2
+
+# Headers of a dead letter (C13).
+_DEAD: Final = "ackq-dead-"
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A message with the id that is in a queue now.
+
+    Attributes:
+        queue: The queue's name.
+        row: Its columns, as a browse gives them.
+        holding: Who holds it; None: nobody.
+        session: The session that does, if one does.
+    """
+
+    queue: str
+    row: Mapping[str, Any]
+    holding: pb.Holding | None = None
+    session: sessions_pb2.SessionInfo | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The facts as JSON can hold them."""
+        headers = dict(self.row["headers"] or ())
+        holding, session = self.holding, self.session
+        return {
+            "queue": self.queue,
+            "position": self.row["position"],
+            "state": "unacked" if self.row["leased"] else "ready",
+            "deliveries": self.row["delivery_count"] - (not self.row["leased"]),
+            "published_at": self.row["published_at"].isoformat(),
+            "session": holding.session if holding is not None else "",
+            "channel": holding.channel if holding is not None else "",
+            "delivery_tag": holding.delivery_tag if holding is not None else 0,
+            "query_id": session.query_id if session is not None and session.fetched else "",
+            "batch_id": session.batch_id if session is not None and session.fetched else None,
+            "attempts": session.attaches if session is not None else None,
+            "dead_letter": {
+                name.removeprefix(_DEAD): value
+                for name, value in headers.items()
+                if name.startswith(_DEAD)
+            },
+        }
+
+
+def path_of(hit: Hit) -> list[str]:
+    """What is known of one message, a sentence each."""
+    row = hit.row
+    told = [
+        (
+            f"In queue '{hit.queue}' at position {row['position']}, published at "
+            f"{row['published_at']:%Y-%m-%d %H:%M:%S} UTC: {_state(hit)}."
+        )
+    ]
+    headers = dict(row["headers"] or ())
+    if f"{_DEAD}cause" in headers:
+        told.append(_death(headers))
+    return told
+
+
+def not_found(message_id: str, looked_at: int, queues: Sequence[str]) -> str:
+    """That no queue has it, and what that means."""
+    where = f"queue '{queues[0]}'" if len(queues) == 1 else count(len(queues), "queue")
+    return (
+        f"No message with the id '{message_id}' is in a queue now: {count(looked_at, 'message')} in"
+        f" {where} were looked at. It was never published here, or it has left: accepted, dropped "
+        "or expired."
+    )
+
+
+def history_hint(message_id: str) -> str:
+    """Where the rest of the story is."""
+    return (
+        "The whole story, as far as the journal still has it, on the broker's machine: "
+        f"ackq-broker trace --data DIR {argument(message_id)}"
+    )
+
+
+def _state(hit: Hit) -> str:
+    before = hit.row["delivery_count"] - 1
+    times = f"; it was delivered {count(before, 'time')} before" if before else ""
+    holding, session = hit.holding, hit.session
+    if not hit.row["leased"]:
+        return f"it waits there{times}"
+    if holding is None:
+        return f"unacked{times}; who held it has just let it go"
+    since = duration(holding.age_ms)
+    if session is None:
+        return f"unacked at the client '{holding.channel}' for {since}{times}"
+    batch = (
+        f" for batch {session.batch_id} of query {session.query_id}, attempt {session.attaches}"
+        if session.fetched and session.query_id
+        else f", attempt {session.attaches}; its rows were not read yet"
+    )
+    gone = "" if session.live else ", whose query is not connected"
+    return (
+        f"leased by session '{holding.session}'{gone} for {since} under tag {holding.delivery_tag}"
+        f"{batch}{times}"
+    )
+
+
+def _death(headers: Mapping[str, str]) -> str:
+    """The provenance of a dead letter."""
+
+    def get(name: str) -> str:
+        return headers.get(f"{_DEAD}{name}", "?")
+
+    reason = f", reason '{get('reason')}'" if get("reason") != get("cause") else ""
+    settled = f" by session '{get('session')}'" if f"{_DEAD}session" in headers else ""
+    batch = f" in batch {get('batch')}" if f"{_DEAD}batch" in headers else ""
+    return (
+        f"It is a dead letter: {get('cause')}{reason}{settled}{batch}, at {get('at')}, from queue "
+        f"'{get('queue')}' position {get('position')}, at delivery {get('deliveries')}. It has "
+        f"died of this there {_times(get('count'))}; its first death was in queue "
+        f"'{get('first-queue')}'."
+    )
+
+
+def _times(number: str) -> str:
+    return "once" if number == "1" else f"{number} times"

@@ -1,0 +1,357 @@
+"""Why a queue stands still, or that it does not: one finding for each state it is in (Q9).
+
+Invariant: pure; the same facts give the same findings. Each state has one function and one code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from ackq.diagnosis import holders
+from ackq.diagnosis.finding import Finding, Severity, ordered
+from ackq.diagnosis.queue_facts import QueueFacts
+from ackq.diagnosis.wording import are, argument, count, duration, size
+from ackq.v1 import admin_pb2 as pb
+from ackq.v1 import publishing_pb2
+
+_OLD_STAGE_MS: Final = 600_000
+_FAILING: Final = 3
+_BUILT_IN_DEAD: Final = "ackq.dead"
+_SHOWN: Final = 20
+
+
+def diagnose(facts: QueueFacts) -> list[Finding]:
+    """The states that a queue and its broker are in, the worst first; never none."""
+    found = [finding for rule in _BROKER_RULES for finding in rule(facts)]
+    if facts.queue is None:
+        return ordered([_missing(facts), *found])
+    found += [finding for rule in _QUEUE_RULES for finding in rule(facts, facts.queue)]
+    if not any(each.severity in (Severity.PROBLEM, Severity.WARNING) for each in found):
+        found.insert(0, _nothing_stuck(facts, facts.queue))
+    return ordered(found)
+
+
+def summary(facts: QueueFacts) -> str:
+    """The queue in one line."""
+    queue = facts.queue
+    if queue is None:
+        return f"queue '{facts.name}': there is none"
+    counts = f"{queue.ready:,} ready, {queue.unacked:,} unacked"
+    for number, what in ((queue.delayed, "delayed"), (queue.staged, "staged")):
+        counts += f", {number:,} {what}" if number else ""
+    if not queue.ready + queue.unacked + queue.delayed:
+        return f"queue '{queue.queue}': {counts}"
+    return (
+        f"queue '{queue.queue}': {counts}; {size(queue.payload_bytes)}; the oldest message is "
+        f"{duration(queue.oldest_age_ms)} old, at position {facts.holdings.oldest_position}"
+    )
+
+
+# --- the broker ---
+
+
+def _draining(facts: QueueFacts) -> Iterator[Finding]:
+    if _drains(facts.broker):
+        yield Finding(
+            "broker-draining",
+            Severity.PROBLEM,
+            f"Nothing new is taken in by the whole broker. {facts.broker.blocked}",
+            "Restart it; or, when that is not meant to be: ackq broker drain --resume",
+        )
+    elif not facts.serving:
+        yield Finding(
+            "broker-stopping",
+            Severity.PROBLEM,
+            "The broker starts or is about to stop: it takes nothing new.",
+            "Wait until it is started again; clients reconnect by themselves.",
+        )
+
+
+def _drains(broker: pb.ServerInfoResponse) -> bool:
+    """Whether publishers are blocked because an operator drains the broker."""
+    return "drain" in broker.blocked.lower() and "disk has" not in broker.blocked
+
+
+def _alarm(facts: QueueFacts) -> Iterator[Finding]:
+    reason = facts.broker.blocked
+    if not reason or _drains(facts.broker):
+        return
+    disk = "disk has" in reason
+    yield Finding(
+        "disk-alarm" if disk else "memory-alarm",
+        Severity.PROBLEM,
+        f"Publishers to all queues are {'refused' if disk else 'made to wait'}. {reason} Consumers "
+        "and acks go on.",
+        "Make room on the disk of its data directory, or drain a long queue: ackq queue list"
+        if disk
+        else "See which queue is long: ackq queue list",
+    )
+
+
+def _history(facts: QueueFacts) -> Iterator[Finding]:
+    if facts.broker.held_back:
+        cause = facts.broker.history_cause or "changed"
+        yield Finding(
+            "history-not-accepted",
+            Severity.PROBLEM,
+            f"The broker's journal was restored or repaired (cause: {cause}), and "
+            f"{facts.broker.held_back:,} publishers, sessions and writers from before are refused "
+            "until an operator accepts that: the journal may lack what they were told.",
+            "When nothing that matters is missing: ackq broker accept-history",
+        )
+
+
+def _clock_jump(facts: QueueFacts) -> Iterator[Finding]:
+    if facts.broker.clock_jump_ms:
+        yield Finding(
+            "clock-jump",
+            Severity.WARNING,
+            f"The clock of the broker's machine jumped {duration(facts.broker.clock_jump_ms)} "
+            "ahead. Nothing expires by it for 10 minutes; then it is believed.",
+            "Set that machine's clock right before.",
+        )
+
+
+_BROKER_RULES: Final[tuple[Callable[[QueueFacts], Iterator[Finding]], ...]] = (
+    _draining,
+    _alarm,
+    _history,
+    _clock_jump,
+)
+
+
+# --- the queue ---
+
+
+def _missing(facts: QueueFacts) -> Finding:
+    up = f" This one started {duration(facts.broker.uptime_ms)} ago." if facts.now_us else ""
+    return Finding(
+        "queue-missing",
+        Severity.PROBLEM,
+        f"There is no queue '{facts.name}'. It was never declared here, was deleted, expired "
+        "without use (expires), or was declared as not durable, which a restart of the broker "
+        f"takes away with its messages.{up}",
+        f"ackq queue declare {argument(facts.name)}",
+    )
+
+
+def _nothing_stuck(facts: QueueFacts, queue: pb.QueueInfo) -> Finding:
+    if facts.messages:
+        return Finding("nothing-stuck", Severity.OK, "Nothing is stuck.")
+    if not queue.published:
+        sentence = "The queue is empty, and nothing was ever put in."
+    else:
+        ends = {
+            "accepted": queue.accepted,
+            "expired": queue.expired,
+            "dead-lettered": queue.dead_lettered,
+            "dropped": queue.dropped,
+        }
+        ended = ", ".join(f"{number:,} {end}" for end, number in ends.items() if number)
+        what = count(queue.published, "message")
+        sentence = f"The queue is empty. It had {what} so far: {ended or 'none is left'}."
+    return Finding("queue-empty", Severity.OK, sentence)
+
+
+def _bound(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+    properties = queue.properties
+    drops = properties.overflow == pb.OVERFLOW_DROP_HEAD
+    messages = queue.ready if drops else facts.messages
+    used = queue.payload_bytes + (0 if drops else facts.holdings.staged_bytes)
+    bound = ""
+    if 0 < properties.max_length <= messages:
+        bound = count(properties.max_length, "message")
+    elif 0 < properties.max_bytes <= used:
+        bound = size(properties.max_bytes)
+    if not bound:
+        return
+    if drops:
+        yield Finding(
+            "queue-full-drops",
+            Severity.WARNING,
+            f"The queue is at its bound of {bound}: each new message pushes out the oldest ready "
+            f"one, which is lost. {are(queue.dropped, 'message')} dropped so far.",
+            "Consume faster, or declare a queue with a larger bound and move the publishers to it.",
+        )
+        return
+    parts = f"{queue.ready:,} ready, {queue.unacked:,} unacked, {queue.delayed:,} delayed"
+    yield Finding(
+        "queue-full-refuses",
+        Severity.PROBLEM,
+        f"The queue is at its bound of {bound} ({parts}, {queue.staged:,} staged): publishers are "
+        "refused until some are accepted.",
+        f"Get it drained; what is not needed any more: ackq queue purge {argument(queue.queue)}",
+    )
+
+
+def _delayed(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+    if queue.delayed:
+        first = facts.holdings.next_ready_ms
+        when = f"in {duration(first)}" if first else "in an instant"
+        yield Finding(
+            "redelivery-delay",
+            Severity.NOTE,
+            f"{are(queue.delayed, 'message')} delayed after a failure, and nobody gets what is "
+            f"delayed. The first is ready {when}.",
+        )
+
+
+def _limit(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+    """A message that fails again and again, and nothing that ends that (C13)."""
+    properties, failures = queue.properties, facts.holdings.most_failures
+    ends = properties.delivery_limit and (properties.dead_letter_queue or properties.drop_on_limit)
+    if ends:
+        return
+    if properties.delivery_limit and failures >= properties.delivery_limit:
+        yield Finding(
+            "delivery-limit-without-dead-letters",
+            Severity.PROBLEM,
+            f"A message has failed {count(failures, 'time')}, and the delivery limit is "
+            f"{properties.delivery_limit}; but the queue has neither a dead-letter queue nor "
+            "drop-on-limit, so that the limit has no effect: the message comes again for ever.",
+            _redeclare(queue.queue),
+        )
+    elif properties.delivery_limit:
+        yield Finding(
+            "delivery-limit-without-effect",
+            Severity.WARNING,
+            f"The delivery limit of {properties.delivery_limit} has no effect: the queue has "
+            "neither a dead-letter queue nor drop-on-limit.",
+            _redeclare(queue.queue),
+        )
+    elif failures >= _FAILING:
+        yield Finding(
+            "message-fails-again-and-again",
+            Severity.WARNING,
+            f"A message has failed {count(failures, 'time')}, and the queue has no delivery limit: "
+            "it comes again for ever.",
+            f"See what it is: ackq queue peek {argument(queue.queue)}",
+        )
+
+
+def _redeclare(name: str) -> str:
+    quoted = argument(name)
+    return (
+        "A queue's properties cannot be changed: once it is empty, ackq queue delete "
+        f"{quoted} and ackq queue declare {quoted} --delivery-limit N --dead-letter-queue NAME"
+    )
+
+
+def _dead_letters(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+    target, dead = queue.properties.dead_letter_queue, facts.dead_letters
+    if target and dead is None:
+        yield Finding(
+            "dead-letter-queue-missing",
+            Severity.WARNING,
+            f"The dead-letter queue '{target}' does not exist: dead letters go to the built-in "
+            f"queue '{_BUILT_IN_DEAD}', where nobody may look for them.",
+            f"ackq queue declare {argument(target)}; and: ackq queue peek {_BUILT_IN_DEAD}",
+        )
+    if dead is None:
+        return
+    properties = dead.properties
+    full = (0 < properties.max_length <= dead.ready) or (
+        0 < properties.max_bytes <= dead.payload_bytes
+    )
+    if full and properties.overflow == pb.OVERFLOW_DROP_HEAD:
+        yield Finding(
+            "dead-letter-queue-full",
+            Severity.WARNING,
+            f"The dead-letter queue '{target}' is at its bound: each new dead letter pushes out "
+            f"the oldest, which is lost. {are(dead.dropped, 'message')} dropped so far.",
+            f"ackq queue peek {argument(target)}; and: ackq queue redrive {argument(target)}",
+        )
+    elif full:
+        yield Finding(
+            "dead-letter-queue-full",
+            Severity.NOTE,
+            f"The dead-letter queue '{target}' is at its bound. Dead letters still get in; only "
+            "what is published to it directly is refused.",
+        )
+    if dead.ready:
+        yield Finding(
+            "dead-letters",
+            Severity.NOTE,
+            f"The dead-letter queue '{target}' has {count(dead.ready, 'message')}.",
+            f"See why: ackq queue peek {argument(target)}; to bring them back: ackq queue redrive "
+            f"{argument(target)}",
+        )
+
+
+def _staged(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+    for batch in facts.batches[:_SHOWN]:
+        rows = sum(to.rows for to in batch.targets if to.queue == queue.queue)
+        used = sum(to.payload_bytes for to in batch.targets if to.queue == queue.queue)
+        if not rows or batch.committed:
+            continue
+        yield _batch(batch, rows, used)
+
+
+def _batch(batch: publishing_pb2.BatchInfo, rows: int, used: int) -> Finding:
+    what = (
+        f"Batch {batch.batch_id} of '{batch.writer}' has staged {count(rows, 'row')} ({size(used)})"
+    )
+    if batch.open_stages:
+        return Finding(
+            "staging",
+            Severity.NOTE,
+            f"{what}, and {are(batch.open_stages, 'task')} writing on. They are visible when the "
+            "batch is committed, and hold room until then.",
+        )
+    gone = batch.age_ms >= _OLD_STAGE_MS
+    goes = "a day" if batch.single else "7 days"
+    return Finding(
+        "staged-and-silent" if gone else "staging",
+        Severity.WARNING if gone else Severity.NOTE,
+        f"{what} and not committed; nothing was heard of that write for "
+        f"{duration(batch.age_ms)}. They are not visible and hold room until it commits, its query "
+        f"runs the batch again, or {goes} are over.",
+        f"When that write is dead: ackq batch drop {argument(batch.writer)} {batch.batch_id}"
+        if gone
+        else "",
+    )
+
+
+def _expiry(facts: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+    first = facts.holdings.next_expiry_ms
+    goes = queue.properties.dead_letter_queue
+    where = f"to the dead-letter queue '{goes}'" if goes else "for good"
+    if first:
+        yield Finding(
+            "expiry-ahead",
+            Severity.NOTE,
+            f"Messages expire here and go {where}: the next in {duration(first)}.",
+        )
+    if queue.expired:
+        yield Finding(
+            "expired",
+            Severity.NOTE,
+            f"{count(queue.expired, 'message')} expired here so far: not taken in time, and gone "
+            f"{where}.",
+        )
+
+
+def _transient(_: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
+    if not queue.properties.durable:
+        yield Finding(
+            "not-durable",
+            Severity.NOTE,
+            "The queue is not durable: a restart of the broker takes it away with its messages.",
+        )
+
+
+_QUEUE_RULES: Final[tuple[Callable[[QueueFacts, pb.QueueInfo], Iterator[Finding]], ...]] = (
+    _bound,
+    holders.unread,
+    holders.leases,
+    holders.channels,
+    holders.more,
+    holders.detached,
+    _delayed,
+    _limit,
+    _dead_letters,
+    _staged,
+    _expiry,
+    _transient,
+)

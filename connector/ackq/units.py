@@ -1,0 +1,96 @@
+"""Durations such as `30s` and sizes such as `64m` as numbers: one parser for whatever takes text.
+
+Options of Spark, arguments of the commands, a broker's configuration and programs all go through
+here, so that a text means the same everywhere. Case does not matter, and a space before the unit is
+allowed. The letter `m` is minutes in a duration and MiB in a size; nothing means months, or bits.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from ackq.errors import InvalidArgumentError
+
+# Maximum of a signed 64-bit number, which the protocol's fields and Spark's columns hold.
+MOST: Final = (1 << 63) - 1
+
+DURATIONS: Final = "500ms, 30s, 5m (minutes), 2h or 1d"
+SIZES: Final = "64k, 256m (MiB), 1g or 512MiB"
+
+_NUMBER: Final = r"([0-9]{1,15}(?:\.[0-9]{1,9})?)"
+_DURATION: Final = re.compile(rf"{_NUMBER}\s*(ms|s|m|min|h|d|)")
+_SIZE: Final = re.compile(rf"{_NUMBER}\s*(?:([kmgt])i?b?|b|)")
+_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_BYTES: Final = {None: 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+# How an error says what a number without a unit is.
+_BARE: Final = {"ms": "milliseconds", "s": "seconds", "d": "days"}
+
+
+def milliseconds(
+    text: str, *, option: str, bare: str = "", least_ms: int = 0, most_ms: int = MOST
+) -> int:
+    """The milliseconds of a duration: a number and its unit, `ms`, `s`, `m` or `min`, `h`, `d`.
+
+    Args:
+        text: For instance `250ms`, `30s`, `5m` (five minutes), `1.5h`, `2d`.
+        option: What the text was given for, as its user knows it; the error names it.
+        bare: The unit of a number without one, `ms`, `s` or `d`; "" refuses it as ambiguous.
+        least_ms: The shortest that is allowed.
+        most_ms: The longest.
+
+    Raises:
+        InvalidArgumentError: It is none, not a whole number of milliseconds, or out of range; the
+            message has examples. `fields` are `option` and `value`.
+    """
+    found = _DURATION.fullmatch(text.strip().lower())
+    unit = (found[2] or bare) if found else ""
+    if found and unit:
+        exact = Fraction(found[1]) * _MS[unit]
+        if exact.denominator == 1 and least_ms <= exact <= most_ms:
+            return int(exact)
+    plain = f"a number of {_BARE[bare]}, or " if bare else ""
+    least = f"; {least_ms} ms at least" if least_ms else ""
+    most = f"; {most_ms} ms at most" if most_ms < MOST else ""
+    raise refusal(
+        option, text, f"{plain}a time with its unit, for instance {DURATIONS}{least}{most}"
+    )
+
+
+def byte_count(text: str, *, option: str, least_bytes: int = 1, most_bytes: int = MOST) -> int:
+    """The bytes of a size: a number, alone or with `k`, `m`, `g` or `t`, which are powers of 1024.
+
+    Args:
+        text: For instance `65536`, `64k`, `64m`, `64MB`, `64Mi`, `64MiB` (all four are 64 MiB).
+        option: What the text was given for, as its user knows it; the error names it.
+        least_bytes: The smallest that is allowed.
+        most_bytes: The largest.
+
+    Raises:
+        InvalidArgumentError: It is none, not a whole number of bytes, or out of range; the message
+            has examples. `fields` are `option` and `value`.
+    """
+    found = _SIZE.fullmatch(text.strip().lower())
+    if found:
+        exact = Fraction(found[1]) * _BYTES[found[2]]
+        if exact.denominator == 1 and least_bytes <= exact <= most_bytes:
+            return int(exact)
+    least = f"; {least_bytes} bytes at least" if least_bytes > 1 else ""
+    most = f"; {most_bytes} bytes at most" if most_bytes < MOST else ""
+    raise refusal(
+        option, text, f"a size in bytes or with its unit, for instance {SIZES}{least}{most}"
+    )
+
+
+def refusal(option: str, value: str, expected: str) -> InvalidArgumentError:
+    """The error for a text that an option does not take; `expected` completes "it takes ..."."""
+    return InvalidArgumentError(
+        f"Option '{option}' is '{value}'; it takes {expected}.", option=option, value=value
+    )
+
+
+def _range(least: int, most: int, unit: str) -> str:
+    """The ends of a range that are worth a word."""
+    above = f"; {least} {unit} at least" if least > 1 else ""
+    return above + (f"; {most} {unit} at most" if most < MOST else "")

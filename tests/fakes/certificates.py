@@ -1,0 +1,50 @@
+"""Real certificates in files, issued by an authority of the test's own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import trustme
+
+DAY = timedelta(days=1)
+
+
+class Identity(NamedTuple):
+    """Paths of a PEM certificate and of its key."""
+
+    cert: str
+    key: str
+
+
+class Authority:
+    """An authority that tests trust, or do not.
+
+    Args:
+        folder: Where its files go; made if it is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+        self._authority = trustme.CA()
+        self.ca = self._write("ca.pem", self._authority.cert_pem.bytes())
+
+    def issue(self, *names: str, from_day: int = -1, to_day: int = 1) -> Identity:
+        """A certificate of these names and its key; valid from and to so many days from now."""
+        now = datetime.now(UTC)
+        made = self._authority.issue_cert(
+            *names, not_before=now + from_day * DAY, not_after=now + to_day * DAY
+        )
+        stem = f"{names[0]}{from_day:+}{to_day:+}"
+        chain = b"".join(each.bytes() for each in made.cert_chain_pems)
+        return Identity(
+            self._write(f"{stem}.pem", chain),
+            self._write(f"{stem}.key", made.private_key_pem.bytes()),
+        )
+
+    def _write(self, name: str, content: bytes) -> str:
+        path = self.folder / name
+        path.write_bytes(content)
+        return str(path)

@@ -1,0 +1,118 @@
+"""A real broker process with TLS and users, and what its clients need."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import ackq_broker
+from ackq.client import Admin, Security
+from ackq.errors import UnauthenticatedError
+from ackq_broker.embedding import EmbeddedBroker
+from tests.fakes.certificates import Authority
+
+ALL = {"configure": ".*", "write": ".*", "read": ".*"}
+
+
+class Secured:
+    """A broker with TLS and users.
+
+    Attributes:
+        broker: The process.
+        authority: That of its certificate, and of its clients' where it asks for one.
+        folder: Where tokens and the users file are.
+    """
+
+    def __init__(self, folder: Path, authority: Authority) -> None:
+        self.folder = folder
+        self.authority = authority
+        self.users = folder / "users.toml"
+        self.broker: EmbeddedBroker | None = None
+        self._tables: dict[str, str] = {}
+
+    @property
+    def endpoint(self) -> str:
+        """By the name in the certificate."""
+        assert self.broker is not None
+        return f"localhost:{self.broker.endpoint.rpartition(':')[2]}"
+
+    def add(
+        self,
+        user: str,
+        role: str = "operator",
+        *,
+        token: str = "",
+        also: str = "",
+        **permissions: str,
+    ) -> str:
+        """A user as the broker reads it next; path of its token.
+
+        Args:
+            user: Its name; there may be one, who changes.
+            role: Its role.
+            token: Its token; a new one, if empty.
+            also: Another token, which is being replaced.
+            **permissions: All, if there are none.
+        """
+        token = token or f"ackq_{secrets.token_urlsafe(32)}"
+        hashes = [hashlib.sha256(each.encode()).hexdigest() for each in (token, also) if each]
+        lines = [f"[users.{user}]", f"tokens = {hashes}", f'role = "{role}"']
+        lines += [f"{name} = '{text}'" for name, text in (permissions or ALL).items()]
+        self._tables[user] = "\n".join(lines)
+        new = self.users.with_suffix(".new")
+        new.write_text("\n\n".join(self._tables.values()) + "\n")
+        new.chmod(0o600)
+        new.replace(self.users)
+        file = self.folder / f"{user}.token"
+        renewed = file.with_suffix(".renewed")
+        renewed.write_text(token + "\n")
+        renewed.replace(file)
+        return str(file)
+
+    def knows(self, token: str) -> bool:
+        """Whether the broker takes a token now; it reads a users file that has changed soon."""
+        security = Security(tls=True, ca=self.authority.ca, token=token)
+        try:
+            Admin(self.endpoint, security=security).info()
+        except UnauthenticatedError:
+            return False
+        return True
+
+    def security(self, user: str = "all") -> Security:
+        """What a user connects with."""
+        token_file = self.folder / f"{user}.token"
+        return Security(tls=True, ca=self.authority.ca, token_file=str(token_file))
+
+
+@contextlib.contextmanager
+def secured_broker(
+    folder: Path,
+    *,
+    mutual: bool = False,
+    names: tuple[str, ...] = ("localhost", "127.0.0.1"),
+    token: str = "",
+    http: bool = False,
+) -> Iterator[Secured]:
+    """A broker with a certificate and the user `all`, who may do everything.
+
+    Args:
+        folder: For its data, certificates and users.
+        mutual: It asks its clients for a certificate of the same authority.
+        names: In its certificate.
+        token: Of the user.
+        http: It serves HTTP, too.
+    """
+    authority = Authority(folder / "authority")
+    secured = Secured(folder, authority)
+    secured.add("all", token=token)
+    served = authority.issue(*names, to_day=60)
+    given = {"TLS_CERT": served.cert, "TLS_KEY": served.key, "USERS": str(secured.users)}
+    if mutual:
+        given["TLS_CLIENT_CA"] = authority.ca
+    env = {f"ACKQ_BROKER_{name}": text for name, text in given.items()}
+    with ackq_broker.embedded(folder / "data", env=env, http=http) as broker:
+        secured.broker = broker
+        yield secured

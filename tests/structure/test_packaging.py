@@ -1,0 +1,92 @@
+"""The wheel: what it holds, what it asks for, and what is said where an extra is missing."""
+
+import email
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built as `pip install .` builds it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), "."]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=300)
+    (path,) = folder.glob("*.whl")
+    with zipfile.ZipFile(path) as opened:
+        yield opened
+
+
+def requirements(wheel, extra):
+    """The names of the packages that an extra asks for; None: the package alone."""
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    found = set()
+    for line in email.message_from_bytes(wheel.read(name)).get_all("Requires-Dist"):
+        requirement, _, marker = line.partition(";")
+        of = re.search(r"extra == '(\w+)'", marker)
+        if (of[1] if of else None) == extra:
+            found.add(re.match(r"[\w-]+", requirement)[0])
+    return found
+
+
+def test_a_client_pulls_no_spark(wheel):
+    """A program that publishes and consumes needs gRPC, protobuf and Arrow, and nothing else."""
+    assert requirements(wheel, None) == {"grpcio", "protobuf", "pyarrow"}
+    assert requirements(wheel, "spark") == {"pyspark"}
+
+
+def test_the_wheel_is_typed_and_has_the_protocol(wheel):
+    """Type checkers look for `py.typed`; other languages for the protocol."""
+    names = set(wheel.namelist())
+    assert {f"{package}/py.typed" for package in ("ackq", "ackq_broker", "pyspark_ackq")} <= names
+    protocol = {path.name for path in (ROOT / "proto/ackq/v1").glob("*.proto")}
+    shared = [name for name in names if "/data/share/ackq/proto/ackq/v1/" in name]
+    assert {name.rpartition("/")[2] for name in shared} == protocol != set()
+    assert not {name for name in names if name.split("/")[0] in ("tests", "jobs", "proto")}
+
+
+@pytest.mark.parametrize(
+    ("missing", "use", "line"),
+    [
+        (
+            "click",
+            "from ackq.cli import main; main()",
+            "The command ackq needs 'click': run  pip install 'ackq[cli]'",
+        ),
+        (
+            "rich",
+            # Help does without it: the bar of a publisher on a terminal needs it.
+            (
+                "import click, sys; sys.argv[1:] = ['bar'];"
+                "from ackq.cli import commands, main, progress;"
+                "draw = lambda: progress.bar(None, int).__enter__();"
+                "commands.ackq.add_command(click.Command('bar', callback=draw)); main()"
+            ),
+            "The command ackq needs 'rich': run  pip install 'ackq[cli]'",
+        ),
+        (
+            "msgspec",
+            "from ackq_broker.cli import main; main()",
+            "The command ackq-broker needs 'msgspec': run  pip install 'ackq[broker]'",
+        ),
+        (
+            "pyspark",
+            "from ackq.spark import configure",
+            "ackq.spark.configure needs 'pyspark': run  pip install 'ackq[spark]'",
+        ),
+    ],
+)
+def test_a_missing_extra_is_named(missing, use, line):
+    """The last line says what to install."""
+    program = f"import sys; sys.modules[{missing!r}] = None; {use}"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].removeprefix("ModuleNotFoundError: ") == line

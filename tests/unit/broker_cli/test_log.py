@@ -1,0 +1,82 @@
+"""The formats of the log."""
+
+import json
+import logging
+
+import pytest
+
+from ackq_broker.cli.log import configure_log
+from ackq_broker.service.engine.events import event
+
+
+@pytest.fixture
+def log(capsys):
+    """Configures the log as a test asks; gives what reads it. All is as before at the end."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+
+    def configured(*arguments):
+        configure_log(*arguments)
+        return lambda: capsys.readouterr().err
+
+    yield configured
+    root.handlers[:], root.level = before
+
+
+def test_json_has_an_object_on_each_line(log):
+    """M3: what all lines have, and the event's own fields."""
+    written = log("info", "json")
+    logging.getLogger("ackq_broker.x").warning("%d went", 3, extra=event("gone", messages=3))
+    line = json.loads(written())
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "level": "warning",
+        "logger": "ackq_broker.x",
+        "event": "gone",
+        "message": "3 went",
+        "messages": 3,
+    }
+
+
+def test_a_name_with_line_ends_stays_on_its_line(log):
+    """M3: a client that names a queue so cannot begin a line."""
+    written = log("info", "json")
+    logging.getLogger("x").info("queue '%s'", "a\n{}\x1b[2J", extra=event("e", queue="a\nb"))
+    (line,) = written().splitlines()
+    assert json.loads(line)["queue"] == "a\nb"
+    assert line.isascii()
+
+
+def test_a_traceback_is_in_the_object(log):
+    """M3: an unexpected error is one line, too."""
+    written = log("info", "json")
+    try:
+        _ = 1 / 0
+    except ZeroDivisionError:
+        logging.getLogger("x").exception("failed")
+    (line,) = written().splitlines()
+    assert "ZeroDivisionError" in json.loads(line)["traceback"]
+
+
+def test_the_level_counts_and_libraries_are_quiet(log):
+    """M3: at level debug the broker's own details are shown, and no library's."""
+    written = log("debug", "text")
+    logging.getLogger("ackq_broker.x").debug("ours")
+    logging.getLogger("asyncio").debug("theirs")
+    logging.getLogger("grpc._cython").info("theirs")
+    (line,) = written().splitlines()
+    assert line.endswith(" DEBUG ackq_broker.x ours")
+
+
+def test_nobody_else_begins_a_line(log):
+    """A7: neither by a message nor by an argument, nor by an exception that is logged."""
+    written, forged = log("info", "text"), "x\n2026-01-01T00:00:00.000Z ERROR test forged\x1b[2J"
+    logging.getLogger("test").info("the label '%s'", forged)
+    logging.getLogger("test").error("failed", exc_info=ValueError(forged))
+    first, second, *traceback = written().splitlines()
+    assert first.endswith(
+        r"INFO test the label 'x\n2026-01-01T00:00:00.000Z ERROR test forged\x1b[2J'"
+    )
+    assert second.endswith("ERROR test failed")
+    assert traceback
+    assert all(line.startswith("  | ") for line in traceback)

@@ -1,0 +1,102 @@
+"""The exit status of each kind of error, and what a command says as it ends."""
+
+import json
+
+import click
+import pytest
+
+from ackq import errors
+from ackq.cli import failure
+from ackq.cli.failure import ExitStatus, Failure
+
+# The promise to scripts, by the root of each part of the tree of errors.
+STATUSES = {
+    errors.InvalidArgumentError: 2,
+    errors.NotFoundError: 3,
+    errors.PreconditionFailedError: 4,
+    errors.AlreadyHeldError: 4,
+    errors.FencedError: 4,
+    errors.UnsupportedError: 4,
+    errors.BrokerUnavailableError: 6,
+    errors.UnroutableError: 7,
+    errors.NackError: 7,
+    errors.OutcomeUnknownError: 8,
+    errors.ClosedError: 1,
+    errors.DamagedError: 1,
+    errors.InternalError: 1,
+    errors.UnauthenticatedError: 5,
+    errors.PermissionDeniedError: 5,
+    errors.TlsError: 5,
+}
+
+
+@pytest.mark.parametrize("cls", list(errors.BY_CODE.values()), ids=lambda cls: cls.__name__)
+def test_each_error_has_its_exit_status(cls):
+    """Each kind is told from the others, and none is left out."""
+    expected = next(STATUSES[base] for base in cls.__mro__ if base in STATUSES)
+    assert failure.exit_status(cls("m")) == expected
+
+
+def test_the_statuses_are_distinct():
+    """A script may branch on them."""
+    assert len({int(status) for status in ExitStatus}) == len(ExitStatus)
+    assert all(0 <= status < 256 for status in ExitStatus)
+
+
+def raising(error):
+    def command():
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "said"),
+    [
+        (
+            failure.failure_of(errors.QueueNotFoundError("No.", queue="q")),
+            3,
+            "queue_not_found",
+            "No.",
+        ),
+        (click.UsageError("Wrong."), 2, "usage", "Wrong."),
+        (Failure("Nothing was changed.", code="declined"), 1, "declined", "Nothing was changed."),
+        (KeyboardInterrupt(), 130, "interrupted", "Interrupted."),
+        (click.Abort(), 130, "interrupted", "Interrupted."),
+    ],
+)
+def test_what_a_failed_command_says(error, status, code, said, capsys):
+    """A line for people; with --json a document with code, fields and status."""
+    assert failure.run(raising(error), as_json=False) == status
+    assert capsys.readouterr().err.endswith(f"Error: {said}\n")
+    assert failure.run(raising(error), as_json=True) == status
+    document = json.loads(capsys.readouterr().err)
+    assert document == {
+        "version": 1,
+        "error": {
+            "code": code,
+            "message": said,
+            "fields": {"queue": "q"} if status == 3 else {},
+            "exit_status": status,
+        },
+    }
+
+
+def test_a_command_that_is_done_says_nothing(capsys):
+    """`--help` gives its own status."""
+    assert failure.run(lambda: None, as_json=True) == 0
+    assert failure.run(lambda: 2, as_json=True) == 2
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), failure.PipeClosedError("closed")])
+def test_a_closed_pipe_is_no_error(error, capsys):
+    """As of a program that SIGPIPE ended; nothing is said."""
+    assert failure.run(raising(error), as_json=True) == 141
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_error_of_the_program_is_not_hidden():
+    """A bug has its traceback."""
+    with pytest.raises(ZeroDivisionError):
+        failure.run(lambda: 1 / 0, as_json=True)

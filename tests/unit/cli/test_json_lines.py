@@ -1,0 +1,97 @@
+"""Lines of JSON as messages: what they may say, and what is wrong with one."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackq.cli.json_lines import properties
+from ackq.cli.output import plain_row
+from ackq.errors import InvalidArgumentError
+
+
+def test_a_line_has_every_property():
+    """A null is as if it was not there."""
+    line = {
+        "body": "é",
+        "routing_key": "eu",
+        "exchange": "x",
+        "message_id": "7",
+        "correlation_id": "c",
+        "reply_to": "r",
+        "content_type": "t",
+        "headers": {"k": "v"},
+        "ttl_ms": 5,
+        "persistent": False,
+        "published_at": "2013-01-01T05:15:00+00:00",
+    }
+    expected = {
+        **line,
+        "body": "é".encode(),
+        "published_at": datetime(2013, 1, 1, 5, 15, tzinfo=UTC),
+    }
+    assert properties(json.dumps(line).encode()) == expected
+    assert properties(b'{"body": "", "message_id": null}') == {"body": b""}
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"body_base64": "//4="}', b'{"body": "//4=", "body_encoding": "base64"}']
+)
+def test_a_body_of_bytes(line):
+    """As it is documented, and as a consumer prints it."""
+    assert properties(line) == {"body": b"\xff\xfe"}
+
+
+@given(st.binary())
+def test_a_consumed_line_is_published_as_it_was(body):
+    """What the delivery added is left out."""
+    delivered = {
+        "body": body,
+        "routing_key": "q",
+        "message_id": None,
+        "headers": [("k", "v")],
+        "queue": "q",
+        "delivery_tag": 7,
+        "redelivered": True,
+        "delivery_count": 2,
+        "expires_at": None,
+        "persistent": True,
+        "published_at": datetime(2013, 1, 1, 5, 15, tzinfo=UTC),
+    }
+    line = json.dumps({"version": 1, **plain_row(delivered)}).encode()
+    assert properties(line) == {
+        "body": body,
+        "routing_key": "q",
+        "headers": {"k": "v"},
+        "persistent": True,
+        "published_at": delivered["published_at"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"{", "It is no JSON"),
+        (b"\xff", "It is no JSON"),
+        (b'"text"', "It is no object"),
+        (b"{}", "'body' is missing"),
+        (b'{"body": null}', "'body' is missing"),
+        (b'{"body": {"a": 1}}', "'body' is {\"a\": 1}; it must be a string"),
+        (b'{"body": "a", "body_base64": "YQ=="}', "give one of them"),
+        (b'{"body_base64": "?"}', "'body_base64' is no base64"),
+        (b'{"body": "a", "mesage_id": "1"}', "'mesage_id' is not known; a line has body, rout"),
+        (b'{"body": "a", "headers": ["k"]}', "'headers' is [\"k\"]; it must be an object"),
+        (b'{"body": "a", "headers": {"k": 1}}', "'headers.k' is 1; it must be a string"),
+        (b'{"body": "a", "ttl_ms": "5"}', "'ttl_ms' is \"5\"; it must be a whole number"),
+        (b'{"body": "a", "persistent": 1}', "'persistent' is 1; it must be true or false"),
+        (b'{"body": "a", "published_at": "now"}', "'published_at' is no time"),
+        (b'{"body": "a", "published_at": "2013-01-01"}', "'published_at' has no time zone"),
+    ],
+)
+def test_what_is_wrong_with_a_line(line, said):
+    """The field is named, with what it has to be."""
+    with pytest.raises(InvalidArgumentError) as caught:
+        properties(line)
+    assert said in caught.value.message

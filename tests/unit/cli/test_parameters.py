@@ -1,0 +1,79 @@
+"""Units on the command line, and the question before something is lost."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ackq.cli.parameters import MILLISECONDS, RATE, SECONDS, SIZE, Duration, confirm, yes_option
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (MILLISECONDS, "60000", 60_000),
+        (MILLISECONDS, "1m", 60_000),
+        (SECONDS, "0.5", 500),
+        (SECONDS, "250ms", 250),
+        (Duration("d"), "1", 86_400_000),
+        (SIZE, "64m", 64 << 20),
+        (SIZE, "0", 0),
+        (RATE, "500/s", 500.0),
+        (RATE, "0.5", 0.5),
+    ],
+)
+def test_values_have_units(kind, text, expected):
+    """A number alone keeps the meaning of its option."""
+    assert kind.convert(text, None, None) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        (SECONDS, "soon", "'--x' is 'soon'; it takes a number of seconds, or a time with its unit"),
+        (SECONDS, "200000d", "ms at most"),
+        (Duration("ms", least_ms=1), "0", "'--x' is '0'"),
+        (SIZE, "64q", "'--x' is '64q'; it takes a size in bytes or with its unit"),
+        (RATE, "0/s", "'--x' is '0/s'; it takes messages per second, such as 500/s"),
+        (RATE, "5/m", "such as 500/s"),
+    ],
+)
+def test_a_wrong_value_names_its_option_and_has_examples(kind, text, said):
+    """It is a usage error."""
+
+    @click.command()
+    @click.option("--x", type=kind)
+    def command(x):
+        """Never reached."""
+        raise AssertionError(x)
+
+    result = CliRunner().invoke(command, ["--x", text])
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("terminal", "arguments", "typed", "status", "said"),
+    [
+        (True, [], "y\n", 0, "Drop 3 messages? [y/N]"),
+        (True, [], "n\n", 1, "Nothing was changed."),
+        (True, [], "\n", 1, "Nothing was changed."),
+        (True, ["--yes"], "", 0, ""),
+        (False, ["-y"], "", 0, ""),
+        (False, [], "y\n", 2, "Drop 3 messages? Nobody can be asked here: say --yes to go on."),
+    ],
+)
+def test_a_loss_is_confirmed(terminal, arguments, typed, status, said, monkeypatch):
+    """Only a person at a terminal is asked; without one --yes has to be said."""
+
+    @click.command()
+    @yes_option
+    def command(*, yes):
+        """Confirms."""
+        monkeypatch.setattr("sys.stdin.isatty", lambda: terminal, raising=False)
+        confirm("Drop 3 messages?", yes=yes)
+        click.echo("dropped")
+
+    result = CliRunner().invoke(command, arguments, input=typed)
+    assert result.exit_code == status
+    assert result.stdout == ("dropped\n" if status == 0 else "")
+    assert said in result.stderr

@@ -1,0 +1,67 @@
+"""The pace of a long command, and its bar on a terminal."""
+
+import io
+
+import pytest
+
+from ackq.cli import progress
+
+
+class Clock:
+    """A clock that moves when it is slept on, and by `each_s` for each item."""
+
+    def __init__(self, each_s=0.0, late_s=0.0):
+        self.at_s, self._each_s, self._late_s = 0.0, each_s, late_s
+
+    def now_s(self):
+        return self.at_s
+
+    def sleep(self, wait_s):
+        self.at_s += wait_s + self._late_s
+
+    def times(self, count, per_second):
+        found = []
+        for _ in progress.paced(range(count), per_second, now_s=self.now_s, sleep=self.sleep):
+            found.append(round(self.at_s, 6))
+            self.at_s += self._each_s
+        return found
+
+
+def test_items_come_at_a_pace():
+    """Evenly, the first at once."""
+    assert Clock().times(5, 10) == [0, 0.1, 0.2, 0.3, 0.4]
+
+
+def test_work_counts_for_the_pace():
+    """What takes long enough is not slowed further."""
+    assert Clock(each_s=0.05).times(4, 10) == [0, 0.1, 0.2, 0.3]
+    assert Clock(each_s=1.0).times(3, 10) == [0, 1, 2]
+
+
+def test_a_late_sleep_is_caught_up():
+    """The rate holds although each sleep is late."""
+    assert Clock(late_s=0.01).times(1001, 100)[-1] == pytest.approx(10.0, abs=0.05)
+
+
+def test_after_a_long_wait_there_is_no_flood():
+    """A tenth of a second is caught up, and no more."""
+    clock = Clock()
+    found = []
+    for item in progress.paced(range(30), 100, now_s=clock.now_s, sleep=clock.sleep):
+        found.append(clock.at_s)
+        if item == 0:
+            clock.at_s += 60.0
+    assert sum(at_s == 60.0 for at_s in found) <= 12
+
+
+def test_a_bar_says_what_is_confirmed(monkeypatch):
+    """Drawn on stderr, and gone at the end."""
+    shown = io.StringIO()
+    monkeypatch.setattr("sys.stderr", shown)
+    monkeypatch.setattr(shown, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "_EVERY_S", 1e-9)
+    with progress.bar(100, lambda: 1234) as read:
+        read(50)
+        read(50)
+    assert "1,234 confirmed" in shown.getvalue()

@@ -1,0 +1,118 @@
+"""The token of a client, on each of its calls."""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from ackq.client import Security, close_channels, grpc_channel
+from ackq.client.connection.authorization import TokenFile
+from ackq.errors import InvalidArgumentError
+
+
+@pytest.fixture
+def told():
+    """A server that answers each kind of call; its endpoint, and each `authorization` sent."""
+    sent = []
+
+    def note(_requests, context):
+        sent.append(dict(context.invocation_metadata()).get("authorization"))
+
+    def one(requests, context):
+        note(requests, context)
+        return b""
+
+    def many(requests, context):
+        note(requests, context)
+        yield b""
+
+    server = grpc.server(ThreadPoolExecutor(4))
+    handlers = {
+        "UnaryUnary": grpc.unary_unary_rpc_method_handler(one),
+        "UnaryStream": grpc.unary_stream_rpc_method_handler(many),
+        "StreamUnary": grpc.stream_unary_rpc_method_handler(one),
+        "StreamStream": grpc.stream_stream_rpc_method_handler(many),
+    }
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("t", handlers)])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}", sent
+    close_channels()
+    server.stop(0).wait()
+
+
+def call(channel, kind):
+    """Calls the method of a kind, and waits for its end."""
+    given = iter([b""]) if kind.startswith("Stream") else b""
+    name = "_".join(kind.replace("Stream", " stream").replace("Unary", " unary").split())
+    answer = getattr(channel, name)(f"/t/{kind}")(given)
+    if kind.endswith("Stream"):
+        list(answer)
+
+
+KINDS = ("UnaryUnary", "UnaryStream", "StreamUnary", "StreamStream")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_call_carries_the_token(told, kind):
+    endpoint, sent = told
+    call(grpc_channel(endpoint, Security(token="one")), kind)
+    call(grpc_channel(endpoint), kind)
+    assert sent == ["Bearer one", None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rotated_file_is_used_by_the_next_call(told, kind, tmp_path):
+    """A9: without another channel, so without another connection."""
+    endpoint, sent = told
+    file = tmp_path / "token"
+    file.write_text("one\n")
+    channel = grpc_channel(endpoint, Security(token_file=str(file)))
+    call(channel, kind)
+    rotated = tmp_path / "new"
+    rotated.write_text("two")
+    rotated.rename(file)
+    assert grpc_channel(endpoint, Security(token_file=str(file))) is channel
+    call(channel, kind)
+    assert sent == ["Bearer one", "Bearer two"]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "cannot be read: No such file"),
+        ("", "is empty"),
+        (" \n", "is empty"),
+        ("s3cr3t two", "does not hold one token alone"),
+        ("s3cr3t\ntwo\n", "does not hold one token alone"),
+        ("t\u00f6ken", "does not hold one token alone"),
+        ("x" * 5000, "holds more than 4096 bytes"),
+    ],
+)
+def test_a_file_without_a_token_is_refused_at_once(content, problem, tmp_path):
+    """Before any call, with the file's name and not its content."""
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(InvalidArgumentError, match=problem) as refused:
+        grpc_channel("127.0.0.1:1", Security(token_file=str(file)))
+    assert str(file) in str(refused.value)
+    assert "s3cr3t" not in str(refused.value)
+
+
+def test_a_file_in_mid_rotation_leaves_the_last_token(tmp_path, caplog):
+    """Who writes it in place empties it first."""
+    file = tmp_path / "token"
+    file.write_text("one")
+    token = TokenFile(str(file))
+    assert token.read() == "one"
+    file.write_text("")
+    with caplog.at_level(logging.WARNING):
+        assert token.read() == "one"
+    file.unlink()
+    assert token.read() == "one"
+    file.write_text("two")
+    assert token.read() == "two"
+    assert "is empty; its last token stays in use" in caplog.text
+    assert "'one'" not in caplog.text

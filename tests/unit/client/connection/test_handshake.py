@@ -1,0 +1,177 @@
+"""Why two sides cannot agree on a connection, found out by a handshake; with real certificates."""
+
+import contextlib
+import re
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from ackq.client import Security, close_channels, grpc_channel
+from ackq.client.connection import handshake
+from ackq.errors import InvalidArgumentError, TlsError
+from tests.fakes.certificates import Authority
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    """The authority that both sides trust."""
+    return Authority(tmp_path_factory.mktemp("ours"))
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """An authority that nobody trusts."""
+    return Authority(tmp_path_factory.mktemp("others"))
+
+
+@pytest.fixture
+def serve():
+    """Starts gRPC servers, each with a certificate or none; returns its port."""
+    servers = []
+
+    def start(identity=None, client_ca=None):
+        server = grpc.server(ThreadPoolExecutor(1))
+        servers.append(server)
+        if identity is None:
+            port = server.add_insecure_port("127.0.0.1:0")
+        else:
+            pair = (Path(identity.key).read_bytes(), Path(identity.cert).read_bytes())
+            trusted = Path(client_ca).read_bytes() if client_ca else None
+            credentials = grpc.ssl_server_credentials([pair], trusted, bool(client_ca))
+            port = server.add_secure_port("127.0.0.1:0", credentials)
+        server.start()
+        return port
+
+    yield start
+    for each in servers:
+        each.stop(0).wait()
+
+
+def why(port, security=None, host="localhost"):
+    found = handshake.refusal(f"{host}:{port}", security or Security())
+    assert isinstance(found, TlsError)
+    assert "\n" not in found.message
+    return found.message
+
+
+def test_who_fits_is_not_refused(serve, ours):
+    """Plain, with TLS, by another name, and with a certificate of the client's."""
+    me = ours.issue("me")
+    port = serve(ours.issue("localhost"))
+    assert handshake.refusal(f"127.0.0.1:{serve()}", Security()) is None
+    assert handshake.refusal(f"localhost:{port}", Security(tls=True, ca=ours.ca)) is None
+    named = Security(tls=True, ca=ours.ca, server_name="localhost")
+    assert handshake.refusal(f"127.0.0.1:{port}", named) is None
+    mutual = serve(ours.issue("localhost"), ours.ca)
+    both = Security(tls=True, ca=ours.ca, cert=me.cert, key=me.key)
+    assert handshake.refusal(f"localhost:{mutual}", both) is None
+
+
+def test_another_authority(serve, ours, others):
+    port = serve(ours.issue("localhost"))
+    said = why(port, Security(tls=True, ca=others.ca))
+    assert f"none of the authorities that this client trusts, those in '{others.ca}'" in said
+    assert "tlsCa in Spark, --ca" in said
+    assert "those that gRPC trusts" in why(port, Security(tls=True))
+
+
+def test_a_time_that_is_not_now(serve, ours):
+    past = serve(ours.issue("localhost", from_day=-2, to_day=-1))
+    future = serve(ours.issue("localhost", from_day=1, to_day=2))
+    trusting = Security(tls=True, ca=ours.ca)
+    assert "has expired. Renew it: the broker reads the files of --tls-cert" in why(past, trusting)
+    assert "is not valid yet. Check the clocks" in why(future, trusting)
+
+
+def test_another_name(serve, ours):
+    """The names that would do are in the message."""
+    port = serve(ours.issue("broker.example", "b.example"))
+    trusting = Security(tls=True, ca=ours.ca)
+    names = "is for 'broker.example', 'b.example', not for"
+    assert f"{names} 'localhost'" in why(port, trusting)
+    assert f"{names} '127.0.0.1'" in why(port, trusting, "127.0.0.1")
+    assert "tlsServerName in Spark, --server-name" in why(port, trusting)
+
+
+def test_tls_on_one_side(serve, ours):
+    assert "wants TLS, and this client speaks plain text" in why(serve(ours.issue("localhost")))
+    mutual = serve(ours.issue("localhost"), ours.ca)
+    assert "wants TLS, and this client speaks plain text" in why(mutual)
+    plain = why(serve(), Security(tls=True, ca=ours.ca))
+    assert "speaks plain text, and this client wants TLS. Start the broker with --tls-cert" in plain
+
+
+def test_a_client_without_its_certificate(serve, ours, others):
+    """Mutual TLS: none, one of another authority, one that has expired."""
+    port = serve(ours.issue("localhost"), ours.ca)
+    said = why(port, Security(tls=True, ca=ours.ca))
+    assert "wants a certificate of its clients (mutual TLS), and this client has none" in said
+    assert "tlsCert and tlsKey in Spark, --cert and --key" in said
+    for cert, key in (others.issue("me"), ours.issue("me", from_day=-2, to_day=-1)):
+        said = why(port, Security(tls=True, ca=ours.ca, cert=cert, key=key))
+        assert f"does not accept this client's certificate '{cert}'" in said
+        assert "--tls-client-ca" in said
+
+
+@pytest.fixture
+def closing():
+    """The endpoint of a listener that closes each connection at once."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def close_each():
+        with contextlib.suppress(OSError):
+            while True:
+                listener.accept()[0].close()
+
+    thread = threading.Thread(target=close_each)
+    thread.start()
+    yield f"127.0.0.1:{listener.getsockname()[1]}"
+    listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    listener.close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_broker_that_is_away_refuses_nobody(closing, tls):
+    """Nobody listens, or a proxy without a broker behind it: that is for the retries."""
+    assert handshake.refusal("127.0.0.1:1", Security(tls=tls)) is None
+    assert handshake.refusal(closing, Security(tls=tls)) is None
+
+
+def test_unix_sockets_too(ours, tmp_path):
+    """Where nobody listens, nobody refuses."""
+    assert handshake.refusal(f"unix:{tmp_path}/none", Security(tls=True, ca=ours.ca)) is None
+
+
+def test_files_are_checked_before_a_connection(ours, others, tmp_path):
+    """gRPC would fail each connection, without the name of a file."""
+    me, other = ours.issue("me"), others.issue("me")
+    rubbish = tmp_path / "rubbish.pem"
+    rubbish.write_bytes(b"\xff no PEM")
+    for given, problem in (
+        ({"ca": str(tmp_path / "none")}, "none' cannot be read: No such file"),
+        ({"ca": str(rubbish)}, "rubbish.pem' holds no PEM certificate of an authority"),
+        ({"cert": me.cert, "key": other.key}, f"'{other.key}' is not the key of"),
+        ({"cert": str(rubbish), "key": me.key}, "are not a PEM certificate and a PEM private key"),
+        ({"cert": me.cert, "key": str(tmp_path / "gone")}, "gone' cannot be read"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=re.escape(problem)):
+            grpc_channel("localhost:1", Security(tls=True, **given))
+
+
+def test_new_certificate_files_make_a_new_channel(ours, others, tmp_path):
+    """A client's certificate is renewed in its file."""
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(Path(ours.ca).read_bytes())
+    security = Security(tls=True, ca=str(ca))
+    first = grpc_channel("localhost:1", security)
+    assert grpc_channel("localhost:1", security) is first
+    renewed = tmp_path / "new.pem"
+    renewed.write_bytes(Path(others.ca).read_bytes())
+    renewed.rename(ca)
+    assert grpc_channel("localhost:1", security) is not first
+    close_channels()

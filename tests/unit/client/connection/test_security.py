@@ -1,0 +1,64 @@
+"""What a client is told of TLS and tokens: what contradicts itself is refused, nothing is shown."""
+
+import pickle
+
+import pytest
+
+from ackq.client import Security
+from ackq.errors import InvalidArgumentError
+
+SECRET = "s3cr3t-t0ken"
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"ca": "ca.pem"}, "TLS is off"),
+        ({"tls": True, "cert": "c.pem"}, "both the client's certificate and its key"),
+        ({"token": SECRET, "token_file": "token"}, "a token file were given; give one"),
+        ({"token": f"{SECRET} x"}, "a character that a token cannot have"),
+        ({"token": f"{SECRET}\n"}, "a character that a token cannot have"),
+        ({"token": f"{SECRET}\u00e4"}, "a character that a token cannot have"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(given, problem):
+    """And no message shows a token."""
+    with pytest.raises(InvalidArgumentError, match=problem) as refused:
+        Security(**given)
+    assert SECRET not in str(refused.value)
+
+
+def test_no_repr_shows_a_token():
+    """Whoever logs an object that holds one, logs no secret."""
+    security = Security(token=SECRET)
+    assert SECRET not in f"{security!r} {security} {[security]}"
+    assert pickle.loads(pickle.dumps(security)) == security  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "127.0.0.1:1",
+        "127.9.9.9:1",
+        "localhost:1",
+        "[::1]:1",
+        "unix:/run/ackq",
+        "dns:///localhost:1",
+    ],
+)
+def test_a_token_may_stay_on_this_machine(endpoint):
+    Security(token=SECRET).check_endpoint(endpoint)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["10.0.0.1:1", "broker:1", "[fe80::1]:1", "localhost.example:1", "0.0.0.0:1"]
+)
+def test_a_token_leaves_this_machine_encrypted_only(endpoint):
+    """A9: in plain text others could read it; who wants that, says so."""
+    for given in ({"token": SECRET}, {"token_file": "token"}):
+        with pytest.raises(InvalidArgumentError, match=r"in plain text.*tlsCa.*--ca") as refused:
+            Security(**given).check_endpoint(endpoint)
+        assert SECRET not in str(refused.value)
+        Security(**given, tls=True).check_endpoint(endpoint)
+        Security(**given, insecure=True).check_endpoint(endpoint)
+    Security().check_endpoint(endpoint)

@@ -1,0 +1,383 @@
+"""A channel whose broker has lost it, over a scripted broker: C9-C11, C15, C17."""
+
+import asyncio
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from ackq import errors
+from ackq.client import AsyncChannel
+from ackq.v1 import consuming_pb2 as pb
+from tests.fakes import scripted_channel as fake
+from tests.fakes.scripted_broker import Cut
+from tests.unit.client.consuming.scripts import channel, react, serve, settles
+from tests.unit.client.threads import SOON_S, client_threads, logged
+
+
+class Heard:
+    """What `on_reconnect` was told, which is also when the test goes on."""
+
+    def __init__(self):
+        self.told = []
+        self._event = threading.Event()
+
+    def __call__(self, reconnected):
+        self.told.append(reconnected)
+        self._event.set()
+
+    def wait(self):
+        assert self._event.wait(SOON_S)
+        return self.told[-1]
+
+
+@pytest.fixture
+def heard():
+    return Heard()
+
+
+def cut_at_settle(*frames, instance=b""):
+    """A script that gives the frames to who asks, and loses the connection at a settlement."""
+
+    def script(requests):
+        for request in requests:
+            kind = request.WhichOneof("kind")
+            if kind == "open":
+                yield fake.opened(instance=instance)
+            elif kind in {"subscribe", "get"}:
+                yield from frames
+            elif kind == "settle":
+                raise Cut
+
+    return script
+
+
+@contextmanager
+def renewing(broker, first, second, **options):
+    """A channel that loses its stream once, and finds another channel at the broker."""
+    broker.consuming.scripts += [first, second]
+    with channel(broker, **options) as it:
+        yield it
+    assert client_threads() == []
+
+
+def test_a_consumer_goes_on_with_tags_behind_those_before(broker, heard, caplog):
+    """C17: subscribed again with its prefetch, and the broker's tags begin at 1."""
+    first, second = cut_at_settle(fake.numbered(1, 3)), serve(fake.numbered(1, 3))
+    with renewing(broker, first, second, on_reconnect=heard) as it:
+        consumer = it.consume("orders", mode="client", prefetch=7)
+        consumer.set_prefetch(9)
+        it.set_prefetch(20)
+        old = [consumer.receive(SOON_S) for _ in range(2)]
+        in_flight = old[0].accept()
+        with pytest.raises(errors.OutcomeUnknownError, match="delivered again unless it did"):
+            in_flight.result(SOON_S)
+        told = heard.wait()
+        assert (told.redelivered, told.unknown, told.cause) == (3, 1, "the connection was cut")
+        assert told.away_s >= 0
+        new = [consumer.receive(SOON_S) for _ in range(3)]
+        assert [each.delivery_tag for each in new] == [4, 5, 6]
+        assert [each.body for each in new] == [b"1", b"2", b"3"]
+        assert new[2].accept().result(SOON_S) == 1
+        assert it.acknowledge(new[1]).result(SOON_S) == 2
+    before, after = broker.consuming.streams
+    assert before[0] == after[0]
+    assert fake.kinds(after)[1:3] == ["prefetch", "subscribe"]
+    assert after[1].prefetch == pb.Prefetch(messages=20)
+    (subscribe,) = (each.subscribe for each in after if each.HasField("subscribe"))
+    assert (subscribe.consumer, subscribe.prefetch, subscribe.renewed) == ("1", 9, False)
+    assert [(each.delivery_tag, each.multiple) for each in settles(after)] == [
+        (3, False),
+        (2, True),
+    ]
+    (record,) = (each for each in logged(caplog) if each.levelname == "WARNING")
+    assert "was renewed after" in record.getMessage()
+    assert "the connection was cut" in record.getMessage()
+
+
+def test_a_tag_of_before_settles_nothing_and_closes_nothing(broker, heard):
+    """C17: message, batch and `acknowledge` say so in their futures, and `flush` does once."""
+    first, second = cut_at_settle(fake.numbered(1, 5)), serve(fake.numbered(1, 5), settle_runs=True)
+    with renewing(broker, first, second, on_reconnect=heard) as it:
+        consumer = it.consume("orders", mode="client", outcomes=["failed"])
+        old = consumer.receive(SOON_S)
+        batch = consumer.receive_batch(3, SOON_S)
+        old.fail("busy")
+        heard.wait()
+        with pytest.raises(errors.OutcomeUnknownError):
+            it.flush(SOON_S)
+        it.flush(SOON_S)
+        futures = [old.accept(), old.fail(), it.acknowledge(old), consumer.settle(batch)]
+        for each in futures:
+            with pytest.raises(errors.StaleDeliveryTagError, match="delivered again"):
+                each.result(0)
+        with pytest.raises(errors.StaleDeliveryTagError):
+            it.flush(SOON_S)
+        it.flush(SOON_S)
+        new = consumer.receive_batch(9, SOON_S)
+        assert new.column("delivery_tag").to_pylist() == [6, 7, 8, 9, 10]
+        assert consumer.settle(new.slice(1, 2)).result(SOON_S) == 2
+        assert it.unacked == 3
+    (settle,) = settles(broker.consuming.streams[1])
+    assert (list(settle.first_tag), list(settle.rows)) == ([2], [2])
+
+
+def test_what_waited_to_be_sent_took_no_effect(broker, heard):
+    """C17: a settlement that no broker can have seen has a known outcome."""
+    away = threading.Event()
+    script = cut_at_settle(fake.numbered(1, 2))
+
+    def late(requests):
+        assert away.wait(SOON_S)
+        yield from serve(fake.numbered(1, 2))(requests)
+
+    with renewing(broker, script, late, on_reconnect=heard) as it:
+        consumer = it.consume("orders", mode="client")
+        first, second = (consumer.receive(SOON_S) for _ in range(2))
+        first.accept()
+        with it._stream.lock:
+            while it._state.opened:
+                it._stream._changed.wait(SOON_S)
+        unsent = second.accept()
+        away.set()
+        with pytest.raises(errors.StaleDeliveryTagError, match="under other tags"):
+            unsent.result(SOON_S)
+        assert consumer.receive(SOON_S).delivery_tag == 3
+
+
+@pytest.mark.parametrize("mode", ["auto", "dups_ok", "none"])
+def test_receive_goes_on(broker, heard, mode):
+    """C10, C17: at least once; without acks what came is handed over, as nobody else has it."""
+    cut = threading.Event()
+
+    def first(requests):
+        for request in requests:
+            kind = request.WhichOneof("kind")
+            if kind == "open":
+                yield fake.opened()
+            elif kind == "subscribe":
+                yield fake.numbered(1, 3)
+                if mode != "auto":
+                    assert cut.wait(SOON_S)
+                    raise Cut
+            elif kind == "settle":
+                raise Cut
+
+    with renewing(broker, first, serve(fake.numbered(11, 12)), on_reconnect=heard) as it:
+        consumer = it.consume("orders", mode=mode)
+        got = [consumer.receive(SOON_S).body]
+        cut.set()
+        heard.wait()
+        more = 4 if mode == "none" else 2
+        got += [consumer.receive(SOON_S).body for _ in range(more)]
+    kept = [b"2", b"3"] if mode == "none" else []
+    assert got == [b"1", *kept, b"11", b"12"]
+
+
+def test_pre_says_that_it_does_not_know(broker, heard):
+    """C10, C17: `receive` raises for a message that may be lost, and the next one comes."""
+    first, second = cut_at_settle(fake.numbered(1, 2)), serve(fake.numbered(2, 2))
+    with renewing(broker, first, second, on_reconnect=heard) as it:
+        consumer = it.consume("orders", mode="pre")
+        with pytest.raises(errors.OutcomeUnknownError):
+            consumer.receive(SOON_S)
+        assert consumer.receive(SOON_S).body == b"2"
+
+
+@pytest.mark.parametrize("mode", ["auto", "client", "pre"])
+def test_callbacks_go_on(broker, heard, caplog, mode):
+    """C10, C17: the consumer's thread survives; what the callback had under a void tag is void."""
+    seen, done = [], threading.Event()
+
+    def call_back(message):
+        seen.append(message.body)
+        if message.body == b"12":
+            done.set()
+        if mode == "client":
+            message.accept()
+
+    first, second = cut_at_settle(fake.numbered(1, 2)), serve(fake.numbered(11, 12))
+    with renewing(broker, first, second, on_reconnect=heard) as it:
+        it.consume("orders", call_back, mode=mode)
+        assert done.wait(SOON_S)
+    assert seen[-2:] == [b"11", b"12"]
+    assert (b"1" in seen) == (mode != "pre")
+    lines = [each.getMessage() for each in logged(caplog)]
+    assert any("not given to the callback" in each for each in lines) == (mode == "pre")
+
+
+def test_another_channel_is_known_by_its_instance(broker, heard):
+    """C17: the answer to the open that made it was lost, and the broker says that it resumed."""
+    first = cut_at_settle(fake.numbered(1, 2), instance=b"a" * 16)
+    second = serve(fake.numbered(1, 2), resumed=True, instance=b"b" * 16)
+    with renewing(broker, first, second, on_reconnect=heard) as it:
+        consumer = it.consume("orders", mode="client")
+        consumer.receive(SOON_S).accept()
+        assert heard.wait().redelivered == 2
+        assert consumer.receive(SOON_S).delivery_tag == 3
+    (subscribe,) = (
+        each.subscribe for each in broker.consuming.streams[1] if each.HasField("subscribe")
+    )
+    assert subscribe.renewed
+
+
+def test_a_queue_that_is_gone_ends_its_consumer_alone(broker, heard):
+    """C17: the broker cancels it, and the other one goes on."""
+    gone = errors.QueueNotFoundError("There is no queue 'bills'.")
+
+    def second(requests):
+        for request in requests:
+            if request.HasField("open"):
+                yield fake.opened(instance=b"b" * 16)
+            elif request.HasField("subscribe"):
+                if request.subscribe.queue == "bills":
+                    assert request.subscribe.renewed
+                    yield fake.cancelled("2", gone)
+                else:
+                    yield fake.numbered(1, 1)
+
+    first = cut_at_settle(fake.numbered(1, 1), instance=b"a" * 16)
+    with renewing(broker, first, second, on_reconnect=heard) as it:
+        orders = it.consume("orders", mode="client")
+        message = orders.receive(SOON_S)
+        bills = it.consume("bills")
+        message.accept()
+        heard.wait()
+        with pytest.raises(errors.QueueNotFoundError, match="bills"):
+            bills.receive(SOON_S)
+        assert orders.receive(SOON_S).body == b"1"
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_a_pull_is_made_again(broker, heard, no_ack):
+    """C9, C17: as a whole; without acks only for what did not come."""
+
+    def first(requests):
+        for request in requests:
+            if request.HasField("open"):
+                yield fake.opened()
+            elif request.HasField("get"):
+                yield fake.numbered(1, 2, get_number=1)
+                raise Cut
+
+    asked = []
+
+    def get(request):
+        asked.append(request.get.messages)
+        return fake.numbered(1, request.get.messages, get_number=1)
+
+    second = react(get=get)
+    with renewing(broker, first, second, on_reconnect=heard) as it:
+        messages = it.get("orders", 3, no_ack=no_ack)
+    assert asked == [1 if no_ack else 3]
+    assert [each.body for each in messages] == (
+        [b"1", b"2", b"1"] if no_ack else [b"1", b"2", b"3"]
+    )
+
+
+def test_a_channel_that_the_broker_closed_for_silence_is_renewed(broker, heard):
+    """C12, C17: a process that was stopped for a while goes on."""
+    silent = errors.ClosedError("The channel was closed: its client gave no sign of life.")
+    first = fake.answering(fake.numbered(1, 1), end=silent)
+    with renewing(broker, first, serve(fake.numbered(1, 1)), on_reconnect=heard) as it:
+        consumer = it.consume("orders", mode="client")
+        heard.wait()
+        assert consumer.receive(SOON_S).delivery_tag == 2
+
+
+def test_a_channel_that_is_closing_takes_nothing_new(broker, heard):
+    """C17: its last settlements have their outcome, and nobody subscribes again."""
+    first, second = cut_at_settle(fake.numbered(1, 1)), serve(fake.numbered(1, 1))
+    broker.consuming.scripts += [first, second]
+    it = channel(broker, on_reconnect=heard)
+    consumer = it.consume("orders", mode="client")
+    message = consumer.receive(SOON_S)
+    with it._stream.lock:
+        settlement = message.accept()
+        it._stream.begin_close()
+    it._stream.finish()
+    assert isinstance(settlement.exception(SOON_S), errors.OutcomeUnknownError)
+    it._stream.end()
+    assert "subscribe" not in fake.kinds(broker.consuming.streams[1])
+    assert client_threads() == []
+
+
+def test_a_callback_of_the_application_that_raises_stops_nothing(broker, caplog):
+    """C17: it is logged, and the channel goes on."""
+
+    def on_reconnect(_):
+        raise SystemExit
+
+    first, second = cut_at_settle(fake.numbered(1, 1)), serve(fake.numbered(1, 1))
+    with renewing(broker, first, second, on_reconnect=on_reconnect) as it:
+        consumer = it.consume("orders", mode="client")
+        consumer.receive(SOON_S).accept()
+        assert consumer.receive(SOON_S).body == b"1"
+    assert [each.levelname for each in logged(caplog)].count("ERROR") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"reconnect_timeout_ms": -1}, "'reconnect_timeout_ms' is -1"),
+        ({"on_reconnect": 7}, "'on_reconnect' is a int"),
+        ({"on_reconnect": asyncio.sleep}, "'on_reconnect' is a coroutine function"),
+    ],
+)
+@pytest.mark.parametrize("kind", [channel, lambda broker, **o: AsyncChannel(broker.endpoint, **o)])
+def test_bad_options_are_told(broker, kind, options, words):
+    with pytest.raises(errors.InvalidArgumentError, match=words):
+        kind(broker, **options)
+
+
+def test_an_asynchronous_channel_is_renewed(broker):
+    """C17: `receive` and callbacks go on, and `on_reconnect` runs on the loop."""
+    told = []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+
+        def on_reconnect(reconnected):
+            assert asyncio.get_running_loop() is loop
+            told.append(reconnected.redelivered)
+
+        async with AsyncChannel(broker.endpoint, on_reconnect=on_reconnect) as it:
+            consumer = await it.consume("orders", mode="client")
+            old = await consumer.receive()
+            with pytest.raises(errors.OutcomeUnknownError):
+                await old.accept()
+            new = await consumer.receive()
+            with pytest.raises(errors.StaleDeliveryTagError):
+                await old.accept()
+            with pytest.raises(errors.OutcomeUnknownError):
+                await it.flush()
+            await it.flush()
+            return new.delivery_tag, await new.accept()
+
+    broker.consuming.scripts += [cut_at_settle(fake.numbered(1, 1)), serve(fake.numbered(1, 1))]
+    assert asyncio.run(main()) == (2, 1)
+    assert told == [1]
+
+
+@pytest.mark.parametrize("mode", ["auto", "pre"])
+def test_asynchronous_callbacks_go_on(broker, mode):
+    """C10, C17: their task survives."""
+    seen = []
+
+    async def main():
+        done = asyncio.Event()
+
+        async def call_back(message):
+            seen.append(message.body)
+            if message.body == b"12":
+                done.set()
+
+        async with AsyncChannel(broker.endpoint) as it:
+            await it.consume("orders", call_back, mode=mode)
+            await done.wait()
+            await asyncio.sleep(0)
+
+    broker.consuming.scripts += [cut_at_settle(fake.numbered(1, 2)), serve(fake.numbered(11, 12))]
+    asyncio.run(main())
+    assert seen[-2:] == [b"11", b"12"]
+    assert (b"1" in seen) == (mode == "auto")

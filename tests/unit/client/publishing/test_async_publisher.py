@@ -1,0 +1,354 @@
+"""Publishing on an event loop, over a scripted broker: P3, P7, P9, P10, P14.
+
+What it shares with `Publisher` is tested with that, for both.
+"""
+
+import asyncio
+import gc
+import threading
+import warnings
+
+import pyarrow as pa
+import pytest
+
+from ackq import errors
+from ackq.client import AsyncPublisher, Confirmation
+from tests.fakes import scripted_broker as fake
+from tests.unit.client.publishing.scripts import SOON_S, never_answer
+from tests.unit.client.threads import client_threads, run_program
+
+
+def publisher(broker, **options):
+    return AsyncPublisher(broker.endpoint, routing_key="orders", **options)
+
+
+def confirmed(request):
+    return fake.confirm(fake.last_number(request))
+
+
+def holding(release):
+    """A script that confirms nothing before the event."""
+    return fake.answering(fake.held(release), confirmed)
+
+
+def sent(broker):
+    """The bodies that arrived, in their order."""
+    return [
+        body
+        for stream in broker.publishing.streams
+        for each in fake.data_frames(stream)
+        for body in fake.bodies(each)
+    ]
+
+
+async def until(condition):
+    async with asyncio.timeout(SOON_S):
+        while not condition():  # noqa: ASYNC110 - of what another thread does
+            await asyncio.sleep(0.001)
+
+
+async def test_publish_returns_with_the_confirm(broker):
+    """P2, P3: the number of the publish; leaving the block ends the threads."""
+    async with publisher(broker) as out:
+        assert await out.publish(b"a") == Confirmation(1)
+        assert await out.publish("b", message_id="7", headers={"k": "v"}) == Confirmation(2)
+        assert out.unconfirmed == 0
+    assert sent(broker) == [b"a", b"b"]
+    assert client_threads() == []
+
+
+async def test_many_coroutines_share_a_publisher(broker):
+    """P9: each has its own confirm, and what they publish at once travels together."""
+    async with publisher(broker) as out:
+        found = await asyncio.gather(*(out.publish(b"%d" % at) for at in range(500)))
+    assert found == [Confirmation(number) for number in range(1, 501)]
+    assert sent(broker) == [b"%d" % at for at in range(500)]
+    assert len(fake.data_frames(broker.publishing.streams[0])) < 50
+
+
+async def test_futures_may_be_awaited_again_and_again(broker):
+    """P9: before the confirm and after it, from several coroutines."""
+    async with publisher(broker) as out:
+        future = out.publish_nowait(b"a")
+
+        async def wait():
+            return await future
+
+        assert await asyncio.gather(wait(), wait()) == [Confirmation(1)] * 2
+        assert await future == Confirmation(1)
+        assert future.result(0) == Confirmation(1)
+
+
+async def test_a_failure_is_raised_where_it_is_awaited(broker):
+    """P7, P8: each its own."""
+    full = errors.QueueFullError("The queue 'orders' is full.")
+    script = fake.answering(fake.nack(1, 1, full), fake.returned(2), fake.confirm(3))
+    broker.publishing.scripts.append(script)
+    out = publisher(broker, linger_ms=1000)
+    first, second, third = (out.publish_nowait(b"%d" % at) for at in range(3))
+    with pytest.raises(errors.QueueFullError, match="full"):
+        await first
+    with pytest.raises(errors.UnroutableError, match="No queue"):
+        await second
+    assert await third == Confirmation(3)
+    with pytest.raises(errors.QueueFullError):
+        await out.close()
+    assert client_threads() == []
+
+
+async def test_returns_are_told_on_the_loop_before_the_confirm(broker):
+    """P7: where the application's other work is done."""
+    broker.publishing.scripts.append(fake.answering(fake.second_returned, fake.confirm(2)))
+    loop, events = asyncio.get_running_loop(), []
+
+    def on_return(returned):
+        assert asyncio.get_running_loop() is loop
+        events.append(returned.numbers)
+
+    async with publisher(broker, linger_ms=1000, on_return=on_return) as out:
+        futures = [out.publish_nowait(b"a"), out.publish_nowait(b"b")]
+        confirmation = await futures[1]
+        assert events == [(2,)]
+        assert confirmation.returned.message == "No queue."
+        assert (await futures[0]).returned is None
+
+
+async def test_a_full_window_makes_publish_wait_in_turn(broker):
+    """P14: coroutines publish in the order in which they asked, and none spins."""
+    release = threading.Event()
+    broker.publishing.scripts.append(holding(release))
+    async with publisher(broker, window_messages=2) as out:
+        tasks = [asyncio.create_task(out.publish(b"%d" % at)) for at in range(20)]
+        await until(lambda: out.unconfirmed == 2)
+        await asyncio.sleep(0)
+        assert out.unconfirmed == 2
+        release.set()
+        assert await asyncio.gather(*tasks) == [Confirmation(at) for at in range(1, 21)]
+    assert sent(broker) == [b"%d" % at for at in range(20)]
+
+
+async def test_a_publish_that_does_not_wait_says_that_the_window_is_full(broker):
+    """P14: nothing is published, and `drain` waits for room."""
+    release = threading.Event()
+    broker.publishing.scripts.append(holding(release))
+    async with publisher(broker, window_messages=1) as out:
+        first = out.publish_nowait(b"a")
+        with pytest.raises(errors.WindowFullError, match="1 messages are unconfirmed"):
+            out.publish_nowait(b"b")
+        draining = asyncio.create_task(out.drain())
+        await asyncio.sleep(0)
+        assert not draining.done()
+        release.set()
+        await draining
+        assert (await out.publish_nowait(b"c")).number == 2
+        assert first.done()
+    assert sent(broker) == [b"a", b"c"]
+
+
+async def test_nobody_overtakes_who_waits_for_room(broker):
+    """P14: a publish that does not wait stands behind them, too."""
+    release = threading.Event()
+    broker.publishing.scripts.append(holding(release))
+    async with publisher(broker, window_messages=1) as out:
+        first = out.publish_nowait(b"a")
+        waiting = asyncio.create_task(out.publish(b"b"))
+        await asyncio.sleep(0)
+        release.set()
+        assert first.result(SOON_S) == Confirmation(1)  # there is room, and the loop did not run
+        with pytest.raises(errors.WindowFullError, match="takes no more"):
+            out.publish_nowait(b"c")
+        await waiting
+    assert sent(broker) == [b"a", b"b"]
+
+
+async def test_cancelled_while_it_waits_for_room(broker):
+    """P14: it has published nothing, and who waits behind it goes on."""
+    release = threading.Event()
+    broker.publishing.scripts.append(holding(release))
+    async with publisher(broker, window_messages=1) as out:
+        out.publish_nowait(b"a")
+        gone = asyncio.create_task(out.publish(b"gone"))
+        behind = asyncio.create_task(out.publish(b"b"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        release.set()
+        assert await behind == Confirmation(2)
+    assert sent(broker) == [b"a", b"b"]
+
+
+async def test_cancelled_while_it_waits_for_the_confirm(broker):
+    """P3: the publish goes on, and `close` waits for its answer."""
+    release = threading.Event()
+    broker.publishing.scripts.append(holding(release))
+    out = publisher(broker)
+    task = asyncio.create_task(out.publish(b"a"))
+    await until(lambda: out.unconfirmed == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert out.unconfirmed == 1
+    closing = asyncio.create_task(out.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    release.set()
+    await closing
+    assert (out.unconfirmed, sent(broker)) == (0, [b"a"])
+
+
+async def test_a_cancelled_publish_that_fails_is_told_by_close(broker):
+    """P3, P8: nobody else would hear of it."""
+    full = errors.QueueFullError("The queue 'orders' is full.")
+    release = threading.Event()
+    script = fake.answering(fake.held(release), fake.nack(1, 1, full))
+    broker.publishing.scripts.append(script)
+    out = publisher(broker)
+    task = asyncio.create_task(out.publish(b"a"))
+    await until(lambda: out.unconfirmed == 1)
+    task.cancel()
+    release.set()
+    with pytest.raises(errors.QueueFullError):
+        await out.close()
+
+
+async def test_close_ends_who_waits_for_room(broker):
+    """P14: they have published nothing, and are told."""
+    broker.publishing.scripts.append(never_answer)
+    out = publisher(broker, window_messages=1)
+    first = out.publish_nowait(b"a")
+    waiting = asyncio.create_task(out.publish(b"b"))
+    await asyncio.sleep(0)
+    with pytest.raises(errors.BrokerUnavailableError, match=r"1 publishes unanswered for 0\.1 s"):
+        await out.close(0.1)
+    with pytest.raises(errors.ClosedError, match="is closed"):
+        await waiting
+    with pytest.raises(errors.OutcomeUnknownError):
+        await first
+    with pytest.raises(errors.ClosedError):
+        await out.publish(b"c")
+    await out.close()
+    assert client_threads() == []
+
+
+async def test_leaving_by_an_exception_does_not_wait(broker):
+    """P3: what is unanswered fails, and the exception is kept."""
+    broker.publishing.scripts.append(never_answer)
+    futures = []
+
+    async def leave():
+        async with publisher(broker) as out:
+            futures.append(out.publish_nowait(b"a"))
+            await until(lambda: sent(broker) == [b"a"])
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await leave()
+    with pytest.raises(errors.OutcomeUnknownError):
+        await futures[0]
+    assert client_threads() == []
+
+
+async def test_batches_wait_for_room_in_parts(broker):
+    """P14: cut to the window; the number of rows comes when all are confirmed."""
+    async with publisher(broker, window_messages=3) as out:
+        batch = pa.record_batch({"body": [b"%d" % at for at in range(8)]})
+        both = asyncio.gather(out.publish_batch(batch), out.publish_batch(batch.slice(0, 0)))
+        assert await both == [8, 0]
+        with pytest.raises(errors.SchemaError, match="body"):
+            await out.publish_batch(pa.table({"bodi": [b"a"]}))
+    assert sent(broker) == [b"%d" % at for at in range(8)]
+
+
+@pytest.mark.parametrize("option", ["on_return", "on_blocked"])
+def test_a_callback_that_nobody_would_await_is_refused(broker, option):
+    """P7, P14: it is a function."""
+    with pytest.raises(errors.InvalidArgumentError, match=f"'{option}' is a coroutine function"):
+        publisher(broker, **{option: asyncio.sleep})
+
+
+async def test_flush_in_time(broker):
+    """P3: it says what is unanswered, and does not end the publisher."""
+    release = threading.Event()
+    broker.publishing.scripts.append(holding(release))
+    async with publisher(broker) as out:
+        out.publish_nowait(b"a")
+        with pytest.raises(errors.BrokerUnavailableError, match="1 publishes unanswered"):
+            await out.flush(0.05)
+        release.set()
+        await out.flush(SOON_S)
+        assert out.unconfirmed == 0
+
+
+def test_a_loop_that_is_gone_hears_nothing(broker):
+    """P3: a future of a loop that ended has its answer all the same."""
+    release = threading.Event()
+    broker.publishing.scripts.append(holding(release))
+    out = publisher(broker)
+
+    async def main():
+        future = out.publish_nowait(b"a")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(future, 0.01)
+        return future
+
+    future = asyncio.run(main())
+    release.set()
+    assert future.result(SOON_S) == Confirmation(1)
+    asyncio.run(out.close())
+    assert client_threads() == []
+
+
+async def test_forsaken_publisher_leaves_no_thread(broker):
+    """P3: a publisher that is collected ends its stream and says what was lost."""
+    broker.publishing.scripts.append(never_answer)
+    out = publisher(broker)
+    out.publish_nowait(b"a")
+    await until(lambda: sent(broker) == [b"a"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del out
+        gc.collect()
+    lost = [str(each.message) for each in caught if each.category is RuntimeWarning]
+    assert ["1 unconfirmed" in each for each in lost] == [True]
+    for thread in client_threads():
+        thread.join(SOON_S)
+    assert client_threads() == []
+
+
+def test_fork_must_not_use_its_parents_publisher(broker):
+    """P10: the child is told; the parent goes on."""
+    done = run_program(f"""
+        import asyncio, os, warnings
+        from ackq import errors
+        from ackq.client import AsyncPublisher
+
+        warnings.simplefilter("ignore", DeprecationWarning)
+
+        async def child(out):
+            told = 0
+            for call in (lambda: out.publish(b"b"), out.flush, out.drain):
+                try:
+                    await call()
+                except errors.ClosedError as error:
+                    told += "fork" in str(error)
+            await out.close()
+            return told
+
+        async def first(out):
+            return (await out.publish(b"a")).number
+
+        async def last(out):
+            print((await out.publish(b"c")).number)
+            await out.close()
+
+        out = AsyncPublisher({broker.endpoint!r}, routing_key="q")
+        loop = asyncio.new_event_loop()
+        assert loop.run_until_complete(first(out)) == 1
+        forked = os.fork()
+        if not forked:
+            os._exit(asyncio.run(child(out)))
+        print(os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]))
+        loop.run_until_complete(last(out))
+    """)
+    assert done.stdout == "3\n2\n"

@@ -1,0 +1,100 @@
+"""Who holds messages of a queue (Q9): sessions and channels, each message once."""
+
+from __future__ import annotations
+
+import pytest
+from pyroaring import BitMap64
+
+from ackq.errors import QueueNotFoundError
+from ackq.outcomes import Outcome
+from ackq_broker.core import commands as c
+from ackq_broker.core.holdings import Keeper
+from tests.unit.core.harness import Harness
+
+ONE, TWO = b"1" * 16, b"2" * 16
+
+
+def held(harness: Harness, queue: str = "q") -> dict[str | bytes, tuple[int, int, int]]:
+    """Messages, first and last position of every holding, by session or channel."""
+    found = {}
+    for keeper in harness.core.keepers(queue):
+        holding = harness.core.holding(queue, keeper)
+        assert holding is not None
+        whose = keeper.session or keeper.channel_id
+        found[whose] = (holding.messages, holding.first_position, holding.last_position)
+    return found
+
+
+def deliver(harness: Harness, channel: bytes, messages: int) -> None:
+    harness.do(c.Deliver(channel, "q", messages))
+
+
+def test_every_unacked_message_is_in_one_holding(harness: Harness) -> None:
+    """Q9: of a session, of channels; what is ready or accepted is in none."""
+    harness.declare_filled("q", 10)
+    assert held(harness) == {}
+    harness.lease("q", max_messages=3)
+    deliver(harness, ONE, 2)
+    deliver(harness, TWO, 4)
+    assert held(harness) == {"s": (3, 1, 3), ONE: (2, 4, 5), TWO: (4, 6, 9)}
+    assert sum(count for count, _, _ in held(harness).values()) == harness.info("q").unacked
+    harness.do(c.Settle(TWO, Outcome.ACCEPTED, BitMap64((1, 4)), 0))
+    assert held(harness)[TWO] == (2, 7, 8)
+    harness.do(c.CloseChannel(ONE))
+    assert set(held(harness)) == {"s", TWO}
+    harness.do(c.ReleaseSession("s"))
+    assert set(held(harness)) == {TWO}
+
+
+def test_what_a_holding_keeps(harness: Harness) -> None:
+    """Q9: payload, blocks, since when, and the tag of the message asked for."""
+    harness.declare("q")
+    harness.publish_to("q", 4, row_bytes=7)
+    harness.publish_to("q", 4, row_bytes=5)
+    harness.lease("q", max_messages=6)
+    (keeper,) = harness.core.keepers("q")
+    holding = harness.core.holding("q", keeper)
+    assert holding is not None
+    assert (holding.payload_bytes, len(holding.blocks)) == (4 * 7 + 2 * 5, 2)
+    assert 0 < holding.oldest_us < holding.since_us <= harness.now_us
+    assert holding.first_tag == 1
+    assert harness.core.holding("q", Keeper("nobody")) is None
+
+
+def test_a_lease_of_holes_alone_holds_nothing(harness: Harness) -> None:
+    """Q9, S8: an operator settled all of it."""
+    harness.declare_filled("q", 2)
+    harness.lease("q")
+    harness.do(c.SettleLease("s", Outcome.RELEASED, ((1, 2),)))
+    assert [harness.core.holding("q", each) for each in harness.core.keepers("q")] == [None]
+    assert harness.info("q").unacked == 0
+
+
+def test_who_holds_the_message_at_a_position(harness: Harness) -> None:
+    """Q9: with its tag there, also when positions and tags do not ascend together."""
+    harness.declare_filled("q", 6)
+    deliver(harness, ONE, 3)
+    harness.do(c.Settle(ONE, Outcome.RELEASED, BitMap64((2,)), 0))
+    deliver(harness, ONE, 2)  # position 2 again, under tag 4
+    harness.lease("q", max_messages=1)
+    for position, tag in ((1, 1), (2, 4), (3, 3), (4, 5)):
+        (keeper,) = harness.core.keepers("q", position)
+        holding = harness.core.holding("q", keeper, position)
+        assert holding is not None
+        assert (keeper.channel_id, holding.first_tag) == (ONE, tag)
+    assert harness.core.keepers("q", 5) == [Keeper("s")]
+    assert harness.core.keepers("q", 6) == []
+    with pytest.raises(QueueNotFoundError):
+        harness.core.keepers("nowhere")
+
+
+def test_what_waits(harness: Harness) -> None:
+    """Q9, C13, C14: delays, failures, staged rows, and the oldest position."""
+    harness.declare_filled("q", 3, redelivery_delay_ms=1_000)
+    deliver(harness, ONE, 2)
+    harness.do(c.Settle(ONE, Outcome.FAILED, BitMap64((1,)), 0))
+    harness.do(c.Settle(ONE, Outcome.ACCEPTED, BitMap64((2,)), 0))
+    waiting = harness.core.waiting("q")
+    assert waiting.next_ready_us >= harness.now_us + 900_000
+    assert (waiting.next_expiry_us, waiting.staged_bytes) == (0, 0)
+    assert (waiting.most_failures, waiting.oldest_position) == (1, 1)

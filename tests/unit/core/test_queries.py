@@ -1,0 +1,85 @@
+"""What operators see of a queue: what refers to it, and its dead letters by cause (M5)."""
+
+from collections import Counter
+
+import pytest
+
+from ackq.errors import QueueNotFoundError
+from ackq.outcomes import Outcome
+from ackq_broker.core.commands import BatchKey, DeadLetterGroup
+
+
+def test_what_refers_to_a_queue(harness):
+    """M5: bindings, staged batches, and the queues whose dead letters come to it."""
+    harness.declare("q")
+    harness.declare("a", "b", dead_letter_queue="q")
+    harness.bind("x", "topic", q="k.#")
+    harness.bind("w", "fanout", q="")
+    harness.stage("w1", 3, ["q", "q"], name="one")
+    harness.stage("w2", 0, ["q"], name="two")
+    use = harness.core.queue_use("q", 10)
+    assert use.bindings == (("w", ""), ("x", "k.#"))
+    assert use.batches == ((BatchKey("w1", 3), 2), (BatchKey("w2", 0), 1))
+    assert use.sources == ("a", "b")
+
+
+def test_at_most_so_many(harness):
+    """I6: with the number of all."""
+    harness.declare("q")
+    harness.declare("a", "b", dead_letter_queue="q")
+    harness.bind("x", "topic", q="k.#")
+    harness.bind("w", "fanout", q="")
+    harness.stage("w1", 3, ["q"], name="one")
+    harness.stage("w2", 0, ["q"], name="two")
+    use = harness.core.queue_use("q", 1)
+    assert (use.bindings, use.batches) == ((("w", ""),), ((BatchKey("w1", 3), 1),))
+    assert len(use.sources) == 1
+    assert (use.binding_count, use.batch_count, use.source_count) == (2, 2, 2)
+
+
+def test_dead_letters_by_what_they_have_in_common(harness):
+    """C13: by queue, cause and reason; what was settled is not among them any more."""
+    harness.declare("dead")
+    harness.declare_filled("a", 5, dead_letter_queue="dead")
+    harness.declare_filled("b", 2, dead_letter_queue="dead", delivery_limit=1)
+    harness.deliver("c", "a")
+    harness.settle("c", Outcome.REJECTED, 1, 2, 3, reason="wrong")
+    harness.settle("c", Outcome.REJECTED, 4, reason="late")
+    for tags in ((1, 2), (3, 4)):
+        harness.deliver("d", "b")
+        harness.settle("d", Outcome.FAILED, *tags, reason="timeout")
+    harness.publish_to("dead", 1)
+    assert Counter(harness.core.dead_letters("dead")) == Counter(
+        [
+            DeadLetterGroup("a", "rejected", "wrong", 3),
+            DeadLetterGroup("a", "rejected", "late", 1),
+            DeadLetterGroup("b", "delivery_limit", "timeout", 2),
+        ]
+    )
+    (info,) = harness.core.queues("dead")
+    assert (info.ready, info.dead_letters_held) == (7, 6)
+    harness.deliver("e", "dead", 3)
+    harness.settle("e", Outcome.ACCEPTED, 1, 2, 3)
+    assert harness.core.queues("dead")[0].dead_letters_held == 3
+
+
+def test_dead_letters_that_go_between_two_looks(harness):
+    """M5: the reading of many of them may be continued after changes."""
+    harness.declare("dead")
+    harness.declare_filled("a", 2, dead_letter_queue="dead")
+    harness.deliver("c", "a")
+    harness.settle("c", Outcome.REJECTED, 1, reason="one")
+    harness.settle("c", Outcome.REJECTED, 2, reason="two")
+    groups = harness.core.dead_letters("dead")
+    assert next(groups).reason == "one"
+    harness.deliver("e", "dead")
+    harness.settle("e", Outcome.ACCEPTED, 1, 2)
+    assert list(groups) == []
+
+
+def test_of_a_queue_that_is_not_there(harness):
+    """M5: at once."""
+    with pytest.raises(QueueNotFoundError):
+        harness.core.dead_letters("nothing")
+    with pytest.raises(QueueNotFoundError):
+        harness.core.queue_use("nothing", 1)

@@ -1,0 +1,54 @@
+"""Lists of queues: some of them, in pages."""
+
+import pytest
+
+from ackq.errors import InvalidArgumentError
+from ackq.outcomes import Outcome
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import Harness
+
+
+@pytest.fixture
+def core(harness: Harness):
+    """Queues that hold nothing, a ready, an unacked, a delayed and a staged message."""
+    harness.declare("orders.eu", "orders.us", "x[1]", "unacked", "delayed", "empty")
+    harness.publish(["orders.eu", "unacked", "delayed"])
+    harness.deliver("x", "unacked")
+    harness.deliver("y", "delayed")
+    harness.settle("y", Outcome.FAILED, 1, delay_ms=60_000)
+    return harness.core
+
+
+@pytest.mark.parametrize(
+    ("chosen", "names"),
+    [
+        ({}, ["delayed", "empty", "orders.eu", "orders.us", "unacked", "x[1]"]),
+        ({"pattern": "orders.*"}, ["orders.eu", "orders.us"]),
+        ({"pattern": "orders.?s"}, ["orders.us"]),
+        ({"pattern": "x[1]"}, ["x[1]"]),
+        ({"pattern": "order"}, []),
+        ({"not_empty": True}, ["delayed", "orders.eu", "unacked"]),
+        ({"limit": 2}, ["delayed", "empty"]),
+        ({"limit": 2, "after": "empty"}, ["orders.eu", "orders.us"]),
+        ({"limit": 2, "not_empty": True, "after": "delayed"}, ["orders.eu", "unacked"]),
+        ({"after": "x[1]"}, []),
+        ({"after": "f"}, ["orders.eu", "orders.us", "unacked", "x[1]"]),
+    ],
+)
+def test_names_by_pattern_and_page(core, chosen, names) -> None:
+    """Q5: ascending; a page begins behind the last name of the one before."""
+    assert core.matching_names(**chosen) == names
+
+
+def test_a_pattern_has_a_bound(core) -> None:
+    """I6: as a name has."""
+    with pytest.raises(InvalidArgumentError, match="pattern"):
+        core.matching_names("*" * 256)
+
+
+def test_what_is_gone_meanwhile_is_left_out(harness: Harness) -> None:
+    """Q5: a list is made in slices, and a queue may be deleted between two."""
+    harness.declare("a", "b", "c")
+    names = harness.core.matching_names()
+    harness.do(c.DeleteQueue("b"))
+    assert [info.queue for info in harness.core.queue_infos(names)] == ["a", "c"]

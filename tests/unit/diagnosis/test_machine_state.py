@@ -1,0 +1,124 @@
+"""Q9: what of a machine is broken, each with its remedy; and nothing of what is as it should be."""
+
+from dataclasses import replace
+
+import pytest
+
+from ackq.diagnosis.finding import Severity, broken
+from ackq.diagnosis.installation_facts import JavaFacts, MachineFacts, PythonFacts
+from ackq.diagnosis.machine_state import check_machine
+
+SOUND = MachineFacts(
+    python=PythonFacts(path="/venv/bin/python", version="3.11.7"),
+    worker=PythonFacts("PYSPARK_PYTHON", "python3", "/usr/bin/python3", "3.11.2"),
+    java=JavaFacts(program="/usr/bin/java", version="17.0.15"),
+    packages={"pyspark": "4.2.0", "delta-spark": "4.4.0", "pyarrow": "18.0.0"},
+)
+
+
+def worst(facts):
+    """The findings that are not as they should be."""
+    return {each.code: each for each in check_machine(facts) if each.severity is not Severity.OK}
+
+
+def with_packages(**packages):
+    names = {name.replace("_", "-"): version for name, version in packages.items()}
+    return replace(SOUND, packages={**SOUND.packages, **names})
+
+
+def test_a_sound_machine():
+    """Each thing has its finding, and none is a problem."""
+    findings = check_machine(SOUND)
+    assert [each.severity for each in findings] == [Severity.OK] * 6
+    assert not broken(findings)
+
+
+@pytest.mark.parametrize(
+    ("facts", "code", "words"),
+    [
+        (
+            replace(
+                SOUND,
+                python=PythonFacts(path="/p", version="3.10.2"),
+                worker=replace(SOUND.worker, version="3.10.2"),
+            ),
+            "python-old",
+            "3.11 or newer",
+        ),
+        (with_packages(pyspark="3.5.1"), "pyspark-version", "made for 4.2"),
+        (with_packages(pyspark="4.3.0"), "pyspark-version", "made for 4.2"),
+        (with_packages(delta_spark="4.4.1"), "delta-version", "only 4.4.0"),
+        (with_packages(pyarrow="17.0.0"), "pyarrow", "18 or newer"),
+        (replace(SOUND, java=JavaFacts()), "java-missing", "no java is in PATH"),
+        (replace(SOUND, java=JavaFacts(home="/none")), "java-home", "no bin/java"),
+        (
+            replace(SOUND, java=JavaFacts(program="/j", version="1.8.0_392")),
+            "java-old",
+            "Spark 4.2 needs 17",
+        ),
+        (replace(SOUND, java=JavaFacts(program="/j", error="no")), "java-broken", "no."),
+        (replace(SOUND, java=JavaFacts(program="/j")), "java-broken", "no version"),
+        (
+            replace(SOUND, worker=PythonFacts("PYSPARK_PYTHON", "nopython")),
+            "worker-python-missing",
+            "PYSPARK_PYTHON is nopython, and there is no such program.",
+        ),
+        (
+            replace(SOUND, worker=replace(SOUND.worker, version="3.12.1")),
+            "worker-python-version",
+            "workers of another version",
+        ),
+        (
+            replace(SOUND, worker=replace(SOUND.worker, missing=("grpc",))),
+            "worker-python-packages",
+            "cannot import grpc",
+        ),
+        (
+            replace(SOUND, worker=replace(SOUND.worker, error="exit status 3")),
+            "worker-python-broken",
+            "exit status 3",
+        ),
+        (
+            replace(SOUND, environment={"ARROW_PRE_0_15_IPC_FORMAT": "1"}),
+            "arrow-old-format",
+            "does not read",
+        ),
+    ],
+)
+def test_what_is_broken(facts, code, words):
+    """One problem, with what to do."""
+    found = worst(facts)
+    assert list(found) == [code]
+    assert found[code].severity is Severity.PROBLEM
+    assert words in found[code].sentence
+    assert found[code].remedy
+
+
+def test_what_may_break():
+    """A warning: it works with `configure`, or with the jobs."""
+    unnamed = PythonFacts("", "python3", "/usr/bin/python3", "3.12.0")
+    assert worst(replace(SOUND, worker=unnamed))["worker-python-version"].severity is (
+        Severity.WARNING
+    )
+    reduced = JavaFacts(program="/j", version="25", incubator=False)
+    assert worst(replace(SOUND, java=reduced))["java-reduced"].severity is Severity.WARNING
+    rows = {"spark.sql.execution.arrow.maxRecordsPerBatch": "-1"}
+    assert worst(replace(SOUND, spark_settings=rows))["arrow-batches"].severity is Severity.WARNING
+    assert worst(with_packages(pyspark="4.2.1"))["delta-version"].severity is Severity.WARNING
+
+
+def test_a_plain_client_needs_no_java():
+    """Without PySpark nothing is said of Java and of Spark's workers."""
+    packages = {"pyarrow": "18.0.0"}
+    found = worst(replace(SOUND, packages=packages, java=JavaFacts(), worker=PythonFacts()))
+    assert {code: each.severity for code, each in found.items()} == {
+        "pyspark-missing": Severity.NOTE
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "major"), [("17.0.9", 17), ("1.8.0_392", 8), ("25", 25), ("21-ea", 21), ("", 0)]
+)
+def test_the_feature_release_of_java(version, major):
+    """As Java has written its versions."""
+    assert JavaFacts(version=version).major == major

@@ -1,0 +1,77 @@
+"""Q9: where a message is now, in sentences."""
+
+from datetime import UTC, datetime
+
+from ackq.diagnosis.message_path import Hit, history_hint, not_found, path_of
+from ackq.v1 import admin_pb2 as pb
+from ackq.v1 import sessions_pb2
+
+
+def row(**fields):
+    fields = {"position": 3, "leased": False, "delivery_count": 1, "headers": None, **fields}
+    return {"published_at": datetime(2013, 1, 1, 10, tzinfo=UTC), **fields}
+
+
+def test_a_message_that_waits():
+    """Q9, C7: and how often it was delivered before."""
+    assert path_of(Hit("q", row())) == [
+        "In queue 'q' at position 3, published at 2013-01-01 10:00:00 UTC: it waits there."
+    ]
+    (again,) = path_of(Hit("q", row(delivery_count=3)))
+    assert again.endswith("it waits there; it was delivered 2 times before.")
+
+
+def test_a_message_that_a_session_leases():
+    """Q9, S1: tag, query, batch and attempt."""
+    holding = pb.Holding(session="s", delivery_tag=9, age_ms=60_000)
+    session = sessions_pb2.SessionInfo(
+        session="s", live=True, fetched=True, query_id="Q", batch_id=4, attaches=2
+    )
+    (sentence,) = path_of(Hit("q", row(leased=True), holding, session))
+    assert sentence.endswith(
+        "leased by session 's' for 1.0 min under tag 9 for batch 4 of query Q, attempt 2."
+    )
+    session.live, session.fetched = False, False
+    (sentence,) = path_of(Hit("q", row(leased=True), holding, session))
+    assert "'s', whose query is not connected for" in sentence
+    assert sentence.endswith("attempt 2; its rows were not read yet.")
+    assert Hit("q", row(leased=True), holding, session).as_dict()["query_id"] == ""
+
+
+def test_a_message_at_a_client():
+    """Q9: and one that was let go while it was looked for."""
+    holding = pb.Holding(channel="h:9", delivery_tag=2, age_ms=1_000)
+    (sentence,) = path_of(Hit("q", row(leased=True), holding))
+    assert sentence.endswith("unacked at the client 'h:9' for 1 s.")
+    (sentence,) = path_of(Hit("q", row(leased=True)))
+    assert sentence.endswith("has just let it go.")
+
+
+def test_a_dead_letter():
+    """Q9, C13: cause, reason, who settled it, where it came from."""
+    names = {
+        "cause": "rejected",
+        "reason": "no id",
+        "session": "s",
+        "batch": "4",
+        "at": "2013-01-01T10:00:00Z",
+        "queue": "orders",
+        "position": "7",
+        "deliveries": "2",
+        "count": "1",
+        "first-queue": "orders",
+    }
+    hit = Hit("dead", row(headers=[(f"ackq-dead-{name}", value) for name, value in names.items()]))
+    assert path_of(hit)[1] == (
+        "It is a dead letter: rejected, reason 'no id' by session 's' in batch 4, at "
+        "2013-01-01T10:00:00Z, from queue 'orders' position 7, at delivery 2. It has died of this "
+        "there once; its first death was in queue 'orders'."
+    )
+    assert hit.as_dict()["dead_letter"] == names
+
+
+def test_a_message_that_is_nowhere():
+    """Q9: what was looked at, what that means, and where the rest of the story is."""
+    assert "2 messages in queue 'q' were looked at" in not_found("m", 2, ["q"])
+    assert "in 3 queues" in not_found("m", 2, ["a", "b", "c"])
+    assert history_hint("a b").endswith("ackq-broker trace --data DIR 'a b'")

@@ -1,0 +1,477 @@
+"""Q9: each state of a queue has its sentence: who, since when, what it pins, what to do."""
+
+import pytest
+
+from ackq.diagnosis.finding import Severity
+from ackq.diagnosis.queue_facts import QueueFacts
+from ackq.diagnosis.queue_state import diagnose, summary
+from ackq.v1 import admin_pb2 as pb
+from ackq.v1 import publishing_pb2, sessions_pb2
+
+NOW_US = 1_357_034_400_000_000  # 2013-01-01 10:00:00 UTC
+PROBLEM, WARNING, NOTE, OK = (
+    Severity.PROBLEM,
+    Severity.WARNING,
+    Severity.NOTE,
+    Severity.OK,
+)
+
+
+def facts(*, properties=(), holdings=None, broker=None, sessions=(), batches=(), **queue):
+    """Facts of queue `q`, which is durable unless told; `sessions` read it."""
+    rest = {name: queue.pop(name) for name in ("dead_letters", "serving") if name in queue}
+    return QueueFacts(
+        "q",
+        pb.ServerInfoResponse(now_us=NOW_US, **(broker or {})),
+        pb.QueueInfo(
+            queue="q",
+            properties=pb.QueueProperties(**{"durable": True, **dict(properties)}),
+            sessions=[each.session for each in sessions],
+            **queue,
+        ),
+        pb.ListHoldingsResponse(**(holdings or {})),
+        {each.session: each for each in sessions},
+        tuple(batches),
+        **rest,
+    )
+
+
+def session(**fields):
+    """Session `s`: live, of process 7 on host `h`, with a lease whose rows were read."""
+    fields = {
+        "live": True,
+        "holder": sessions_pb2.Holder(host="h", pid=7, application="app"),
+        "leased": 5,
+        "fetched": True,
+        "query_id": "Q",
+        "batch_id": 4,
+        "attaches": 1,
+        **fields,
+    }
+    return sessions_pb2.SessionInfo(session="s", **fields)
+
+
+def lease(**fields):
+    """What session `s` holds: 5 messages for 10 s."""
+    fields = {"age_ms": 10_000, "connected": True, **fields}
+    return held(session="s", **fields)
+
+
+def held(**fields):
+    fields = {"messages": 5, "payload_bytes": 515, "stored_bytes": 4096, **fields}
+    return pb.Holding(first_position=3, last_position=7, **fields)
+
+
+def channel(**fields):
+    """What a client holds on its channel: 5 messages for 10 s, settling."""
+    fields = {"age_ms": 10_000, "quiet_ms": 1_000, "connected": True, **fields}
+    return held(channel="h:9", **fields)
+
+
+def consumer(**fields):
+    fields = {"prefetch": 5, "unacked": 5, "connected": True, **fields}
+    return pb.ConsumerInfo(consumer="c", channel="h:9", **fields)
+
+
+def found(given, code):
+    """The one finding with this code."""
+    (finding,) = [each for each in diagnose(given) if each.code == code]
+    return finding
+
+
+def codes(given):
+    return [each.code for each in diagnose(given)]
+
+
+# --- the queue as a whole ---
+
+
+def test_a_queue_that_does_not_exist():
+    """Q9, Q7: one that is not durable goes with a restart; the broker's age tells of one."""
+    broker = pb.ServerInfoResponse(now_us=NOW_US, uptime_ms=90_000)
+    (finding,) = diagnose(QueueFacts("it's gone", broker))
+    assert (finding.code, finding.severity) == ("queue-missing", PROBLEM)
+    assert "declared as not durable" in finding.sentence
+    assert "This one started 1.5 min ago." in finding.sentence
+    # What is copied into a shell must be one argument there.
+    assert finding.remedy == "ackq queue declare 'it'\"'\"'s gone'"
+
+
+def test_an_empty_queue():
+    """Q9: says what became of what was in it."""
+    (finding,) = diagnose(facts())
+    assert (finding.severity, finding.sentence) == (
+        OK,
+        "The queue is empty, and nothing was ever put in.",
+    )
+    (finding,) = diagnose(facts(published=7, accepted=5, dropped=2))
+    assert finding.sentence.endswith("It had 7 messages so far: 5 accepted, 2 dropped.")
+
+
+def test_ready_without_anybody():
+    """Q9: nobody reads."""
+    finding = found(facts(ready=3, oldest_age_ms=120_000), "no-consumer")
+    assert finding.severity is PROBLEM
+    assert finding.sentence == (
+        "3 messages are ready, the oldest for 2.0 min, and nobody reads the queue: it has no "
+        "consumer and no session."
+    )
+
+
+def test_ready_with_a_session_whose_query_is_gone():
+    """Q9, S3: the queue is a session's, whose query is not connected."""
+    given = facts(ready=3, sessions=[session(live=False, leased=0)])
+    assert found(given, "readers-gone").severity is PROBLEM
+    assert "'s', and no query is connected" in found(given, "readers-gone").sentence
+
+
+def test_ready_while_a_batch_runs():
+    """Q9: what is ready waits for the next micro-batch."""
+    given = facts(ready=3, unacked=5, sessions=[session()], holdings={"holdings": [lease()]})
+    assert found(given, "behind-a-batch").severity is NOTE
+    assert codes(given)[0] == "nothing-stuck"
+
+
+def test_ready_while_the_query_waits_for_its_trigger():
+    """Q9, K6: connected, and nothing is leased."""
+    given = facts(ready=3, sessions=[session(leased=0)])
+    assert "minMessagesPerTrigger" in found(given, "between-triggers").sentence
+
+
+def test_ready_and_being_delivered():
+    """Q9: a consumer has room."""
+    given = facts(ready=3, holdings={"consumers": [consumer(unacked=1, has_room=True)]})
+    assert codes(given) == ["nothing-stuck", "delivering"]
+
+
+# --- channels ---
+
+
+def test_all_unacked_at_a_consumer_that_is_quiet():
+    """Q9, C8: who, since when, what it pins; the prefetch is full, and nothing was settled."""
+    given = facts(
+        ready=3,
+        unacked=5,
+        holdings={
+            "holdings": [channel(age_ms=300_000, quiet_ms=290_000)],
+            "holding_count": 1,
+            "consumers": [consumer()],
+        },
+    )
+    assert found(given, "prefetch-full").severity is PROBLEM
+    finding = found(given, "consumer-quiet")
+    assert finding.severity is PROBLEM
+    assert finding.sentence == (
+        "The client 'h:9' holds 5 messages (515 bytes, positions 3 to 7; they keep 4.0 KiB of the "
+        "journal), unacked for 5.0 min (since 2013-01-01 09:55:00 UTC); it has settled nothing for "
+        "4.8 min. Its prefetch of 5 is used up: it gets no more."
+    )
+    assert "ready again at once" in finding.remedy
+
+
+def test_a_busy_consumer_is_not_stuck():
+    """Q9: a full prefetch is normal while something is settled."""
+    given = facts(ready=3, unacked=5, holdings={"holdings": [channel()], "consumers": [consumer()]})
+    assert found(given, "prefetch-full").severity is NOTE
+    assert found(given, "unacked-at-consumer").severity is NOTE
+    assert codes(given)[0] == "nothing-stuck"
+
+
+def test_a_client_that_does_not_read():
+    """Q9, C11: its prefetch is not used up, and it has no room all the same."""
+    given = facts(
+        ready=3,
+        unacked=5,
+        holdings={
+            "holdings": [channel(age_ms=90_000, quiet_ms=90_000)],
+            "consumers": [consumer(prefetch=1000)],
+        },
+    )
+    assert found(given, "client-does-not-read").severity is PROBLEM
+
+
+def test_a_channel_that_is_cut_and_one_without_a_consumer():
+    """Q9, C12: what becomes of what they hold."""
+    cut = facts(unacked=5, holdings={"holdings": [channel(connected=False)]})
+    assert "Its connection is cut" in found(cut, "unacked-at-consumer").sentence
+    unsubscribed = facts(unacked=5, holdings={"holdings": [channel()]})
+    assert "no consumer on this queue" in found(unsubscribed, "unacked-at-consumer").sentence
+
+
+# --- sessions ---
+
+
+def leased(session_info, **fields):
+    return facts(
+        unacked=5,
+        sessions=[session_info],
+        holdings={"holdings": [lease(**fields)], "holding_count": 1},
+    )
+
+
+def test_a_lease_of_a_live_query():
+    """Q9, S1: query, batch, attempts, and whether rows were read."""
+    finding = found(leased(session()), "lease-live")
+    assert finding.severity is NOTE
+    assert finding.sentence == (
+        "The session 's' has leased 5 messages (515 bytes, positions 3 to 7; they keep 4.0 KiB of "
+        "the journal) for 10 s (since 2013-01-01 09:59:50 UTC), for batch 4 of query Q. Its rows "
+        "were read. Process 7 on h (app) is connected, at attempt 1. They are accepted once its "
+        "checkpoint has the batch."
+    )
+
+
+def test_a_lease_of_which_nothing_was_read():
+    """Q9, S11: the query and batch of an earlier lease are not said of this one."""
+    sentence = found(leased(session(fetched=False)), "lease-live").sentence
+    assert "None of its rows was read yet." in sentence
+    assert "query Q" not in sentence
+
+
+def test_a_batch_that_takes_long():
+    """Q9: it is worth a look."""
+    assert found(leased(session(), age_ms=3_600_000), "lease-long").severity is WARNING
+
+
+def test_a_batch_that_is_started_again_and_again():
+    """Q9, S8: a message may break the query; the command takes it out."""
+    finding = found(leased(session(attaches=4)), "lease-attempts")
+    assert finding.severity is PROBLEM
+    assert "attempt 4" in finding.sentence
+    assert "ackq session reject s --tags" in finding.remedy
+
+
+def test_a_lease_without_holder_waits_for_ever():
+    """Q9, S5: who held it, since when it is away, and that nobody else gets it."""
+    finding = found(leased(session(live=False, away_ms=7_200_000)), "lease-without-holder")
+    assert finding.severity is PROBLEM
+    assert (
+        "No query is connected to the session for 2.0 h. Process 7 on h (app)" in finding.sentence
+    )
+    assert "for ever" in finding.sentence
+    assert finding.remedy.endswith("ackq session release s")
+
+
+def test_a_lease_without_holder_times_out():
+    """Q9, S5: when, and what happens then."""
+    given = leased(session(live=False, away_ms=60_000, session_timeout_ms=900_000))
+    finding = found(given, "lease-times-out")
+    assert finding.severity is WARNING
+    assert "sessionTimeout is 15.0 min: in 14.0 min they are ready again" in finding.sentence
+
+
+def test_a_lease_from_before_a_restore():
+    """Q9, Q8: refused until the history is accepted."""
+    finding = found(leased(session(held_back=True, live=False)), "lease-of-older-history")
+    assert (finding.severity, finding.remedy) == (PROBLEM, "ackq broker accept-history")
+
+
+def test_a_session_that_was_detached_and_one_that_is_finished():
+    """Q9, S5: they hold nothing."""
+    away = session(live=False, leased=0, detached=True, session_timeout_ms=1_000)
+    assert found(facts(sessions=[away]), "session-detached").severity is NOTE
+    finished = session(live=False, leased=0)
+    finding = found(facts(sessions=[finished]), "session-idle")
+    assert finding.remedy.endswith("ackq session release s")
+    assert codes(facts(sessions=[session(leased=0)])) == ["queue-empty"]
+
+
+def test_more_holders_than_are_shown():
+    """Q9: nobody is left out without a word."""
+    many = [channel() for _ in range(30)]
+    given = facts(unacked=150, holdings={"holdings": many, "holding_count": 2_000})
+    assert found(given, "more-holders").sentence.startswith("1,980 more")
+    assert codes(given).count("unacked-at-consumer") == 20
+
+
+# --- what waits ---
+
+
+def test_messages_that_wait_for_their_delay():
+    """Q9, C14: how many, and when the first is ready."""
+    finding = found(facts(delayed=2, holdings={"next_ready_ms": 30_000}), "redelivery-delay")
+    assert finding.severity is NOTE
+    assert finding.sentence.endswith("The first is ready in 30 s.")
+
+
+@pytest.mark.parametrize(
+    ("limit", "failures", "code", "severity"),
+    [
+        (2, 2, "delivery-limit-without-dead-letters", PROBLEM),
+        (2, 1, "delivery-limit-without-effect", WARNING),
+        (0, 3, "message-fails-again-and-again", WARNING),
+    ],
+)
+def test_a_message_that_fails_for_ever(limit, failures, code, severity):
+    """Q9, C13: nothing ends it."""
+    given = facts(
+        ready=1,
+        properties={"delivery_limit": limit},
+        holdings={"most_failures": failures, "consumers": [consumer(has_room=True)]},
+    )
+    assert found(given, code).severity is severity
+
+
+def test_a_limit_that_ends_it_says_nothing():
+    """C13: with drop-on-limit, or with a dead-letter queue."""
+    for more in ({"drop_on_limit": True}, {"dead_letter_queue": "d"}):
+        given = facts(
+            properties={"delivery_limit": 2, **more},
+            holdings={"most_failures": 2},
+            dead_letters=pb.QueueInfo(queue="d"),
+        )
+        assert codes(given) == ["queue-empty"]
+
+
+def test_a_dead_letter_queue_that_is_missing():
+    """Q9, C13: where they go instead."""
+    finding = found(facts(properties={"dead_letter_queue": "d"}), "dead-letter-queue-missing")
+    assert finding.severity is WARNING
+    assert "'ackq.dead'" in finding.sentence
+    assert "ackq queue declare d" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("overflow", "severity"),
+    [(pb.OVERFLOW_DROP_HEAD, WARNING), (pb.OVERFLOW_REJECT_PUBLISH, NOTE)],
+)
+def test_a_dead_letter_queue_that_is_full(overflow, severity):
+    """Q9, C13: dead letters always get in; a drop-head queue drops the oldest for them."""
+    properties = pb.QueueProperties(max_length=2, overflow=overflow)
+    dead = pb.QueueInfo(queue="d", ready=2, properties=properties)
+    given = facts(properties={"dead_letter_queue": "d"}, dead_letters=dead)
+    assert found(given, "dead-letter-queue-full").severity is severity
+    assert found(given, "dead-letters").remedy.endswith("ackq queue redrive d")
+
+
+@pytest.mark.parametrize(
+    ("properties", "queue", "holdings"),
+    [
+        ({"max_length": 4}, {"ready": 1, "unacked": 1, "delayed": 1, "staged": 1}, {}),
+        ({"max_bytes": 100}, {"ready": 1, "payload_bytes": 60}, {"staged_bytes": 40}),
+    ],
+)
+def test_a_full_queue_refuses_publishers(properties, queue, holdings):
+    """Q9, Q3: everything counts, what is staged, too."""
+    given = facts(properties=properties, holdings=holdings, **queue)
+    finding = found(given, "queue-full-refuses")
+    assert finding.severity is PROBLEM
+    assert "publishers are refused" in finding.sentence
+    properties = {name: bound + 1 for name, bound in properties.items()}
+    assert "queue-full-refuses" not in codes(
+        facts(properties=properties, holdings=holdings, **queue)
+    )
+
+
+def test_a_full_queue_drops_its_oldest():
+    """Q9, Q3: with drop-head the ready ones count alone."""
+    properties = {"max_length": 3, "overflow": pb.OVERFLOW_DROP_HEAD}
+    finding = found(facts(ready=3, dropped=9, properties=properties), "queue-full-drops")
+    assert "9 messages are dropped" in finding.sentence
+    assert "queue-full-drops" not in codes(facts(ready=2, unacked=5, properties=properties))
+
+
+def batch(**fields):
+    target = publishing_pb2.BatchTarget(queue="q", rows=10, payload_bytes=2048)
+    return publishing_pb2.BatchInfo(writer="W", batch_id=3, targets=[target], **fields)
+
+
+def test_staged_rows_of_a_writer_that_is_gone():
+    """Q9, K3: they hold room; the command gives it back."""
+    given = facts(staged=10, batches=[batch(age_ms=3_600_000)])
+    finding = found(given, "staged-and-silent")
+    assert finding.severity is WARNING
+    assert "Batch 3 of 'W' has staged 10 rows (2.0 KiB) and not" in finding.sentence
+    assert "7 days" in finding.sentence
+    assert finding.remedy.endswith("ackq batch drop W 3")
+    single = facts(staged=10, batches=[batch(age_ms=3_600_000, single=True)])
+    assert "a day" in found(single, "staged-and-silent").sentence
+
+
+def test_staged_rows_of_a_write_under_way():
+    """Q9, K3: it is normal, and a repetition takes no room."""
+    for fields in ({"open_stages": 2, "age_ms": 3_600_000}, {"age_ms": 5_000}):
+        assert found(facts(staged=10, batches=[batch(**fields)]), "staging").severity is NOTE
+    assert codes(facts(staged=10, batches=[batch(committed=True)])) == ["nothing-stuck"]
+
+
+def test_messages_that_expire():
+    """Q9, Q3: when, and where they go."""
+    given = facts(ready=1, expired=4, holdings={"next_expiry_ms": 60_000})
+    assert found(given, "expiry-ahead").sentence.endswith("go for good: the next in 1.0 min.")
+    assert "4 messages expired" in found(given, "expired").sentence
+
+
+def test_a_queue_that_is_not_durable():
+    """Q9, Q7: a restart takes it away."""
+    assert found(facts(properties={"durable": False}), "not-durable").severity is NOTE
+
+
+# --- the broker ---
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        ("The broker's disk has 5 bytes left; make room.", "disk-alarm"),
+        ("The broker's memory is short: it uses 5 bytes.", "memory-alarm"),
+    ],
+)
+def test_an_alarm_blocks_publishers(reason, code):
+    """Q9, P14: with the broker's reason."""
+    finding = found(facts(broker={"blocked": reason}), code)
+    assert finding.severity is PROBLEM
+    assert reason in finding.sentence
+
+
+def test_a_history_that_is_not_accepted():
+    """Q9, Q8: how many are refused, and why."""
+    given = facts(broker={"held_back": 3, "history_cause": "copied"})
+    finding = found(given, "history-not-accepted")
+    assert "(cause: copied), and 3 publishers, sessions and writers" in finding.sentence
+    assert finding.remedy.endswith("ackq broker accept-history")
+
+
+def test_a_broker_that_is_drained():
+    """Q9: it is no alarm, and the command that ends it helps."""
+    finding = found(facts(broker={"blocked": "The broker is being drained."}), "broker-draining")
+    assert "The broker is being drained." in finding.sentence
+    assert finding.remedy.endswith("ackq broker drain --resume")
+    disk = "The broker's disk has 5 bytes left; it only serves what drains."
+    assert "broker-draining" not in codes(facts(broker={"blocked": disk}))
+
+
+def test_a_broker_that_stops_and_a_clock_that_jumped():
+    """Q9, Q8: what is true of the whole broker comes with every queue, a missing one, too."""
+    given = facts(serving=False, broker={"clock_jump_ms": 7_200_000})
+    assert codes(given) == ["broker-stopping", "clock-jump"]
+    assert "2.0 h ahead" in found(given, "clock-jump").sentence
+    gone = QueueFacts("q", pb.ServerInfoResponse(), serving=False)
+    assert [each.code for each in diagnose(gone)] == ["queue-missing", "broker-stopping"]
+
+
+# --- the rest ---
+
+
+def test_the_worst_comes_first():
+    """Q9: and a state is never without a finding."""
+    given = facts(
+        ready=3, expired=1, properties={"max_length": 3, "dead_letter_queue": "d"}, delayed=1
+    )
+    severities = [finding.severity for finding in diagnose(given)]
+    assert severities == sorted(severities, key=list(Severity).index)
+    assert severities[0] is PROBLEM
+
+
+def test_the_summary():
+    """The queue in one line."""
+    given = facts(
+        ready=1200, staged=2, payload_bytes=2048, oldest_age_ms=5_000,
+        holdings={"oldest_position": 9},
+    )  # fmt: skip
+    assert summary(given) == (
+        "queue 'q': 1,200 ready, 0 unacked, 2 staged; 2.0 KiB; the oldest message is 5 s old, at "
+        "position 9"
+    )
+    assert summary(facts()) == "queue 'q': 0 ready, 0 unacked"
+    assert summary(QueueFacts("q", pb.ServerInfoResponse())) == "queue 'q': there is none"

@@ -1,0 +1,217 @@
+"""O5: a backup of an open journal opens as the journal was, whatever happens to that afterwards."""
+
+import errno
+import json
+import os
+import shutil
+import stat
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from ackq.errors import ClosedError, PreconditionFailedError
+from ackq_broker.journal import verify
+from ackq_broker.journal.files.disk import Disk
+from tests.unit.journal.running_journal import (
+    TIMEOUT_S,
+    block_bytes,
+    opened,
+    segment_files,
+)
+
+
+class LinklessDisk(Disk):
+    """A disk that has no links, as between two file systems."""
+
+    def link(self, source, target):  # noqa: ARG002 - it only fails
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(target))
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "backup"
+
+
+def back_up(running, target, state=b"state"):
+    """A backup of now."""
+    journal = running.journal
+    return journal.back_up((state,), journal.sequence, target).result(TIMEOUT_S)
+
+
+def blocks(running, first, last):
+    return [running.journal.read_block(number) for number in range(first, last + 1)]
+
+
+@pytest.mark.parametrize("disk", [Disk, LinklessDisk])
+def test_a_backup_opens_as_the_journal_was(data, target, disk):
+    """O5: with the state and the live blocks of the mark, and none of what came later."""
+    with opened(data, disk=disk(sync=False)) as running:
+        running.append_blocks(1, 20)
+        running.journal.free_blocks(range(1, 8))
+        made = back_up(running, target, b"as of 20")
+        running.append_blocks(21, 30)
+        assert made.sequence == 20
+        assert made.directory == target
+        assert made.total_bytes == sum(path.stat().st_size for path in target.iterdir())
+        assert (made.copied_bytes < made.total_bytes // 2) == (disk is Disk)
+        assert stat.S_IMODE(target.stat().st_mode) == 0o700
+    report = verify(target)
+    assert (report.opens, report.lost_blocks, report.end.sequence) == (True, (), 20)
+    with opened(target) as restored:
+        assert restored.recovery.snapshot == b"as of 20"
+        assert restored.records == []
+        assert blocks(restored, 8, 20) == [block_bytes(number) for number in range(8, 21)]
+        restored.append_blocks(21, 22)
+    with opened(target) as restored:
+        assert len(restored.records) == 2
+
+
+def test_what_dies_afterwards_stays_in_the_backup(data, target):
+    """O5: segments of the broker go, and new ones are written over dead ones, but over none that a
+    backup has as well.
+    """
+    with opened(data) as running:
+        running.append_blocks(1, 40)
+        back_up(running, target)
+        for first in range(41, 200, 40):
+            running.journal.free_blocks(range(1, first))
+            running.snapshot()
+            running.append_blocks(first, first + 39)
+        assert segment_files(data)[0].name > segment_files(target)[-1].name
+    assert verify(target).lost_blocks == ()
+    with opened(target) as restored:
+        assert blocks(restored, 1, 40) == [block_bytes(number) for number in range(1, 41)]
+
+
+def test_a_backup_is_another_history(data, target, tmp_path):
+    """O5, Q8: opened where it is, moved, or copied; the journal itself goes on in its own."""
+    with opened(data) as running:
+        running.append_blocks(1, 3)
+        back_up(running, target)
+        original = running.recovery.history_id
+    shutil.copytree(target, tmp_path / "copied")
+    shutil.copytree(target, tmp_path / "moved-from")
+    (tmp_path / "moved-from").rename(tmp_path / "moved")
+    for directory in (tmp_path / "copied", tmp_path / "moved", target):
+        with opened(directory) as restored:
+            assert restored.recovery.history_id != original
+            assert restored.recovery.history_cause == "copied"
+    with opened(data) as running:
+        assert running.recovery.history_id == original
+
+
+def test_of_an_empty_journal_and_of_one_at_the_start_of_a_segment(data, target):
+    """O5: nothing is everything there is."""
+    with opened(data) as running:
+        back_up(running, target)
+        running.append_blocks(1, 1)
+        running.journal.free_blocks([1])
+        back_up(running, target.with_name("second"))
+    for directory in (target, target.with_name("second")):
+        assert verify(directory).opens
+        with opened(directory) as restored:
+            assert restored.recovery.snapshot == b"state"
+
+
+def test_a_backup_that_fails_leaves_nothing(data, target):
+    """O5: the journal goes on, and the next one succeeds."""
+
+    class FullDisk(Disk):
+        full = True
+
+        def sync_file(self, fd):
+            if self.full and "backup.new" in str(Path(f"/proc/self/fd/{fd}").readlink()):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().sync_file(fd)
+
+    disk = FullDisk(sync=False)
+    with opened(data, disk=disk) as running:
+        running.append_blocks(1, 20)
+        with pytest.raises(OSError, match="No space"):
+            back_up(running, target)
+        assert not target.exists()
+        assert list(target.parent.glob("backup*")) == []
+        running.append_blocks(21, 22)
+        running.snapshot()
+        disk.full = False
+        back_up(running, target)
+        assert running.failures == []
+    assert verify(target).opens
+
+
+def test_an_older_backup_is_never_replaced(data, target):
+    """O5: another name is needed; what a killed process left half done is."""
+    left = target.with_name("backup.new")
+    left.mkdir()
+    (left / "journal-00000000000000000001.seg").write_bytes(b"half")
+    with opened(data) as running:
+        running.append_blocks(1, 2)
+        back_up(running, target)
+        with pytest.raises(PreconditionFailedError, match="give the backup another name"):
+            back_up(running, target)
+    assert not left.exists()
+    assert verify(target).opens
+
+
+def test_snapshots_wait_for_a_backup(data, target):
+    """O5: nothing dies while its files are taken."""
+    held, reached = threading.Event(), threading.Event()
+
+    def failpoint(point):
+        if point == "before_backup_rename":
+            reached.set()
+            assert held.wait(TIMEOUT_S)
+
+    with opened(data, failpoint=failpoint) as running:
+        running.append_blocks(1, 20)
+        journal = running.journal
+        backup = journal.back_up((b"state",), journal.sequence, target)
+        assert reached.wait(TIMEOUT_S)
+        before = segment_files(data)
+        journal.free_blocks(range(1, 20))
+        snapshot = journal.write_snapshot((b"later",), journal.sequence)
+        running.append_blocks(21, 22)
+        assert not snapshot.done()
+        assert set(before) <= set(segment_files(data))
+        held.set()
+        backup.result(TIMEOUT_S)
+        snapshot.result(TIMEOUT_S)
+        assert not set(before) <= set(segment_files(data))
+    assert verify(target).lost_blocks == ()
+
+
+def test_a_stop_ends_a_long_copy(data, target):
+    """O5: a broker that is told to stop does not copy for an hour."""
+    reached: Future[None] = Future()
+    held = threading.Event()
+
+    class SlowDisk(LinklessDisk):
+        def create(self, path):
+            if "backup.new" in str(path) and not reached.done():
+                reached.set_result(None)
+                assert held.wait(TIMEOUT_S)
+            return super().create(path)
+
+    with opened(data, disk=SlowDisk(sync=False)) as running:
+        running.append_blocks(1, 20)
+        journal = running.journal
+        backup = journal.back_up((b"state",), journal.sequence, target)
+        reached.result(TIMEOUT_S)
+        threading.Timer(0.1, held.set).start()
+    with pytest.raises(ClosedError, match="before the backup was complete"):
+        backup.result(TIMEOUT_S)
+    assert not target.exists()
+
+
+def test_the_format_of_a_backup_names_its_end(data, target):
+    """Q7: a backup whose last file was cut is damaged, and not a torn tail."""
+    with opened(data) as running:
+        running.append_blocks(1, 20)
+        back_up(running, target)
+    end = json.loads((target / "FORMAT").read_text())["log_end"]
+    assert end["closed"]
+    last = segment_files(target)[-1]
+    os.truncate(last, last.stat().st_size - 1)
+    assert not verify(target).opens

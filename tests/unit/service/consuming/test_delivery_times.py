@@ -1,0 +1,33 @@
+"""Q9: since when a tag has been with its client, with a bounded number of marks."""
+
+from ackq_broker.service.consuming.delivery_times import MOST_MARKS, DeliveryTimes
+
+SECOND_US = 1_000_000
+
+
+def test_a_tag_is_as_old_as_the_mark_before_it():
+    """Q9: marks are a second apart."""
+    times = DeliveryTimes()
+    assert times.since_us(1) == 0
+    times.note(1, 10 * SECOND_US)
+    times.note(5, 10 * SECOND_US + 900_000)
+    times.note(9, 12 * SECOND_US)
+    assert [times.since_us(tag) for tag in (1, 5, 8, 9, 99)] == [
+        10 * SECOND_US,
+        10 * SECOND_US,
+        10 * SECOND_US,
+        12 * SECOND_US,
+        12 * SECOND_US,
+    ]
+
+
+def test_the_marks_are_bounded():
+    """Q9, I6: a channel that lives for a month has no more; ages are too long rather than short."""
+    times = DeliveryTimes()
+    for second in range(1, 30 * 24 * 3600, 7):
+        times.note(second, second * SECOND_US)
+    assert len(times._tags) < MOST_MARKS
+    for second in (1, 5_000, 1_000_000, 2_500_000):
+        since_s = times.since_us(second) // SECOND_US
+        assert since_s <= second
+        assert second - since_s < 30 * 24 * 3600 / (MOST_MARKS / 2) + 7

@@ -1,0 +1,86 @@
+"""Certificates, read again."""
+
+import datetime as dt
+
+import pytest
+import trustme
+
+from ackq.errors import InvalidArgumentError
+from ackq_broker.service.security.certificates import Credentials, TlsFiles
+
+
+@pytest.fixture
+def files(tmp_path):
+    return TlsFiles(tmp_path / "cert.pem", tmp_path / "key.pem")
+
+
+def issue(files, **fields):
+    made = trustme.CA().issue_cert("localhost", **fields)
+    made.private_key_pem.write_to_path(files.key)
+    made.cert_chain_pems[0].write_to_path(files.cert)
+
+
+def in_days(days):
+    return dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(days=days)
+
+
+def test_the_end_of_a_certificate(files):
+    """A6: as a metric wants it; a new file brings a new end."""
+    first, second = in_days(30), in_days(60)
+    issue(files, not_after=first)
+    credentials = Credentials(files)
+    assert credentials.not_after == first
+    issue(files, not_after=second)
+    credentials.poll()
+    assert credentials.not_after == second
+    assert credentials.server() is not None
+
+
+def test_files_that_do_not_fit_are_logged_once(files, caplog):
+    """A6: at the next poll, as the second of two files may be on its way; the old ones go on."""
+    issue(files, not_after=in_days(30))
+    credentials = Credentials(files)
+    end = credentials.not_after
+    files.key.write_text("x")
+    for expected in (0, 1, 1):
+        credentials.poll()
+        assert len(caplog.records) == expected
+    assert "holds no private key in PEM. The broker goes on" in caplog.text
+    with pytest.raises(InvalidArgumentError):
+        credentials.reload()
+    assert credentials.not_after == end
+
+
+def test_the_second_of_two_files(files, caplog):
+    """A6: nothing is logged about the moment between them."""
+    issue(files, not_after=in_days(30))
+    credentials = Credentials(files)
+    before = files.key.read_bytes()
+    issue(files, not_after=in_days(40))
+    after = files.key.read_bytes()
+    files.key.write_bytes(before)
+    credentials.poll()
+    files.key.write_bytes(after)
+    credentials.poll()
+    credentials.poll()
+    assert caplog.records == []
+    assert credentials.not_after == in_days(40)
+
+
+def test_authorities_of_clients(files, tmp_path):
+    """A6: a file without a certificate is refused, by its option."""
+    issue(files)
+    clients = tmp_path / "clients.pem"
+    clients.write_text("x")
+    with pytest.raises(InvalidArgumentError, match="--tls-client-ca holds no certificate"):
+        Credentials(files._replace(client_ca=clients))
+    trustme.CA().cert_pem.write_to_path(clients)
+    assert Credentials(files._replace(client_ca=clients)).server() is not None
+
+
+def test_it_ends_soon(files, caplog):
+    """A6: said once a day."""
+    issue(files, not_after=in_days(3))
+    credentials = Credentials(files)
+    credentials.poll()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

@@ -1,0 +1,72 @@
+"""Which sessions an operator sees (S8)."""
+
+import pytest
+
+from ackq import limits
+from ackq.v1 import sessions_pb2 as pb
+from ackq_broker.core import commands
+from ackq_broker.service.sessions.info import finished
+from tests.unit.service.sessions.test_service_timeout import HEARTBEAT_S, READER, Broker
+
+DAY_US = 24 * 3600 * 1_000_000
+ENDED = commands.SessionInfo(
+    session="anonymous-1",
+    incarnation="1",
+    queues=("q",),
+    epoch=1,
+    floor_tag=5,
+    end_tag=5,
+    leased=0,
+    holes=0,
+    holder=None,
+    since_us=1,
+    proven=True,
+    leased_at_us=0,
+    fetch=commands.FetchLabel(),
+    attaches=0,
+    named=False,
+    heard_us=DAY_US,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "live", "now_us", "expected"),
+    [
+        ({}, False, 2 * DAY_US, True),
+        ({}, False, 2 * DAY_US - 1, False),
+        ({}, True, 9 * DAY_US, False),
+        ({"named": True}, False, 9 * DAY_US, False),
+        ({"end_tag": 6}, False, 9 * DAY_US, False),
+    ],
+)
+def test_finished(changes, live, now_us, expected):
+    """S8: without a name, a lease and a holder, for a day."""
+    assert finished(ENDED._replace(**changes), now_us, live=live) == expected
+
+
+def listed(broker, **request):
+    answer = broker.call(broker.service.list_sessions(pb.ListSessionsRequest(**request)))
+    return [each.session for each in answer.sessions]
+
+
+def test_a_finished_session_is_listed_where_it_is_asked_for_and_goes_on(monkeypatch):
+    """S4, S8: its checkpoint comes back after weeks, and finds what it left."""
+    monkeypatch.setattr(limits, "FINISHED_SESSION_S", 0)
+    broker = Broker()
+    opened = broker.advance(session="", session_timeout_ms=0)
+    name = opened.session
+    step = {"session": name, "incarnation": opened.incarnation, "session_timeout_ms": 0}
+    leased = broker.advance(**step)
+    assert leased.end_tag == 2
+    broker.now += 2 * HEARTBEAT_S
+    assert listed(broker) == [name]  # it holds messages
+    assert broker.advance(**step, start_tag=2).end_tag == 2
+    assert listed(broker) == [name]  # its holder is live
+    broker.now += 2 * HEARTBEAT_S
+    assert listed(broker) == []
+    assert listed(broker, finished=True) == listed(broker, session=name) == [name]
+    broker.start()
+    broker.now += 2 * HEARTBEAT_S  # it was the holder in the journal, and counts as live till then
+    other = pb.Holder(token=b"o" * 16, host=READER.host, pid=2)
+    assert broker.advance(**step, start_tag=2, holder=other).end_tag == 2
+    assert listed(broker) == [name]

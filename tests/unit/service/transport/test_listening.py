@@ -1,0 +1,99 @@
+"""O2: addresses, and why one cannot be had."""
+
+import socket
+import stat
+
+import pytest
+
+from ackq.errors import InvalidArgumentError
+from ackq_broker.service.transport.listening import Address, address, bind, check_free
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:5775", "[::1]:0", "host.example:1", "unix:/a/b.sock"])
+def test_an_address_reads_back(text):
+    """O2: as clients write it."""
+    assert str(address(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7411", "host:", ":1", "host:99999", "host:-1", "unix:", "unix:/" + "x" * 107]
+)
+def test_an_address_that_is_none(text):
+    """O2: neither a port nor a path."""
+    with pytest.raises(InvalidArgumentError, match="is not "):
+        address(text)
+
+
+def refusal(listen):
+    """Why an address is refused."""
+    with pytest.raises(InvalidArgumentError) as error:
+        check_free(listen)
+    told = str(error.value)
+    assert told.startswith(f"The broker cannot listen on {listen}: ")
+    assert "Errno" not in told
+    return told.partition(f"{listen}: ")[2]
+
+
+def test_a_port_that_cannot_be_had():
+    """O2: in use, of another machine, of no machine; each in words."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert refusal(Address("127.0.0.1", port)) == (
+            "another process listens there, which has to end first. Choose another --listen."
+        )
+    assert "this machine does not have that address" in refusal(Address("192.0.2.1", 0))
+    assert refusal(Address("nowhere.invalid", 1)).startswith("no host has the name nowhere.invalid")
+
+
+def test_a_port_of_the_system(monkeypatch):
+    """O2: a port below 1024 takes a capability."""
+
+    def denied(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", denied)
+    assert "ports below 1024 are for the system's administrator" in refusal(Address("127.0.0.1", 1))
+
+
+def test_a_socket_for_its_owner_alone(tmp_path):
+    """O2: its folder is made with it, and both are private from their first moment."""
+    listen = Address(path=tmp_path / "run" / "broker.sock")
+    check_free(listen)
+    made = []
+
+    def add_port(text):
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(text.removeprefix("unix:"))
+        made.append(text)
+        return 1
+
+    assert bind(listen, add_port) == listen
+    assert made == [str(listen)]
+    assert stat.S_IMODE(listen.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(listen.path.parent.stat().st_mode) == 0o700
+
+
+def test_a_socket_that_somebody_answers_on_stays(tmp_path):
+    """O2: one that nobody answers on was left by a process that died, and goes."""
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        assert "another process listens there" in refusal(Address(path=path))
+        assert path.exists()
+    check_free(Address(path=path))
+    assert not path.exists()
+
+
+def test_a_file_is_never_removed_for_a_socket(tmp_path):
+    """O2: whatever has the name of the socket and is none stays."""
+    path = tmp_path / "s"
+    path.write_text("mine")
+    assert "there is a file of that name, and it is no socket" in refusal(Address(path=path))
+    assert path.read_text() == "mine"
+    assert "a part of the path is no directory" in refusal(Address(path=path / "t"))
+
+
+def test_the_port_that_was_taken():
+    """O2: port 0 is any free one."""
+    assert bind(Address("h", 0), lambda text: {"h:0": 7}[text]) == Address("h", 7)

@@ -1,0 +1,114 @@
+"""A broker with users: one for each choice of permissions and role, and one that may do all."""
+
+import itertools
+from typing import NamedTuple
+
+import pytest
+
+import ackq_broker
+from ackq.v1 import admin_pb2
+from ackq_broker.embedding import EmbeddedBroker
+from ackq_broker.service.security import users, users_editor
+from tests.fakes.raw_client import Client, holder
+
+# What the users of the table have permissions on, and nothing else.
+PATTERN = "q|x|dead"
+PERMISSIONS = users.PERMISSIONS
+ROLES = users.ROLES
+
+
+class Kind(NamedTuple):
+    """A user of the table: its permissions on `PATTERN`, and its role."""
+
+    permissions: frozenset
+    role: str
+
+    @property
+    def name(self):
+        return "-".join((*(each for each in PERMISSIONS if each in self.permissions), self.role))
+
+
+KINDS = [
+    Kind(frozenset(chosen), role)
+    for count in range(len(PERMISSIONS) + 1)
+    for chosen in itertools.combinations(PERMISSIONS, count)
+    for role in ROLES
+]
+
+
+def add_user(path, name, *, role="none", configure="", write="", read="", **limits):
+    """Adds a user to a file; its token."""
+    token = users.new_token()
+    patterns = (users.pattern(each) for each in (configure, write, read))
+    users_editor.add(
+        path,
+        users.User(name, (users.hash_of(token),), role, *patterns, users.UserLimits(**limits)),
+    )
+    return token
+
+
+def add_master(path):
+    """Adds a user who may do everything; its token."""
+    everything = dict.fromkeys(PERMISSIONS, ".*")
+    return add_user(path, "master", role="operator", **everything)
+
+
+class Guarded(NamedTuple):
+    """A broker with users: its process, the users file, and the token of each by name."""
+
+    broker: EmbeddedBroker
+    path: object
+    tokens: dict
+
+    def client(self, name):
+        """Raw stubs as a user; "" has no token."""
+        return Client(self.broker.endpoint, self.tokens.get(name))
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A broker with all users of the table; with queues, an exchange, a session and a writer."""
+    folder = tmp_path_factory.mktemp("guarded")
+    path = folder / "users.toml"
+    tokens = {"master": add_master(path)}
+    for kind in KINDS:
+        tokens[kind.name] = add_user(
+            path, kind.name, role=kind.role, **dict.fromkeys(kind.permissions, PATTERN)
+        )
+    env = {"ACKQ_BROKER_USERS": str(path)}
+    with ackq_broker.embedded(folder / "data", sync=False, env=env) as broker:
+        yield Guarded(broker, path, tokens)
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """A broker of the test's own with a master, and whom the test adds."""
+    path = tmp_path / "users.toml"
+    tokens = {"master": add_master(path)}
+    with ackq_broker.embedded(
+        tmp_path / "data", sync=False, env={"ACKQ_BROKER_USERS": str(path)}
+    ) as broker:
+        yield Guarded(broker, path, tokens)
+
+
+class World(NamedTuple):
+    """What the requests of the table name."""
+
+    reader: object
+    lease: object
+
+
+@pytest.fixture(scope="module")
+def world(table):
+    """Queues `q`, `dead`, exchange `x`, session `s` with a lease of `q`, committed writer `w`."""
+    reader = holder()
+    with table.client("master") as master:
+        master.declare("dead")
+        master.declare("q")
+        master.admin.DeclareExchange(
+            admin_pb2.DeclareExchangeRequest(exchange="x", type=2, durable=True)
+        )
+        master.publish(b"a", b"b", b"c")
+        _, lease = master.open(reader, max_messages=2)
+        master.commit(target="queue/q")
+    return World(reader, lease)

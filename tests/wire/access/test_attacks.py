@@ -1,0 +1,253 @@
+"""What strangers try, and users without permission: they read, forge and freeze nothing."""
+
+import json
+import re
+import secrets
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+
+import grpc
+import psutil
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+import ackq_broker
+from ackq.errors import PermissionDeniedError, UnauthenticatedError
+from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
+from tests.fakes.blocks import encoded
+from tests.fakes.raw_client import Client, error_of, refused_with
+from tests.wire.access.conftest import add_user
+from tests.wire.access.test_users import known, until
+
+LINE = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR) [\w.]+ .*|  \| .*"
+)
+EVIL = "x\n2026-01-01T00:00:00.000Z ERROR forged\r\x1b[2J\u2028\u202e"
+
+
+def audit(guarded):
+    """The lines of the audit, as text."""
+    lines = guarded.broker.log_file.read_text().splitlines()
+    return [line for line in lines if " ackq.audit " in line]
+
+
+def test_a_stranger_learns_nothing(guarded):
+    """A1, A3: health answers, and nothing else; each call gives the same words."""
+    with Client(guarded.broker.endpoint) as stranger:
+        health = health_pb2_grpc.HealthStub(stranger.channel)
+        assert health.Check(health_pb2.HealthCheckRequest()).status == 1
+        with pytest.raises(grpc.RpcError) as refused:
+            list(health.Watch(health_pb2.HealthCheckRequest(), timeout=60))
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        reflection = reflection_pb2_grpc.ServerReflectionStub(stranger.channel)
+        with pytest.raises(grpc.RpcError) as refused:
+            list(
+                reflection.ServerReflectionInfo(
+                    iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+                )
+            )
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        said = {
+            str(refused_with(UnauthenticatedError, call, request))
+            for call, request in (
+                (stranger.admin.ListQueues, admin_pb2.ListQueuesRequest(queue="q")),
+                (stranger.admin.DeleteQueue, admin_pb2.DeleteQueueRequest(queue="none")),
+                (stranger.sessions.ListSessions, sessions_pb2.ListSessionsRequest()),
+            )
+        }
+        assert len(said) == 1
+    with guarded.client("master") as master:
+        reflection = reflection_pb2_grpc.ServerReflectionStub(master.channel)
+        (answer,) = reflection.ServerReflectionInfo(
+            iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+        )
+        assert len(answer.list_services_response.service) == 6
+
+
+def test_nobody_forges_a_line(guarded):
+    """A7: names, labels and reasons with line ends and terminal escapes stay inside their line."""
+    with guarded.client("master") as master:
+        master.declare()
+        for call, request in (
+            (master.admin.DeclareQueue, admin_pb2.DeclareQueueRequest(queue=EVIL)),
+            (master.admin.PurgeQueue, admin_pb2.PurgeQueueRequest(queue=EVIL)),
+            (master.admin.DeclareExchange, admin_pb2.DeclareExchangeRequest(exchange=EVIL, type=1)),
+            (master.sessions.ReleaseSession, sessions_pb2.ReleaseSessionRequest(session=EVIL)),
+            (master.publishing.ForgetWriter, publishing_pb2.ForgetWriterRequest(writer=EVIL)),
+        ):
+            with pytest.raises(grpc.RpcError) as refused:
+                call(request)
+            message = error_of(refused.value)[0].message
+            assert message.isprintable(), message
+        with master.consume(label=EVIL) as channel:
+            channel.send(subscribe=consuming_pb2.Subscribe(consumer=EVIL, queue=EVIL))
+            assert channel.refusal()[0].message.isprintable()
+        opened = master.advance(
+            sessions_pb2.Holder(token=secrets.token_bytes(16), host=EVIL, pid=1, application=EVIL),
+            session="evil\nsession",
+        )
+        assert opened.session
+        # A commit that comes again with other rows is logged with the names that it gives.
+        for target in ("queue/q", f"queue/q{EVIL}"):
+            master.commit(writer="writer", target=target, keep_changed=True)
+    until(lambda: len(audit(guarded)) >= 5)
+    lines = guarded.broker.log_file.read_text(errors="surrogateescape").split("\n")
+    assert [line for line in lines if line and not LINE.fullmatch(line)] == []
+    assert not any(line.startswith("2026-01-01") for line in lines)
+
+
+def test_strangers_freeze_nobody(guarded):
+    """A3: while many fail to log in, a user from the same address is served."""
+    stop = threading.Event()
+    refusals = []
+
+    def knock():
+        with Client(guarded.broker.endpoint, "ackq_wrong") as stranger:
+            while not stop.is_set():
+                try:
+                    stranger.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=20)
+                except grpc.RpcError as refused:
+                    refusals.append(refused.code())
+
+    strangers = [threading.Thread(target=knock) for _ in range(20)]
+    sockets = [
+        socket.create_connection(guarded.broker.endpoint.split(":"), timeout=20) for _ in range(50)
+    ]
+    for each in strangers:
+        each.start()
+    try:
+        until(lambda: len(refusals) > 50)
+        with guarded.client("master") as master:
+            master.declare()
+            began = time.monotonic()
+            with master.publisher() as stream:
+                for number in range(1, 101):
+                    stream.publish(number, b"x", routing_key="q")
+                    stream.confirmed(1, first=number)
+            took_s = time.monotonic() - began
+    finally:
+        stop.set()
+        for each in strangers:
+            each.join()
+        for each in sockets:
+            each.close()
+    assert set(refusals) == {grpc.StatusCode.UNAUTHENTICATED}
+    assert took_s < 20, took_s
+    assert len(audit(guarded)) < 60  # a line a second, and not one for each
+
+
+def cpu_s(guarded):
+    times = psutil.Process(guarded.broker.pid).cpu_times()
+    return times.user + times.system
+
+
+def test_a_refusal_costs_less_than_the_request(guarded):
+    """A3: large frames that a stranger, or a user without permission, sends in vain."""
+    guarded.tokens["app"] = add_user(guarded.path, "app", write="mine")
+    until(lambda: known(guarded, "app"))
+    frames, block = 30, encoded(body=[b"x" * 100] * 10_000, routing_key="q")
+
+    def publish(client):
+        """Publishes a frame on a stream of its own; what the stream ends with."""
+        opening = publishing_pb2.PublishOpen(publisher_id=secrets.token_bytes(16), mode=1)
+        data = publishing_pb2.PublishData(first_number=1, rows=10_000)
+        requests = [
+            publishing_pb2.PublishRequest(
+                header=publishing_pb2.PublishHeader(lowest_unanswered=1, open=opening)
+            ),
+            publishing_pb2.PublishRequest(
+                header=publishing_pb2.PublishHeader(lowest_unanswered=1, data=data), block=block
+            ),
+        ]
+        try:
+            list(client.publishing.Publish(iter(requests), timeout=60))
+        except grpc.RpcError as refused:
+            return type(error_of(refused)[0])
+        return None
+
+    cost_s, ends = {}, {}
+    guarded.tokens["nobody"] = "ackq_wrong"
+    for name in ("master", "app", "", "nobody"):
+        with guarded.client(name) as client:
+            if name == "master":
+                client.declare()
+            publish(client)
+            before = cpu_s(guarded)
+            # All at once: of the failed logins from one address a few wait, one after the other.
+            with ThreadPoolExecutor(frames) as pool:
+                ends[name] = set(pool.map(publish, [client] * frames))
+            cost_s[name] = cpu_s(guarded) - before
+    stranger = {UnauthenticatedError}
+    assert ends == {
+        "master": {None},
+        "app": {PermissionDeniedError},
+        "": stranger,
+        "nobody": stranger,
+    }
+    assert max(cost_s["app"], cost_s[""], cost_s["nobody"]) < cost_s["master"], cost_s
+
+
+def act(method, **fields):
+    """A line of the audit about an act of the master."""
+    return {"event": "act", "call": f"AdminService.{method}", "user": "master", **fields}
+
+
+def test_the_audit_says_who(guarded):
+    """A8: each act and each refusal with user, call and what came of it, without secrets."""
+    guarded.tokens["app"] = add_user(guarded.path, "app")
+    until(lambda: known(guarded, "app"))
+    with guarded.client("master") as master, guarded.client("app") as app:
+        master.declare()
+        with pytest.raises(grpc.RpcError):
+            master.admin.PurgeQueue(admin_pb2.PurgeQueueRequest(queue="none"))
+        refused_with(PermissionDeniedError, app.delete)
+        refused_with(PermissionDeniedError, app.delete)
+    until(lambda: len(audit(guarded)) >= 3)
+    found = [json.loads(line.partition(" ackq.audit ")[2]) for line in audit(guarded)]
+    peers = {each.pop("peer").rpartition(":")[0] for each in found}
+    assert peers == {"ipv4:127.0.0.1"}
+    declared = {"queue": "q", "properties": {"durable": True}}
+    assert [each for each in found if each.get("reason") != "unauthenticated"] == [
+        act("DeclareQueue", request=declared, result="done"),
+        act("PurgeQueue", request={"queue": "none"}, result="queue_not_found"),
+        {
+            "event": "refused",
+            "call": "AdminService.DeleteQueue",
+            "user": "app",
+            "reason": "configure on queue 'q'",
+        },
+    ]
+    log = guarded.broker.log_file.read_text()
+    assert not any(token in log for token in guarded.tokens.values())
+
+
+def test_http_asks_for_a_token_too(tmp_path):
+    """A1, A2, A8: figures of all queues are for observers; probes of health need no token."""
+    path, port_file = tmp_path / "users.toml", tmp_path / "port"
+    tokens = {role: add_user(path, role, role=role) for role in ("none", "observer")}
+    env = {
+        "ACKQ_BROKER_USERS": str(path),
+        "ACKQ_BROKER_HTTP": "127.0.0.1:0",
+        "ACKQ_BROKER_HTTP_PORT_FILE": str(port_file),
+    }
+
+    def status(url, token=None):
+        http = HTTPConnection("127.0.0.1", int(port_file.read_text()), timeout=20)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        http.request("GET", url, headers=headers)
+        found = http.getresponse().status
+        http.close()
+        return found
+
+    with ackq_broker.embedded(tmp_path / "data", sync=False, env=env) as broker:
+        assert status("/livez") == 200
+        assert [status("/metrics", each) for each in (None, "ackq_wrong")] == [401, 401]
+        assert status("/metrics", tokens["none"]) == 403
+        assert status("/metrics", tokens["observer"]) == 200
+        log = broker.log_file.read_text()
+    assert '"reason": "the role observer"' in log
+    assert not any(token in log for token in tokens.values())

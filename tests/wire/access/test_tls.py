@@ -1,0 +1,220 @@
+"""TLS: refused at the start where it cannot work, and rotated while streams are open (A6)."""
+
+import datetime as dt
+import ssl
+import subprocess
+from contextlib import contextmanager
+
+import grpc
+import pytest
+import trustme
+
+import ackq_broker
+from ackq import errors
+from ackq.v1 import admin_pb2
+from tests.fakes.raw_client import Client, error_of
+from tests.wire.access.conftest import add_master
+from tests.wire.access.test_users import until
+from tests.wire.operations.processes import command, environment, run
+
+
+class Files:
+    """An authority, with a certificate of the broker's in files."""
+
+    def __init__(self, folder):
+        self.authority = trustme.CA()
+        self.cert, self.key = folder / "cert.pem", folder / "key.pem"
+        self.client_ca = folder / "clients.pem"
+        self.authority.cert_pem.write_to_path(self.client_ca)
+        self.issue()
+
+    @property
+    def ca(self):
+        return self.authority.cert_pem.bytes()
+
+    def issue(self, **fields):
+        """Writes another certificate and key; returns the certificate."""
+        made = self.authority.issue_cert("127.0.0.1", "localhost", **fields)
+        made.private_key_pem.write_to_path(self.key)
+        made.cert_chain_pems[0].write_to_path(self.cert)
+        return made.cert_chain_pems[0].bytes().decode()
+
+    def environment(self, **more):
+        return {
+            "ACKQ_BROKER_TLS_CERT": str(self.cert),
+            "ACKQ_BROKER_TLS_KEY": str(self.key),
+            **more,
+        }
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Files(tmp_path)
+
+
+def served(broker):
+    """The certificate that a new connection gets."""
+    host, port = broker.endpoint.split(":")
+    return ssl.get_server_certificate((host, int(port)))
+
+
+def started(broker):
+    """The log of a broker, of which the last line of its start may come after it is ready."""
+    until(lambda: " serving on " in broker.log_file.read_text())
+    return broker.log_file.read_text()
+
+
+def info(client, **how):
+    return client.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=20, **how)
+
+
+def test_certificates_are_rotated_under_open_streams(files, tmp_path):
+    """A6: new connections have the new certificate; a stream from before publishes on."""
+    with (
+        ackq_broker.embedded(tmp_path / "data", sync=False, env=files.environment()) as broker,
+        Client(broker.endpoint, ca=files.ca) as client,
+        client.publisher() as stream,
+    ):
+        client.declare()
+        first = served(broker)
+        second = files.issue()
+        until(lambda: served(broker) == second)
+        assert first != second
+        stream.publish(1, b"a", routing_key="q")
+        assert stream.confirmed(1) == {1}
+        with Client(broker.endpoint, ca=files.ca) as later:
+            info(later)
+        files.key.write_text("nothing")
+        until(lambda: "holds no private key" in broker.log_file.read_text())
+        assert served(broker) == second
+        stream.publish(2, b"b", routing_key="q")
+        assert stream.confirmed(1, first=2) == {2}
+
+
+def test_plain_clients_and_strangers(files, tmp_path):
+    """A6: a plain client, one that trusts another authority, and noise: not a line in the log."""
+    with ackq_broker.embedded(tmp_path / "data", sync=False, env=files.environment()) as broker:
+        log = started(broker)
+        for client in (
+            Client(broker.endpoint),
+            Client(broker.endpoint, ca=trustme.CA().cert_pem.bytes()),
+        ):
+            with client, pytest.raises(grpc.RpcError) as refused:
+                info(client)
+            assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        with Client(broker.endpoint, ca=files.ca) as client:
+            info(client)
+        assert broker.log_file.read_text() == log
+
+
+def test_a_tls_client_at_a_plain_broker(files, tmp_path):
+    """A6: the reverse; not a line either."""
+    with ackq_broker.embedded(tmp_path / "data", sync=False) as broker:
+        log = started(broker)
+        with Client(broker.endpoint, ca=files.ca) as client, pytest.raises(grpc.RpcError) as no:
+            info(client)
+        assert no.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert broker.log_file.read_text() == log
+
+
+def test_clients_with_certificates_alone(files, tmp_path):
+    """A6: with authorities for clients, one without a certificate of theirs gets no connection."""
+    env = files.environment(ACKQ_BROKER_TLS_CLIENT_CA=str(files.client_ca))
+    with ackq_broker.embedded(tmp_path / "data", sync=False, env=env) as broker:
+        with Client(broker.endpoint, ca=files.ca) as client, pytest.raises(grpc.RpcError) as no:
+            info(client)
+        assert no.value.code() is grpc.StatusCode.UNAVAILABLE
+        own = files.authority.issue_cert("client")
+        credentials = grpc.ssl_channel_credentials(
+            files.ca, own.private_key_pem.bytes(), own.cert_chain_pems[0].bytes()
+        )
+        with grpc.secure_channel(broker.endpoint, credentials) as channel:
+            call = channel.unary_unary("/ackq.v1.AdminService/ServerInfo")
+            assert call(b"", timeout=20)
+
+
+def refused_start(tmp_path, *options):
+    """The one line with which a start is refused."""
+    status, out, err = run("serve", "--data", tmp_path / "data", *options)
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    assert not (tmp_path / "data").exists()
+    return line
+
+
+def test_files_that_cannot_work(files, tmp_path):
+    """A6: missing, not fitting, ended: one line each, with the file, and nothing is made."""
+    tls = ("--listen", "127.0.0.1:0", "--tls-cert", files.cert, "--tls-key", files.key)
+    assert "needs a certificate and its key" in refused_start(tmp_path, *tls[:4])
+    missing = refused_start(tmp_path, *tls[:4], "--tls-key", tmp_path / "no.pem")
+    assert missing.endswith(
+        f"The file {tmp_path}/no.pem of --tls-key cannot be read: No such file or directory."
+    )
+    other = files.authority.issue_cert("localhost").private_key_pem.bytes()
+    files.key.write_bytes(other)
+    assert "is not the key of the certificate" in refused_start(tmp_path, *tls)
+    long_ago = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    files.issue(not_before=long_ago, not_after=long_ago + dt.timedelta(days=30))
+    assert f"{files.cert} of --tls-cert ended on 2020-01-31" in refused_start(tmp_path, *tls)
+    files.cert.write_text("hello")
+    assert "holds no certificate in PEM" in refused_start(tmp_path, *tls)
+
+
+def test_a_certificate_that_ends_soon(files, tmp_path):
+    """A6: the log says when, at the start."""
+    soon = dt.datetime.now(dt.UTC) + dt.timedelta(days=3)
+    files.issue(not_after=soon)
+    with ackq_broker.embedded(tmp_path / "data", sync=False, env=files.environment()) as broker:
+        assert f"ends on {soon:%Y-%m-%d}" in broker.log_file.read_text()
+
+
+def test_other_machines_need_tls_and_users(files, tmp_path):
+    """A6: an address that others reach is refused without both, unless told."""
+    tls = ("--tls-cert", files.cert, "--tls-key", files.key)
+    everywhere = ("--listen", "0.0.0.0:0")
+    path = tmp_path / "users.toml"
+    token = add_master(path)
+    for options, missing in (
+        ((), "TLS (--tls-cert, --tls-key) and users (--users)"),
+        (tls, "users (--users)"),
+        (("--users", path), "TLS (--tls-cert, --tls-key)"),
+    ):
+        line = refused_start(tmp_path, *everywhere, *options)
+        assert f"does not listen on 0.0.0.0 without {missing}: " in line
+    for number, env in enumerate(
+        (
+            {"ACKQ_BROKER_INSECURE": "true"},
+            files.environment(ACKQ_BROKER_USERS=str(path)),
+        )
+    ):
+        ca = files.ca if number else None
+        with serving(tmp_path / f"data{number}", env) as at, Client(at, token, ca=ca) as client:
+            info(client)
+
+
+@contextmanager
+def serving(data, env):
+    """A broker on all addresses of this machine; its endpoint."""
+    serve = command("serve", "--data", data, "--listen", "0.0.0.0:0")
+    with subprocess.Popen(
+        serve, stdout=subprocess.PIPE, text=True, env=environment(**env)
+    ) as process:
+        try:
+            port = process.stdout.readline().split(" data=")[0].rpartition(":")[2]
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+def test_a_wrong_token_over_tls(files, tmp_path):
+    """A1, A6: both are needed."""
+    path = tmp_path / "users.toml"
+    token = add_master(path)
+    env = files.environment(ACKQ_BROKER_USERS=str(path))
+    with ackq_broker.embedded(tmp_path / "data", sync=False, env=env) as broker:
+        with Client(broker.endpoint, "ackq_no", ca=files.ca) as client:
+            with pytest.raises(grpc.RpcError) as refused:
+                info(client)
+            assert isinstance(error_of(refused.value)[0], errors.UnauthenticatedError)
+        with Client(broker.endpoint, token, ca=files.ca) as client:
+            info(client)

@@ -1,0 +1,226 @@
+"""The users of a running broker: read again, with limits of their own (A1, A5)."""
+
+import time
+
+import grpc
+import pytest
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from ackq import errors
+from ackq.v1 import admin_pb2, sessions_pb2
+from ackq_broker.service.security import users_editor
+from tests.fakes.raw_client import error_of, holder, refused_with
+from tests.wire.access.conftest import add_user
+from tests.wire.operations.processes import run
+
+WAIT_S = 30
+
+
+def until(done):
+    """Waits until something is so, as it must be within seconds."""
+    deadline = time.monotonic() + WAIT_S
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def known(guarded, name):
+    """Whether the broker knows a user by its token."""
+    with guarded.client(name) as client:
+        try:
+            client.admin.ServerInfo(admin_pb2.ServerInfoRequest())
+        except grpc.RpcError as failed:
+            error, _ = error_of(failed)
+            if isinstance(error, errors.UnauthenticatedError):
+                return False
+            raise
+        return True
+
+
+def publishes(client):
+    """Whether a client may open a publisher."""
+    try:
+        with client.publisher():
+            return True
+    except grpc.RpcError as failed:
+        error, _ = error_of(failed)
+        if isinstance(error, errors.LimitError):
+            return False
+        raise
+
+
+@pytest.fixture
+def app(guarded):
+    """A broker with queue `q` and a user `app` who may do everything with it, added meanwhile."""
+    with guarded.client("master") as master:
+        master.declare()
+    everything = dict.fromkeys(("configure", "write", "read"), "q.*")
+    guarded.tokens["app"] = add_user(guarded.path, "app", **everything)
+    until(lambda: known(guarded, "app"))
+    return guarded
+
+
+def test_a_user_that_is_removed(app):
+    """A1: its open stream ends within seconds, its next call is refused; others go on."""
+    with (
+        app.client("app") as client,
+        app.client("master") as master,
+        client.publisher() as stream,
+        master.publisher() as other,
+    ):
+        users_editor.remove(app.path, "app")
+        with pytest.raises(grpc.RpcError) as ended:
+            stream.answer()
+        assert isinstance(error_of(ended.value)[0], errors.UnauthenticatedError)
+        assert not known(app, "app")
+        other.publish(1, b"a", routing_key="q")
+        assert other.confirmed(1) == {1}
+
+
+def test_a_user_that_is_changed(app):
+    """A1: its streams begin anew, with what it may do now."""
+    with app.client("app") as client, client.consume() as channel:
+        channel.subscribe()
+        text = app.path.read_text()
+        app.path.write_text(text.replace('read = "q.*"', 'read = "other"'))
+        error, _ = channel.refusal()
+        assert isinstance(error, errors.BrokerUnavailableError)
+        with client.consume() as again:
+            again.subscribe()
+            error, _ = again.refusal()
+            assert error.fields == {"permission": "read on queue 'q'"}
+
+
+def test_a_channel_of_a_user_that_may_not_read_any_more(app):
+    """A1, C11: it is not resumed, and nothing more of the queue is delivered."""
+    with app.client("app") as client, client.consume() as channel:
+        channel.subscribe()
+        text = app.path.read_text()
+        app.path.write_text(text.replace('read = "q.*"', 'read = "other"'))
+        error, _ = channel.refusal()
+        assert isinstance(error, errors.BrokerUnavailableError)
+        with pytest.raises(grpc.RpcError) as refused, client.consume(channel.channel_id):
+            pass
+        assert error_of(refused.value)[0].fields == {"permission": "read on queue 'q'"}
+
+
+def test_a_broken_file_changes_nothing(app):
+    """A1: users stay as they were, and one line of the log says what is wrong."""
+    app.path.write_text(text := app.path.read_text() + "\n[users.broken]\nrole = 'king'\n")
+    until(
+        lambda: "king" in text and "is wrong about user 'broken'" in app.broker.log_file.read_text()
+    )
+    assert known(app, "app")
+    time.sleep(2.5)  # it is looked at each second
+    lines = [
+        line for line in app.broker.log_file.read_text().splitlines() if "user 'broken'" in line
+    ]
+    assert len(lines) == 1, lines
+    app.path.write_text(text.replace("king", "observer"))
+    until(lambda: "3 users, 1 of them new" in app.broker.log_file.read_text())
+
+
+def reflected(client):
+    """The services, by reflection, whose stream counts as others do."""
+    stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
+    return stub.ServerReflectionInfo(
+        iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+    )
+
+
+def reflects(client):
+    """Whether reflection answers."""
+    try:
+        return bool(list(reflected(client)))
+    except grpc.RpcError:
+        return False
+
+
+def test_limits_of_a_user(guarded):
+    """A5: on streams, connections, queues and staged bytes; the others do not notice."""
+    own = guarded.tokens
+    everything = dict.fromkeys(("configure", "write", "read"), "q.*")
+    own["streams"] = add_user(guarded.path, "streams", streams=2, **everything)
+    own["connections"] = add_user(guarded.path, "connections", connections=1, **everything)
+    own["queues"] = add_user(guarded.path, "queues", queues=2, **everything)
+    own["staged"] = add_user(guarded.path, "staged", staged_bytes=100_000, **everything)
+    until(lambda: known(guarded, "staged"))
+    with guarded.client("master") as master, guarded.client("streams") as client:
+        master.declare()
+        with client.publisher(), client.publisher():
+            with pytest.raises(grpc.RpcError) as third, client.publisher():
+                pass
+            limit, _ = error_of(third.value)
+            assert limit.message.startswith("The user 'streams' is at its limit of 2 streams.")
+            with pytest.raises(grpc.RpcError) as asked:
+                list(reflected(client))
+            assert asked.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            with master.publisher():
+                pass
+        until(lambda: reflects(client))
+        with guarded.client("connections") as one, guarded.client("connections") as two:
+            with one.publisher(), one.publisher():
+                with pytest.raises(grpc.RpcError) as second, two.publisher():
+                    pass
+                assert "limit of 1 connections" in error_of(second.value)[0].message
+            # The broker notices a moment later that the streams of the other have gone.
+            until(lambda: publishes(two))
+        with guarded.client("queues") as limited:
+            limited.declare("q2")
+            limited.declare("q2")
+            refused_with(errors.LimitError, limited.declare, "q3")
+        with guarded.client("staged") as writer:
+            size = 60_000
+            writer.stage([b"x" * size], stage_id=b"1" * 16, seal=(1, size + 1))
+            with pytest.raises(grpc.RpcError) as over:
+                writer.stage([b"x" * size], stage_id=b"2" * 16, seal=(1, size + 1))
+            assert "limit of 100000 staged bytes" in error_of(over.value)[0].message
+            writer.commit((b"1" * 16, 1, size + 1), target="queue/q")
+            writer.stage([b"x" * size], stage_id=b"3" * 16, batch_id=1, seal=(1, size + 1))
+
+
+def test_the_commands_for_users(tmp_path):
+    """A1: added with a token that is shown once, listed, removed; comments stay."""
+    path = tmp_path / "users.toml"
+    status, token, _ = run("user", "add", "app", "--users", path, "--read", "orders|orders\\..*")
+    assert status == 0
+    assert token.startswith("ackq_")
+    assert token.strip() not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text("# of the shop\n" + path.read_text())
+    assert (
+        run("user", "add", "ops", "--users", path, "--role", "operator", "--max-streams", 5)[0] == 0
+    )
+    status, listed, _ = run("user", "list", "--users", path)
+    assert listed.splitlines() == [
+        r"app role=none configure='' write='' read='orders|orders\\..*'",
+        "ops role=operator configure='' write='' read='' streams=5",
+    ]
+    assert run("user", "add", "app", "--users", path)[::2] == (
+        2,
+        "ackq-broker: There is a user 'app' already; remove it first.\n",
+    )
+    assert run("user", "remove", "app", "--users", path)[0] == 0
+    assert path.read_text().startswith("# of the shop\n")
+    assert "app" not in path.read_text()
+    assert run("user", "remove", "app", "--users", path)[0] == 2
+
+
+def test_a_queue_that_joins_a_waiting_session(app):
+    """A2, S10: what a pattern finds by then is leased by the next call, which asks."""
+    fields = {"queues": [], "queue_pattern": "*q", "max_messages": 10}
+    with app.client("app") as client, app.client("master") as master:
+        reader = holder()
+        incarnation = client.advance(reader, **fields).incarnation
+        request = sessions_pb2.AdvanceRequest(
+            session="s", holder=reader, incarnation=incarnation, wait_ms=10_000, **fields
+        )
+        answer = client.sessions.Advance.future(request, timeout=WAIT_S)
+        time.sleep(1)
+        assert not answer.done()
+        master.declare("secret-q")
+        master.publish(b"secret", queue="secret-q")
+        master.publish(b"a")
+        assert answer.result().end_tag == 0
+        assert master.queue("secret-q").ready == 1
+        refused_with(errors.PermissionDeniedError, client.sessions.Advance, request)

@@ -1,0 +1,315 @@
+"""`ackq doctor` where something is broken on purpose (Q9): each finding has its remedy."""
+
+import socket
+import stat
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from click.testing import CliRunner
+
+from ackq import __version__
+from ackq.cli.commands import ackq
+from ackq.cli.context import Target
+from ackq.cli.diagnosis.connection import gather_connection
+from ackq.cli.diagnosis.machine import gather_machine
+from ackq.client import Admin, Security, close_channels
+from ackq.diagnosis.connection_state import check_connection
+from ackq.diagnosis.finding import Severity
+from ackq.diagnosis.machine_state import check_machine
+from ackq.errors import PermissionDeniedError, UnauthenticatedError
+from ackq.v1 import admin_pb2, admin_pb2_grpc
+from ackq_broker import embedded
+from tests.fakes.certificates import Authority
+from tests.fakes.scripted_broker import abort
+from tests.wire.cli.conftest import read
+from tests.wire.operations.processes import run as run_broker
+
+
+def broken(findings):
+    """The codes and remedies of what is not as it should be."""
+    return {each.code: each.remedy for each in findings if each.severity is not Severity.OK}
+
+
+# --- this machine ---
+
+
+@pytest.fixture
+def programs(tmp_path):
+    """Makes programs in a folder that is all of PATH, beside the shell's; and the environment."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+
+    def make(**scripts):
+        for name, script in scripts.items():
+            file = folder / name
+            file.write_text(f"#!/bin/sh\n{script}\n")
+            file.chmod(file.stat().st_mode | stat.S_IXUSR)
+        return {"PATH": str(folder), "HOME": str(tmp_path)}
+
+    return make
+
+
+PYTHON = 'echo \'{"version": "%s", "missing": %s}\''
+GOOD = {
+    "java": "echo 'openjdk version \"17.0.9\" 2023-10-17' >&2\n"
+    'case $1 in --list-modules) printf "java.base@17\\njdk.incubator.vector@17\\n";; esac',
+    "python3": PYTHON % (".".join(map(str, sys.version_info[:3])), "[]"),
+}
+
+
+def test_a_machine_as_it_should_be(programs):
+    """Q9: all that Spark starts is looked at as Spark looks for it."""
+    environment = programs(**GOOD)
+    assert broken(check_machine(gather_machine(environment))) == {}
+    assert gather_machine(environment).java.version == "17.0.9"
+
+
+@pytest.mark.parametrize(
+    ("scripts", "variables", "code"),
+    [
+        ({"python3": GOOD["python3"]}, {}, "java-missing"),
+        ({**GOOD, "java": "echo 'java version \"1.8.0_392\"' >&2"}, {}, "java-old"),
+        ({**GOOD, "java": "echo 'openjdk version \"11.0.2\"' >&2"}, {}, "java-old"),
+        ({**GOOD, "java": "echo broken >&2; exit 1"}, {}, "java-broken"),
+        (GOOD, {"JAVA_HOME": "/no/such/java"}, "java-home"),
+        (
+            {**GOOD, "java": "echo 'openjdk version \"25\"' >&2; echo java.base@25"},
+            {},
+            "java-reduced",
+        ),
+        (GOOD, {"PYSPARK_PYTHON": "no-such-python"}, "worker-python-missing"),
+        ({**GOOD, "p": "exit 3"}, {"PYSPARK_PYTHON": "p"}, "worker-python-broken"),
+        (
+            {**GOOD, "p": PYTHON % ("3.8.1", "[]")},
+            {"PYSPARK_PYTHON": "p"},
+            "worker-python-version",
+        ),
+        (
+            {**GOOD, "python3": GOOD["python3"].replace("[]", '["grpc"]')},
+            {},
+            "worker-python-packages",
+        ),
+        (GOOD, {"ARROW_PRE_0_15_IPC_FORMAT": "1"}, "arrow-old-format"),
+    ],
+)
+def test_what_is_broken_here(programs, scripts, variables, code):
+    """Q9: one finding, with a remedy."""
+    found = broken(check_machine(gather_machine({**programs(**scripts), **variables})))
+    assert list(found) == [code]
+    assert found[code]
+
+
+def test_settings_of_spark(programs, tmp_path):
+    """Q9: Arrow batches without a bound."""
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# spark.comment 1\nspark.sql.execution.arrow.maxRecordsPerBatch  -1\n"
+    )
+    environment = {**programs(**GOOD), "SPARK_CONF_DIR": str(tmp_path)}
+    assert list(broken(check_machine(gather_machine(environment)))) == ["arrow-batches"]
+
+
+# --- the way to the broker ---
+
+
+class Broker(admin_pb2_grpc.AdminServiceServicer):
+    """Answers as it is told; a broker whose clock, version and users are the test's."""
+
+    def __init__(self):
+        self.ahead_s = 0
+        self.version = __version__
+        self.refusal = None
+
+    def ServerInfo(self, _, context):  # noqa: N802
+        if self.refusal is not None:
+            abort(context, self.refusal)
+        now_us = int((time.time() + self.ahead_s) * 1_000_000)
+        return admin_pb2.ServerInfoResponse(version=self.version, now_us=now_us)
+
+    def ListQueues(self, request, context):  # noqa: N802
+        abort(context, PermissionDeniedError(f"read on queue '{request.queue}'"))
+
+
+@contextmanager
+def served(credentials=None):
+    """A `Broker` that serves, with its endpoint."""
+    broker = Broker()
+    server = grpc.server(ThreadPoolExecutor(4))
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(broker, server)
+    if credentials is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+    server.start()
+    try:
+        yield broker, f"127.0.0.1:{port}"
+    finally:
+        close_channels()
+        server.stop(0).wait()
+
+
+def found(endpoint, security=None, queue=""):
+    facts = gather_connection(Target(endpoint, security), queue)
+    return broken(check_connection(facts))
+
+
+def test_a_closed_port_and_a_name_that_is_none():
+    """Q9: TCP and the resolver say why."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        closed = held.getsockname()[1]
+    assert list(found(f"127.0.0.1:{closed}")) == ["endpoint-closed"]
+    assert list(found("no-such-host.invalid:5775")) == ["endpoint-name"]
+
+
+def test_a_port_of_something_else():
+    """Q9: it is reached, and does not speak as a broker."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            while True:
+                try:
+                    accepted, _ = server.accept()
+                except OSError:
+                    return
+                accepted.sendall(b"SSH-2.0-OpenSSH\r\n")
+                accepted.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        assert list(found(f"127.0.0.1:{server.getsockname()[1]}")) == ["not-a-broker"]
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+    close_channels()
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "severity"), [(0, None), (60, "warning"), (-7_200, "problem"), (7_200, "problem")]
+)
+def test_a_clock_that_is_wrong(ahead_s, severity):
+    """Q9, Q8: the broker's time compared with this machine's."""
+    with served() as (broker, endpoint):
+        broker.ahead_s = ahead_s
+        findings = check_connection(gather_connection(Target(endpoint), ""))
+    (clock,) = [each for each in findings if each.code == "clock"]
+    assert (clock.severity.value if severity else None) == severity
+
+
+def test_an_older_broker_a_wrong_token_and_a_missing_permission():
+    """Q9: what the broker refuses, by its error."""
+    with served() as (broker, endpoint):
+        broker.version = "0.0.9"
+        assert "version" in found(endpoint)
+        assert "queue-permission" in found(endpoint, queue="orders")
+        broker.refusal = UnauthenticatedError("The token is not known.")
+        assert list(found(endpoint)) == ["token"]
+        broker.refusal = PermissionDeniedError("observer")
+        assert list(found(endpoint)) == ["permission"]
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path / "authority")
+
+
+def credentials(identity, client_ca=""):
+    pair = (Path(identity.key).read_bytes(), Path(identity.cert).read_bytes())
+    roots = Path(client_ca).read_bytes() if client_ca else None
+    return grpc.ssl_server_credentials([pair], roots, require_client_auth=bool(client_ca))
+
+
+def test_tls_as_it_should_be(authority):
+    """Q9: nothing is wrong but that this server has no health check; a soon end is said."""
+    with served(credentials(authority.issue("127.0.0.1"))) as (_, endpoint):
+        problems = found(endpoint, Security(tls=True, ca=authority.ca))
+    assert set(problems) <= {"not-serving", "certificate-ends"}
+    assert "certificate-ends" in problems
+
+
+@pytest.mark.parametrize(
+    ("names", "days", "remedy"),
+    [
+        (("127.0.0.1",), {"from_day": -9, "to_day": -1}, "Renew"),
+        (("elsewhere.example",), {}, "--server-name"),
+        (None, {}, "--ca"),
+    ],
+)
+def test_a_certificate_that_is_wrong(authority, tmp_path, names, days, remedy):
+    """Q9: expired, of another name, of an authority that is not trusted."""
+    by = authority if names else Authority(tmp_path / "other")
+    with served(credentials(by.issue(*(names or ("127.0.0.1",)), **days))) as (_, endpoint):
+        problems = found(endpoint, Security(tls=True, ca=authority.ca))
+    assert list(problems) == ["tls"]
+    assert remedy in problems["tls"]
+
+
+def test_tls_on_one_side_alone(authority):
+    """Q9: plain against TLS, and the reverse."""
+    with served(credentials(authority.issue("127.0.0.1"))) as (_, endpoint):
+        assert list(found(endpoint)) == ["tls-needed"]
+    with served() as (_, endpoint):
+        assert "leave out --tls" in found(endpoint, Security(tls=True, ca=authority.ca))["tls"]
+
+
+def test_a_client_without_its_certificate(authority):
+    """Q9: mutual TLS."""
+    with served(credentials(authority.issue("127.0.0.1"), authority.ca)) as (_, endpoint):
+        problems = found(endpoint, Security(tls=True, ca=authority.ca))
+    assert "--cert FILE" in problems["tls"]
+
+
+def test_a_broker_with_tls_and_users(tmp_path, authority):
+    """Q9: the steps of a first connection, each refused with the option that is missing."""
+    users, tokens = tmp_path / "users.toml", {}
+    for name, permission in (("shop", "open"), ("other", "else")):
+        status, token, error = run_broker(
+            "user", "add", "--users", users, "--read", permission, "--configure", permission, name
+        )
+        assert status == 0, error
+        tokens[name] = token.strip()
+    made = authority.issue("127.0.0.1", to_day=90)
+    env = {
+        "ACKQ_BROKER_USERS": str(users),
+        "ACKQ_BROKER_TLS_CERT": made.cert,
+        "ACKQ_BROKER_TLS_KEY": made.key,
+    }
+    with embedded(tmp_path / "data", env=env) as broker:
+        where = broker.endpoint
+        assert list(found(where)) == ["tls-needed"]
+        trusting = {"tls": True, "ca": authority.ca}
+        assert list(found(where, Security(**trusting))) == ["token"]
+        assert list(found(where, Security(**trusting, token="wrong"))) == ["token"]
+        shop = Security(**trusting, token=tokens["shop"])
+        Admin(where, security=shop).declare_queue("open")
+        assert found(where, shop, queue="open") == {}
+        other = Security(**trusting, token=tokens["other"])
+        assert list(found(where, other, queue="open")) == ["queue-permission"]
+        close_channels()
+
+
+# --- the command ---
+
+
+def test_a_sound_broker(run, endpoint):
+    """Q9: exit status 0 where nothing is broken; JSON has a code for each finding."""
+    run("queue", "declare", "orders")
+    result = run("doctor", "--queue", "orders", "--json")
+    document = read(result)
+    assert document["broken"] is False
+    codes = {each["code"] for each in document["findings"] if each["severity"] == "ok"}
+    assert {"endpoint", "version", "clock", "queue", "python", "pyarrow"} <= codes
+    assert f"The broker at {endpoint} answers" in run("doctor").stdout
+
+
+def test_a_broken_one_has_status_1():
+    """Q9: so that a script can ask."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        closed = f"127.0.0.1:{held.getsockname()[1]}"
+    result = CliRunner().invoke(ackq, ["--endpoint", closed, "doctor"])
+    assert result.exit_code == 1
+    assert "PROBLEM  The endpoint" in result.stdout
+    assert CliRunner().invoke(ackq, ["doctor", "--no-broker"]).exit_code == 0

@@ -1,0 +1,211 @@
+"""How the command starts and ends as a process: imports, Ctrl-C, pipes, statuses, questions."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ackq.cli.failure import ExitStatus
+
+PROGRAM = "from ackq.cli import main; main()"
+
+
+def command(endpoint, *arguments):
+    return [sys.executable, "-c", PROGRAM, "--endpoint", endpoint, *arguments]
+
+
+def ended(endpoint, *arguments, **options):
+    return subprocess.run(
+        command(endpoint, *arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        **options,
+    )
+
+
+@pytest.fixture
+def orders(admin, request):
+    """A queue of this test's own with two messages."""
+    from ackq.client import Publisher
+
+    name = request.node.name
+    admin.declare_queue(name)
+    with Publisher(admin._endpoint, routing_key=name) as publisher:
+        publisher.publish(b"a")
+        publisher.publish(b"b")
+    return name
+
+
+def test_administration_loads_no_arrow(endpoint):
+    """A list needs gRPC alone: Arrow takes as long to import as all the rest."""
+    program = (
+        "import sys; from ackq.cli.commands import ackq;"
+        f"ackq.main(['--endpoint', '{endpoint}', 'queue', 'list'], standalone_mode=False);"
+        "print(sorted({'pyarrow', 'numpy', 'rich'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr == "[]\n"
+
+
+def test_version(endpoint):
+    """Without a broker."""
+    from ackq import __version__
+
+    assert ended(endpoint, "--version").stdout == f"ackq, version {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "code"),
+    [
+        (("queue", "shw"), 2, "usage"),
+        (("queue", "declare", "x" * 256), 2, "invalid_argument"),
+        (("queue", "show", "nowhere"), 3, "queue_not_found"),
+        (("session", "show", "nobody"), 3, "session_not_found"),
+        (("queue", "delete", "ORDERS", "--if-empty"), 4, "in_use"),
+        (("queue", "declare", "ORDERS", "--max-length", "1"), 4, "properties_differ"),
+        (("info", "--endpoint", "127.0.0.1:1"), 6, "unavailable"),
+        (("publish", "nowhere", "a"), 7, "unroutable"),
+    ],
+)
+def test_each_kind_of_error_has_its_status(endpoint, orders, arguments, status, code):
+    """One document on stderr, which says the status as well."""
+    done = ended(endpoint, "--json", *(orders if word == "ORDERS" else word for word in arguments))
+    document = json.loads(done.stderr)
+    assert done.returncode == document["error"]["exit_status"] == status, done.stderr
+    assert (document["version"], document["error"]["code"]) == (1, code)
+    assert document["error"]["message"]
+
+
+def test_a_closed_pipe_ends_a_consumer_without_a_word(endpoint, orders, admin):
+    """C12: what the reader did not take is not accepted; status 141, no traceback."""
+    consumer = subprocess.Popen(
+        command(endpoint, "consume", orders, "--jsonl", "--prefetch", "1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    consumer.stdout.close()
+    assert consumer.wait(60) == ExitStatus.BROKEN_PIPE
+    assert consumer.stderr.read() == "accepted=0\n"
+    consumer.stderr.close()
+    assert admin.queue(orders).accepted == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [("queue", "list"), ("queue", "list", "--json"), ("queue", "peek", "ORDERS")]
+)
+def test_a_closed_pipe_ends_a_list_without_a_word(endpoint, orders, arguments):
+    """`ackq queue list | head -1`."""
+    words = [orders if word == "ORDERS" else word for word in arguments]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command(endpoint, *words),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (ExitStatus.BROKEN_PIPE, "")
+
+
+def test_ctrl_c_ends_a_consumer_with_a_line(endpoint, orders, admin):
+    """C12: what was printed before the last line is accepted; no traceback, status 130."""
+    from ackq.client import Publisher
+
+    with Publisher(endpoint, routing_key=orders) as publisher:
+        publisher.publish(b"c")
+    consumer = subprocess.Popen(
+        command(endpoint, "consume", orders),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert [consumer.stdout.readline() for _ in range(3)] == ["a\n", "b\n", "c\n"]
+    consumer.send_signal(signal.SIGINT)
+    _, said = consumer.communicate(timeout=60)
+    assert consumer.returncode == ExitStatus.INTERRUPTED
+    assert said in {f"accepted={count}\nError: Interrupted.\n" for count in (2, 3)}
+    assert admin.queue(orders).accepted >= 2
+
+
+def test_ctrl_c_ends_a_publisher_with_a_line(endpoint, orders, admin):
+    """P3: it says what was confirmed."""
+    publisher = subprocess.Popen(
+        command(endpoint, "publish", orders, "--json"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    publisher.stdin.write("c\n")
+    publisher.stdin.flush()
+    while admin.queue(orders).ready < 3:
+        assert publisher.poll() is None
+    publisher.send_signal(signal.SIGINT)
+    _, said = publisher.communicate(timeout=60)
+    assert publisher.returncode == ExitStatus.INTERRUPTED
+    summary, error = map(json.loads, said.splitlines())
+    assert sum(summary["notice"].values()) == 1
+    assert error["error"]["code"] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "status", "left"),
+    [
+        (("queue", "purge"), "n", ExitStatus.FAILED, 2),
+        (("queue", "purge"), "y", ExitStatus.DONE, 0),
+        (("queue", "delete", "--force"), "n", ExitStatus.FAILED, 2),
+    ],
+)
+def test_a_person_is_asked_before_messages_go(endpoint, admin, words, answer, status, left):
+    """Q4: with the number of messages; a no changes nothing."""
+    from ackq.client import Publisher
+
+    name = f"asked-{words[1]}-{answer}"
+    admin.declare_queue(name)
+    with Publisher(endpoint, routing_key=name) as publisher:
+        publisher.publish(b"a")
+        publisher.publish(b"b")
+    person, terminal = pty.openpty()
+    os.write(person, f"{answer}\n".encode())
+    done = ended(endpoint, *words[:2], name, *words[2:], stdin=terminal)
+    os.close(person)
+    os.close(terminal)
+    assert done.returncode == status
+    assert "2 messages" in done.stderr
+    assert admin.queue(name).ready == left
+
+
+def test_nobody_is_asked_without_a_terminal(endpoint, orders, admin):
+    """Q4: a script says --yes, and is told so."""
+    for words in (("queue", "purge"), ("queue", "delete", "--force")):
+        done = ended(endpoint, *words[:2], orders, *words[2:], stdin=subprocess.DEVNULL)
+        assert done.returncode == ExitStatus.USAGE
+        assert "--yes" in done.stderr
+    assert admin.queue(orders).ready == 2
+    done = ended(endpoint, "queue", "delete", orders, "--force", "--yes", stdin=subprocess.DEVNULL)
+    assert done.stdout == f"queue '{orders}' deleted: ready=2 unacked=0\n"
+
+
+def test_a_shell_completes_commands():
+    """The line that connector/README.md names."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from ackq.cli.commands import ackq; ackq(prog_name='ackq')"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "_ACKQ_COMPLETE": "bash_source"},
+    )
+    assert "complete -o nosort -F _ackq_completion ackq" in done.stdout

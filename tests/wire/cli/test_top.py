@@ -1,0 +1,123 @@
+"""`ackq top`: queues by their oldest message, with rates and readers."""
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ackq.cli.queue_rates import Look, rows
+from ackq.client import Publisher
+from ackq.v1 import admin_pb2, sessions_pb2
+
+TIMEOUT_S = 60
+
+
+def queue(name, **fields):
+    return admin_pb2.QueueInfo(queue=name, queue_id=sum(name.encode()), **fields)
+
+
+def session(name, *queues, **fields):
+    return sessions_pb2.SessionInfo(session=name, queues=queues, **fields)
+
+
+def test_the_oldest_message_comes_first():
+    """M4: whatever its queue holds otherwise; equal ones by name."""
+    look = Look(0.0, (queue("b"), queue("a"), queue("old", oldest_age_ms=5)), ())
+    assert [row.queue for row in rows(look)] == ["old", "a", "b"]
+
+
+def test_rates_are_those_between_two_looks():
+    """M4: of a queue that was not there before, none is known; nor on the first look."""
+    before = Look(10.0, (queue("q", published=5, accepted=1),), ())
+    now = Look(12.0, (queue("q", published=11, accepted=2), queue("new", published=3)), ())
+    assert [(row.queue, row.in_per_s, row.out_per_s) for row in rows(now, before)] == [
+        ("new", None, None),
+        ("q", 3.0, 0.5),
+    ]
+    assert rows(before)[0].in_per_s is None
+
+
+def test_who_holds_a_queue():
+    """M4: the oldest lease first, whether its reader lives, and how many more there are."""
+    reader = sessions_pb2.Holder(host="h", pid=7, application="etl")
+    sessions = (
+        session("idle", "q", live=True, holder=reader),
+        session("young", "q", live=True, leased=1, lease_age_ms=5, holder=reader),
+        session("gone", "q", leased=1, lease_age_ms=9, query_id="id", batch_id=3),
+        session("alone", "r", live=True, holder=reader),
+    )
+    q, r, s = rows(Look(0.0, (queue("q", consumers=2), queue("r"), queue("s")), sessions))
+    assert q.holder == "session gone: batch 3, nobody connected, 2 more sessions, 2 consumers"
+    assert [each.session for each in q.sessions] == ["gone", "young", "idle"]
+    assert r.holder == "session alone: etl on h (7)"
+    assert s.holder == ""
+
+
+def test_once(run, admin, endpoint, open_lease):
+    """M4: a table for people, escaped, and JSON for programs."""
+    admin.declare_queue("top.q")
+    with Publisher(endpoint) as publisher:
+        for _ in range(3):
+            publisher.publish(b"x", routing_key="top.q").result()
+    open_lease("top.q")
+    shown = run("top", "--once", "--interval", "100ms")
+    assert shown.exit_code == 0, shown.output
+    (line,) = [each for each in shown.output.splitlines() if each.startswith("top.q ")]
+    assert "session top.q: test on " in line
+    result = run("--json", "top", "--once", "--interval", "100ms")
+    assert result.exit_code == 0, result.output
+    found = {row["queue"]: row for row in json.loads(result.stdout)["queues"]}["top.q"]
+    assert (found["ready"], found["unacked"], found["in_per_s"]) == (0, 3, 0.0)
+    (held,) = found["sessions"]
+    assert (held["leased"], held["attaches"], held["application"]) == (3, 1, "test")
+    assert "token" not in str(found)
+
+
+@pytest.mark.parametrize("interval", ["5 parsecs", "10ms", ""])
+def test_an_interval_that_is_none(run, interval):
+    """M4: the error names the option."""
+    result = run("top", "--interval", interval)
+    assert result.exit_code != 0
+    assert "--interval" in result.output
+
+
+def test_on_a_terminal_until_q(endpoint, admin):
+    """M4: it draws anew, and a key ends it; the terminal is as it was."""
+    admin.declare_queue("terminal")
+    ours, theirs = pty.openpty()
+    command = (sys.executable, "-c", "from ackq.cli import main; main()")
+    with subprocess.Popen(
+        [*command, "--endpoint", endpoint, "top", "--interval", "100ms"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    ) as process:
+        os.close(theirs)
+        drawn = b""
+        until = time.monotonic() + TIMEOUT_S
+        while drawn.count(b"READ BY") < 3 and time.monotonic() < until:
+            drawn += _read(ours)
+        os.write(ours, b"q")
+        while time.monotonic() < until and (more := _read(ours)) is not None:
+            drawn += more
+        assert process.wait(TIMEOUT_S) == 0
+    os.close(ours)
+    assert drawn.count(b"READ BY") >= 3
+    assert b"terminal" in drawn
+    assert drawn.rstrip().endswith(b"\x1b[?1049l")  # the screen before is back
+
+
+def _read(descriptor):
+    """What came within a second; None at the end."""
+    if not select.select([descriptor], [], [], 1)[0]:
+        return b""
+    try:
+        return os.read(descriptor, 65_536) or None
+    except OSError:
+        return None

@@ -1,0 +1,201 @@
+"""`ackq why` against real brokers that are brought into each state (Q9)."""
+
+import shutil
+import time
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from ackq.cli.commands import ackq as command
+from ackq.client import Admin, Channel, Publisher, Session, StageWriter, holder
+from ackq.v1 import sessions_pb2
+from tests.wire.brokers import ackq as ackq_target
+from tests.wire.cli.conftest import read
+
+SOON_S = 30
+
+
+@pytest.fixture
+def fill(endpoint):
+    """Publishes so many messages to a queue."""
+
+    def publish(queue, messages):
+        with Publisher(endpoint) as publisher:
+            sent = [publisher.publish(b"x", routing_key=queue) for _ in range(messages)]
+            for each in sent:
+                each.result(timeout=SOON_S)
+
+    return publish
+
+
+@pytest.fixture
+def queue(admin, request):
+    """A queue of this test's own."""
+    name = request.node.name
+    admin.declare_queue(name)
+    return name
+
+
+def findings(run, queue):
+    """The findings on a queue, by code."""
+    found = read(run("why", queue, "--json"))
+    assert found["queue"] == queue
+    return {each["code"]: each for each in found["findings"]}
+
+
+def lease(endpoint, queue, **fields):
+    """A session of the queue's name that leases what is ready; its reader sends no heartbeat."""
+    session = Session(endpoint)
+    opening = {"session": queue, "queues": [queue], "holder": holder("app"), **fields}
+    opened = session.advance(sessions_pb2.AdvanceRequest(**opening))
+    request = sessions_pb2.AdvanceRequest(**opening, incarnation=opened.incarnation)
+    return session, request, session.advance(request)
+
+
+def test_nobody_reads(run, queue, fill):
+    """Q9: for people the sentence and the command stand in lines of their own."""
+    assert list(findings(run, queue)) == ["queue-empty"]
+    fill(queue, 2)
+    lines = run("why", queue).stdout.splitlines()
+    assert lines[0].startswith(f"queue '{queue}': 2 ready, 0 unacked")
+    assert lines[1].startswith("PROBLEM  2 messages are ready")
+    assert lines[2].endswith(f"ackq queue peek {queue}")
+
+
+def test_a_consumer_holds_as_many_as_it_may(run, endpoint, queue, fill):
+    """Q9, C8: who, how many, and since when; it is no problem so soon."""
+    fill(queue, 5)
+    with Channel(endpoint, label="billing:1") as channel:
+        consumer = channel.consume(queue, mode="client", prefetch=2)
+        message = consumer.receive(timeout_s=SOON_S)
+        found = findings(run, queue)
+        assert list(found) == ["nothing-stuck", "prefetch-full", "unacked-at-consumer"]
+        sentence = found["unacked-at-consumer"]["sentence"]
+        assert sentence.startswith("The client 'billing:1' holds 2 messages (")
+        assert "Its prefetch of 2 is used up" in sentence
+        message.accept().result(timeout=SOON_S)
+
+
+def test_a_lease_of_a_live_reader_and_of_one_that_is_gone(run, endpoint, admin, queue, fill):
+    """Q9, S3, S5: who reads which batch; then that it waits for ever, or until when."""
+    fill(queue, 3)
+    session, request, reply = lease(endpoint, queue)
+    stream = session.hold(queue, reply.incarnation, reply.epoch, request.holder.token)
+    assert "None of its rows was read yet" in findings(run, queue)["lease-live"]["sentence"]
+    fetched = sessions_pb2.FetchRequest(
+        session=queue,
+        incarnation=reply.incarnation,
+        epoch=reply.epoch,
+        last_tag=reply.end_tag,
+        query_id="the-query",
+        run_id="the-run",
+        batch_id=4,
+    )
+    assert sum(each.num_rows for each in session.fetch(fetched, ["body"])) == 3
+    sentence = findings(run, queue)["lease-live"]["sentence"]
+    assert "for batch 4 of query the-query. Its rows were read." in sentence
+    stream.close()
+    wait_until(lambda: not admin.session(queue).live)
+    gone = findings(run, queue)["lease-without-holder"]
+    assert "for ever" in gone["sentence"]
+    assert gone["remedy"].endswith(f"ackq session release {queue}")
+    timed = sessions_pb2.AdvanceRequest()
+    timed.CopyFrom(request)
+    timed.session_timeout_ms = 3_600_000
+    session.advance(timed)
+    session.hold(queue, reply.incarnation, reply.epoch, request.holder.token).close()
+    wait_until(lambda: not admin.session(queue).live)
+    assert "1.0 h: in 60.0 min they are" in findings(run, queue)["lease-times-out"]["sentence"]
+
+
+def test_a_full_queue_and_its_dead_letter_queue(run, endpoint, admin, queue, fill):
+    """Q9, Q3, C13, C14, K3: bound, staged rows, delay, a dead-letter queue that is missing."""
+    name = f"{queue}-full"
+    admin.declare_queue(
+        name, max_length=3, redelivery_delay_ms=600_000, dead_letter_queue="nowhere"
+    )
+    fill(name, 1)
+    with Channel(endpoint) as channel:
+        consumer = channel.consume(name, mode="client", outcomes=["failed"])
+        consumer.receive(timeout_s=SOON_S).fail("why not").result(timeout=SOON_S)
+    with StageWriter(endpoint, writer=name, batch_id=7, run_id="run") as out:
+        out.write(pa.record_batch({"body": [b"a", b"b"]}), routing_key=name)
+        out.seal()
+    found = findings(run, name)
+    assert "(0 ready, 0 unacked, 1 delayed, 2 staged)" in found["queue-full-refuses"]["sentence"]
+    assert "The first is ready in 10.0 min." in found["redelivery-delay"]["sentence"]
+    assert found["staging"]["sentence"].startswith(f"Batch 7 of '{name}' has staged 2 rows")
+    assert found["dead-letter-queue-missing"]["severity"] == "warning"
+    admin.delete_queue(name, force=True)
+
+
+def test_after_a_restart(broker):
+    """Q9, Q7, S5: a queue that was not durable is gone; a lease waits for its query."""
+    admin = Admin(broker.endpoint)
+    admin.declare_queue("brief", durable=False)
+    admin.declare_queue("q")
+    with Publisher(broker.endpoint) as publisher:
+        publisher.publish(b"x", routing_key="q").result(timeout=SOON_S)
+    lease(broker.endpoint, "q")
+    broker.kill()
+    broker.restart()
+    assert list(why(broker, "brief")) == ["queue-missing"]
+    found = why(broker, "q")
+    assert {"lease-live", "lease-without-holder"} & set(found)
+
+
+def test_a_restored_journal(broker, tmp_path):
+    """Q9, Q8: what began before is refused, and the command that lets it go on helps."""
+    admin = Admin(broker.endpoint)
+    admin.declare_queue("q")
+    with Publisher(broker.endpoint) as publisher:
+        publisher.publish(b"x", routing_key="q").result(timeout=SOON_S)
+    lease(broker.endpoint, "q")
+    broker.stop()
+    copy = tmp_path / "copy"
+    shutil.copytree(broker.data_dir, copy)
+    shutil.rmtree(broker.data_dir)
+    shutil.copytree(copy, broker.data_dir)
+    broker.restart()
+    found = why(broker, "q")
+    assert found["history-not-accepted"]["remedy"].endswith("ackq broker accept-history")
+    assert "lease-of-older-history" in found
+    CliRunner().invoke(command, ["--endpoint", broker.endpoint, "broker", "accept-history"])
+    assert {"history-not-accepted", "lease-of-older-history"} & set(why(broker, "q")) == set()
+
+
+def test_a_full_disk(tmp_path):
+    """Q9, P14: publishers to all queues are refused, with how much room there is."""
+    with ackq_target.target(tmp_path) as dialect:
+        Admin(dialect.endpoint).declare_queue("q")
+        dialect.disk_alarm(on=True)
+        wait_until(lambda: "disk-alarm" in why(dialect, "q"))
+        assert "bytes left" in why(dialect, "q")["disk-alarm"]["sentence"]
+        dialect.disk_alarm(on=False)
+        wait_until(lambda: "disk-alarm" not in why(dialect, "q"))
+
+
+def test_a_broker_that_is_drained(broker):
+    """Q9, O6: it is said as that, and no alarm, until it is resumed."""
+    Admin(broker.endpoint).declare_queue("q")
+    drain = ["--endpoint", broker.endpoint, "broker", "drain"]
+    assert CliRunner().invoke(command, drain).exit_code == 0
+    found = why(broker, "q")
+    assert found["broker-draining"]["remedy"].endswith("ackq broker drain --resume")
+    assert not {"disk-alarm", "memory-alarm"} & set(found)
+    assert CliRunner().invoke(command, [*drain, "--resume"]).exit_code == 0
+    assert "broker-draining" not in why(broker, "q")
+
+
+def why(broker, queue):
+    return findings(
+        lambda *args: CliRunner().invoke(command, ["--endpoint", broker.endpoint, *args]), queue
+    )
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + SOON_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

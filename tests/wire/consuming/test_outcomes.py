@@ -1,0 +1,118 @@
+"""Outcomes, declared and undeclared, and the answers to settlements (C4, C5, C15)."""
+
+import pytest
+
+from tests.wire.bench import bodies
+from tests.wire.brokers.dialect import NEGATIVE, Outcome, Refused
+from tests.wire.brokers.streams import until
+
+TEN = [b"%d" % number for number in range(10)]
+
+# --- C4: outcomes ---
+
+
+@pytest.mark.parametrize(
+    ("outcome", "left", "dead_letters"),
+    [
+        (Outcome.ACCEPTED, [], []),
+        (Outcome.REJECTED, [], [b"x"]),
+        (Outcome.RELEASED, [b"x"], []),
+    ],
+)
+def test_outcome(bench, outcome, left, dead_letters):
+    """C4: accepted is gone, rejected goes to the dead-letter queue, released is back."""
+    queue, dead = bench.dead_lettering(b"x")
+    channel = bench.channel()
+    channel.settle(channel.get(queue)[0], outcome)
+    assert bodies(bench.dead(dead, len(dead_letters))) == dead_letters
+    assert bench.drain(queue) == left
+
+
+def test_rejected_without_a_dead_letter_queue(bench):
+    """C4: without a dead-letter queue, rejected is gone."""
+    queue, channel = bench.filled(b"x"), bench.channel()
+    channel.settle(channel.get(queue)[0], Outcome.REJECTED)
+    channel.close()
+    assert bench.drain(queue) == []
+
+
+def test_released_does_not_count(bench):
+    """C4: what is released does not count against the delivery limit."""
+    queue, dead = bench.dead_lettering(b"x", delivery_limit=1)
+    channel = bench.channel()
+    released = 0
+    while released < 3 and (deliveries := channel.get(queue)):
+        channel.settle(deliveries[0], Outcome.RELEASED)
+        released += 1
+        until(lambda: bench.ready(queue) + bench.ready(dead) == 1)
+    bench.expect("releases that a limit of one allows", released, 3)
+
+
+# --- C5: declared outcomes ---
+
+
+def test_broker_announces_outcomes(ackq):
+    """C5: the broker says at the open which outcomes it supports; accepted is among them."""
+    opened = ackq.channel().opened
+    assert set(opened.outcomes) == {1, 2, 3, 4}
+    assert (opened.heartbeat_ms, opened.resumed) == (5_000, False)
+
+
+@pytest.mark.parametrize("outcome", NEGATIVE)
+def test_undeclared_outcome(ackq, outcome):
+    """C5: a consumer that did not declare an outcome cannot use it; its channel is closed."""
+    queue, channel = ackq.filled(b"x"), ackq.channel()
+    channel.consume(queue, outcomes=tuple(other for other in NEGATIVE if other is not outcome))
+    delivery = channel.delivery()
+    with pytest.raises(Refused) as refused:
+        channel.settle(delivery, outcome)
+    assert refused.value.code == "outcome_not_supported"
+    assert "Required Settlement Outcome Not Supported" in refused.value.text
+    ackq.wait_ready(queue, 1)
+
+
+def test_accepted_needs_no_declaration(ackq):
+    """C5: accepted can always be used."""
+    queue, channel = ackq.filled(b"x"), ackq.channel()
+    channel.consume(queue, outcomes=())
+    channel.settle(channel.delivery())
+    channel.close()
+    assert ackq.drain(queue) == []
+
+
+def test_declaring_what_the_broker_does_not_have(ackq):
+    """C5: declaring an outcome that the broker does not announce is an invalid operation."""
+    from ackq.v1 import consuming_pb2
+
+    queue, channel = ackq.queue(), ackq.channel()
+    channel.send(subscribe=consuming_pb2.Subscribe(consumer="c", queue=queue, outcomes=[99]))
+    refused = channel.log.wait_end()
+    assert refused.code == "invalid_operation"
+
+
+# --- C15: settlements are answered ---
+
+
+def test_settlements_are_answered(ackq):
+    """C15: the answer to a settlement says how many messages it settled."""
+    queue, channel = ackq.filled(*TEN), ackq.channel()
+    deliveries = channel.get(queue, 10)
+    assert channel.settle(deliveries[2]) == 1
+    assert channel.settle(deliveries[4], multiple=True) == 4
+    assert channel.settle(deliveries[9], Outcome.REJECTED, multiple=True) == 5
+
+
+def test_settlement_without_an_answer(ackq):
+    """C15: a settlement that never arrived leaves the message unacked until the channel goes."""
+    from ackq.v1 import consuming_pb2
+
+    queue, connection = ackq.filled(b"x"), ackq.connect()
+    channel = connection.channel()
+    (delivery,) = channel.get(queue)
+    connection.relay.hold("to_broker")
+    channel.send(settle=consuming_pb2.Settle(delivery_tag=1, outcome=1, number=1))
+    info = ackq.broker.admin.queue(queue)
+    assert (info.ready, info.unacked) == (0, 1)
+    connection.cut()
+    ackq.wait_ready(queue, 1)
+    assert ackq.drain(queue) == [delivery.body]

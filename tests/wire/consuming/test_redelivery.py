@@ -1,0 +1,131 @@
+"""When messages come again, and where they stand then (C6, C7, C12, C14)."""
+
+import time
+
+import pytest
+
+from tests.wire.bench import bodies, silent, taken
+from tests.wire.brokers.dialect import Outcome
+
+# --- C6, C7: requeue ---
+
+
+def test_requeue_to_the_original_position(bench):
+    """C6: what is put back stands where it stood, whatever the order of putting back."""
+    queue, channel = bench.filled(b"1", b"2", b"3", b"4", b"5"), bench.channel()
+    deliveries = channel.get(queue, 4)
+    for index in (2, 0, 3):
+        channel.settle(deliveries[index], Outcome.RELEASED)
+    assert bodies(channel.get(queue, 10)) == [b"1", b"3", b"4", b"5"]
+
+
+def test_requeue_beside_a_message_that_left(bench):
+    """C6: the ones before and after may be gone; the order is kept among what is there."""
+    queue, first = bench.filled(b"1", b"2", b"3", b"4"), bench.channel()
+    deliveries = first.get(queue, 3)
+    first.settle(deliveries[0])
+    bench.fill(queue, b"5")
+    first.settle(deliveries[2], Outcome.RELEASED)
+    first.settle(deliveries[1], Outcome.RELEASED)
+    assert bench.drain(queue) == [b"2", b"3", b"4", b"5"]
+
+
+def test_redelivered(bench):
+    """C7: the first delivery is not a redelivery; each later one is, on any channel."""
+    queue = bench.filled(b"x", b"y")
+    seen = []
+    for _ in range(3):
+        channel = bench.channel()
+        deliveries = channel.get(queue, 1)
+        seen += [delivery.redelivered for delivery in deliveries]
+        channel.settle(deliveries[0], Outcome.RELEASED)
+    assert seen == [False, True, True]
+    assert [delivery.redelivered for delivery in bench.channel().get(queue, 2)] == [True, False]
+
+
+def test_delivery_count(bench):
+    """C7: the delivery count is 1 the first time and grows by one with each delivery."""
+    queue, channel = bench.filled(b"x"), bench.channel()
+    counts = []
+    for _ in range(3):
+        (delivery,) = channel.get(queue)
+        counts.append(delivery.count)
+        channel.settle(delivery, Outcome.RELEASED)
+    bench.expect("delivery counts", counts, [1, 2, 3])
+
+
+# --- C12: when messages come back ---
+
+
+@pytest.mark.parametrize("end", ["close", "cut"])
+def test_unacked_come_back_when_the_channel_goes(bench, end):
+    """C12: when a channel or its connection ends, what it holds is redelivered to others."""
+    queue, connection = bench.filled(b"a", b"b", b"c"), bench.connect()
+    channel = connection.channel()
+    channel.consume(queue)
+    channel.settle(taken(channel, 3)[1])
+    other = bench.channel()
+    other.consume(queue)
+    getattr(channel if end == "close" else connection, end)()
+    again = taken(other, 2)
+    assert [(d.body, d.redelivered) for d in again] == [(b"a", True), (b"c", True)]
+
+
+def test_unacked_stay_with_a_living_consumer(bench):
+    """C12: while a consumer lives, what it holds goes to nobody else."""
+    queue, holder = bench.filled(b"a"), bench.channel()
+    holder.consume(queue)
+    held = holder.delivery()
+    other = bench.channel()
+    other.consume(queue)
+    assert silent(other)
+    holder.settle(held)
+    assert silent(other)
+    assert bench.ready(queue) == 0
+
+
+def test_heartbeat_loss(bench):
+    """C12: a consumer that falls silent loses what it holds."""
+    queue = bench.filled(b"a")
+    connection = bench.connect(**bench.broker.short_heartbeat)
+    channel = connection.channel()
+    channel.consume(queue)
+    channel.delivery()
+    other = bench.channel()
+    other.consume(queue)
+    connection.silence()
+    assert other.delivery(timeout_s=40).redelivered
+
+
+# --- C14: redelivery delay ---
+
+
+def test_redelivery_delay(ackq):
+    """C14: what failed waits, each time twice as long up to a bound, and is not ready meanwhile."""
+    queue = ackq.filled(b"x", redelivery_delay_ms=300, redelivery_delay_max_ms=600)
+    channel = ackq.channel()
+    channel.consume(queue)
+    for delay_s in (0.3, 0.6, 0.6):
+        delivery = channel.delivery()
+        started = time.monotonic()
+        channel.settle(delivery, Outcome.FAILED)
+        info = ackq.broker.admin.queue(queue)
+        if time.monotonic() - started < delay_s:
+            assert (info.ready, info.unacked, info.delayed) == (0, 0, 1)
+        again = channel.delivery()
+        assert time.monotonic() - started >= delay_s
+        channel.settle(again, Outcome.RELEASED)  # at once
+
+
+def test_delay_of_one_settlement(ackq):
+    """C14: a settlement can name its own delay; released without one is ready at once."""
+    queue, channel = ackq.filled(b"x", redelivery_delay_ms=60_000), ackq.channel()
+    for outcome in (Outcome.FAILED, Outcome.RELEASED):
+        (delivery,) = channel.get(queue)
+        started = time.monotonic()
+        channel.settle(delivery, outcome, delay_ms=300)
+        ackq.wait_ready(queue, 1)
+        assert time.monotonic() - started >= 0.3
+    (delivery,) = channel.get(queue)
+    channel.settle(delivery, Outcome.RELEASED)
+    assert ackq.ready(queue) == 1

@@ -1,0 +1,298 @@
+"""Consumers that outlive the broker's channels: kill -9, restarts and cuts, C10, C12, C15, C17."""
+
+import asyncio
+import threading
+from collections import Counter
+from contextlib import closing, suppress
+from functools import partial
+
+import pyarrow as pa
+import pytest
+
+from ackq import errors
+from ackq.client import AsyncChannel, Channel, Publisher
+from tests.fakes.relay import Relay
+from tests.unit.client.threads import SOON_S, client_threads
+from tests.wire.brokers.streams import until
+
+MESSAGES = 300
+
+
+@pytest.fixture
+def orders(admin):
+    """A queue with numbered messages, whose name this is."""
+    admin.declare_queue("orders")
+    return "orders"
+
+
+@pytest.fixture
+def relay(broker):
+    with closing(Relay(broker.endpoint)) as standing:
+        yield standing
+
+
+def fill(endpoint, queue, messages=MESSAGES):
+    table = pa.table({"body": [b"%d" % at for at in range(messages)]})
+    with Publisher(endpoint, routing_key=queue) as out:
+        out.publish_batch(table)
+
+
+def left(admin, queue):
+    found = admin.queue(queue)
+    return found.ready, found.unacked
+
+
+def read_on(consumer):
+    """What has arrived is handed over as long as nobody knows that the channel is gone."""
+    while consumer.receive(SOON_S) is not None:
+        pass
+
+
+def is_empty(admin, queue):
+    """Whether the broker is there and has nothing of the queue left."""
+    with suppress(errors.BrokerUnavailableError):
+        return left(admin, queue) == (0, 0)
+    return False
+
+
+def kill(broker, **_):
+    """SIGKILL, and a new process on the same data and port."""
+    broker.kill()
+    broker.restart()
+
+
+def cut(admin, relay, **_):
+    """A network that is gone until the broker has given the channel up."""
+    relay.cut()
+    until(lambda: admin.queue("orders").consumers == 0)
+    relay.heal()
+
+
+DISASTERS = pytest.mark.parametrize("disaster", [kill, cut], ids=["killed", "cut"])
+
+
+class Disaster(threading.Thread):
+    """Strikes so many times, each time when the consumer has got on."""
+
+    def __init__(self, strike, times):
+        super().__init__()
+        self._strike = strike
+        self._left = threading.Semaphore(0)
+        self._times = times
+        self.failed = None
+        self.start()
+
+    def may_strike(self):
+        self._left.release()
+
+    def run(self):
+        try:
+            for _ in range(self._times):
+                assert self._left.acquire(timeout=SOON_S)
+                self._strike()
+        except BaseException as error:  # noqa: BLE001 - the test's thread raises it
+            self.failed = error
+
+    def over(self):
+        self.join(SOON_S)
+        assert self.failed is None
+        assert not self.is_alive()
+
+
+@DISASTERS
+def test_what_was_accepted_and_answered_never_comes_again(broker, admin, relay, orders, disaster):
+    """C15, C17: and nothing is lost, nor left behind."""
+    fill(broker.endpoint, orders)
+    told, gone, came = [], set(), Counter()
+    trouble = Disaster(partial(disaster, broker=broker, relay=relay, admin=admin), 3)
+    with Channel(relay.endpoint, on_reconnect=told.append) as channel:
+        consumer = channel.consume(orders, mode="client", prefetch=40)
+        while len(gone) < MESSAGES:
+            message = consumer.receive(1)
+            if message is None:
+                if is_empty(admin, orders):
+                    break  # the rest has an unknown outcome, and took effect
+                continue
+            number = int(message.body)
+            assert number not in gone, "it was accepted, and the broker said so"
+            came[number] += 1
+            if came.total() % 80 == 40:
+                trouble.may_strike()
+            try:
+                message.accept().result(SOON_S)
+            except (errors.StaleDeliveryTagError, errors.OutcomeUnknownError):
+                pass
+            else:
+                gone.add(number)
+        trouble.over()
+    assert set(came) == set(range(MESSAGES))
+    assert left(admin, orders) == (0, 0)
+    assert len(told) == 3
+    assert all(each.redelivered <= 40 for each in told)
+    assert client_threads() == []
+
+
+@DISASTERS
+@pytest.mark.parametrize("mode", ["auto", "dups_ok"])
+def test_callbacks_lose_nothing(broker, admin, relay, orders, disaster, mode):
+    """C10, C17: each message is handled, and the queue is empty in the end."""
+    fill(broker.endpoint, orders)
+    came = Counter()
+    trouble = Disaster(partial(disaster, broker=broker, relay=relay, admin=admin), 2)
+
+    def call_back(message):
+        came[int(message.body)] += 1
+        if came.total() in {40, 150}:
+            trouble.may_strike()
+
+    with Channel(relay.endpoint) as channel:
+        channel.consume(orders, call_back, mode=mode, prefetch=20)
+        trouble.over()
+        until(lambda: is_empty(admin, orders))
+    assert set(came) == set(range(MESSAGES))
+
+
+@DISASTERS
+def test_an_asynchronous_consumer_goes_on(broker, admin, relay, orders, disaster):
+    """C17: as the blocking one."""
+    fill(broker.endpoint, orders)
+    came = Counter()
+    trouble = Disaster(partial(disaster, broker=broker, relay=relay, admin=admin), 2)
+
+    async def main():
+        async with AsyncChannel(relay.endpoint) as channel:
+            consumer = await channel.consume(orders, mode="client", prefetch=20)
+            while set(came) != set(range(MESSAGES)) or not is_empty(admin, orders):
+                message = await consumer.receive(1)
+                if message is None:
+                    continue
+                came[int(message.body)] += 1
+                if came.total() in {40, 150}:
+                    trouble.may_strike()
+                with suppress(errors.StaleDeliveryTagError, errors.OutcomeUnknownError):
+                    await message.accept()
+
+    asyncio.run(main())
+    trouble.over()
+
+
+@DISASTERS
+def test_a_receive_that_waits_gets_what_comes_later(broker, admin, relay, orders, disaster):
+    """C17: an idle consumer survives as well."""
+    got = []
+    heard = threading.Event()
+    with Channel(relay.endpoint, on_reconnect=lambda _: heard.set()) as channel:
+        consumer = channel.consume(orders)
+        waiting = threading.Thread(target=lambda: got.append(consumer.receive(SOON_S).body))
+        waiting.start()
+        until(lambda: admin.queue(orders).consumers == 1)
+        disaster(broker=broker, relay=relay, admin=admin)
+        assert heard.wait(SOON_S)
+        fill(broker.endpoint, orders, 1)
+        waiting.join(SOON_S)
+    assert got == [b"0"]
+    assert left(admin, orders) == (0, 0)
+
+
+@pytest.mark.parametrize("lost", ["the request", "the answer"])
+def test_an_accept_in_flight_has_an_unknown_outcome(broker, admin, relay, orders, lost):
+    """C15, C17: it took effect exactly if the message does not come again."""
+    fill(broker.endpoint, orders, 2)
+    with Channel(relay.endpoint) as channel:
+        consumer = channel.consume(orders, mode="client")
+        first, second = (consumer.receive(SOON_S) for _ in range(2))
+        relay.hold("to_broker" if lost == "the request" else "to_client")
+        accepted = first.accept()
+        if lost == "the answer":
+            until(lambda: admin.queue(orders).accepted == 1)
+        else:
+            with channel._stream.lock:
+                while not channel._state.unsettled._sent:
+                    channel._stream._changed.wait(0.01)
+        broker.kill()
+        relay.cut()
+        relay.release()
+        broker.restart()
+        relay.heal()
+        with pytest.raises(errors.OutcomeUnknownError, match="delivered again unless it did"):
+            accepted.result(SOON_S)
+        again = [consumer.receive(SOON_S)]
+        if lost == "the request":
+            again.append(consumer.receive(SOON_S))
+        assert [each.body for each in again] == ([b"0", b"1"] if lost == "the request" else [b"1"])
+        assert all(each.redelivered for each in again)
+        with pytest.raises(errors.StaleDeliveryTagError, match="delivered again"):
+            second.accept().result(SOON_S)
+        channel.acknowledge(again[-1]).result(SOON_S)
+    assert left(admin, orders) == (0, 0)
+
+
+def test_a_queue_that_did_not_survive_ends_its_consumer_alone(broker, admin, orders):
+    """C17, Q7: the channel and its other consumer go on."""
+    admin.declare_queue("passing", durable=False)
+    fill(broker.endpoint, orders, 1)
+    with Channel(broker.endpoint) as channel:
+        durable = channel.consume(orders, mode="client")
+        passing = channel.consume("passing")
+        durable.receive(SOON_S)
+        broker.kill()
+        broker.restart()
+        with pytest.raises(errors.QueueNotFoundError, match="passing"):
+            passing.receive(SOON_S)
+        message = durable.receive(SOON_S)
+        assert (message.body, message.redelivered) == (b"0", True)
+        assert message.accept().result(SOON_S) == 1
+
+
+def test_a_broker_that_stays_away_is_told(broker, admin, orders, caplog):
+    """C17: nobody waits for ever, neither in `receive` nor for a callback's consumer."""
+    fill(broker.endpoint, orders, 2)
+    with Channel(broker.endpoint, reconnect_timeout_ms=700) as channel:
+        called = channel.consume(orders, lambda _: None)
+        consumer = channel.consume(orders, mode="client")
+        until(lambda: admin.queue(orders).consumers == 2)
+        broker.kill()
+        with pytest.raises(errors.ClosedError, match=r"cut for longer than 0\.7 s .*refused"):
+            read_on(consumer)
+        with pytest.raises(errors.ClosedError, match="Open a new channel"):
+            called.join(SOON_S)
+        with pytest.raises(errors.ClosedError):
+            channel.consume(orders)
+    assert any("has ended" in each.getMessage() for each in caplog.records)
+    broker.restart()
+
+
+@DISASTERS
+def test_a_channel_that_is_not_renewed_ends_with_its_tags(broker, admin, relay, orders, disaster):
+    """C11, C12, C17: an application that begins anew by itself is told that it has to."""
+    fill(broker.endpoint, orders, 5)
+    with Channel(relay.endpoint, reconnect_timeout_ms=0) as channel:
+        consumer = channel.consume(orders, mode="client")
+        consumer.receive(SOON_S).accept().result(SOON_S)
+        message = consumer.receive(SOON_S)
+        disaster(broker=broker, relay=relay, admin=admin)
+        with pytest.raises(errors.ClosedError, match="The 4 messages it held were put back"):
+            read_on(consumer)
+        with pytest.raises(errors.ClosedError, match="tags are gone"):
+            message.accept()
+    with Channel(broker.endpoint) as channel:
+        assert [each.body for each in channel.get(orders, 9)] == [b"1", b"2", b"3", b"4"]
+
+
+def test_renewal(ackq):
+    """C17: tags go on, what was open comes again, and a tag of before settles nothing."""
+    queue, connection = ackq.filled(b"a", b"b"), ackq.connect()
+    with Channel(connection.relay.endpoint) as channel:
+        consumer = channel.consume(queue, mode="client")
+        old = [consumer.receive(SOON_S) for _ in range(2)]
+        connection.relay.cut()
+        ackq.wait_ready(queue, 2)
+        connection.relay.heal()
+        new = [consumer.receive(SOON_S) for _ in range(2)]
+        assert [each.delivery_tag for each in (*old, *new)] == [1, 2, 3, 4]
+        assert [(each.body, each.redelivered) for each in new] == [(b"a", True), (b"b", True)]
+        with pytest.raises(errors.StaleDeliveryTagError):
+            old[1].accept().result(SOON_S)
+        assert channel.unacked == 2
+        assert new[1].accept().result(SOON_S) == 1
+    assert ackq.drain(queue) == [b"a"]

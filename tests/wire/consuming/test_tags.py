@@ -1,0 +1,108 @@
+"""Delivery tags: what they count, and what a wrong one costs (C1-C3)."""
+
+import pytest
+
+from tests.wire.bench import bodies, refused_as, taken
+from tests.wire.brokers.dialect import Outcome, Refused
+
+# --- C1: delivery tags ---
+
+
+def test_tags_count_from_one_per_channel(bench):
+    """C1: each channel's tags begin at 1 and grow by one, over consumers and pulls together."""
+    consumed, pulled = bench.filled(b"a", b"b"), bench.filled(b"c")
+    connection = bench.connect()
+    for _ in range(2):
+        channel = connection.channel()
+        channel.consume(consumed)
+        tags = [delivery.tag for delivery in taken(channel, 2)]
+        tags += [delivery.tag for delivery in channel.get(pulled)]
+        assert tags == [1, 2, 3]
+        channel.close()
+        bench.wait_ready(consumed, 2)
+        bench.wait_ready(pulled, 1)
+
+
+def test_a_redelivery_has_a_new_tag(bench):
+    """C1: a message that comes again on the same channel has the next tag."""
+    queue, channel = bench.filled(b"a"), bench.channel()
+    for tag in (1, 2, 3):
+        (delivery,) = channel.get(queue)
+        assert delivery.tag == tag
+        channel.settle(delivery, Outcome.RELEASED)
+
+
+# --- C2: tags that are not outstanding ---
+
+
+@pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.REJECTED, Outcome.RELEASED])
+@pytest.mark.parametrize("multiple", [False, True], ids=["one", "multiple"])
+@pytest.mark.parametrize("wrong", ["unknown", "twice", "nothing"])
+def test_wrong_tag(bench, wrong, multiple, outcome):
+    """C2: a tag that is not outstanding closes the channel, and what is unacked is requeued."""
+    queue, channel = bench.filled(b"a", b"b"), bench.channel()
+    first = channel.get(queue)[0] if wrong != "nothing" else None
+    if wrong == "twice":
+        channel.settle(first)
+        channel.get(queue)
+    tag = {"unknown": 7, "twice": 1, "nothing": 1}[wrong]
+    with pytest.raises(Refused) as refused:
+        channel.settle(tag, outcome, multiple=multiple)
+    assert refused.value.condition == "precondition_failed"
+    assert f"unknown delivery tag {tag}" in refused.value.text
+    bench.wait_ready(queue, 1 if wrong == "twice" else 2)
+
+
+def test_tag_of_another_channel(bench):
+    """C2: a tag counts on its own channel only."""
+    queue, connection = bench.filled(b"a", b"b"), bench.connect()
+    mine, other = connection.channel(), connection.channel()
+    mine.get(queue, 2)
+    with refused_as("precondition_failed"):
+        other.settle(2)
+    mine.settle(2)  # still open
+    assert bench.ready(queue) == 0
+
+
+# --- C3: multiple ---
+
+
+@pytest.mark.parametrize(
+    ("outcome", "left"),
+    [(Outcome.ACCEPTED, [3, 4]), (Outcome.REJECTED, [3, 4]), (Outcome.RELEASED, [0, 1, 2, 3, 4])],
+)
+def test_multiple(bench, outcome, left):
+    """C3: `multiple` settles every outstanding tag up to this one, for every outcome alike."""
+    messages = [str(number).encode() for number in range(5)]
+    queue, channel = bench.filled(*messages), bench.channel()
+    deliveries = channel.get(queue, 5)
+    channel.settle(deliveries[1], outcome)
+    channel.settle(deliveries[2], outcome, multiple=True)
+    channel.close()
+    bench.wait_ready(queue, len(left))
+    assert bench.drain(queue) == [messages[index] for index in left]
+
+
+@pytest.mark.parametrize("no_ack", [False, True], ids=["settled", "no_ack"])
+def test_multiple_of_a_tag_that_is_not_outstanding(bench, no_ack):
+    """C2, C3: `multiple` itself names an outstanding tag, however many are below it."""
+    queue, channel = bench.filled(b"a", b"b"), bench.channel()
+    channel.get(queue)
+    (second,) = channel.get(queue, no_ack=no_ack)
+    if not no_ack:
+        channel.settle(second)
+    with refused_as("precondition_failed"):
+        channel.settle(second, multiple=True)
+    bench.wait_ready(queue, 1)
+    assert bench.drain(queue) == [b"a"]
+
+
+def test_multiple_failed(ackq):
+    """C3, C4: `multiple` fails every outstanding tag up to this one."""
+    queue, dead = ackq.dead_lettering(b"a", b"b", b"c", delivery_limit=1)
+    channel = ackq.channel()
+    for _ in range(2):
+        deliveries = channel.get(queue, 2)
+        channel.settle(deliveries[1], Outcome.FAILED, multiple=True)
+    assert bodies(ackq.dead(dead, 2)) == [b"a", b"b"]
+    assert ackq.drain(queue) == [b"c"]

@@ -1,0 +1,86 @@
+"""Transport acks: windows, retransmission, resumption (C11)."""
+
+from tests.wire.bench import bodies, silent, taken
+
+TEN = [b"%d" % number for number in range(10)]
+
+
+def unacked_transport(ackq, queue, messages, **options):
+    """A consumer with so many deliveries on a channel that sends no transport acks by itself."""
+    connection = ackq.connect()
+    channel = connection.channel(transport_acks=False, **options)
+    channel.consume(queue)
+    return connection, channel, taken(channel, messages)
+
+
+def test_transport_acks_remove_nothing(ackq):
+    """C11: a message with a transport ack alone comes back when the channel goes."""
+    queue = ackq.filled(*TEN)
+    _, channel, deliveries = unacked_transport(ackq, queue, 10)
+    channel.transport_ack(deliveries[-1].tag)
+    channel.settle(deliveries[0])
+    channel.close()
+    ackq.wait_ready(queue, 9)
+
+
+def test_transport_acks_open_the_window(ackq):
+    """C11: the broker stops at the window, and goes on by what a transport ack covers."""
+    queue = ackq.filled(*TEN)
+    _, channel, first = unacked_transport(ackq, queue, 4, window_messages=4)
+    assert silent(channel)
+    channel.transport_ack(first[1].tag)
+    assert bodies(taken(channel, 2)) == TEN[4:6]
+    assert silent(channel)
+    assert ackq.ready(queue) == 4
+
+
+def test_retransmission_of_deliveries(ackq):
+    """C11: without a transport ack for 2 s the broker sends the oldest again, under its tag."""
+    queue, publisher = ackq.filled(b"a"), ackq.publisher()
+    _, channel, (first,) = unacked_transport(ackq, queue, 1)
+    publisher.publish(queue, b"b")
+    second = channel.delivery()
+    assert channel.delivery() == first
+    channel.transport_ack(second.tag)
+    channel.settle(second, multiple=True)
+    channel.close()
+    assert ackq.drain(queue) == []
+
+
+def test_resumed_channel(ackq):
+    """C11: a channel that was cut goes on: what has no transport ack comes again under its tag."""
+    queue = ackq.filled(b"a", b"b", b"c")
+    connection, channel, deliveries = unacked_transport(ackq, queue, 3)
+    channel.transport_ack(1)
+    channel.settle(1)
+    other = ackq.connect()
+    publisher = other.publisher()
+    resumed = other.channel(channel.channel_id)
+    connection.cut()
+    assert resumed.opened.resumed
+    assert ackq.ready(queue) == 0
+    publisher.publish(queue, b"d")
+    again = []
+    while not again or again[-1].body != b"d":
+        again.append(resumed.delivery())
+    # Frames come again whole; a client drops what it has.
+    assert [delivery for delivery in again if delivery not in deliveries[:1]] == [
+        *deliveries[1:],
+        again[-1],
+    ]
+    assert again[-1].tag == 4
+    resumed.settle(again[-1], multiple=True)
+    resumed.close()
+    assert ackq.drain(queue) == []
+
+
+def test_channel_that_comes_too_late(ackq):
+    """C11, C12: after its grace a channel that was cut is closed; its id opens a new one."""
+    queue = ackq.filled(b"a")
+    connection, channel, _ = unacked_transport(ackq, queue, 1)
+    connection.cut()
+    ackq.wait_ready(queue, 1)
+    late = ackq.connect().channel(channel.channel_id)
+    assert not late.opened.resumed
+    (again,) = late.get(queue)
+    assert (again.tag, again.redelivered) == (1, True)

@@ -1,0 +1,174 @@
+"""A broker as an operator may meet it: work that flows, work that is stuck, and hostile names."""
+
+import json
+import threading
+from contextlib import contextmanager
+
+from ackq.client import Channel, Publisher
+from ackq.v1 import admin_pb2, sessions_pb2
+from tests.fakes.raw_client import TIMEOUT_S, Client, holder
+
+HOSTILE = '<img src=x onerror="document.title=1">'
+HIDDEN = "pay\u202eload\u200b"
+QUERY = "0d8f4c1e-7b7a-4b3e-9c56-6f6b1f3a2c11"
+REASONS = ("no id", "amount is negative", HOSTILE)
+
+
+def order(number):
+    """The body of an order, with a number that a double cannot hold."""
+    return json.dumps(
+        {
+            "id": 9007199254740993 + number,
+            "customer": {"name": "Zoë Müller", "since": "2019-03-04"},
+            "lines": [{"sku": f"A-{number:04}", "count": 2, "price": 19.90}],
+            "paid": True,
+            "note": None,
+        },
+        ensure_ascii=False,
+    ).encode()
+
+
+@contextmanager
+def filled(endpoint):
+    """The raw client of a broker with contents; a channel and a session are live meanwhile."""
+    with Client(endpoint) as client:
+        _declare(client)
+        _publish(endpoint)
+        _kill(client)
+        _lease(client)
+        with Channel(endpoint, label="worker-3:4711") as channel, _alive(client):
+            consumer = channel.consume("invoices", mode="client", prefetch=40)
+            for _ in range(40):
+                consumer.receive(TIMEOUT_S)
+            yield client
+
+
+def _declare(client):
+    client.declare("orders.dead")
+    client.declare("orders", delivery_limit=3, dead_letter_queue="orders.dead", max_length=5000)
+    client.declare("invoices", message_ttl_ms=86_400_000, redelivery_delay_ms=1000)
+    client.declare("audit", max_length=10)
+    client.declare("binary", durable=False)
+    client.declare("empty")
+    client.declare("flow")
+    client.declare(HOSTILE)
+    client.declare("hidden")
+    client.declare("q" * 255)
+    client.declare("late", delivery_limit=1, dead_letter_queue="orders.dead")
+    for name, kind in (("events", 3), (HOSTILE, 1)):
+        client.admin.DeclareExchange(
+            admin_pb2.DeclareExchangeRequest(exchange=name, type=kind, durable=True)
+        )
+    for exchange, queue, key in (
+        ("events", "orders", "order.#"),
+        ("events", "orders", "refund.*"),
+        ("events", "audit", "#"),
+        (HOSTILE, HOSTILE, HOSTILE),
+    ):
+        client.admin.Bind(admin_pb2.BindRequest(exchange=exchange, queue=queue, binding_key=key))
+
+
+def _publish(endpoint):
+    with Publisher(endpoint, label="web-1") as out:
+        for number in range(1200):
+            out.publish(
+                order(number),
+                routing_key="orders",
+                message_id=f"order-{number}",
+                content_type="application/json",
+                headers={"tenant": "emea", "trace": f"{number:032x}"},
+            )
+        for number in range(300):
+            out.publish(f"invoice {number}", routing_key="invoices")
+        for number in range(10):
+            out.publish(f"entry {number}", routing_key="audit")
+        for number in range(5):
+            out.publish(order(number), routing_key="late")
+        hostile = f"{HOSTILE}<script>document.title=2</script>"
+        out.publish(
+            hostile,
+            routing_key=HOSTILE,
+            message_id=HOSTILE,
+            content_type=HOSTILE,
+            headers={HOSTILE: hostile},
+        )
+        out.publish(HIDDEN, routing_key="hidden", message_id=HIDDEN)
+        out.publish(bytes(range(256)) * 4, routing_key="binary")
+        out.publish("x" * 200_000, routing_key="binary", content_type="text/plain")
+        out.publish(b"", routing_key="binary")
+        out.publish('{"cut": "' + "é" * 20_000 + '"}', routing_key="binary")
+        out.publish("a\u0000b\u001b[31mred", routing_key="binary")
+
+
+def _kill(client):
+    """Rejects some orders for several reasons, and fails others too often."""
+    with client.consume() as channel:
+        channel.get(60, queue="orders")
+        for place, message in enumerate(channel.deliveries(60)):
+            reason = REASONS[0 if place < 40 else 1 + place % 2]
+            channel.settled(channel.settle(message.tag, 3, reason=reason))
+        for number in (2, 3):
+            channel.get(5, queue="late", number=number)
+            for message in channel.deliveries(5):
+                channel.settled(channel.settle(message.tag, 2, reason="timeout"))
+
+
+def _lease(client):
+    """Two sessions: one whose reader came twice, and one that nobody has."""
+    reader = holder("billing job")
+    incarnation, _ = client.open(reader, session="billing", queues=["orders"], max_messages=400)
+    again = client.sessions.Attach(
+        sessions_pb2.AttachRequest(
+            session="billing",
+            incarnation=incarnation,
+            holder=reader,
+            start_tag=0,
+            end_tag=400,
+        ),
+        timeout=TIMEOUT_S,
+    )
+    list(
+        client.sessions.Fetch(
+            sessions_pb2.FetchRequest(
+                session="billing",
+                incarnation=incarnation,
+                epoch=again.epoch,
+                last_tag=400,
+                query_id=QUERY,
+                batch_id=7,
+                run_id="run",
+                label="partition 3, attempt 0",
+            ),
+            timeout=TIMEOUT_S,
+        )
+    )
+    client.open(holder(HOSTILE), session=HOSTILE, queues=[HOSTILE])
+
+
+@contextmanager
+def _alive(client):
+    """Keeps a reader of session `nightly` live."""
+    reader = holder("nightly report")
+    incarnation, advanced = client.open(
+        reader, session="nightly", queues=["invoices"], max_messages=25
+    )
+    ended = threading.Event()
+
+    def beats():
+        while True:
+            yield sessions_pb2.HoldRequest(
+                session="nightly",
+                incarnation=incarnation,
+                epoch=advanced.epoch,
+                token=reader.token,
+            )
+            if ended.wait(1):
+                return
+
+    stream = client.sessions.Hold(beats())
+    next(stream)
+    try:
+        yield
+    finally:
+        ended.set()
+        stream.cancel()

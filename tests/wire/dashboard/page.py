@@ -1,0 +1,123 @@
+"""The dashboard in a browser, as a person uses it: looks, clicks and types."""
+
+import json
+
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+WAIT_S = 60
+# What a browser notes of answers that the tests ask for.
+_EXPECTED = ("Failed to load resource", "net::ERR_")
+
+
+def chromium(program, driver, folder):
+    """A browser without a window, in English, that forgets everything."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(program)
+    for argument in (
+        *("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "no-first-run"),
+        *("disable-background-networking", "lang=en", f"user-data-dir={folder}"),
+    ):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options, webdriver.ChromeService(str(driver)))
+
+
+class Page:
+    """One visit, light and 1280 px wide unless told; waits for what it looks for."""
+
+    def __init__(self, browser, address, *, width=1280, dark=False):
+        self.browser = browser
+        self.address = address
+        browser.get("about:blank")
+        browser.get_log("browser")
+        self.resize(width)
+        self.theme("dark" if dark else "light")
+
+    def resize(self, width, height=860):
+        self._command(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+
+    def theme(self, name):
+        features = [{"name": "prefers-color-scheme", "value": name}]
+        self._command("Emulation.setEmulatedMedia", features=features)
+
+    def open(self, view="queues", wanted="#main .panel"):
+        """Opens a view in a fresh document, and waits until it has content."""
+        self.browser.get("about:blank")
+        self.browser.get(f"http://{self.address}/#/{view}")
+        self.find(wanted)
+        return self
+
+    def check_console(self):
+        """The page broke no policy and raised nothing."""
+        noted = [entry["message"] for entry in self.browser.get_log("browser")]
+        assert [each for each in noted if not any(part in each for part in _EXPECTED)] == []
+
+    # --- looks ---
+
+    def until(self, what, *args):
+        """The first true result of `what`."""
+        return WebDriverWait(self.browser, WAIT_S, 0.05).until(lambda _: what(*args))
+
+    def find(self, selector):
+        """The first element, once there is one."""
+        return self.until(lambda: next(iter(self.all(selector)), None))
+
+    def all(self, selector):
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def texts(self, selector):
+        """What is written in elements, at one instant."""
+        return self.script(
+            "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText.trim())",
+            selector,
+        )
+
+    def rows(self, caption):
+        """The rows of a table as lists of texts, at one instant."""
+        return self.script(
+            """for (const table of document.querySelectorAll("table"))
+                 if (table.caption?.textContent === arguments[0])
+                   return [...table.tBodies[0].rows].map((r) =>
+                     [...r.cells].map((c) => c.innerText.trim()));
+               return null;""",
+            caption,
+        )
+
+    def row(self, caption, name):
+        """The row of a table that begins with a name, once it is there."""
+        named = lambda: [row for row in self.rows(caption) or () if row[0].startswith(name)]  # noqa: E731
+        return self.until(lambda: next(iter(named()), None))
+
+    def says(self, selector, text):
+        """Waits until an element has a text in it."""
+        self.until(lambda: any(text in each for each in self.texts(selector)))
+
+    def script(self, source, *args):
+        return self.browser.execute_script(source, *args)
+
+    # --- does ---
+
+    def click(self, selector):
+        self.find(selector).click()
+
+    def type(self, selector, text):
+        self.find(selector).send_keys(text)
+
+    def press(self, *keys):
+        """Presses keys, wherever the focus is."""
+        ActionChains(self.browser).send_keys(*keys).perform()
+
+    def choose(self, selector, label):
+        Select(self.find(selector)).select_by_visible_text(label)
+
+    def _command(self, name, **parameters):
+        self.browser.execute_cdp_cmd(name, json.loads(json.dumps(parameters)))

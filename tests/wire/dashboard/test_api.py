@@ -1,0 +1,158 @@
+"""What the dashboard asks a broker process for, and what it is refused (M5)."""
+
+import http.client
+import json
+
+import pytest
+
+from tests.wire.dashboard.contents import HOSTILE
+
+
+def ask(served, path, body=None, **headers):
+    """Status, headers and JSON of an answer."""
+    connection = http.client.HTTPConnection(served.http_endpoint, timeout=60)
+    try:
+        if body is not None:
+            headers = {"Content-Type": "application/json", **headers}
+        connection.request("GET" if body is None else "POST", path, body, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        kind = answer.headers.get_content_type()
+        return answer.status, answer.headers, json.loads(text) if "json" in kind else text.decode()
+    finally:
+        connection.close()
+
+
+def looked(served, path):
+    """What a look says."""
+    status, headers, said = ask(served, path)
+    assert (status, headers.get_content_type()) == (200, "application/json"), said
+    return said
+
+
+def refused(served, path, body=None, **headers):
+    """Status and message of a refusal."""
+    status, _, said = ask(served, path, body, **headers)
+    return status, said["error"]["message"]
+
+
+def test_the_page_is_from_the_broker_alone(served):
+    """M5: three files, which may load nothing from elsewhere, run no script in the page, and be in
+    no frame."""
+    for path, kind in (
+        ("/", "text/html"),
+        ("/dashboard.css", "text/css"),
+        ("/dashboard.js", "text/javascript"),
+    ):
+        status, headers, text = ask(served, path)
+        assert (status, headers.get_content_type()) == (200, kind)
+        policy = dict(
+            part.strip().split(" ", 1) for part in headers["Content-Security-Policy"].split(";")
+        )
+        assert (policy["default-src"], policy["script-src"]) == ("'none'", "'self'")
+        assert (policy["style-src"], policy["frame-ancestors"]) == ("'self'", "'none'")
+        assert policy["require-trusted-types-for"] == "'script'"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert "Set-Cookie" not in headers
+        for elsewhere in ("https://", "innerHTML", "document.cookie", "localStorage"):
+            assert elsewhere not in text
+
+
+def test_looks_say_what_grpc_says(served, contents):
+    """M5: the same numbers, of one queue and of all."""
+    info = contents.queue("orders")
+    row = next(
+        row for row in looked(served, "/api/queues?limit=100")["rows"] if row["queue"] == "orders"
+    )
+    one = looked(served, "/api/queue?name=orders")
+    for name in ("ready", "unacked", "published", "accepted", "dead_lettered", "payload_bytes"):
+        assert row[name] == one[name] == getattr(info, name)
+    assert looked(served, "/api/broker")["totals"]["unacked"] == 466
+
+
+def test_no_look_names_a_holder_token(served, contents):
+    """S3: what would let a reader be fenced is not told."""
+    assert contents
+    (nightly,) = [
+        row for row in looked(served, "/api/sessions")["rows"] if row["session"] == "nightly"
+    ]
+    assert sorted(nightly["holder"]) == ["application", "host", "pid", "since_us"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "part"),
+    [
+        ("/api/queue?name=nothing", 404, "nothing"),
+        ("/api/queue", 400, "which queue"),
+        ("/api/peek?queue=nothing", 404, "nothing"),
+        ("/api/peek?queue=orders&from=-1", 400, "'from' must be a number"),
+        ("/api/peek?queue=orders&from=9" + "9" * 30, 400, "'from' must be a number"),
+        ("/api/queues?sort=colour", 400, "sorted by"),
+        ("/api/queues?offset=x", 400, "'offset' must be a number"),
+    ],
+)
+def test_looks_that_are_refused(served, contents, path, status, part):
+    """M5: with the reason."""
+    assert contents
+    found, message = refused(served, path)
+    assert (found, part in message) == (status, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        ({"queue": "audit"}, {}),
+        ({"queue": "audit", "confirm": "AUDIT"}, {}),
+        ({"queue": "audit", "confirm": True}, {}),
+        ({"confirm": ""}, {}),
+        (["audit", "audit"], {}),
+        ({"queue": "audit", "confirm": "audit"}, {"Content-Type": "text/plain"}),
+        (
+            {"queue": "audit", "confirm": "audit"},
+            {"Content-Type": "application/x-www-form-urlencoded"},
+        ),
+    ],
+)
+def test_a_purge_that_is_not_confirmed(served, contents, body, headers):
+    """M5: nothing goes without the name, nor for a form that another site could send."""
+    assert refused(served, "/api/purge", json.dumps(body), **headers)[0] == 400
+    assert contents.queue("audit").ready == 10
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Host": "evil.example"},
+    ],
+)
+def test_a_purge_from_another_site(served, contents, headers):
+    """M1: a browser says where a request comes from."""
+    body = json.dumps({"queue": "audit", "confirm": "audit"})
+    assert ask(served, "/api/purge", body, **headers)[0] in {403, 421}
+    assert contents.queue("audit").ready == 10
+
+
+@pytest.mark.parametrize("path", ["/api/purge", "/api/redrive", "/api/release"])
+def test_a_look_changes_nothing(served, path):
+    """M5: what changes something is a POST with a JSON object, and no more than that."""
+    assert ask(served, path)[0] == 405
+    assert refused(served, path, b"{")[0] == 400
+    assert refused(served, path, b"{}")[0] == 400
+    assert ask(served, path, b"x" * (2 << 20))[0] == 413
+
+
+def test_a_live_reader_is_not_released_by_accident(served, contents):
+    """S8: only with `fence`."""
+    status, message = refused(served, "/api/release", b'{"session": "nightly"}')
+    assert (status, "nightly" in message) == (409, True)
+    assert contents.session("nightly").leased == 25
+
+
+def test_names_come_back_as_they_are(served, contents):
+    """M5: quotes, brackets and all."""
+    assert contents
+    found = looked(served, f"/api/queues?filter={HOSTILE[:4].replace('<', '%3C')}")
+    assert [row["queue"] for row in found["rows"]] == [HOSTILE]

@@ -1,0 +1,450 @@
+"""The dashboard in a real browser (M5)."""
+
+import json
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from ackq.client import Publisher
+from tests.wire.dashboard.contents import HOSTILE, QUERY
+from tests.wire.dashboard.page import Page
+
+NONE = "\N{EN DASH}"
+VIEWS = (
+    *("queues", "queue/orders", "queue/orders.dead", "peek/orders.dead", "sessions"),
+    *("dead", "publishers", "queue/nothing"),
+)
+
+
+def names(page):
+    return [row[0].splitlines()[0] for row in page.rows("Queues") or ()]
+
+
+# --- what is seen ---
+
+
+def test_queues_with_the_oldest_first(page):
+    """M5: every queue has its figures, and what is wrong with it beside its name."""
+    page.open()
+    (first, *_) = page.rows("Queues")
+    assert first[1].endswith("s")
+    assert {"orders", "invoices", "empty"} <= set(names(page))
+    assert "full" in page.row("Queues", "audit")[0]
+    assert "not durable" in page.row("Queues", "binary")[0]
+    assert page.row("Queues", "empty")[1:4] == [NONE, "0", "0"]
+    assert page.row("Queues", "orders.dead")[6] == "65"
+    assert page.row("Queues", "invoices")[3] == "65"
+
+
+def test_the_totals(page):
+    """M5: of all queues, over the table."""
+    page.open()
+    tiles = dict(zip(page.texts(".tile .label"), page.texts(".tile .value"), strict=True))
+    assert tiles["Dead letters"] == "65"
+    assert tiles["Unacked"] == "466"
+
+
+def test_sorted_and_filtered_at_the_broker(page):
+    """M5: by the headings, by part of a name, and by what there is to see."""
+    page.open()
+    page.click("#main th[title*='ever published'] button")
+    page.until(lambda: names(page)[0] == "orders")
+    assert page.find("th[aria-sort=descending]").text.startswith("Published")
+    page.type("#filter", "ORD")
+    page.until(lambda: names(page) == ["orders", "orders.dead"])
+    page.choose("#show", "With dead letters")
+    page.until(lambda: names(page) == ["orders.dead"])
+    page.says(".pager", f"1{NONE}1 of 1 that match")
+
+
+def test_nothing_matches(page):
+    """M5: said, with the way back."""
+    page.open()
+    page.type("#filter", "there is no such queue")
+    page.says(".empty", "No queue matches")
+    page.click(".empty button")
+    page.until(lambda: "orders" in names(page))
+
+
+def test_rates_come_from_two_looks(page, served):
+    """M5: the broker keeps no history; the page computes from counters."""
+    page.open()
+    with Publisher(served.endpoint, routing_key="flow", mandatory=True) as out:
+        while page.row("Queues", "flow")[4] in {NONE, "0"}:
+            out.publish("one more")
+            out.flush()
+    page.until(lambda: page.all("svg.in polyline"))
+    assert "a second" in page.find("svg.in").get_attribute("aria-label")
+
+
+def test_a_queue(page):
+    """M5: who holds what since when, by query, batch and attempts; properties and bindings."""
+    page.open("queue/orders")
+    billing = page.row("Sessions that read this queue", "billing")
+    assert billing[1] == "400"
+    assert billing[3:5] == ["7", "1"]
+    assert billing[5] == QUERY
+    assert billing[6] == "host · process 1 · billing job"
+    assert page.rows("Bindings") == [["events", "order.#"], ["events", "refund.*"]]
+    facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd"), strict=True))
+    assert facts["Bound"] == "5,000 messages, then reject-publish"
+    assert facts["Dead-letter queue"] == "orders.dead"
+
+
+def test_a_queue_with_consumers(page):
+    """M5: what each channel holds since when, and which consumer has no room."""
+    page.open("queue/invoices")
+    channel = page.row("Channels that hold messages of this queue", "worker-3:4711")
+    assert "connected" in channel[0]
+    assert (channel[1], channel[2] != NONE) == ("40", True)
+    (printer,) = page.rows("Consumers of this queue")
+    assert "no room" in printer[0]
+    assert printer[1:] == ["40", "40", "worker-3:4711"]
+    assert page.row("Sessions that read this queue", "nightly")[1] == "25"
+
+
+def test_dead_letters_by_cause(page):
+    """M5, C13: with the reasons, the commonest first."""
+    page.open("dead")
+    assert page.rows("Dead letters of orders.dead by cause")[0][:3] == ["rejected", "orders", "60"]
+    (_, limit) = page.rows("Dead letters of orders.dead by cause")
+    assert limit[:3] == ["over its delivery limit", "late", "5"]
+    assert page.rows("Reasons of orders.dead")[0] == ["no id", "rejected", "orders", "40"]
+
+
+def test_sessions_say_who_is_away(page):
+    """M5, S5: a lease without a reader is marked."""
+    page.open("sessions")
+    page.until(lambda: "no reader" in page.row("Sessions, the oldest lease first", "billing")[0])
+    assert "live" in page.row("Sessions, the oldest lease first", "nightly")[0]
+
+
+def test_publishers(page, served):
+    """M5: those that are connected, by their labels."""
+    with Publisher(served.endpoint, routing_key="flow", label="till-7") as out:
+        out.publish("x").result()
+        page.open("publishers")
+        row = page.row("Publishers that are connected", "till-7")
+    assert (row[1], row[4]) == ("confirm", "not blocked")
+
+
+def test_a_queue_that_is_not_there(page):
+    """M5: said, and looked for again."""
+    page.open("queue/nothing", ".refused")
+    page.says(".refused", "'nothing'")
+
+
+# --- messages ---
+
+
+def test_a_peek_changes_nothing(page, contents):
+    """M5, Q5: positions, deliveries and states are as they were."""
+    before = contents.queue("orders.dead"), contents.browse("orders.dead")
+    page.open("peek/orders.dead")
+    assert len(page.all(".message")) == 20
+    page.click("#peek-on")
+    page.until(lambda: page.texts(".place")[:1] == ["#21"])
+    after = contents.queue("orders.dead"), contents.browse("orders.dead")
+    before[0].oldest_age_ms = after[0].oldest_age_ms = 0
+    assert before == after
+
+
+def test_json_is_shown_as_it_came(page):
+    """M5: indented, and with every digit of a number that a double cannot hold."""
+    page.open("peek/orders.dead")
+    page.click("summary")
+    shown = page.find("pre.json").text
+    assert '"id": 9007199254740993,' in shown
+    assert json.loads(shown)["lines"] == [{"sku": "A-0000", "count": 2, "price": 19.9}]
+    headers = dict(zip(page.texts("td"), page.texts("tbody th"), strict=True))
+    assert headers["no id"] == "ackq-dead-reason"
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "preview", "shown"),
+    [
+        (0, "hex", "00 01 02 03", "0000  00 01 02 03"),
+        (1, "text", "xxxx", "xxxx"),
+        (2, "", "(empty)", ""),
+        (3, "text", '{"cut": "éé', '{"cut": "éé'),
+        (4, "hex", "61 00 62 1b", "0000  61 00 62 1b"),
+    ],
+)
+def test_bodies(page, place, kind, preview, shown):
+    """M5: text, or bytes in hex; large ones cut, control characters made visible."""
+    page.open("peek/binary")
+    assert page.texts(".preview")[place].startswith(preview)
+    page.all("summary")[place].click()
+    if kind:
+        assert page.find(f"pre.{kind}").text.startswith(shown)
+        assert ("the first 16.0 KiB of" in page.find(".kinds").text) is (place in {1, 3})
+    else:
+        page.says(".inside", "The body is empty.")
+
+
+# --- hostile names ---
+
+
+@pytest.mark.parametrize(
+    "view", ["queues", "sessions", "dead", "queue/{}", "peek/{}", "queue/orders.dead"]
+)
+def test_names_are_text(page, view):
+    """M5: of queues, sessions, exchanges, keys, headers, bodies, reasons and applications."""
+    quoted = page.script("return encodeURIComponent(arguments[0])", HOSTILE)
+    page.open(view.format(quoted))
+    for summary in page.all("summary"):
+        summary.click()
+    page.until(lambda: HOSTILE in page.find("#main").text)
+    assert page.all("img, #main script") == []
+    assert page.browser.title.endswith("ackq")
+
+
+def test_what_cannot_be_seen_is_made_visible(page):
+    """M5: a text that turns the text around, or ends in nothing, is another one at sight."""
+    page.open("peek/hidden")
+    shown = "pay\\u202eload\\u200b"
+    assert page.texts(".preview") == [shown]
+    page.click("summary")
+    page.until(lambda: shown in page.texts(".inside dd"))
+    assert page.find("pre.text").text == shown
+
+
+def test_the_page_cannot_make_html(page):
+    """M5: the browser refuses a string as HTML and a script in the page, wherever it comes from."""
+    page.open()
+    said = page.script(
+        """try { document.body.insertAdjacentHTML("beforeend", "<b>x</b>"); return "made"; }
+           catch (error) { return error.name; }"""
+    )
+    assert said == "TypeError"
+    page.browser.get_log("browser")
+
+
+# --- what is done ---
+
+
+def test_a_purge_needs_the_name(page, contents):
+    """M5, Q4: typed whole; then it is said what went."""
+    contents.declare("old")
+    contents.publish(b"a", b"b", queue="old")
+    page.open("queue/old")
+    page.click("#purge")
+    page.says("dialog", "removes the 2 ready messages")
+    assert not page.find("#confirm").is_enabled()
+    page.type("#typed", "ol")
+    assert not page.find("#confirm").is_enabled()
+    page.press("d", Keys.ENTER)
+    page.says("#toast", "Purged 2 messages of old.")
+    assert contents.queue("old").ready == 0
+    page.until(lambda: not page.find("#purge").is_enabled())
+    contents.delete("old")
+
+
+def test_a_purge_is_left_by_escape(page, contents):
+    """M5: nothing happens, and the focus is where it was."""
+    page.open("queue/audit")
+    page.click("#purge")
+    page.find("dialog[open]")
+    page.press(Keys.ESCAPE)
+    page.until(lambda: not page.all("dialog[open]"))
+    assert page.browser.switch_to.active_element.get_attribute("id") == "purge"
+    assert contents.queue("audit").ready == 10
+
+
+def test_a_redrive_of_some(page, contents):
+    """M5, Q6: the oldest, as many as asked for; the rest stays."""
+    contents.declare("graves")
+    contents.declare("living", dead_letter_queue="graves")
+    contents.publish(*(b"%d" % number for number in range(7)), queue="living")
+    with contents.consume() as channel:
+        channel.get(7, queue="living")
+        for message in channel.deliveries(7):
+            channel.settled(channel.settle(message.tag, 3))
+    page.open("queue/graves")
+    page.click("#redrive")
+    page.type("#most", "3")
+    page.click("#confirm")
+    page.says("#toast", "Redrove 3 messages of graves")
+    assert (contents.queue("living").ready, contents.queue("graves").ready) == (3, 4)
+    assert contents.browse("graves")[0] == [b"3", b"4", b"5", b"6"]
+    contents.delete("living", force=True)
+    contents.delete("graves", force=True)
+
+
+def test_a_release_of_a_live_reader_asks_twice(page, contents):
+    """M5, S8: it names the process that it would end."""
+    page.open("sessions")
+    page.until(lambda: "live" in page.row("Sessions, the oldest lease first", "nightly")[0])
+    page.click("[aria-label='Release session nightly']")
+    page.says("dialog", "A live reader holds it, process 1 on host")
+    assert not page.find("#confirm").is_enabled()
+    page.click("#cancel")
+    assert contents.session("nightly").leased == 25
+
+
+def test_a_release(page, contents):
+    """M5, S5: the messages are ready again, and the session is gone."""
+    contents.declare("loan")
+    contents.publish(b"a", b"b", queue="loan")
+    reader = contents.advance(_reader(), session="lender", queues=["loan"], open_and_lease=True)
+    assert reader.end_tag == 2
+    page.open("queue/loan")
+    page.click("[aria-label='Release session lender']")
+    page.click("#fence")
+    page.click("#confirm")
+    page.says("#toast", "Released 2 messages of lender.")
+    assert contents.queue("loan").ready == 2
+    contents.delete("loan", force=True)
+
+
+def _reader():
+    from tests.fakes.raw_client import holder
+
+    return holder()
+
+
+# --- keys, sizes, colours, labels ---
+
+
+def test_by_keyboard(page):
+    """M5: from the list to a message and back without a mouse."""
+    page.open()
+    page.press("/")
+    page.press("orders", Keys.ESCAPE)
+    page.until(lambda: names(page) == ["orders", "orders.dead"])
+    page.press("jj")
+    page.until(lambda: page.browser.switch_to.active_element.text == "orders.dead")
+    assert page.script("return document.activeElement.matches(':focus-visible')")
+    page.press(Keys.ENTER)
+    page.until(lambda: page.texts("h1") == ["orders.dead"])
+    page.find("#peek")
+    page.press("p")
+    page.find("summary")
+    page.press("j", Keys.SPACE)
+    page.find("pre.json")
+    page.press(Keys.ESCAPE)
+    page.until(lambda: page.texts("h1") == ["orders.dead"])
+    page.press("gs")
+    page.until(lambda: page.rows("Sessions, the oldest lease first"))
+    page.press("?")
+    page.says("dialog[open]", "Keyboard shortcuts")
+    page.press(Keys.ESCAPE)
+    page.until(lambda: not page.all("dialog[open]"))
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("width", [375, 320])
+def test_on_a_phone(page, view, width):
+    """M5: nothing is wider than the screen, and no figure is missing."""
+    page.resize(width, 812)
+    page.open(view)
+    assert page.script("return document.documentElement.scrollWidth") <= width
+    for summary in page.all("summary")[:1]:
+        summary.click()
+        page.find(".inside")
+        assert page.script("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_can_be_read(page, theme):
+    """M5: each colour of text has a contrast of 4.5 at least on each ground that it stands on."""
+    page.theme(theme)
+    page.open()
+    grounds = {
+        "text": ("page", "panel", "raised", "accent-soft"),
+        "muted": ("page", "panel", "raised"),
+        "accent": ("page", "panel", "raised", "accent-soft"),
+        "bad": ("panel", "bad-soft"),
+        "warn": ("panel", "warn-soft"),
+        "ok": ("panel", "ok-soft"),
+        "on-solid": ("bad-solid",),
+    }
+    weak = {
+        (text, ground): round(ratio, 2)
+        for text, places in grounds.items()
+        for ground in places
+        if (ratio := contrast(colour(page, text), colour(page, ground))) < 4.5
+    }
+    assert weak == {}
+    assert (luminance(colour(page, "page")) < 0.1) is (theme == "dark")
+
+
+def colour(page, name):
+    """A colour of the page as three numbers."""
+    text = page.script(
+        "return getComputedStyle(document.documentElement).getPropertyValue(arguments[0])",
+        f"--{name}",
+    )
+    return [int(text.strip()[at : at + 2], 16) for at in (1, 3, 5)]
+
+
+def luminance(colour):
+    parts = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def contrast(one, other):
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_for_a_screen_reader(page, view):
+    """M5: controls have names, tables have captions and headings, news is announced."""
+    page.open(view)
+    for summary in page.all("summary")[:1]:
+        summary.click()
+        page.find(".inside")
+    controls = page.all("a, button, input, select, summary, nav")
+    shown = [each for each in controls if each.is_displayed()]
+    assert [each.get_attribute("outerHTML") for each in shown if not each.accessible_name] == []
+    for table in page.all("table"):
+        assert table.accessible_name
+    assert page.script(
+        """return [...document.querySelectorAll("table")].every((t) =>
+             [...t.rows].every((r) => r.querySelector("th[scope]")))"""
+    )
+    assert page.find("#toast").get_attribute("aria-live") == "polite"
+    assert page.find("#announcer").get_attribute("role") == "alert"
+    assert len(page.all("[aria-current=page]")) == 1
+
+
+def test_a_refresh_leaves_what_is_there(page):
+    """M5: rows stay the elements that they are, so that nothing flickers and the focus stays."""
+    page.open()
+    page.find("tbody a").send_keys("")
+    page.script(
+        """document.querySelector("tbody a").focus();
+           window.seen = {looks: 0, changed: 0};
+           const fetched = window.fetch;
+           window.fetch = (...args) => { window.seen.looks += 1; return fetched(...args); };
+           new MutationObserver((all) => {
+             for (const one of all) for (const node of [...one.addedNodes, ...one.removedNodes])
+               if (node.nodeType === 1 && !node.closest("svg")) window.seen.changed += 1;
+           }).observe(document.querySelector("#main table"), {childList: true, subtree: true});"""
+    )
+    page.until(lambda: page.script("return window.seen.looks") >= 6)
+    assert page.script("return window.seen.changed") == 0
+    assert page.script("return document.activeElement.matches('tbody a')")
+
+
+# --- the broker goes, and there is nothing ---
+
+
+def test_a_broker_that_goes_and_comes_back(browser, tmp_path):
+    """M5: said clearly; what was seen stays, and the page goes on by itself."""
+    import ackq_broker
+
+    with ackq_broker.embedded(tmp_path / "data", http=True) as running:
+        page = Page(browser, running.http_endpoint).open()
+        page.says(".empty", "This broker has no queues yet")
+        running.kill()
+        page.says(".banner.bad", f"No answer from the broker at {running.http_endpoint}.")
+        assert page.browser.title.startswith("No answer")
+        page.says("#announcer", "The broker does not answer.")
+        page.says(".empty", "This broker has no queues yet")
+        running.restart()
+        page.until(lambda: not page.all(".banner.bad"))
+        page.says("#toast", "The broker is back.")
+        page.says(".live", "Live")
+        page.check_console()

@@ -1,0 +1,198 @@
+"""The dashboard of a broker that knows its users (M5, A1, A2)."""
+
+import http.client
+import json
+
+import pytest
+
+import ackq_broker
+from ackq.client import Admin, Channel, Security
+from tests.fakes.raw_client import Client, holder
+from tests.wire.access.conftest import Guarded, add_master, add_user
+from tests.wire.dashboard.page import Page
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A broker with a master, an observer, and a user who may read the queues of one tenant."""
+    folder = tmp_path_factory.mktemp("guarded")
+    path = folder / "users.toml"
+    tokens = {
+        "master": add_master(path),
+        "watcher": add_user(path, "watcher", role="observer"),
+        "tenant": add_user(path, "tenant", read="tenant[.].*"),
+        "writer": add_user(path, "writer", write="dead"),
+    }
+    env = {"ACKQ_BROKER_USERS": str(path)}
+    with ackq_broker.embedded(folder / "data", http=True, env=env) as running:
+        found = Guarded(running, path, tokens)
+        with found.client("master") as master:
+            for name in ("tenant.a", "tenant.b", "other"):
+                master.declare(name)
+                master.publish(b"1", b"2", queue=name)
+            for session, queues in (("theirs", ["tenant.b"]), ("mixed", ["tenant.a", "other"])):
+                master.open(holder(), session=session, queues=queues, max_messages=1)
+        yield found
+
+
+def ask(guarded, user, path, body=None):
+    """Status and JSON of an answer to a user; None has no token."""
+    connection = http.client.HTTPConnection(guarded.broker.http_endpoint, timeout=60)
+    headers = {} if user is None else {"Authorization": f"Bearer {guarded.tokens.get(user, user)}"}
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    try:
+        connection.request(
+            "GET" if body is None else "POST", path, body and json.dumps(body), headers
+        )
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+LOOKS = ("broker", "queues", "queue?name=other", "sessions", "publishers", "dead_letters")
+
+
+@pytest.mark.parametrize("path", [*LOOKS, "peek?queue=other"])
+def test_strangers_see_nothing(guarded, path):
+    """A1: no token, or a wrong one."""
+    for user in (None, "guess"):
+        status, said = ask(guarded, user, f"/api/{path}")
+        assert (status, said["error"]["code"]) == (401, "unauthenticated")
+
+
+@pytest.mark.parametrize("path", ["purge", "redrive", "release"])
+def test_of_a_stranger_nothing_is_read(guarded, path):
+    """A3: it is told that it has no token, and not what is wrong with what it sent."""
+    status, said = ask(guarded, None, f"/api/{path}", ["no object"])
+    assert (status, said["error"]["code"]) == (401, "unauthenticated")
+
+
+@pytest.mark.parametrize("path", LOOKS)
+def test_an_observer_sees_all(guarded, path):
+    """A2: as `ackq queue list` does."""
+    assert ask(guarded, "watcher", f"/api/{path}")[0] == 200
+
+
+def test_a_user_sees_its_own_queues(guarded):
+    """A2: rows, totals, sessions, and no count of anything else."""
+    _, queues = ask(guarded, "tenant", "/api/queues")
+    assert ([row["queue"] for row in queues["rows"]], queues["total"]) == (
+        ["tenant.a", "tenant.b"],
+        2,
+    )
+    _, broker = ask(guarded, "tenant", "/api/broker")
+    assert (broker["totals"]["queues"], "sessions" in broker) == (2, False)
+    _, sessions = ask(guarded, "tenant", "/api/sessions")
+    assert ([row["session"] for row in sessions["rows"]], sessions["total"]) == (["theirs"], 1)
+    _, one = ask(guarded, "tenant", "/api/queue?name=tenant.a")
+    assert (one["ready"] + one["unacked"], one["readers"]) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("user", "path", "body", "permission"),
+    [
+        ("tenant", "queue?name=other", None, "other"),
+        ("tenant", "peek?queue=other", None, "read on queue 'other'"),
+        ("watcher", "peek?queue=other", None, "read on queue 'other'"),
+        ("watcher", "purge", {"queue": "other", "confirm": "other"}, "read on queue 'other'"),
+        ("tenant", "purge", {"queue": "other", "confirm": "other"}, "read on queue 'other'"),
+        ("tenant", "release", {"session": "theirs"}, "operator"),
+        ("tenant", "publishers", None, "observer"),
+    ],
+)
+def test_a_refusal_names_what_is_missing(guarded, user, path, body, permission):
+    """A3: as gRPC does, and nothing was done."""
+    status, said = ask(guarded, user, f"/api/{path}", body)
+    assert (status, said["error"]["code"]) == (403, "permission_denied")
+    assert permission in said["error"]["message"]
+    with guarded.client("master") as master:
+        assert master.queue("other").published == 2
+        assert master.session("theirs").leased == 1
+
+
+def test_who_may_read_may_peek_and_purge(guarded):
+    """A2: on its own queues."""
+    with guarded.client("master") as master:
+        master.declare("tenant.c")
+        master.publish(b"x", queue="tenant.c")
+    assert len(ask(guarded, "tenant", "/api/peek?queue=tenant.c")[1]["rows"]) == 1
+    body = {"queue": "tenant.c", "confirm": "tenant.c"}
+    assert ask(guarded, "tenant", "/api/purge", body) == (200, {"purged": 1})
+
+
+def sign_in(page, token):
+    page.find("dialog[open] #token")
+    page.type("#token", token)
+    page.click("#confirm")
+
+
+def test_signing_in_and_out(browser, guarded):
+    """M5, A1: a wrong token is refused in the dialog; a right one stays in its tab alone."""
+    page = Page(browser, guarded.broker.http_endpoint)
+    page.open(wanted="dialog[open]")
+    sign_in(page, "guess")
+    page.says("dialog .refusal", "belongs to no user")
+    page.find("#token").clear()
+    sign_in(page, guarded.tokens["watcher"])
+    page.row("Queues", "other")
+    assert page.script("return Object.values(sessionStorage)") == [guarded.tokens["watcher"]]
+    assert page.script("return [localStorage.length, document.cookie]") == [0, ""]
+    browser.refresh()
+    page.row("Queues", "other")
+    page.click(".side button")
+    page.find("dialog[open] #token")
+    assert page.rows("Queues") is None
+    assert page.script("return sessionStorage.length") == 0
+    page.check_console()
+
+
+def test_a_refusal_is_shown(browser, guarded):
+    """M5, A3: of an action in its dialog, which stays; of a view in its place."""
+    page = Page(browser, guarded.broker.http_endpoint)
+    page.open("queue/other", "dialog[open]")
+    sign_in(page, guarded.tokens["watcher"])
+    page.click("#purge")
+    page.type("#typed", "other")
+    page.click("#confirm")
+    page.says("dialog .refusal", "read on queue 'other'")
+    assert page.find("dialog .refusal").get_attribute("role") == "alert"
+    page.click("#cancel")
+    page.click("#peek")
+    page.says(".refused", "read on queue 'other'")
+    with Client(guarded.broker.endpoint, guarded.tokens["master"]) as master:
+        assert master.queue("other").published == 2
+    page.click(".side button")
+    page.find("dialog[open] #token")
+    page.check_console()
+
+
+def test_who_may_not_read_sees_nothing_of_dead_letters(guarded):
+    """A2, C13: reasons and origins are what messages say; exchanges and writers are others'."""
+    security = Security(token=guarded.tokens["master"])
+    with Admin(guarded.broker.endpoint, security=security) as admin:
+        admin.declare_queue("dead")
+        admin.declare_queue("dying", dead_letter_queue="dead")
+        admin.declare_exchange("secret")
+        admin.bind("secret", "dead", "key")
+    with Channel(guarded.broker.endpoint, security=security) as channel:
+        with guarded.client("master") as master:
+            master.publish(b"1", queue="dying")
+        consumer = channel.consume("dying", mode="client", outcomes=["rejected"])
+        consumer.receive(timeout_s=30).reject("private").result()
+    status, said = ask(guarded, "writer", "/api/queue?name=dead")
+    assert (status, said["dead"], said["bindings"], said["sources"]) == (200, None, [], [])
+    assert ask(guarded, "writer", "/api/dead_letters")[1]["rows"] == []
+    status, said = ask(guarded, "watcher", "/api/queue?name=dead")
+    assert (status, said["dead"]["messages"], said["sources"]) == (200, 1, ["dying"])
+    assert said["bindings"] == [{"exchange": "secret", "key": "key"}]
+
+
+def test_the_audit_has_how_an_act_ended(guarded):
+    """A8: what failed is not said to be done."""
+    body = {"queue": "nowhere", "confirm": "nowhere"}
+    assert ask(guarded, "master", "/api/purge", body)[0] == 404
+    log = guarded.broker.log_file.read_text()
+    (line,) = [line for line in log.splitlines() if '"queue": "nowhere"' in line]
+    assert '"result": "queue_not_found"' in line

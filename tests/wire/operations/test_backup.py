@@ -1,0 +1,187 @@
+"""Backups of a broker that serves, and what is restored from them (O5, Q8)."""
+
+import os
+import shutil
+import threading
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+import ackq_broker
+from ackq import errors
+from ackq.cli.commands import ackq
+from ackq.client import Admin, Publisher, close_channels
+from ackq_broker.journal.files.directory import segment_name
+from tests.fakes.raw_client import Client
+from tests.wire.brokers.streams import until
+from tests.wire.operations.processes import run
+
+BODY_BYTES = 20_000
+ROWS = 200
+SOON_S = 30
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """A broker with small segments and a directory for backups."""
+    sizes = {"ACKQ_BROKER_SEGMENT_SIZE": "16MiB", "ACKQ_BROKER_BACKUP_DIR": str(tmp_path / "b")}
+    with ackq_broker.embedded(tmp_path / "data", env=sizes) as running:
+        yield running
+    close_channels()
+
+
+class Load:
+    """A publisher that goes on: every frame has a message that is kept, the rest is purged."""
+
+    def __init__(self, endpoint):
+        self.confirmed = 0
+        self._endpoint = endpoint
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self):
+        keys = ["kept"] + ["churn"] * ROWS
+        filling = [bytes(BODY_BYTES)] * ROWS
+        with Publisher(self._endpoint) as out, Admin(self._endpoint) as admin:
+            number = 0
+            while not self._stop.is_set():
+                bodies = [b"%d" % number, *filling]
+                out.publish_batch(pa.table({"body": bodies, "routing_key": keys}))
+                out.flush()
+                number += 1
+                self.confirmed = number
+                if number % 5 == 0:
+                    admin.purge_queue("churn")
+
+
+@contextmanager
+def restored(backup, folder):
+    """A broker on a plain copy of a backup."""
+    shutil.copytree(backup, folder)
+    status, said, _ = run("verify", folder)
+    assert (status, "0 flaws, 0 lost blocks: the journal opens" in said) == (0, True), said
+    with ackq_broker.embedded(folder) as broker:
+        yield broker
+    close_channels()
+
+
+def kept(endpoint):
+    """The bodies of the messages that were kept."""
+    with Client(endpoint) as client:
+        return [int(body) for body in client.browse("kept")[0]]
+
+
+def test_backups_under_load(broker, tmp_path):
+    """O5, Q8: each has every message that was confirmed before it began, and opens without a flaw,
+    while segments die, are written over and are compacted; the broker goes on in its history.
+    """
+    made = []
+    with Admin(broker.endpoint) as admin:
+        for queue in ("kept", "churn"):
+            admin.declare_queue(queue)
+        history = admin.info().history_id
+        with Load(broker.endpoint) as load:
+            for number in range(5):
+                until(lambda: load.confirmed > 8 * (number + 1), poll_s=0.01)  # noqa: B023
+                before = load.confirmed
+                made.append((before, admin.backup(f"number-{number}")))
+                assert load.confirmed >= before
+        assert admin.info().history_id == history
+        numbers = sorted(int(path.name[8:28]) for path in broker.data_dir.glob("journal-*.seg"))
+    assert numbers[-1] > 8, "segments have died meanwhile"
+    broker.kill()
+    for number, (before, backup) in enumerate(made):
+        assert backup.directory == str(tmp_path / "b" / f"number-{number}")
+        with restored(backup.directory, tmp_path / f"restored-{number}") as copy:
+            found = kept(copy.endpoint)
+            assert found == list(range(len(found)))
+            assert len(found) >= before
+            with Admin(copy.endpoint) as admin:
+                info = admin.info()
+            assert (info.history_id != history, info.history_cause) == (True, "copied")
+
+
+def test_restored_publishers_wait_for_an_operator(broker):
+    """O5, Q8: what is older than the backup is refused until its history is accepted."""
+    with Admin(broker.endpoint) as admin:
+        admin.declare_queue("q")
+        publisher = Publisher(broker.endpoint, routing_key="q")
+        publisher.publish(b"before").result(SOON_S)
+        backup = admin.backup()
+        publisher.publish(b"after").result(SOON_S)
+    broker.kill()
+    shutil.rmtree(broker.data_dir)
+    shutil.copytree(backup.directory, broker.data_dir)
+    broker.restart()
+    with Admin(broker.endpoint) as admin:
+        assert admin.queue("q").ready == 1
+        assert admin.info().held_back == 1
+        with pytest.raises(errors.HistoryChangedError, match="accept-history"):
+            publisher.publish(b"more").result(SOON_S)
+        with pytest.raises(errors.HistoryChangedError):
+            publisher.close(SOON_S)
+
+
+def test_a_kill_during_a_backup(tmp_path):
+    """O5: the broker has all it had; there is no backup, and the next one of that name is whole."""
+    environment = {"ACKQ_BROKER_BACKUP_DIR": str(tmp_path / "b")}
+    failing = {**environment, "ACKQ_FAILPOINT": "before_backup_rename"}
+    with ackq_broker.embedded(tmp_path / "data", env=failing) as broker:
+        with Client(broker.endpoint) as client:
+            client.declare("kept")
+            client.publish(b"0", queue="kept")
+        with Admin(broker.endpoint) as admin, pytest.raises(errors.BrokerUnavailableError):
+            admin.backup("one")
+        assert broker.wait_dead(SOON_S)
+        assert [path.name for path in (tmp_path / "b").iterdir()] == ["one.new"]
+        broker.restart(environment)
+        assert run("verify", tmp_path / "b" / "one.new")[0] == 0
+        assert kept(broker.endpoint) == [0]
+        with Admin(broker.endpoint) as admin:
+            made = admin.backup("one")
+        assert [path.name for path in (tmp_path / "b").iterdir()] == ["one"]
+        with restored(made.directory, tmp_path / "restored") as copy:
+            assert kept(copy.endpoint) == [0]
+    close_channels()
+
+
+@pytest.mark.parametrize("name", ["../out", "/etc/x", ".hidden", "a/b", "a.new", "", "x" * 101])
+def test_a_client_names_a_backup_and_no_place(broker, tmp_path, name):
+    """O5: nothing is written outside of the operator's directory; without a name it is the time."""
+    with Admin(broker.endpoint) as admin:
+        if name:
+            with pytest.raises(errors.InvalidArgumentError, match="cannot have the name"):
+                admin.backup(name)
+            assert not (tmp_path / "b").exists()
+        else:
+            assert admin.backup(name).directory.startswith(f"{tmp_path / 'b'}{os.sep}2")
+
+
+def test_the_command_and_its_refusals(broker, tmp_path):
+    """O5: it prints where the backup is; another one of that name is refused, with the remedy."""
+
+    def command(endpoint, *arguments):
+        return CliRunner().invoke(ackq, ["--endpoint", endpoint, "broker", "backup", *arguments])
+
+    done = command(broker.endpoint, "one")
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith(f"backup {tmp_path / 'b' / 'one'} up to record ")
+    again = command(broker.endpoint, "one")
+    assert again.exit_code != 0
+    assert "give the backup another name" in again.output
+    (segment,) = (tmp_path / "b" / "one").glob("journal-*.seg")
+    assert segment.name == segment_name(1)
+    with ackq_broker.embedded(tmp_path / "without") as without:
+        refused = command(without.endpoint)
+        assert refused.exit_code != 0
+        assert "start it with --backup-dir DIR" in refused.output

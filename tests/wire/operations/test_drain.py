@@ -1,0 +1,108 @@
+"""A broker that is drained before a restart (O6)."""
+
+from concurrent.futures import TimeoutError as NotYetError
+
+import pytest
+from click.testing import CliRunner
+
+from ackq.cli.commands import ackq
+from ackq.client import Admin, Publisher
+from ackq.errors import BrokerUnavailableError
+from ackq.v1 import publishing_pb2
+from tests.fakes.blocks import encoded
+from tests.fakes.raw_client import Client, holder, refused
+from tests.wire.brokers.streams import until
+
+SILENCE_S = 0.3
+SOON_S = 30
+ACCEPTED = 1
+TRANSACTION = publishing_pb2.PUBLISH_MODE_TRANSACTION
+
+
+def drain(endpoint, *options):
+    """`ackq broker drain`: its exit status and what it says."""
+    done = CliRunner().invoke(ackq, ["--endpoint", endpoint, "broker", "drain", *options])
+    return done.exit_code, done.stdout
+
+
+def opens(client, **opening):
+    """A publisher is let in."""
+    with client.publisher(**opening):
+        pass
+
+
+def channel(client):
+    """A channel is let in."""
+    with client.consume() as opened:
+        opened.get(1)
+
+
+def test_nothing_new_is_taken_in_and_the_rest_is_finished(broker, own):
+    """O6, P14, C8: what is unacked is said, settled and answered; publishers wait for the restart
+    and then go on; consumers get nothing more.
+    """
+    with (
+        Publisher(broker.endpoint, routing_key="q") as publisher,
+        Client(broker.endpoint) as other,
+    ):
+        for number in range(4):
+            publisher.publish(b"%d" % number).result(SOON_S)
+        with own.consume() as consumer:
+            consumer.subscribe(prefetch=2)
+            assert [each.body for each in consumer.deliveries(2)] == [b"0", b"1"]
+
+            status, said = drain(broker.endpoint)
+            assert (status, said) == (1, "under way: unacked=2 transactions=0 stages=0 bytes=0\n")
+
+            with Admin(broker.endpoint) as admin:
+                assert "drained for a restart" in admin.info().blocked
+            blocked = publisher.publish(b"4")
+            with pytest.raises(NotYetError):
+                blocked.result(SILENCE_S)
+            for call in (opens, channel, lambda client: client.advance(holder())):
+                error, _ = refused(call, other)
+                assert isinstance(error, BrokerUnavailableError)
+                assert "try again when it is back" in error.message
+
+            consumer.settled(consumer.settle(2, multiple=True), 2)
+            status, said = drain(broker.endpoint, "--wait", "10")
+            assert (status, said) == (0, "quiet: unacked=0 transactions=0 stages=0 bytes=0\n")
+            info = own.queue()
+            assert (info.ready, info.unacked, info.accepted) == (2, 0, 2)
+        broker.restart()
+        blocked.result(SOON_S)
+    with Client(broker.endpoint) as again:
+        assert again.browse()[0] == [b"2", b"3", b"4"]
+
+
+def test_what_a_restart_would_interrupt_is_counted(broker, own):
+    """O6, P13: an open transaction, which can be committed; the rest is quiet."""
+    with own.publisher(mode=TRANSACTION) as stream:
+        block = encoded(body=[b"a"], routing_key=["q"])
+        stream.send_data(1, 1, block, transaction_id=b"1" * 16)
+        until(lambda: drain(broker.endpoint)[1].startswith("under way: unacked=0 transactions=1"))
+        stream.send(
+            publishing_pb2.PublishHeader(
+                commit=publishing_pb2.PublishTransaction(transaction_id=b"1" * 16, messages=1)
+            )
+        )
+        assert "drained" in stream.answer().blocked.reason
+        assert stream.answer().HasField("transaction")
+    assert drain(broker.endpoint, "--wait", "10")[0] == 0
+    assert own.browse()[0] == [b"a"]
+
+
+def test_a_drain_can_be_taken_back(broker, own):
+    """O6: consumers that waited are served, publishers are let in."""
+    own.publish(b"a", b"b")
+    with own.consume() as consumer:
+        consumer.subscribe(prefetch=1)
+        assert [each.body for each in consumer.deliveries(1)] == [b"a"]
+        assert drain(broker.endpoint)[0] == 1
+        consumer.settled(consumer.settle(1), 1)
+        until(lambda: drain(broker.endpoint)[0] == 0)
+        assert isinstance(refused(opens, own)[0], BrokerUnavailableError)
+        status, said = drain(broker.endpoint, "--resume")
+        assert (status, said) == (0, "the broker takes in everything again\n")
+        assert [each.body for each in consumer.deliveries(1)] == [b"b"]
+        opens(own)

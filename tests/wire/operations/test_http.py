@@ -1,0 +1,157 @@
+"""The HTTP server of a broker process: on request, beside gRPC, and safe from a browser's pages."""
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+
+import pytest
+
+import ackq_broker
+from ackq import limits
+from tests.fakes.raw_client import Client
+from tests.wire.operations.processes import command, environment, run
+
+
+def ask(endpoint, path, method="GET", **headers):
+    """Status and text of an answer."""
+    connection = http.client.HTTPConnection(endpoint, timeout=30)
+    try:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, headers=named)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with ackq_broker.embedded(tmp_path_factory.mktemp("http") / "data", http=True) as running:
+        yield running
+
+
+def test_off_unless_asked_for(tmp_path):
+    """M1: without the option nothing listens but gRPC."""
+    with ackq_broker.embedded(tmp_path / "data") as running:
+        assert running.http_endpoint == ""
+
+
+def test_live_and_ready(broker):
+    """M1: both say it in a word, and there is no other page."""
+    assert ask(broker.http_endpoint, "/livez") == (200, "live\n")
+    assert ask(broker.http_endpoint, "/readyz") == (200, "ready\n")
+    assert ask(broker.http_endpoint, "/nothing")[0] == 404
+
+
+def test_the_port_in_a_file(tmp_path):
+    """M1: port 0 takes a free one, which the ready line and a file name."""
+    with subprocess.Popen(
+        command(
+            *("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0"),
+            *("--http", "127.0.0.1:0", "--http-port-file", tmp_path / "port"),
+        ),
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as process:
+        line = process.stdout.readline()
+        port = (tmp_path / "port").read_text().strip()
+        assert line.endswith(f" http=127.0.0.1:{port}\n")
+        assert ask(f"127.0.0.1:{port}", "/livez")[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def test_an_address_in_use_is_refused(tmp_path):
+    """M1: before anything is opened, in one line."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        status, _, errors = run(
+            *("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0", "--http", address)
+        )
+    assert (status, errors.count("\n"), address in errors) == (2, 1, True)
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_address_that_others_reach_is_refused(tmp_path):
+    """M1, A6: a broker without users and TLS shows itself to its own machine alone."""
+    status, _, errors = run(
+        *("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0"),
+        *("--http", "0.0.0.0:0"),
+    )
+    assert (status, errors.count("\n"), "does not listen on 0.0.0.0" in errors) == (2, 1, True)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "localhost.evil.example", "", "["]
+)
+def test_a_name_of_another_site_is_misdirected(broker, host):
+    """M1: a page that had its own name lead here reads nothing."""
+    assert ask(broker.http_endpoint, "/livez", Host=host)[0] == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9", "127.0.0.1:1", "[::1]:80"])
+def test_names_of_this_machine(broker, host):
+    """M1: they are served, whatever the port: a tunnel has another one."""
+    assert ask(broker.http_endpoint, "/livez", Host=host)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://["},
+        {"Origin": "null"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
+)
+def test_a_change_from_another_site_is_refused(broker, headers):
+    """M1: a browser says where a request comes from."""
+    assert ask(broker.http_endpoint, "/livez", "POST", **headers)[0] == 403
+
+
+def test_connections_have_a_bound(broker):
+    """M1, I6: those beyond are cut, of one address and in all; those within go on, as gRPC does."""
+    host, port = broker.http_endpoint.split(":")
+    each = limits.MAX_HTTP_CONNECTIONS_EACH
+    addresses = [f"127.0.0.{number + 2}" for number in range(limits.MAX_HTTP_CONNECTIONS // each)]
+    crowd = []
+
+    def connected(address):
+        return socket.create_connection((host, int(port)), source_address=(address, 0))
+
+    def served():
+        """The newest connection is answered, so it is no more than there may be."""
+        crowd[-1].sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return crowd[-1].recv(12) == b"HTTP/1.1 200"
+
+    try:
+        for address in addresses:
+            crowd.extend(connected(address) for _ in range(each))
+            assert served()
+            with connected(address) as beyond, contextlib.suppress(ConnectionResetError):
+                beyond.settimeout(5)  # one that is served is closed when it is idle, too, but later
+                assert beyond.recv(1) == b""
+        with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
+            ask(broker.http_endpoint, "/livez")
+        with Client(broker.endpoint) as client:
+            client.declare()
+            client.publish(b"a")
+    finally:
+        for connection in crowd:
+            connection.close()
+
+
+def test_it_ends_with_the_broker(tmp_path):
+    """M1: a connection that is open, and one in the middle of a request, hold up nothing."""
+    with ackq_broker.embedded(tmp_path / "data", http=True) as running:
+        host, port = running.http_endpoint.split(":")
+        with socket.create_connection((host, int(port))) as half:
+            half.sendall(b"GET /livez HTTP/1.1\r\nHost:")
+            os.kill(running.pid, signal.SIGTERM)
+            assert running.wait_dead(8)

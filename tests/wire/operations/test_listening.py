@@ -1,0 +1,110 @@
+"""Where a broker process listens, and what it reads again (O2, O3)."""
+
+import os
+import signal
+import stat
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+
+from ackq.client import Admin
+from tests.fakes.raw_client import Client
+from tests.wire.brokers.streams import until
+from tests.wire.operations.processes import command, environment, run
+
+
+@contextmanager
+def serving(data, *options, **extra):
+    """`ackq-broker serve`; yields the process, and its addresses. Its log is beside the data."""
+    log = data.with_suffix(".log")
+    with (
+        log.open("a") as errors,
+        subprocess.Popen(
+            command("serve", "--data", data, *options),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment(**extra),
+        ) as process,
+    ):
+        try:
+            line = process.stdout.readline()
+            assert " listening on " in line, log.read_text()
+            yield process, line.split(" listening on ")[1].split(" data=")[0].split(",")
+        finally:
+            process.kill()
+
+
+def test_a_unix_socket_and_a_port(tmp_path):
+    """O2: both serve the same queues; the socket is its owner's alone, and goes at the end."""
+    path = tmp_path / "run" / "broker.sock"
+    listen = ("--listen", f"unix:{path}", "--listen", "127.0.0.1:0")
+    with serving(tmp_path / "data", *listen) as (process, (local, port)):
+        assert local == f"unix:{path}"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        with Client(port) as client:
+            client.declare()
+            client.publish(b"a")
+        with Admin(local) as admin:
+            assert admin.queue("q").ready == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert not path.exists()
+
+
+def test_the_socket_of_a_broker_that_was_killed(tmp_path):
+    """O2: it makes room for the next one; that of a live broker does not."""
+    path = tmp_path / "broker.sock"
+    with serving(tmp_path / "one", "--listen", f"unix:{path}") as (process, _):
+        status, _, errors = run("serve", "--data", tmp_path / "two", "--listen", f"unix:{path}")
+        assert (status, errors.count("\n")) == (2, 1)
+        assert f"cannot listen on unix:{path}: another process listens there" in errors
+        process.kill()
+        process.wait()
+    assert path.exists()
+    with (
+        serving(tmp_path / "two", "--listen", f"unix:{path}") as (_, (local,)),
+        Admin(local) as admin,
+    ):
+        assert admin.queues() == []
+
+
+def test_options_of_the_environment_and_a_file(tmp_path):
+    """O1: a broker without a flag but its data."""
+    config = tmp_path / "broker.toml"
+    config.write_text(f'listen = "unix:{tmp_path}/s"\nmemory-limit = "512MiB"\n')
+    with serving(tmp_path / "data", ACKQ_BROKER_CONFIG=str(config)) as (_, (local,)):
+        assert local == f"unix:{tmp_path}/s"
+        with Admin(local) as admin:
+            assert admin.info().memory_limit_bytes == 512 << 20
+
+
+def test_a_hangup_does_not_end_the_broker(tmp_path):
+    """O3: it reads again what can change, says so, and goes on with what it had where it cannot."""
+    config = tmp_path / "broker.toml"
+    config.write_text('log-level = "warning"\nlisten = "127.0.0.1:0"\n')
+    log = tmp_path / "data.log"
+    with serving(tmp_path / "data", "--config", config) as (process, (port,)):
+        config.write_text('log-level = "info"\n')
+        process.send_signal(signal.SIGHUP)
+        until(lambda: "read again at SIGHUP: log-level is info" in log.read_text(), poll_s=0.05)
+        config.write_text('log-levle = "error"\n')
+        process.send_signal(signal.SIGHUP)
+        until(lambda: "there is no option 'log-levle'" in log.read_text(), poll_s=0.05)
+        with Client(port) as client:
+            client.declare()
+            client.publish(b"a")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert "stopped:" in log.read_text()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_folder_of_somebody_else(tmp_path):
+    """O2: no permission is said, not a number of an error."""
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o500)
+    status, _, errors = run("serve", "--data", tmp_path / "d", "--listen", f"unix:{folder}/s")
+    assert (status, "no permission to make a socket" in errors) == (2, True)

@@ -1,0 +1,175 @@
+"""The metrics of a broker process, as a monitoring system reads them."""
+
+import http.client
+import math
+import socket
+from collections import defaultdict
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import ackq_broker
+from ackq.v1 import consuming_pb2
+from tests.fakes.raw_client import Client, holder
+from tests.wire.operations.test_http import ask
+
+REJECTED = consuming_pb2.OUTCOME_REJECTED
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with ackq_broker.embedded(tmp_path_factory.mktemp("metrics") / "data", http=True) as running:
+        yield running
+
+
+def scrape(broker, path="/metrics"):
+    """The samples of a scrape: values by labels, by name; every family stands there once."""
+    status, text = ask(broker.http_endpoint, path)
+    assert status == 200
+    heads = [line for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(heads) == len(set(heads))
+    found = defaultdict(dict)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = tuple(sorted(sample.labels.items()))
+            assert labels not in found[sample.name]
+            found[sample.name][labels] = sample.value
+    return found
+
+
+def value(samples, name, **labels):
+    """The value of the sample with exactly these labels."""
+    return samples[name][tuple(sorted(labels.items()))]
+
+
+def test_all_queues_together_and_each(broker):
+    """M2: the sum without a label, and each queue on a path of its own."""
+    with Client(broker.endpoint) as client:
+        before = scrape(broker)
+        client.declare("m.one")
+        client.declare("m.two")
+        client.publish(b"a", b"b", queue="m.one")
+        client.publish(b"c", queue="m.two")
+        after, each = scrape(broker), scrape(broker, "/metrics/queues?queue=m.*")
+    name = "ackq_queue_messages_ready"
+    assert value(after, name) - value(before, name) == 3
+    assert each[name] == {(("queue", "m.one"),): 2, (("queue", "m.two"),): 1}
+    published = "ackq_queue_messages_published_total"
+    assert value(after, published) - value(before, published) == 3
+    assert value(after, "ackq_messages_confirmed_total") >= 3
+    assert 0 < value(after, "ackq_queue_oldest_age_seconds") < 600
+
+
+def test_a_pattern_shows_no_other_queue(broker):
+    """M2: nor a session that reads none of them."""
+    with Client(broker.endpoint) as client:
+        client.declare("p.one")
+        client.declare("other")
+    each = scrape(broker, "/metrics/queues?queue=p.one")
+    queues = {label for values in each.values() for labels in values for label in labels}
+    assert queues == {("queue", "p.one")}
+
+
+@pytest.mark.parametrize("name", ['quoted "name"', "back\\slash", "Größe", "{a=b} 1"])
+def test_names_survive_the_format(broker, name):
+    """M2: whatever a queue is called, it is one label."""
+    with Client(broker.endpoint) as client:
+        client.declare(name)
+    assert value(scrape(broker, "/metrics/queues"), "ackq_queue_messages", queue=name) == 0
+
+
+def test_sessions_with_query_and_batch(broker):
+    """M2: a micro-batch is a number, as a label would begin a series for each."""
+    reader = holder()
+    with Client(broker.endpoint) as client:
+        client.declare("s.q")
+        client.publish(b"a", b"b", queue="s.q")
+        _, leased = client.open(reader, queues=["s.q"])
+        client.fetch(leased, 0, 2, query_id="query", batch_id=7)
+        each, together = scrape(broker, "/metrics/queues?queue=s.*"), scrape(broker)
+    (info,) = each["ackq_session_info"]
+    assert {"queue": "s.q", "session": "s", "query": "query"}.items() <= dict(info).items()
+    assert value(each, "ackq_session_batch", session="s") == 7
+    assert value(each, "ackq_session_messages_leased", session="s") == 2
+    assert value(each, "ackq_session_attaches", session="s") == 1
+    assert value(each, "ackq_session_live", session="s") == 1
+    assert value(together, "ackq_session_messages_leased") == 2
+    assert 0 < value(together, "ackq_session_lease_age_seconds") < 600
+
+
+def test_dead_letters_have_their_cause(broker):
+    """M2, C13: all causes are there from the start, so that a rate of them can be asked for."""
+    with Client(broker.endpoint) as client:
+        client.declare("d.dead")
+        client.declare("d.q", dead_letter_queue="d.dead")
+        client.publish(b"a", queue="d.q")
+        with client.consume() as channel:
+            channel.get(queue="d.q")
+            channel.deliveries(1)
+            channel.settled(channel.settle(1, REJECTED))
+    samples = scrape(broker)
+    name = "ackq_queue_messages_dead_lettered_total"
+    assert {dict(labels)["cause"] for labels in samples[name]} == {
+        *("rejected", "delivery_limit", "expired")
+    }
+    assert value(samples, name, cause="rejected") == 1
+    each = scrape(broker, "/metrics/queues?queue=d.q")
+    assert value(each, name, cause="rejected", queue="d.q") == 1
+
+
+def test_the_syncs_of_the_journal(broker):
+    """M2: a histogram whose last bucket has them all."""
+    with Client(broker.endpoint) as client:
+        client.declare("h")
+        before = scrape(broker)
+        client.publish(b"a", queue="h")
+        after = scrape(broker)
+    name = "ackq_journal_sync_seconds"
+    assert value(after, f"{name}_count") > value(before, f"{name}_count")
+    assert value(after, f"{name}_bucket", le="+Inf") == value(after, f"{name}_count")
+    buckets = [
+        count
+        for _, count in sorted(
+            (math.inf if le == "+Inf" else float(le), count)
+            for ((_, le),), count in after[f"{name}_bucket"].items()
+        )
+    ]
+    assert buckets == sorted(buckets)
+
+
+def test_counts_outlive_a_queue(broker):
+    """M2: a queue that is deleted leaves what was counted of it."""
+    name = "ackq_queue_messages_published_total"
+    with Client(broker.endpoint) as client:
+        client.declare("gone")
+        client.publish(b"a", b"b", queue="gone")
+        before = value(scrape(broker), name)
+        client.delete("gone", force=True)
+    assert value(scrape(broker), name) == before
+
+
+def test_openmetrics_on_request(broker):
+    """M2: a scraper that asks for it gets the newer format."""
+    connection = http.client.HTTPConnection(broker.http_endpoint, timeout=30)
+    try:
+        accept = "application/openmetrics-text;version=1.0.0"
+        connection.request("GET", "/metrics", headers={"Accept": accept})
+        answer = connection.getresponse()
+        assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+        assert answer.read().endswith(b"# EOF\n")
+    finally:
+        connection.close()
+
+
+def test_a_slow_reader_holds_up_no_other(broker):
+    """M2, I6: what one does not read is not waited for by the next."""
+    with Client(broker.endpoint) as client:
+        for number in range(1_000):  # 4 MB, more than sockets hold
+            client.declare(f"slow.{number}.{'x' * 200}")
+    host, port = broker.http_endpoint.split(":")
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect((host, int(port)))
+        slow.sendall(b"GET /metrics/queues HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert slow.recv(12) == b"HTTP/1.1 200"
+        assert len(scrape(broker, "/metrics/queues?queue=slow.*")["ackq_queue_messages"]) == 1_000

@@ -1,0 +1,234 @@
+"""What a client is told when TLS or users refuse it: by a real broker, and by the real command."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+import pytest
+
+from ackq import errors
+from ackq.client import (
+    Admin,
+    Channel,
+    Publisher,
+    Security,
+    StageWriter,
+    close_channels,
+    grpc_channel,
+    wait_ready,
+)
+from ackq_broker import embedded
+from tests.fakes.certificates import Authority
+from tests.fakes.secured import secured_broker
+
+# What is refused is not retried for a minute, as a broker that is away is.
+SOON_S = 10
+NOISE = ("Traceback", "ssl_", "grpc", "E0000", "absl")
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory):
+    """A broker for each way to be refused, by name; `strange` is an authority of nobody's."""
+    kinds = {
+        "secured": {},
+        "mutual": {"mutual": True},
+        "elsewhere": {"names": ("broker.example",)},
+    }
+    with ExitStack() as stack:
+        found = {
+            name: stack.enter_context(secured_broker(tmp_path_factory.mktemp(name), **given))
+            for name, given in kinds.items()
+        }
+        found["plain"] = stack.enter_context(
+            embedded(tmp_path_factory.mktemp("plain") / "data", sync=False)
+        )
+        found["expired"] = stack.enter_context(expired(tmp_path_factory.mktemp("expired")))
+        found["strange"] = Authority(tmp_path_factory.mktemp("strange"))
+        yield found
+        close_channels()
+
+
+class Expired(NamedTuple):
+    endpoint: str
+    authority: Authority
+
+
+@contextmanager
+def expired(folder):
+    """A gRPC server with a certificate that has ended; the broker would not start with it."""
+    authority = Authority(folder)
+    identity = authority.issue("localhost", from_day=-2, to_day=-1)
+    pair = (Path(identity.key).read_bytes(), Path(identity.cert).read_bytes())
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+    server.start()
+    yield Expired(f"localhost:{port}", authority)
+    server.stop(0).wait()
+
+
+def ackq(*arguments, **env):
+    """The command as a process: its status, output and error output."""
+    own = {name: text for name, text in os.environ.items() if not name.startswith("ACKQ_")}
+    own.pop("GRPC_VERBOSITY", None)
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        [sys.executable, "-c", "from ackq.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**own, "PYTHONPATH": path, **env},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def told(brokers, name, **env):
+    """The one line that a refused command prints, and nothing else."""
+    endpoint = brokers[name].endpoint
+    started = time.monotonic()
+    status, out, err = ackq("--endpoint", endpoint, "info", **env)
+    assert time.monotonic() - started < SOON_S
+    assert (status != 0, out, err.count("\n")) == (True, "", 1)
+    assert not [each for each in NOISE if each in err]
+    return err.replace(endpoint, "HERE")
+
+
+def test_who_is_right_gets_in(brokers):
+    """A9: by the environment, and by arguments."""
+    secured = brokers["secured"]
+    security = secured.security()
+    trusting = {"ACKQ_CA": security.ca, "ACKQ_ENDPOINT": secured.endpoint}
+    token = Path(security.token_file).read_text().strip()
+    assert ackq("info", **trusting, ACKQ_TOKEN_FILE=security.token_file)[0] == 0
+    assert ackq("info", **trusting, ACKQ_TOKEN=token)[0] == 0
+    given = ("--endpoint", secured.endpoint, "--ca", security.ca)
+    assert ackq(*given, "--token-file", security.token_file, "info")[0] == 0
+    assert ackq(*given, "--token", token, "info")[0] == 2
+
+
+def test_the_readme_gets_in(brokers):
+    """A9: its program runs as it stands, but for names and paths."""
+    secured = brokers["secured"]
+    security = secured.security()
+    text = (Path(__file__).parents[3] / "connector/README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (block,) = [each for each in blocks if "Security(" in each]
+    here = {
+        "broker.example:5775": secured.endpoint,
+        "/etc/ackq/ca.pem": security.ca,
+        "/etc/ackq/token": security.token_file,
+    }
+    for name, ours in here.items():
+        block = block.replace(name, ours)
+    with Admin(secured.endpoint, security=security) as admin:
+        admin.declare_queue("orders")
+        before = admin.queue("orders").ready
+        exec(block)  # noqa: S102 - our own text
+        assert admin.queue("orders").ready == before + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "env", "line"),
+    [
+        ("secured", {"ACKQ_CA": "strange"}, "from none of the authorities that this client trusts"),
+        ("secured", {"ACKQ_TLS": "1"}, "from none of the authorities that this client trusts"),
+        ("expired", {"ACKQ_CA": "own"}, "The certificate of the broker at HERE has expired. Renew"),
+        ("elsewhere", {"ACKQ_CA": "own"}, "is for 'broker.example', not for 'localhost'. Connect"),
+        ("secured", {}, "The broker at HERE wants TLS, and this client speaks plain text. Turn"),
+        ("plain", {"ACKQ_TLS": "1"}, "The broker at HERE speaks plain text, and this client wants"),
+        ("mutual", {"ACKQ_CA": "own"}, "HERE wants a certificate of its clients (mutual TLS), and"),
+        ("secured", {"ACKQ_CA": "own"}, "The broker at HERE wants a token, and this client has"),
+        ("secured", {"ACKQ_CA": "own", "ACKQ_TOKEN": "wr0ng"}, "does not know the token of this"),
+    ],
+)
+def test_a_refused_command_says_one_line(brokers, name, env, line):
+    """A9: what is wrong and what to do; nothing of gRPC's C library, and not after a minute."""
+    if env.get("ACKQ_CA"):
+        authority = brokers["strange"] if env["ACKQ_CA"] == "strange" else brokers[name].authority
+        env = {**env, "ACKQ_CA": authority.ca}
+    said = told(brokers, name, **env)
+    assert line in said
+    assert "wr0ng" not in said
+
+
+def test_a_missing_permission_is_named(brokers):
+    """A3, A9: on one line, by the command as by the broker."""
+    secured = brokers["secured"]
+    secured.add("reader", role="none", read="orders")
+    with Admin(secured.endpoint, security=secured.security()) as admin:
+        admin.declare_queue("orders")
+    trusting = {"ACKQ_CA": secured.authority.ca, "ACKQ_ENDPOINT": secured.endpoint}
+    reader = {**trusting, "ACKQ_TOKEN_FILE": str(secured.folder / "reader.token")}
+    wait_for(lambda: ackq("queue", "show", "orders", **reader)[0] == 0)
+    status, _, err = ackq("queue", "declare", "other", **reader)
+    assert status != 0
+    assert "does not have configure on queue 'other'" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["TLS", "token"])
+def test_no_client_goes_on_trying(brokers, kind):
+    """A9: each kind of stream ends soon, with the same error."""
+    secured = brokers["secured"]
+    endpoint = secured.endpoint
+    wanted = {"TLS": errors.TlsError, "token": errors.UnauthenticatedError}[kind]
+    ca = {"TLS": brokers["strange"].ca, "token": secured.authority.ca}[kind]
+    wrong = Security(tls=True, ca=ca, token="wr0ng")
+    started = time.monotonic()
+    with pytest.raises(wanted), Publisher(endpoint, security=wrong) as publisher:
+        publisher.publish(b"", routing_key="q").result()
+    with pytest.raises(wanted), Channel(endpoint, security=wrong) as channel:
+        channel.consume("q").receive(timeout_s=60)
+    with pytest.raises(wanted):
+        StageWriter(endpoint, security=wrong, writer="w", batch_id=0, run_id="r").seal()
+    if kind == "TLS":  # the health check needs no token
+        with pytest.raises(wanted):
+            wait_ready(endpoint, 60, security=wrong)
+    assert time.monotonic() - started < 2 * SOON_S
+
+
+def test_a_restart_is_waited_for(tmp_path):
+    """A9, P10: TLS and a token change nothing about a broker that comes back."""
+    with secured_broker(tmp_path) as secured:
+        security = secured.security()
+        with Admin(secured.endpoint, security=security) as admin:
+            admin.declare_queue("q")
+            with Publisher(secured.endpoint, security=security, routing_key="q") as publisher:
+                publisher.publish(b"1").result()
+                secured.broker.kill()
+                answer = publisher.publish(b"2")
+                secured.broker.restart()
+                answer.result(timeout=60)
+            wait_ready(secured.endpoint, 60, security=security)
+            assert admin.queue("q").ready == 2
+    close_channels()
+
+
+def test_a_rotated_token_needs_no_new_connection(tmp_path):
+    """A1, A9: the broker knows both for a while; the file is replaced; the old one ends."""
+    with secured_broker(tmp_path, token="old") as secured:
+        security = secured.security()
+        with Admin(secured.endpoint, security=security) as admin:
+            connection = grpc_channel(secured.endpoint, security)
+            secured.add("all", token="old", also="new")
+            wait_for(lambda: secured.knows("new"))
+            admin.declare_queue("q")
+            secured.add("all", token="new")
+            wait_for(lambda: not secured.knows("old"))
+            assert admin.queue("q").ready == 0
+            assert grpc_channel(secured.endpoint, security) is connection
+    close_channels()
+
+
+def wait_for(so):
+    deadline = time.monotonic() + SOON_S
+    while not so():
+        assert time.monotonic() < deadline, "the broker has not read the users file"
+        time.sleep(0.05)

@@ -1,0 +1,154 @@
+"""What keeps a broker from starting is one line with the cause and the remedy (O4)."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+import ackq_broker
+from tests.wire.operations.processes import command, environment, run
+
+UNSHARE = shutil.which("unshare")
+SETPRIV = shutil.which("setpriv")
+
+
+def refused(*arguments, before=()):
+    """The line with which `serve` ends: status 2, and no number or name of an error."""
+    done = subprocess.run(
+        [*before, *command("serve", "--listen", "127.0.0.1:0", *arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment(),
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    (line,) = [each for each in done.stderr.splitlines() if " WARNING " not in each]
+    assert "Errno" not in line
+    assert "Traceback" not in done.stderr
+    return line.removeprefix("ackq-broker: ")
+
+
+def test_a_file_in_place_of_the_directory(tmp_path):
+    """O4: the data directory, and a folder on the way to it."""
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert refused("--data", file) == (
+        f"{file} is a file, and a directory is needed: name another one"
+    )
+    assert str(file) in refused("--data", file / "data")
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("names", [["notes.txt"], ["a", "b"], [".git", "journal.seg", "LOCK"]])
+def test_a_directory_of_something_else(tmp_path, names):
+    """O4: nothing is written between files that are not a broker's."""
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    foreign = [name for name in names if name != "LOCK"]
+    more = f" and {len(foreign) - 1} more" if foreign[1:] else ""
+    assert refused("--data", tmp_path) == (
+        f"directory {tmp_path} is no data directory, and holds '{foreign[0]}'{more}: name an empty"
+        " directory, or one that is not there yet"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+
+
+def test_files_that_a_data_directory_may_have(tmp_path):
+    """O4: the root of a volume has a folder of its file system; in a journal others are told."""
+    data = tmp_path / "data"
+    (data / "lost+found").mkdir(parents=True)
+    with ackq_broker.embedded(data) as broker:
+        (data / "core.1234").write_text("a dump")
+        (data / "damaged-1").mkdir()
+        broker.restart()
+        assert "holds 'core.1234', which is no file of a broker" in broker.log_file.read_text()
+
+
+@pytest.mark.skipif(not (SETPRIV and os.geteuid() == 0), reason="needs setpriv, and to be root")
+def test_no_permission(tmp_path):
+    """O4: the user is named, and the directory."""
+    tmp_path.chmod(0o500)
+    bounded = [SETPRIV, "--bounding-set", "-dac_override,-dac_read_search"]
+    assert refused("--data", tmp_path / "data", before=bounded) == (
+        f"root has no permission for {tmp_path / 'data'}: give it to that user, or name another one"
+    )
+    (tmp_path / "made").mkdir(mode=0o500)
+    assert "has no permission for" in refused("--data", tmp_path / "made", before=bounded)
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """A command before another one, which gives it a file system of 1 MiB; and its folder."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = f"mount -t tmpfs -o size=1m none {folder}"
+    if (
+        not UNSHARE
+        or subprocess.run([UNSHARE, "--mount", "sh", "-c", mount], check=False).returncode
+    ):
+        pytest.skip("no file system can be mounted here")
+
+    def then(more):
+        return [UNSHARE, "--mount", "sh", "-c", f'{mount} && {more} && exec "$@"', "sh"]
+
+    return then, folder
+
+
+def test_a_full_disk(mounted):
+    """O4: before the first segment has its room."""
+    then, folder = mounted
+    assert refused("--data", folder / "data", before=then("true")) == (
+        f"the disk of {folder / 'data'} has no room for the 268435456 bytes that opening the"
+        " journal needs: free some, nothing is lost"
+    )
+    filled = then(f"mkdir {folder}/data; dd if=/dev/zero of={folder}/full 2>/dev/null; true")
+    assert "free some, nothing is lost" in refused("--data", folder / "data", before=filled)
+
+
+def test_a_disk_that_is_mounted_read_only(mounted):
+    """O4: with the remedy."""
+    then, folder = mounted
+    read_only = then(f"mount -o remount,ro {folder}")
+    assert refused("--data", folder / "data", before=read_only) == (
+        f"{folder / 'data'} is on a file system that is mounted read-only: mount it writable, or"
+        " name another one"
+    )
+
+
+def test_a_small_disk(mounted):
+    """O4, P8: a segment of the least size needs that much, and says so."""
+    then, folder = mounted
+    told = refused("--data", folder / "data", "--segment-size", "16MiB", before=then("true"))
+    assert "has no room for the 16777216 bytes" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--segment-size", "1MiB"], "--segment-size '1MiB' is no size of 16777216 bytes or more"),
+        (
+            ["--segment-size", "64MiB", "--reserve", "128MiB"],
+            "a reserve of 134217728 bytes is less",
+        ),
+    ],
+)
+def test_sizes_that_are_too_small(tmp_path, options, told):
+    """O4: refused before anything is made."""
+    assert refused("--data", tmp_path / "data", *options).startswith(told)
+    assert not (tmp_path / "data").exists()
+
+
+def test_small_segments(tmp_path):
+    """P8: a broker for a small volume takes little of it, and lowers its reserve; so do tools."""
+    data = tmp_path / "data"
+    sizes = {"ACKQ_BROKER_SEGMENT_SIZE": "16MiB", "ACKQ_BROKER_RESERVE": "48MiB"}
+    with ackq_broker.embedded(data, env=sizes) as broker:
+        (segment,) = data.glob("journal-*.seg")
+        assert segment.stat().st_size == 16 << 20
+        broker.kill()
+        assert run("accept-history", "--data", data)[0] == 0
+        assert segment.stat().st_size <= 16 << 20
+        broker.restart()
+        assert segment.stat().st_size == 16 << 20

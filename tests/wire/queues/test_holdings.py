@@ -1,0 +1,40 @@
+"""Who holds messages of a queue (Q9)."""
+
+from ackq.client import Session, holder
+from ackq.v1 import sessions_pb2
+from tests.fakes.raw_client import Client
+
+
+def test_every_unacked_message_is_in_one_holding(ackq):
+    """Q9: of a session or of a channel, and only to look changes nothing."""
+    admin = ackq.broker.admin
+    queue = ackq.queue()
+    with Client(ackq.broker.endpoint) as client:
+        client.publish(*[b"x"] * 9, queue=queue)
+        lease(ackq.broker.endpoint, queue)
+        with client.consume(label="me") as channel:
+            channel.subscribe(queue=queue, prefetch=3)
+            channel.deliveries(3)
+            found = admin.holdings(queue)
+            held = {each.session or each.channel: each for each in found.holdings}
+            assert {who: each.messages for who, each in held.items()} == {queue: 4, "me": 3}
+            assert admin.queue(queue).unacked == 7
+            assert [each.unacked for each in found.consumers] == [3]
+            assert (held["me"].first_position, held["me"].last_position) == (5, 7)
+            assert held["me"].payload_bytes == 3 * (1 + len(queue))
+            assert held["me"].stored_bytes > 3
+            (at_six,) = admin.holdings(queue, position=6).holdings
+            assert (at_six.channel, at_six.delivery_tag) == ("me", 2)
+            assert admin.holdings(queue, position=8).holdings == []
+            assert admin.queue(queue).unacked == 7
+        admin.release_session(queue, fence=True)
+
+
+def lease(endpoint, queue):
+    """A session of the queue's name leases four messages."""
+    session = Session(endpoint)
+    opening = {"session": queue, "queues": [queue], "holder": holder("app")}
+    opened = session.advance(sessions_pb2.AdvanceRequest(**opening))
+    session.advance(
+        sessions_pb2.AdvanceRequest(**opening, incarnation=opened.incarnation, max_messages=4)
+    )
