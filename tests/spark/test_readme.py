@@ -7,7 +7,7 @@ from tests.spark import cluster
 ROOT = cluster.readme("README.md")
 CONNECTOR = cluster.readme("connector/README.md")
 EXAMPLE, READ, WRITE, SETTLE = cluster.readme_blocks(ROOT, "python")
-(SORT,) = (text for text in cluster.readme_blocks(CONNECTOR, "python") if "settle(" in text)
+SORT, DECODE = (text for text in cluster.readme_blocks(CONNECTOR, "python") if "settle(" in text)
 
 
 class Reader:
@@ -58,3 +58,13 @@ def test_an_outcome_for_each_row(reader):
     rows = reader.kit.source("orders")
     reader.kit.run(reader.kit.each(rows, "cp", reader.names["sort"]))
     assert reader.kit.admin.queue("orders").delayed == 1
+
+
+def test_json_bodies_with_the_bad_ones_aside(reader):
+    """K8: what does not parse is a dead letter with a reason, and the rest is written."""
+    reader.kit.publish("orders", b'{"id": 1, "amount": 2.5}', b"not JSON")
+    reader.run(DECODE)
+    rows = reader.kit.source("orders")
+    reader.kit.run(reader.kit.each(rows, "cp", reader.names["decode"]))
+    assert reader.kit.dead_letters() == [(b"not JSON", "no id")]
+    assert reader.kit.admin.queue("orders").ready == 0
