@@ -16,6 +16,9 @@ import arrow_baseline
 import spark_harness
 from pyspark.sql import DataFrame, SparkSession
 
+from ackq.spark import schema
+from ackq.wire import columns
+
 ROWS = 1_000
 BODY_BYTES = 100
 _POLL_S = 0.02
@@ -43,7 +46,7 @@ def main(source: str, sink: str, endpoint: str) -> None:
 
 
 def read(spark: SparkSession, source: str, endpoint: str) -> DataFrame:
-    """The queue `source`, or rows that are in memory."""
+    """The queue `source`, or rows that are in memory, with the same columns."""
     if source != "memory":
         reader = spark.readStream.format("ackq").options(endpoint=endpoint, queue=source)
         return reader.load()
@@ -55,7 +58,7 @@ def read(spark: SparkSession, source: str, endpoint: str) -> DataFrame:
         "partitions": 1,
     }
     reader = spark.readStream.format(arrow_baseline.FORMAT).options(**options)
-    return reader.schema("body BINARY").load()
+    return reader.schema(schema.default(columns.DELIVERED)).load()
 
 
 if __name__ == "__main__":
