@@ -51,6 +51,7 @@ class Journal:
         on_synced: Callable[[int], None],
         on_failure: Callable[[BaseException], None],
         segment_bytes: int,
+        reserve_bytes: int,
         idle_close_s: float,
         failpoint: Failpoint,
     ) -> None:
@@ -68,6 +69,7 @@ class Journal:
         )
         self._transient = TransientBlocks(data.path, disk, on_failure)
         self._spares = opened.log.spares
+        self._spares.reserve_bytes = reserve_bytes
         self._compactor = Compactor(
             data,
             disk,
@@ -95,6 +97,7 @@ class Journal:
         on_failure: Callable[[BaseException], None],
         sync: bool = True,
         segment_bytes: int = limits.SEGMENT_BYTES,
+        reserve_bytes: int = limits.DISK_RESERVE_BYTES,
         idle_close_s: float = IDLE_CLOSE_S,
         failpoint: Failpoint = unarmed,
         disk: Disk | None = None,
@@ -110,6 +113,7 @@ class Journal:
                 another answer.
             sync: False leaves syncing to the operating system; for tests that start many brokers.
             segment_bytes: Size of a segment file.
+            reserve_bytes: Free disk into which no dead segment is kept (P8).
             idle_close_s: Seconds without an append after which the log is closed by an empty group.
             failpoint: Called with the name of each point of `failpoints.POINTS` when it is reached.
             disk: Makes every change to the disk; for tests.
@@ -146,6 +150,7 @@ class Journal:
             on_synced=on_synced,
             on_failure=on_failure,
             segment_bytes=segment_bytes,
+            reserve_bytes=reserve_bytes,
             idle_close_s=idle_close_s,
             failpoint=failpoint,
         )

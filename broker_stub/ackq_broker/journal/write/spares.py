@@ -22,8 +22,6 @@ from ackq_broker.journal.files.disk import Disk
 _MOST: Final = 2
 # An idle broker gives the room back (I6).
 _IDLE_S: Final = 30.0
-# With less free the room is given back at once: the reserve is for what drains (P8).
-_LEAST_FREE_BYTES: Final = limits.DISK_RESERVE_BYTES + 2 * limits.SEGMENT_BYTES
 
 
 class Spares:
@@ -34,6 +32,10 @@ class Spares:
         disk: Makes every change.
         segment_bytes: A larger file is not kept.
         clock: Monotonic seconds.
+
+    Attributes:
+        reserve_bytes: Free disk that is for what drains (P8): with less than that and two segments
+            the room is given back at once.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Spares:
     ) -> None:
         self._directory = directory
         self._disk = disk
+        self.reserve_bytes = limits.DISK_RESERVE_BYTES
         self._segment_bytes = segment_bytes
         self._clock = clock
         self._lock = threading.Lock()
@@ -95,4 +98,5 @@ class Spares:
             self._disk.unlink(path)
 
     def _has_room(self) -> bool:
-        return self._disk.free_bytes(self._directory) >= _LEAST_FREE_BYTES
+        least = self.reserve_bytes + 2 * self._segment_bytes
+        return self._disk.free_bytes(self._directory) >= least

@@ -91,6 +91,7 @@ def recover(
         on_synced=on_synced,
         on_failure=_die,
         segment_bytes=segment_bytes,
+        reserve_bytes=reserve_bytes,
         failpoint=failpoint,
     )
     core, newest_us = Core(), 0

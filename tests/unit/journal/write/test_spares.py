@@ -115,6 +115,22 @@ def test_damage_before_a_later_group_is_damage(data):
         recovered(data)
 
 
+def test_the_reserve_is_left_alone(tmp_path):
+    """I6, P8: what an operator keeps free for draining has no dead segment in it, and two more."""
+    disk = SmallDisk()
+    spares = Spares(tmp_path, disk, SEGMENT_BYTES)
+    spares.reserve_bytes = 10 * SEGMENT_BYTES
+    path = tmp_path / "journal-1.seg"
+    for free, kept in ((12 * SEGMENT_BYTES - 1, 0), (12 * SEGMENT_BYTES, 1)):
+        path.write_bytes(b"dead")
+        disk.free = free
+        spares.keep(path)
+        assert len(spare_files(tmp_path)) == kept
+    disk.free -= 1
+    spares.trim()
+    assert spare_files(tmp_path) == []
+
+
 @pytest.mark.parametrize("free", [0, 1 << 60])
 def test_room_is_given_back_when_it_is_not_used_or_short(tmp_path, free):
     """I6, P8: after half a minute without a new segment, and at once when the disk is filling."""
