@@ -233,7 +233,7 @@ class Publishing(publishing_pb2_grpc.PublishingServiceServicer):
         self.operation_requests.append(request)
         return _next(self.operations, context)
 
-    DropBatch = ListWriters = ForgetWriter = ListBatches
+    DropBatch = ListWriters = ForgetWriter = AssignWriter = ListBatches
 
 
 def store_all(requests: Iterator[publishing_pb2.StageRequest]) -> Iterator[object]:

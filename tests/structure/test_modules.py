@@ -136,6 +136,7 @@ SMALL = {
     "ackq_broker/service/security": {
         "callers": "rule A2",
         "logins": "rule A3",
+        "name_pattern": "rule A2",
         "setup": "options of the command line",
         "streams": "rule A5",
         "usage": "rule A5",

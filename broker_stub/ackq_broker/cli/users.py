@@ -13,6 +13,7 @@ from ackq.errors import AckqError
 from ackq.text import printable
 from ackq_broker.cli.log import refuse
 from ackq_broker.service.security import users, users_editor
+from ackq_broker.service.security.name_pattern import NamePattern
 
 _FILE: Final = click.option(
     "--users",
@@ -64,8 +65,8 @@ def add(
 ) -> None:
     r"""Add a user, and print its token, which nobody can show again.
 
-    A permission is a regular expression that the whole name of a queue or exchange has to match;
-    without one nothing matches: --read 'orders|orders\\..*'
+    A permission is a regular expression (RE2's) that the whole name of a queue or exchange has to
+    match; without one nothing matches: --read 'orders|orders\\..*'
     """
     token = users.new_token()
     try:
@@ -75,9 +76,9 @@ def add(
                 name,
                 (users.hash_of(token),),
                 role,
-                users.pattern(configure),
-                users.pattern(write),
-                users.pattern(read),
+                NamePattern(configure),
+                NamePattern(write),
+                NamePattern(read),
                 users.UserLimits(**most),
             ),
         )
@@ -107,7 +108,7 @@ def list_users(*, path: Path) -> None:
     except (AckqError, OSError) as error:
         refuse(error)
     for each in found.by_name.values():
-        permissions = " ".join(f"{p}={getattr(each, p).pattern!r}" for p in users.PERMISSIONS)
+        permissions = " ".join(f"{p}={getattr(each, p).text!r}" for p in users.PERMISSIONS)
         taken = {name: most for name, most in msgspec.structs.asdict(each.limits).items() if most}
         limits = "".join(f" {name}={most}" for name, most in taken.items())
         click.echo(printable(f"{each.name} role={each.role} {permissions}{limits}"))

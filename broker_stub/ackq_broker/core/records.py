@@ -172,7 +172,8 @@ class TransactionRolledBack(Record, frozen=True, tag="transaction_rolled_back"):
 class StageOpened(Record, frozen=True, tag="stage_opened"):
     """A stage begins; `superseded` ones, of older runs of the writer, are dropped.
 
-    A `single` writer commits no more than this batch.
+    A `single` writer commits no more than this batch. A writer that is nobody's belongs to the
+    `user` from here on; empty where there are no users (A10), here and below.
     """
 
     stage_id: bytes
@@ -184,6 +185,7 @@ class StageOpened(Record, frozen=True, tag="stage_opened"):
     at_us: int
     superseded: tuple[bytes, ...] = ()
     single: bool = False
+    user: str = ""
 
 
 class BlockStaged(Record, frozen=True, tag="block_staged"):
@@ -232,6 +234,7 @@ class BatchCommitted(Record, frozen=True, tag="batch_committed"):
     drops: tuple[Drop, ...] = ()
     single: bool = False
     target: str = ""
+    user: str = ""
 
 
 class BatchRepeated(Record, frozen=True, tag="batch_repeated"):
@@ -250,6 +253,13 @@ class WriterForgotten(Record, frozen=True, tag="writer_forgotten"):
 
     writer: str
     at_us: int
+
+
+class WriterAssigned(Record, frozen=True, tag="writer_assigned"):
+    """An operator gave a writer to a user (A10)."""
+
+    writer: str
+    user: str
 
 
 # --- sessions ---
@@ -492,6 +502,7 @@ _AnyRecord = (
     | BatchCommitted
     | BatchRepeated
     | WriterForgotten
+    | WriterAssigned
     | SessionOpened
     | SessionAdvanced
     | SessionReleased

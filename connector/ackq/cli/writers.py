@@ -30,7 +30,7 @@ def list_batches(target: Target, *, queue: str) -> None:
         print_json([as_dict(each) for each in found])
         return
     print_table(
-        ("WRITER", "BATCH", "STATE", "STAGES", "ROWS", "BYTES", "AGE", "QUEUES"),
+        ("WRITER", "BATCH", "STATE", "STAGES", "ROWS", "BYTES", "AGE", "USER", "QUEUES"),
         (
             (
                 each.writer,
@@ -40,6 +40,7 @@ def list_batches(target: Target, *, queue: str) -> None:
                 each.rows,
                 each.payload_bytes,
                 age(each.age_ms),
+                each.user or "-",
                 _targets(each),
             )
             for each in found
@@ -102,7 +103,7 @@ def drop(target: Target, *, writer: str, batch_id: int, force: bool) -> None:
 
 @click.group(cls=Group)
 def writer() -> None:
-    """Show the writers that the broker remembers, and forget those that will not write again."""
+    """Show the writers that the broker remembers; give one to another user; forget one for good."""
 
 
 @writer.command("list")
@@ -114,16 +115,19 @@ def writer() -> None:
     default=0,
     help="Only those that were not heard of for so long: 12h, 3d; a number alone is days.",
 )
+@click.option("--user", metavar="NAME", help="Only those that belong to this user.")
 @connected
-def list_writers(target: Target, *, idle_ms: int) -> None:
-    """List the writers, with the batch that each committed last."""
+def list_writers(target: Target, *, idle_ms: int, user: str | None) -> None:
+    """List the writers, with the batch that each committed last, and whose they are."""
     with target.admin() as admin:
         found = admin.writers(idle_s=idle_ms / 1000)
+    if user is not None:
+        found = [each for each in found if each.user == user]
     if target.as_json:
         print_json([as_dict(each) for each in found])
         return
     print_table(
-        ("WRITER", "BATCH", "ROWS", "STAGES", "IDLE"),
+        ("WRITER", "BATCH", "ROWS", "STAGES", "IDLE", "USER"),
         (
             (
                 each.writer,
@@ -131,6 +135,7 @@ def list_writers(target: Target, *, idle_ms: int) -> None:
                 each.rows,
                 each.stages,
                 age(each.age_ms),
+                each.user or "-",
             )
             for each in found
         ),
@@ -154,6 +159,26 @@ def forget(target: Target, *, names: tuple[str, ...], force: bool) -> None:
         return
     for name, new in done.items():
         click.echo(f"writer '{name}' {'forgotten' if new else 'was forgotten before'}")
+
+
+@writer.command()
+@click.argument("names", metavar="WRITER...", nargs=-1, required=True)
+@click.option("--to", "user", required=True, metavar="USER", help="The user.")
+@connected
+def assign(target: Target, *, names: tuple[str, ...], user: str) -> None:
+    """Give each WRITER to another user of the broker, whose query goes on with its checkpoint.
+
+    A writer belongs to the user that wrote under its name first, and nobody else may. What it has
+    committed and staged stays.
+    """
+    with target.admin() as admin:
+        done = {name: admin.assign_writer(name, user) for name in names}
+    if target.as_json:
+        print_json([{"writer": n, "user": user, "before": was} for n, was in done.items()])
+        return
+    for name, was in done.items():
+        before = f"'{was}'s" if was else "nobody's"
+        click.echo(f"writer '{name}' given to '{user}', before {before}")
 
 
 def _state(each: pb.BatchInfo) -> str:

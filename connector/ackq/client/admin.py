@@ -558,6 +558,22 @@ class Admin:
             publishing_pb2.ForgetWriterResponse,
         ).forgotten
 
+    def assign_writer(self, name: str, user: str) -> str:
+        """Gives a writer to another user of the broker, as when its query goes to one (A10).
+
+        Returns:
+            Whom it belonged to; empty when it was nobody's.
+
+        Raises:
+            WriterNotFoundError: No such writer.
+            InvalidArgumentError: No user can have that name.
+        """
+        return self._call(
+            "PublishingService/AssignWriter",
+            publishing_pb2.AssignWriterRequest(writer=name, user=user),
+            publishing_pb2.AssignWriterResponse,
+        ).before
+
     def _batches(
         self, request: publishing_pb2.ListBatchesRequest
     ) -> publishing_pb2.ListBatchesResponse:

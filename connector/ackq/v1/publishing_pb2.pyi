@@ -346,7 +346,7 @@ class ListBatchesResponse(_message.Message):
     def __init__(self, batches: _Optional[_Iterable[_Union[BatchInfo, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class BatchInfo(_message.Message):
-    __slots__ = ("writer", "batch_id", "run_id", "stages", "open_stages", "rows", "payload_bytes", "age_ms", "committed", "targets", "target_count", "details", "single")
+    __slots__ = ("writer", "batch_id", "run_id", "stages", "open_stages", "rows", "payload_bytes", "age_ms", "committed", "targets", "target_count", "details", "single", "user")
     WRITER_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -360,6 +360,7 @@ class BatchInfo(_message.Message):
     TARGET_COUNT_FIELD_NUMBER: _ClassVar[int]
     DETAILS_FIELD_NUMBER: _ClassVar[int]
     SINGLE_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     writer: str
     batch_id: int
     run_id: str
@@ -373,7 +374,8 @@ class BatchInfo(_message.Message):
     target_count: int
     details: _containers.RepeatedCompositeFieldContainer[StageInfo]
     single: bool
-    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., stages: _Optional[int] = ..., open_stages: _Optional[int] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., age_ms: _Optional[int] = ..., committed: bool = ..., targets: _Optional[_Iterable[_Union[BatchTarget, _Mapping]]] = ..., target_count: _Optional[int] = ..., details: _Optional[_Iterable[_Union[StageInfo, _Mapping]]] = ..., single: bool = ...) -> None: ...
+    user: str
+    def __init__(self, writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., run_id: _Optional[str] = ..., stages: _Optional[int] = ..., open_stages: _Optional[int] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., age_ms: _Optional[int] = ..., committed: bool = ..., targets: _Optional[_Iterable[_Union[BatchTarget, _Mapping]]] = ..., target_count: _Optional[int] = ..., details: _Optional[_Iterable[_Union[StageInfo, _Mapping]]] = ..., single: bool = ..., user: _Optional[str] = ...) -> None: ...
 
 class BatchTarget(_message.Message):
     __slots__ = ("queue", "rows", "payload_bytes", "deleted")
@@ -442,7 +444,7 @@ class ListWritersResponse(_message.Message):
     def __init__(self, writers: _Optional[_Iterable[_Union[WriterInfo, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class WriterInfo(_message.Message):
-    __slots__ = ("writer", "committed", "batch_id", "rows", "age_ms", "stages", "single")
+    __slots__ = ("writer", "committed", "batch_id", "rows", "age_ms", "stages", "single", "user")
     WRITER_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
@@ -450,6 +452,7 @@ class WriterInfo(_message.Message):
     AGE_MS_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
     SINGLE_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     writer: str
     committed: bool
     batch_id: int
@@ -457,7 +460,8 @@ class WriterInfo(_message.Message):
     age_ms: int
     stages: int
     single: bool
-    def __init__(self, writer: _Optional[str] = ..., committed: bool = ..., batch_id: _Optional[int] = ..., rows: _Optional[int] = ..., age_ms: _Optional[int] = ..., stages: _Optional[int] = ..., single: bool = ...) -> None: ...
+    user: str
+    def __init__(self, writer: _Optional[str] = ..., committed: bool = ..., batch_id: _Optional[int] = ..., rows: _Optional[int] = ..., age_ms: _Optional[int] = ..., stages: _Optional[int] = ..., single: bool = ..., user: _Optional[str] = ...) -> None: ...
 
 class ForgetWriterRequest(_message.Message):
     __slots__ = ("writer", "force")
@@ -472,3 +476,17 @@ class ForgetWriterResponse(_message.Message):
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     forgotten: bool
     def __init__(self, forgotten: bool = ...) -> None: ...
+
+class AssignWriterRequest(_message.Message):
+    __slots__ = ("writer", "user")
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    writer: str
+    user: str
+    def __init__(self, writer: _Optional[str] = ..., user: _Optional[str] = ...) -> None: ...
+
+class AssignWriterResponse(_message.Message):
+    __slots__ = ("before",)
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    before: str
+    def __init__(self, before: _Optional[str] = ...) -> None: ...

@@ -75,6 +75,11 @@ class PublishingServiceStub(object):
                 request_serializer=ackq_dot_v1_dot_publishing__pb2.ForgetWriterRequest.SerializeToString,
                 response_deserializer=ackq_dot_v1_dot_publishing__pb2.ForgetWriterResponse.FromString,
                 _registered_method=True)
+        self.AssignWriter = channel.unary_unary(
+                '/ackq.v1.PublishingService/AssignWriter',
+                request_serializer=ackq_dot_v1_dot_publishing__pb2.AssignWriterRequest.SerializeToString,
+                response_deserializer=ackq_dot_v1_dot_publishing__pb2.AssignWriterResponse.FromString,
+                _registered_method=True)
 
 
 class PublishingServiceServicer(object):
@@ -144,6 +149,13 @@ class PublishingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AssignWriter(self, request, context):
+        """Gives a writer to another user, for an operator (A10).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PublishingServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -186,6 +198,11 @@ def add_PublishingServiceServicer_to_server(servicer, server):
                     servicer.ForgetWriter,
                     request_deserializer=ackq_dot_v1_dot_publishing__pb2.ForgetWriterRequest.FromString,
                     response_serializer=ackq_dot_v1_dot_publishing__pb2.ForgetWriterResponse.SerializeToString,
+            ),
+            'AssignWriter': grpc.unary_unary_rpc_method_handler(
+                    servicer.AssignWriter,
+                    request_deserializer=ackq_dot_v1_dot_publishing__pb2.AssignWriterRequest.FromString,
+                    response_serializer=ackq_dot_v1_dot_publishing__pb2.AssignWriterResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -405,6 +422,33 @@ class PublishingService(object):
             '/ackq.v1.PublishingService/ForgetWriter',
             ackq_dot_v1_dot_publishing__pb2.ForgetWriterRequest.SerializeToString,
             ackq_dot_v1_dot_publishing__pb2.ForgetWriterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AssignWriter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ackq.v1.PublishingService/AssignWriter',
+            ackq_dot_v1_dot_publishing__pb2.AssignWriterRequest.SerializeToString,
+            ackq_dot_v1_dot_publishing__pb2.AssignWriterResponse.FromString,
             options,
             channel_credentials,
             insecure,

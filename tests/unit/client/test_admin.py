@@ -169,22 +169,25 @@ def test_one_batch_is_asked_for_by_its_name(broker, admin):
 
 
 def test_writers_are_asked_for_page_by_page(broker, admin):
-    """K3: only those that are idle for so long; one is forgotten by its name."""
+    """K3, A10: only those that are idle for so long; one is forgotten, one given to a user."""
     writers = [publishing_pb2.WriterInfo(writer=name) for name in "abc"]
     broker.publishing.operations += [
         publishing_pb2.ListWritersResponse(writers=writers[:2], more=True),
         publishing_pb2.ListWritersResponse(writers=writers[2:]),
         publishing_pb2.ListWritersResponse(writers=writers[:1]),
         publishing_pb2.ForgetWriterResponse(forgotten=True),
+        publishing_pb2.AssignWriterResponse(before="old"),
     ]
     assert admin.writers(idle_s=1.5) == writers
     assert admin.writer("a") == writers[0]
     assert admin.forget_writer("a") is True
+    assert admin.assign_writer("b", "new") == "old"
     assert broker.publishing.operation_requests == [
         publishing_pb2.ListWritersRequest(age_ms=1500),
         publishing_pb2.ListWritersRequest(age_ms=1500, after="b"),
         publishing_pb2.ListWritersRequest(writer="a"),
         publishing_pb2.ForgetWriterRequest(writer="a"),
+        publishing_pb2.AssignWriterRequest(writer="b", user="new"),
     ]
 
 

@@ -42,6 +42,8 @@ def busy(harness: Harness) -> None:
     dead_letter(harness)
     settle(harness)
     transact(harness)
+    harness.commit("owned", 0, user="alice")
+    harness.do(c.AssignWriter("owned", "bob"))
     harness.commit("forgotten", 0)
     harness.do(c.ForgetWriter("forgotten", force=True))
     harness.do(c.Unbind("x", "b", "k.*"))

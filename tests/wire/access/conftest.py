@@ -9,6 +9,7 @@ import ackq_broker
 from ackq.v1 import admin_pb2
 from ackq_broker.embedding import EmbeddedBroker
 from ackq_broker.service.security import users, users_editor
+from ackq_broker.service.security.name_pattern import NamePattern
 from tests.fakes.raw_client import Client, holder
 
 # What the users of the table have permissions on, and nothing else.
@@ -39,7 +40,7 @@ KINDS = [
 def add_user(path, name, *, role="none", configure="", write="", read="", **limits):
     """Adds a user to a file; its token."""
     token = users.new_token()
-    patterns = (users.pattern(each) for each in (configure, write, read))
+    patterns = map(NamePattern, (configure, write, read))
     users_editor.add(
         path,
         users.User(name, (users.hash_of(token),), role, *patterns, users.UserLimits(**limits)),

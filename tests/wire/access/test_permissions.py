@@ -66,10 +66,12 @@ def transaction(exchange="", key="q"):
     return iter(requests)
 
 
-def stage(exchange="", key="q", unroutable=""):
-    """The requests of a stage with one row."""
+def stage(exchange="", key="q", unroutable="", writer=""):
+    """The requests of a stage with one row; a new writer's, unless told."""
     stage_id = secrets.token_bytes(16)
-    opening = publishing_pb2.StageOpen(stage_id=stage_id, writer=stage_id.hex(), run_id="r")
+    opening = publishing_pb2.StageOpen(
+        stage_id=stage_id, writer=writer or stage_id.hex(), run_id="r"
+    )
     data = publishing_pb2.StageData(rows=1, exchange=exchange, unroutable_queue=unroutable)
     seal = publishing_pb2.StageSeal(rows=1, payload_bytes=1 + len(key))
     block = encoded(body=[b"m"], routing_key=key)
@@ -122,6 +124,11 @@ def sees(kind):
 def anybody(_):
     """Whoever has a token."""
     return True
+
+
+def nobody(_):
+    """None of the table's users."""
+    return False
 
 
 # (RPC, its requests, who may). What is named exists or not: that makes no difference.
@@ -216,14 +223,25 @@ CASES = [
         has("write"),
     ),
     (
-        # Its last batch went to `q`.
         "PublishingService.CommitBatch",
-        lambda _: publishing_pb2.CommitBatchRequest(writer="w", run_id="r"),
+        lambda _: publishing_pb2.CommitBatchRequest(writer=secrets.token_hex(8), run_id="r"),
         has("write"),
     ),
     (
+        # It is the master's (A10).
+        "PublishingService.CommitBatch",
+        lambda _: publishing_pb2.CommitBatchRequest(writer="w", run_id="r"),
+        nobody,
+    ),
+    ("PublishingService.Stage", lambda _: stage(writer="w"), nobody),
+    (
         "PublishingService.AbortBatch",
         lambda _: publishing_pb2.AbortBatchRequest(writer="w"),
+        nobody,
+    ),
+    (
+        "PublishingService.AbortBatch",
+        lambda _: publishing_pb2.AbortBatchRequest(writer="unknown"),
         has("write"),
     ),
     (
@@ -244,6 +262,11 @@ CASES = [
     (
         "PublishingService.ForgetWriter",
         lambda _: publishing_pb2.ForgetWriterRequest(writer="nobody"),
+        acts_as("operator"),
+    ),
+    (
+        "PublishingService.AssignWriter",
+        lambda _: publishing_pb2.AssignWriterRequest(writer="nobody", user="app"),
         acts_as("operator"),
     ),
     ("SessionsService.Horizon", lambda _: sessions_pb2.HorizonRequest(), anybody),

@@ -6,11 +6,12 @@ import grpc
 import pytest
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+import ackq_broker
 from ackq import errors
 from ackq.v1 import admin_pb2, sessions_pb2
 from ackq_broker.service.security import users_editor
 from tests.fakes.raw_client import error_of, holder, refused_with
-from tests.wire.access.conftest import add_user
+from tests.wire.access.conftest import Guarded, add_user
 from tests.wire.operations.processes import run
 
 WAIT_S = 30
@@ -102,6 +103,33 @@ def test_a_channel_of_a_user_that_may_not_read_any_more(app):
         with pytest.raises(grpc.RpcError) as refused, client.consume(channel.channel_id):
             pass
         assert error_of(refused.value)[0].fields == {"permission": "read on queue 'q'"}
+
+
+def test_a_pull_of_a_user_that_may_not_read_any_more(app):
+    """A1, C9, C11: what waits for the window is not resumed either."""
+    with app.client("app") as client, app.client("master") as master:
+        master.publish(b"a", b"b")
+        with client.consume(window_messages=1) as channel:
+            channel.get(2)
+            assert channel.deliveries(1)[0].body == b"a"
+            text = app.path.read_text()
+            app.path.write_text(text.replace('read = "q.*"', 'read = "other"'))
+            error, _ = channel.refusal()
+            assert isinstance(error, errors.BrokerUnavailableError)
+            with pytest.raises(grpc.RpcError) as refused, client.consume(channel.channel_id):
+                pass
+            assert error_of(refused.value)[0].fields == {"permission": "read on queue 'q'"}
+
+
+def test_a_file_without_users(tmp_path):
+    """A1: is served, and said at the start; who is added counts without a restart."""
+    path = tmp_path / "users.toml"
+    path.write_text("")
+    env = {"ACKQ_BROKER_USERS": str(path)}
+    with ackq_broker.embedded(tmp_path / "data", sync=False, env=env) as broker:
+        assert "there are no users, so every call is refused" in broker.log_file.read_text()
+        guarded = Guarded(broker, path, {"app": add_user(path, "app")})
+        until(lambda: known(guarded, "app"))
 
 
 def test_a_broken_file_changes_nothing(app):

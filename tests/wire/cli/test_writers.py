@@ -46,6 +46,7 @@ def test_a_batch_is_listed_and_shown(run, staged):
         "target_count": 1,
         "details": [],
         "single": False,
+        "user": "",
     }
     header, *lines = run("batch", "list").stdout.splitlines()
     assert header.split() == [
@@ -56,6 +57,7 @@ def test_a_batch_is_listed_and_shown(run, staged):
         "ROWS",
         "BYTES",
         "AGE",
+        "USER",
         "QUEUES",
     ]
     (line,) = [line.split() for line in lines if name in line]
@@ -141,3 +143,20 @@ def test_a_writer_is_listed_and_forgotten(run, staged, endpoint):
     assert again == [{"writer": name, "forgotten": False}]
     with pytest.raises(WriterForgottenError, match="new checkpoint"):
         commit_batch(endpoint, **commit)
+
+
+def test_a_writer_is_given_to_a_user(run, endpoint, request):
+    """A10: nobody's before, as this broker has no users; and listed as that user's."""
+    name = request.node.name
+    commit_batch(endpoint, writer=name, batch_id=0, run_id="run", stages=[])
+    assert run("writer", "assign", name, "--to", "alice").stdout == (
+        f"writer '{name}' given to 'alice', before nobody's\n"
+    )
+    again = read(run("writer", "assign", name, "--to", "bob", "--json"))
+    assert again == [{"writer": name, "user": "bob", "before": "alice"}]
+    (listed,) = read(run("writer", "list", "--user", "bob", "--json"))
+    assert (listed["writer"], listed["user"]) == (name, "bob")
+    (line,) = run("writer", "list", "--user", "bob").stdout.splitlines()[1:]
+    assert line.split()[-1] == "bob"
+    refused = run("writer", "assign", name, "--to", "a b")
+    assert "A user's name has" in failed(refused, ExitStatus.USAGE)

@@ -254,6 +254,7 @@ class BatchInfo(NamedTuple):
     targets: tuple[BatchTarget, ...]
     committed: bool
     single: bool
+    user: str
 
 
 class Unfinished(NamedTuple):
@@ -265,7 +266,10 @@ class Unfinished(NamedTuple):
 
 
 class WriterInfo(NamedTuple):
-    """A writer as an operator sees it; `batch_id` is -1 when it has committed none."""
+    """A writer as an operator sees it.
+
+    `batch_id` is -1 when it has committed none; `user` is empty when it is nobody's (A10).
+    """
 
     writer: str
     batch_id: int
@@ -273,3 +277,4 @@ class WriterInfo(NamedTuple):
     touched_us: int
     stages: int
     single: bool
+    user: str

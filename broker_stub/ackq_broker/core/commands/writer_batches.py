@@ -22,8 +22,9 @@ class OpenStage(Command):
     """Reply: None.
 
     Errors: BatchOrderError (batch already passed), FencedError (stage id used), LimitError,
-    HistoryChangedError (Q8), WriterForgottenError. A `single` writer commits no more than this
-    batch, and nobody can run it again.
+    HistoryChangedError (Q8), WriterForgottenError, PermissionDeniedError (another user's writer). A
+    `single` writer commits no more than this batch, and nobody can run it again. `user` is empty
+    where there are no users (A10), here and below.
     """
 
     stage_id: bytes
@@ -33,6 +34,7 @@ class OpenStage(Command):
     label: str = ""
     mandatory: bool = True
     single: bool = False
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ class CommitBatch(Command):
     """Reply: `CommittedBatch`.
 
     Errors: StageMismatchError, BatchOrderError, BatchChangedError, HistoryChangedError, LimitError,
-    WriterForgottenError, OutcomeUnknownError (a `single` writer that was forgotten since).
+    WriterForgottenError, OutcomeUnknownError (a `single` writer that was forgotten since),
+    PermissionDeniedError (another user's writer).
 
     Attributes:
         single: The writer commits no more, so that it can be forgotten.
@@ -107,6 +110,7 @@ class CommitBatch(Command):
     single: bool = False
     target: str = ""
     keep_changed: bool = False
+    user: str = ""
 
     @property
     def rows(self) -> int:
@@ -124,11 +128,12 @@ class CommittedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AbortBatch(Command):
-    """Reply: int, stages dropped."""
+    """Reply: int, stages dropped. Errors: PermissionDeniedError (another user's writer)."""
 
     writer: str
     batch_id: int
     stage_ids: tuple[bytes, ...]
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +165,14 @@ class ForgetWriter(Command):
 
     writer: str
     force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AssignWriter(Command):
+    """An operator gives a writer to a user. Reply: str, whom it belonged to; empty for nobody.
+
+    Errors: WriterNotFoundError.
+    """
+
+    writer: str
+    user: str

@@ -40,6 +40,7 @@ def batch(state: State, key: BatchKey) -> BatchInfo:
         targets=_targets(state, stages),
         committed=key.batch_id <= writer.batch_id,
         single=writer.single,
+        user=writer.user,
     )
 
 
@@ -105,4 +106,5 @@ def _writer_info(state: State, writer: Writer) -> WriterInfo:
         writer.touched_us,
         len(state.stages_of.get(writer.writer, ())),
         writer.single,
+        writer.user,
     )

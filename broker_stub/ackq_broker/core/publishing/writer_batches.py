@@ -52,7 +52,7 @@ def open_stage(state: State, command: commands.OpenStage, now_us: int) -> Decisi
             "write() call.",
             stage=command.stage_id.hex(),
         )
-    writer = writers.find(state, command.writer)
+    writer = writers.find(state, command.writer, command.user)
     if writer is not None and command.batch_id < writer.batch_id:
         raise _passed(writer, command.batch_id)
     if len(state.stages) >= MAX_STAGES:
@@ -75,6 +75,7 @@ def open_stage(state: State, command: commands.OpenStage, now_us: int) -> Decisi
         at_us=now_us,
         superseded=superseded,
         single=command.single,
+        user=command.user,
     )
     return Decision((record,))
 
@@ -83,6 +84,7 @@ def apply_stage_opened(state: State, _sequence: int, record: records.StageOpened
     """Adds the stage."""
     drop_stages(state, record.superseded)
     writer = repetition.remember_run(state, record.writer, record.run_id)
+    writers.claim(writer, record.user)
     writer.touched_us = record.at_us
     if writer.batch_id < 0:
         writer.single = record.single
@@ -189,6 +191,9 @@ def drop_stage(state: State, command: commands.DropStage, _now_us: int) -> Decis
 
 def abort_batch(state: State, command: commands.AbortBatch, _now_us: int) -> Decision:
     """K3: drops the named stages of that batch; the batch may be repeated, and a commit stands."""
+    writer = state.writers.get(command.writer)
+    if writer is not None:
+        writers.check_user(writer, command.user)
     named = tuple(
         stage_id
         for stage_id in dict.fromkeys(command.stage_ids)
@@ -223,7 +228,7 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
     """K3, K12: makes the named stages visible, once per (writer, batch)."""
     if command.single and command.stages and command.writer not in state.writers:
         raise _outcome_unknown(command)
-    writer = writers.find(state, command.writer)
+    writer = writers.find(state, command.writer, command.user)
     last = writer.batch_id if writer is not None else -1
     if writer is not None and command.batch_id < last:
         raise _passed(writer, command.batch_id)
@@ -252,6 +257,7 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
         drops=enqueue.drops_of_staged(state, (block for stage in named for block in stage.blocks)),
         single=command.single,
         target=command.target,
+        user=command.user,
     )
     return Decision((record,), CommittedBatch(rows, False, command.target))
 
@@ -260,6 +266,7 @@ def apply_batch_committed(state: State, sequence: int, record: records.BatchComm
     """Places the rows of the stages, in order."""
     writer = repetition.remember_run(state, record.writer, record.run_id)
     assert record.batch_id > writer.batch_id
+    writers.claim(writer, record.user)
     writer.batch_id = record.batch_id
     writer.executions = {}
     repetition.remember_write(writer, record.run_id, record.execution_id)

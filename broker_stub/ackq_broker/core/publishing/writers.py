@@ -1,7 +1,8 @@
-"""Writers (K3, K12): how many there are, how long they are remembered, and forgotten ones.
+"""Writers (K3, K12, A10): how many, whose they are, how long they are remembered, forgotten ones.
 
 Invariant: a writer that nobody can run again is forgotten by itself; one of another kind that has
-committed only by an operator, and nothing is written under its name from then on.
+committed only by an operator, and nothing is written under its name from then on. A writer that is
+a user's changes by no other one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,13 @@ from hashlib import blake2b
 from typing import Final
 
 from ackq import limits
-from ackq.errors import InUseError, LimitError, WriterForgottenError, WriterNotFoundError
+from ackq.errors import (
+    InUseError,
+    LimitError,
+    PermissionDeniedError,
+    WriterForgottenError,
+    WriterNotFoundError,
+)
 from ackq_broker.core import commands, history, records
 from ackq_broker.core.checks import plural, utc
 from ackq_broker.core.commands import Decision
@@ -28,10 +35,11 @@ _RECENT_US: Final = 24 * 3600 * _SECOND_US
 _DIGEST_BYTES: Final = 16
 
 
-def find(state: State, name: str) -> Writer | None:
+def find(state: State, name: str, user: str) -> Writer | None:
     """The writer that wants to write; None for a new one, for which there is room.
 
     Raises:
+        PermissionDeniedError: It belongs to another user.
         HistoryChangedError: It began in an older history (Q8).
         WriterForgottenError: An operator had it forgotten.
         LimitError: It is new, and one too many.
@@ -40,6 +48,7 @@ def find(state: State, name: str) -> Writer | None:
     if writer is None:
         _check_new(state, name)
     else:
+        check_user(writer, user)
         history.check(
             state,
             writer.history,
@@ -47,6 +56,37 @@ def find(state: State, name: str) -> Writer | None:
             "Or write with a new checkpoint, or under another txnAppId.",
         )
     return writer
+
+
+def check_user(writer: Writer, user: str) -> None:
+    """A10: refuses another user than the writer's; raises PermissionDeniedError."""
+    if user and writer.user and user != writer.user:
+        missing = f"the writer '{writer.writer}', which is another user's"
+        raise PermissionDeniedError(
+            f"The user '{user}' does not have {missing}. An operator can give it to that user:"
+            " `ackq writer assign`.",
+            permission=missing,
+        )
+
+
+def claim(writer: Writer, user: str) -> None:
+    """A10: a writer that is nobody's belongs to its user from now on."""
+    if user:
+        assert writer.user in ("", user)
+        writer.user = user
+
+
+def assign(state: State, command: commands.AssignWriter, _now_us: int) -> Decision:
+    """A10: an operator gives a writer to another user."""
+    writer = named(state, command.writer)
+    if writer.user == command.user:
+        return Decision(reply=writer.user)
+    return Decision((records.WriterAssigned(writer.writer, command.user),), writer.user)
+
+
+def apply_assigned(state: State, _sequence: int, record: records.WriterAssigned) -> None:
+    """The writer is the user's."""
+    state.writers[record.writer].user = record.user
 
 
 def forget(state: State, command: commands.ForgetWriter, now_us: int) -> Decision:

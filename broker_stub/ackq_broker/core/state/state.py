@@ -113,6 +113,7 @@ class Writer(msgspec.Struct, forbid_unknown_fields=True):
         run_id: The run that committed the batch; `target`: where its rows went, by the writer's
             name for it; empty where that is not known.
         reached: By run, the batch that it wrote or found written last (K3).
+        user: Whom it belongs to; empty: nobody (A10).
     """
 
     writer: str
@@ -126,6 +127,7 @@ class Writer(msgspec.Struct, forbid_unknown_fields=True):
     run_id: str = ""
     target: str = ""
     reached: dict[str, int] = msgspec.field(default_factory=dict)
+    user: str = ""
 
 
 class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

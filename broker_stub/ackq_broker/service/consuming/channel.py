@@ -110,6 +110,12 @@ class BrokerChannel:
         }
         self._pulls: deque[_Pull] = deque()
 
+    @property
+    def queues(self) -> set[str]:
+        """Those that it delivers from: of its consumers, and of pulls that wait."""
+        consumed = {consumer.queue for consumer in self.consumers.values()}
+        return consumed | {pull.queue for pull in self._pulls}
+
     # --- life ---
 
     def attach(self, stream: AttachedStream) -> None:

@@ -140,9 +140,8 @@ def _opening(request: pb.ConsumeRequest | None) -> pb.ChannelOpen:
 
 
 def _check_readable(channel: BrokerChannel) -> None:
-    """Refuses to go on with consumers of what the caller may not read (by now) (A1, A2)."""
-    queues = {consumer.queue for consumer in channel.consumers.values()}
-    current.get().require(Need("read", "queue", queue) for queue in sorted(queues))
+    """Refuses to go on with consumers and pulls of what the caller may not read by now (A1, A2)."""
+    current.get().require(Need("read", "queue", queue) for queue in sorted(channel.queues))
 
 
 def _window(opening: pb.ChannelOpen) -> int:

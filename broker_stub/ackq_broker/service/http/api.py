@@ -236,7 +236,7 @@ def _found_sessions(
     """How many sessions are shown; those with a part of a name or a queue, oldest lease first."""
     shows = view.shows
     if shows is not None:
-        rows = tuple(row for row in rows if row.queues and all(map(shows, row.queues)))
+        rows = tuple(row for row in rows if row.queues and all(shows(row.queues)))
     found = [
         row
         for row in rows

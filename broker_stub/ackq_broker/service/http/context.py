@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from google.protobuf.message import Message
@@ -28,10 +28,10 @@ _SCHEME: Final = "bearer "
 
 
 class View(NamedTuple):
-    """The queues that a user is shown: those that `shows` says, or (None) all of them."""
+    """The queues that a user is shown: those that `shows` says of each, or (None) all of them."""
 
     user: str = ""
-    shows: Callable[[str], bool] | None = None
+    shows: Callable[[Sequence[str]], Sequence[bool]] | None = None
     caller: Caller = Caller.anonymous
 
     @classmethod
@@ -39,7 +39,7 @@ class View(NamedTuple):
         """Those that gRPC would list for a caller."""
         if caller.rights is None or caller.rights.acts_as(OBSERVER):
             return cls()
-        return cls(caller.name, partial(caller.sees, "queue"), caller)
+        return cls(caller.name, caller.sees_each, caller)
 
     def reads(self, queue: str) -> bool:
         """Whether it shows what messages of a queue say: to who may read or observes."""
@@ -49,8 +49,9 @@ class View(NamedTuple):
         """What it shows of what refers to a queue; batches to observers alone, as gRPC does."""
         if self.shows is None:
             return use
-        bindings = tuple(each for each in use.bindings if self.caller.sees("exchange", each[0]))
-        sources = tuple(filter(self.shows, use.sources))
+        exchanges = self.caller.sees_each([exchange for exchange, _ in use.bindings])
+        bindings = tuple(compress(use.bindings, exchanges))
+        sources = tuple(compress(use.sources, self.shows(use.sources)))
         return use._replace(
             bindings=bindings,
             binding_count=len(bindings),

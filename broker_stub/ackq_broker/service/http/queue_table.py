@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import compress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -173,7 +174,8 @@ def _table(listed: ListedRows[QueueInfo], view: View) -> QueueTable:
     """The table of a view, its totals computed; takes a while."""
     shows = view.shows
     if shows is not None:
-        listed = listed._replace(rows=tuple(row for row in listed.rows if shows(row.queue)))
+        shown = shows([row.queue for row in listed.rows])
+        listed = listed._replace(rows=tuple(compress(listed.rows, shown)))
     table = QueueTable(listed)
     assert table.totals
     return table

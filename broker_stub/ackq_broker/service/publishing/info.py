@@ -36,6 +36,7 @@ def batch_info(info: commands.BatchInfo, now_us: int, *, detailed: bool = False)
         target_count=len(info.targets),
         details=[_stage_info(each, now_us) for each in stages[:_MOST_STAGES]] if detailed else (),
         single=info.single,
+        user=info.user,
     )
 
 
@@ -49,6 +50,7 @@ def writer_info(info: commands.WriterInfo, now_us: int) -> pb.WriterInfo:
         age_ms=age_ms(info.touched_us, now_us),
         stages=info.stages,
         single=info.single,
+        user=info.user,
     )
 
 

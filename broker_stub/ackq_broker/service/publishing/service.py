@@ -22,6 +22,8 @@ from ackq_broker.service.publishing.stream import (
     read_opening,
 )
 from ackq_broker.service.publishing.transaction_mode import TransactionModeStream
+from ackq_broker.service.security.callers import current
+from ackq_broker.service.security.users import check_name
 from ackq_broker.service.transport.fields import check_identifier
 from ackq_broker.service.transport.rpc import Read, Write
 
@@ -90,6 +92,7 @@ class PublishingService:
                 request.single,
                 request.target,
                 request.keep_changed,
+                current.get().user,
             )
         )
         if reply.repeated:
@@ -99,7 +102,9 @@ class PublishingService:
     async def abort_batch(self, request: pb.AbortBatchRequest) -> pb.AbortBatchResponse:
         """Drops the named stages; does not undo a commit (K3)."""
         dropped: int = await self._engine.call(
-            commands.AbortBatch(request.writer, request.batch_id, tuple(request.stage_ids))
+            commands.AbortBatch(
+                request.writer, request.batch_id, tuple(request.stage_ids), current.get().user
+            )
         )
         return pb.AbortBatchResponse(dropped=dropped)
 
@@ -153,6 +158,12 @@ class PublishingService:
                 extra=event("writer_forgotten", writer=request.writer),
             )
         return pb.ForgetWriterResponse(forgotten=forgotten)
+
+    async def assign_writer(self, request: pb.AssignWriterRequest) -> pb.AssignWriterResponse:
+        """Gives a writer to another user (A10)."""
+        check_name(request.user)
+        before: str = await self._engine.call(commands.AssignWriter(request.writer, request.user))
+        return pb.AssignWriterResponse(before=before)
 
 
 def _log_repetition(request: pb.CommitBatchRequest, before: commands.CommittedBatch) -> None:

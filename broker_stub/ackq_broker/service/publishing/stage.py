@@ -15,7 +15,7 @@ from ackq_broker.core import commands
 from ackq_broker.service.blocks import ingest
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.in_flight import StreamBytes
-from ackq_broker.service.security.callers import check_targets
+from ackq_broker.service.security.callers import check_targets, current
 from ackq_broker.service.transport.fields import check_identifier, shorten
 from ackq_broker.service.transport.rpc import Read, Write
 from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
@@ -61,6 +61,7 @@ class StageStream:
             shorten(opening.label),
             opening.mandatory,
             opening.single,
+            current.get().user,
         )
         self._engine.decide(command)  # has no answer; what comes later waits for its sync too
         try:

@@ -7,8 +7,9 @@ that `visible` has not filtered. Without one everything is allowed to `Caller.an
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import compress
 from typing import Any, Final, Protocol
 
 from ackq.errors import (
@@ -20,6 +21,7 @@ from ackq.errors import (
     UnauthenticatedError,
 )
 from ackq.v1 import admin_pb2, sessions_pb2
+from ackq_broker.service.engine.events import event
 from ackq_broker.service.security.audit import Audit
 from ackq_broker.service.security.callers import Caller, Rights
 from ackq_broker.service.security.permissions import ACTS, LISTS, OBSERVER, Need, Objects, needs
@@ -62,6 +64,12 @@ class Authorization:
         self._usage = Usage(known)
         self.streams = OpenStreams()
         self._rights = _rights(users_file.users) if users_file is not None else {}
+        if users_file is not None and not users_file.users.by_name:
+            _log.warning(
+                "there are no users, so every call is refused: add one with `ackq-broker user add`,"
+                " which counts without a restart",
+                extra=event("no_users"),
+            )
 
     @property
     def required(self) -> bool:
@@ -212,13 +220,13 @@ def _why_ended(users: Users, name: str) -> AckqError:
 
 
 def _show_queues(caller: Caller, response: admin_pb2.ListQueuesResponse) -> None:
-    _keep(response.queues, lambda each: caller.sees("queue", each.queue))
+    _keep(response.queues, caller.sees_each([each.queue for each in response.queues]))
 
 
 def _show_exchanges(caller: Caller, response: admin_pb2.ListExchangesResponse) -> None:
-    _keep(response.exchanges, lambda each: caller.sees("exchange", each.exchange))
+    _keep(response.exchanges, caller.sees_each([each.exchange for each in response.exchanges]))
     for exchange in response.exchanges:
-        _keep(exchange.bindings, lambda each: caller.sees("queue", each.queue))
+        _keep(exchange.bindings, caller.sees_each([each.queue for each in exchange.bindings]))
 
 
 def _show_sessions(caller: Caller, response: sessions_pb2.ListSessionsResponse) -> None:
@@ -226,7 +234,10 @@ def _show_sessions(caller: Caller, response: sessions_pb2.ListSessionsResponse) 
     if not caller.rights.acts_as(OBSERVER):
         _keep(
             response.sessions,
-            lambda each: bool(each.queues) and all(caller.sees("queue", q) for q in each.queues),
+            [
+                bool(each.queues) and all(caller.sees_each(each.queues))
+                for each in response.sessions
+            ],
         )
 
 
@@ -237,9 +248,9 @@ _FILTERS: Final[Mapping[type, Callable[[Caller, Any], None]]] = {
 }
 
 
-def _keep(items: Any, wanted: Callable[[Any], bool]) -> None:
+def _keep(items: Any, wanted: Iterable[bool]) -> None:
     """Removes all other items of a repeated field."""
-    kept = [each for each in items if wanted(each)]
+    kept = list(compress(items, wanted))
     if len(kept) < len(items):
         del items[:]
         items.extend(kept)

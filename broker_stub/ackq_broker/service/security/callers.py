@@ -2,45 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
+from itertools import islice
 from typing import ClassVar, Final
 
 from ackq import limits
 from ackq.errors import PermissionDeniedError
 from ackq_broker.core.commands import Route
-from ackq_broker.service.security.permissions import ANY, OBSERVER, OPERATOR, Need, target_needs
+from ackq_broker.service.security.name_pattern import NamePattern
+from ackq_broker.service.security.permissions import (
+    ANY,
+    OBSERVER,
+    OPERATOR,
+    SOMETHING,
+    Need,
+    target_needs,
+)
 from ackq_broker.service.security.users import PERMISSIONS, User
 
 # The most answers that are remembered of a user: a permission and a name each.
 _REMEMBERED: Final = 10_000
+# The most needs that are looked up at once; one that is refused costs no more.
+_TOGETHER: Final = 1_000
 # What a refusal says of a need, whose name may be as long as a request.
 _MOST_TEXT: Final = 2 * limits.MAX_NAME_BYTES
 
 
 class Rights:
-    """What a user may do, asked for by name; each answer is found once."""
+    """What a user may do, asked for by name; answers are remembered."""
 
     def __init__(self, user: User) -> None:
         self.user = user
-        self._patterns = {each: getattr(user, each) for each in PERMISSIONS}
+        self._patterns: dict[str, NamePattern] = {each: getattr(user, each) for each in PERMISSIONS}
         self._answers: dict[tuple[str, str], bool] = {}
 
     def allow(self, permission: str, name: str) -> bool:
-        """Whether the user has a permission, or `ANY`, on the queue or exchange of this name.
+        """Whether the user has a permission, or `ANY`, on the queue or exchange of this name."""
+        answer = self._answers.get((permission, name))
+        return self.allow_each(permission, (name,))[0] if answer is None else answer
+
+    def allow_each(self, permission: str, names: Sequence[str]) -> list[bool]:
+        """Whether the user has it on each of these; of new names many at once cost little.
 
         Nothing has a name beyond the limit: of such a one the rest is neither matched nor kept.
         """
-        name = name[: limits.MAX_NAME_BYTES]
-        key = (permission, name)
-        answer = self._answers.get(key)
-        if answer is None:
-            if len(self._answers) >= _REMEMBERED:
-                self._answers.clear()
+        names = [name[: limits.MAX_NAME_BYTES] for name in names]
+        answers = {name: self._answers.get((permission, name)) for name in names}
+        new = [name for name, answer in answers.items() if answer is None]
+        if new:
             asked = PERMISSIONS if permission == ANY else (permission,)
-            answer = any(self._patterns[each].fullmatch(name) for each in asked)
-            self._answers[key] = answer
-        return answer
+            found = [self._patterns[each].matches_each(new) for each in asked]
+            answers.update(zip(new, map(any, zip(*found, strict=True)), strict=True))
+            self._remember(permission, {name: bool(answers[name]) for name in new})
+        return [bool(answers[name]) for name in names]
+
+    def learn(self, needs: Iterable[Need]) -> None:
+        """Finds the answers to many needs at once, which are asked for next."""
+        names: dict[str, list[str]] = {}
+        for need in needs:
+            if need.kind and need.kind != SOMETHING:
+                names.setdefault(need.permission, []).append(need.name)
+        for permission, asked in names.items():
+            self.allow_each(permission, asked)
+
+    def allow_something(self, permission: str) -> bool:
+        """Whether there may be a name on which the user has a permission."""
+        return bool(self._patterns[permission].text)
+
+    def _remember(self, permission: str, answers: dict[str, bool]) -> None:
+        if len(self._answers) + len(answers) > _REMEMBERED:
+            self._answers.clear()
+        for name, answer in islice(answers.items(), _REMEMBERED):
+            self._answers[permission, name] = answer
 
     def acts_as(self, role: str) -> bool:
         """Whether the user has a role; an operator is an observer, too."""
@@ -67,27 +101,40 @@ class Caller:
         """The user's name."""
         return self.rights.user.name if self.rights is not None else "anonymous"
 
+    @property
+    def user(self) -> str:
+        """The user's name for the journal; empty where there are no users (A10)."""
+        return self.rights.user.name if self.rights is not None else ""
+
     def has(self, need: Need) -> bool:
         """Whether the caller has what a request needs."""
         if self.rights is None:
             return True
         if not need.kind:
             return self.rights.acts_as(need.permission)
+        if need.kind == SOMETHING:
+            return self.rights.allow_something(need.permission)
         seen = need.permission == ANY and self.rights.acts_as(OBSERVER)
         return seen or self.rights.allow(need.permission, need.name)
 
-    def sees(self, kind: str, name: str) -> bool:
-        """Whether something is shown to the caller in a list."""
-        return self.has(Need(ANY, kind, name))
+    def sees_each(self, names: Sequence[str]) -> list[bool]:
+        """Whether each of these queues, or exchanges, is shown to the caller in a list."""
+        if self.rights is None or self.rights.acts_as(OBSERVER):
+            return [True] * len(names)
+        return self.rights.allow_each(ANY, names)
 
     def require(self, needs: Iterable[Need]) -> None:
         """Checks what a request needs; raises PermissionDeniedError with what is missing first."""
-        for need in needs:
-            if not self.has(need):
-                missing = str(need)[:_MOST_TEXT]
-                raise PermissionDeniedError(
-                    f"The user '{self.name}' does not have {missing}.", permission=missing
-                )
+        rest = iter(needs)
+        while together := tuple(islice(rest, _TOGETHER)):
+            if self.rights is not None and len(together) > 1:
+                self.rights.learn(together)
+            for need in together:
+                if not self.has(need):
+                    missing = str(need)[:_MOST_TEXT]
+                    raise PermissionDeniedError(
+                        f"The user '{self.name}' does not have {missing}.", permission=missing
+                    )
 
 
 Caller.anonymous = Caller("", None)
@@ -104,5 +151,6 @@ def check_targets(exchange: str, routes: Iterable[Route]) -> None:
     rights = caller.rights
     if rights is None or (exchange and rights.allow("write", exchange)):
         return
-    if exchange or not all(rights.allow("write", route.routing_key) for route in routes):
-        caller.require(target_needs(exchange, (route.routing_key for route in routes)))
+    keys = [route.routing_key for route in routes]
+    if exchange or not all(rights.allow_each("write", keys)):
+        caller.require(target_needs(exchange, keys))

@@ -27,6 +27,8 @@ OBSERVER: Final = "observer"
 OPERATOR: Final = "operator"
 # Any of configure, write and read: enough to see that something is there.
 ANY: Final = "any permission"
+# The kind of a need that a permission on anything at all meets.
+SOMETHING: Final = "something"
 
 
 class Need(NamedTuple):
@@ -73,6 +75,7 @@ Needs = Iterable[Need]
 # Decoding fewer bytes costs no more than a look at their header.
 _SMALL_BYTES: Final = 64 * limits.KIB
 _UNKNOWN: Final = Need("", shown="a permission for this call")
+_WRITE_SOMETHING: Final = Need("write", SOMETHING, shown="write on any queue or exchange")
 _PROOF: Final = Need("", shown="the key of the lease's holder (older versions of ackq have none)")
 
 
@@ -176,7 +179,7 @@ def _stage(request: frame.Frame[publishing_pb2.StageHeader], objects: Objects) -
     kind = request.header.WhichOneof("kind")
     if kind == "open":
         # A new run drops the stages of the writer's older ones (K3), whose name may be known.
-        yield from _of_target(objects.committed_target(request.header.open.writer))
+        yield from _writer(request.header.open.writer, objects)
     elif kind == "data":
         data = request.header.data
         yield from _frame_needs(data.exchange, request.block)
@@ -198,15 +201,20 @@ def _frame_needs(exchange: str, data: frame.Bytes) -> Iterator[Need]:
 
 
 def _commit_batch(request: publishing_pb2.CommitBatchRequest, objects: Objects) -> Iterator[Need]:
-    yield from _of_target(request.target)
-    yield from _abort_batch(request, objects)
+    yield from _writer(request.writer, objects, request.target)
 
 
-def _abort_batch(
-    request: publishing_pb2.CommitBatchRequest | publishing_pb2.AbortBatchRequest, objects: Objects
-) -> Iterator[Need]:
-    """Stages have random ids, which show who staged them; a writer's name may be known to all."""
-    yield from _of_target(objects.committed_target(request.writer))
+def _abort_batch(request: publishing_pb2.AbortBatchRequest, objects: Objects) -> Iterator[Need]:
+    yield from _writer(request.writer, objects)
+
+
+def _writer(name: str, objects: Objects, target: str = "") -> Iterator[Need]:
+    """What writing under a name takes; whose it is the core says (A10)."""
+    kind, _, rest = name.partition("/")
+    in_name = rest.partition("/")[2] if kind == "txn" else ""  # behind the application
+    targets = (target, objects.committed_target(name), in_name)
+    found = dict.fromkeys(need for each in targets for need in _of_target(each))
+    yield from found or (_WRITE_SOMETHING,)
 
 
 def _of_target(target: str) -> Iterator[Need]:
@@ -306,6 +314,7 @@ _PUBLISHING: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
     "DropBatch": _role(OPERATOR),
     "ListWriters": _role(OBSERVER),
     "ForgetWriter": _role(OPERATOR),
+    "AssignWriter": _role(OPERATOR),
 }
 _SESSIONS: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
     "Horizon": _nothing,
@@ -348,6 +357,7 @@ ACTS: Final = frozenset(
         *("AdminService.Backup", "AdminService.Drain"),
         *("AdminService.DeleteExchange", "AdminService.Bind", "AdminService.Unbind"),
         *("PublishingService.DropBatch", "PublishingService.ForgetWriter"),
+        "PublishingService.AssignWriter",
         *("SessionsService.ReleaseSession", "SessionsService.SettleSession"),
     )
 )

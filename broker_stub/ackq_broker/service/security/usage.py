@@ -47,7 +47,7 @@ class Usage:
         names = self._owned.queue_names()
         if name in names:
             return
-        own = sum(caller.rights.user.configure.fullmatch(each) is not None for each in names)
+        own = sum(caller.rights.user.configure.matches_each(list(names)))
         if own >= most:
             raise over_limit(caller, "queues", most, "Delete some that nothing uses.")
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from ackq.errors import InvalidArgumentError
+from ackq_broker.service.security.name_pattern import NamePattern
 
 ROLES: Final = ("none", "observer", "operator")
 PERMISSIONS: Final = ("configure", "write", "read")
@@ -27,7 +28,7 @@ _PREFIX: Final = "ackq_"
 _TOKEN_BYTES: Final = 32
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
-_NOTHING: Final = re.compile("", re.DOTALL)
+_NOTHING: Final = NamePattern()
 
 
 class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,8 +49,7 @@ class User:
         tokens: SHA-256 of each of its tokens, in hex; two while one takes the place of another.
         role: One of `ROLES`: an observer sees everything that is listed, an operator also acts on
             what others hold.
-        configure: The queues and exchanges that it may make and delete: a pattern that their whole
-            name has to match. An empty one matches none.
+        configure: The queues and exchanges that it may make and delete.
         write: Those that it may publish to.
         read: Those that it may consume from.
         limits: What it may take.
@@ -58,9 +58,9 @@ class User:
     name: str
     tokens: tuple[str, ...]
     role: str = "none"
-    configure: re.Pattern[str] = _NOTHING
-    write: re.Pattern[str] = _NOTHING
-    read: re.Pattern[str] = _NOTHING
+    configure: NamePattern = _NOTHING
+    write: NamePattern = _NOTHING
+    read: NamePattern = _NOTHING
     limits: UserLimits = field(default_factory=UserLimits)
 
 
@@ -129,14 +129,6 @@ def check_name(name: str) -> None:
         )
 
 
-def pattern(text: str) -> re.Pattern[str]:
-    """A permission; raises InvalidArgumentError when it is no regular expression."""
-    try:
-        return re.compile(text, re.DOTALL)  # names of older versions may have line ends
-    except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidArgumentError(f"'{text}' is no regular expression: {error}.") from error
-
-
 def _user(path: Path, name: str, table: Any) -> User:
     """One table of a file; raises InvalidArgumentError."""
     try:
@@ -171,6 +163,6 @@ def _parsed(name: str, table: Any) -> User:
         name,
         tuple(tokens),
         role,
-        **{each: pattern(text) for each, text in texts.items()},
+        **{each: NamePattern(text) for each, text in texts.items()},
         limits=limits,
     )

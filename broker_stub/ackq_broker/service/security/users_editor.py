@@ -31,7 +31,7 @@ def add(path: Path, user: User) -> None:
     table["tokens"] = list(user.tokens)
     table["role"] = user.role
     for permission in PERMISSIONS:
-        table[permission] = getattr(user, permission).pattern
+        table[permission] = getattr(user, permission).text
     taken = {name: most for name, most in msgspec.structs.asdict(user.limits).items() if most}
     if taken:
         table["limits"] = tomlkit.inline_table()

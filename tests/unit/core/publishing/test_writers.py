@@ -1,4 +1,4 @@
-"""Writers: how many there are, how long they are remembered, and forgotten ones (K3)."""
+"""Writers: how many, how long they are remembered, forgotten ones (K3), whose they are (A10)."""
 
 import pytest
 
@@ -7,6 +7,7 @@ from ackq.errors import (
     InUseError,
     LimitError,
     OutcomeUnknownError,
+    PermissionDeniedError,
     StageMismatchError,
     WriterForgottenError,
     WriterNotFoundError,
@@ -180,3 +181,92 @@ def test_forgotten_names_are_bounded(harness: Harness, monkeypatch: pytest.Monke
 def test_a_write_is_over_long_before_its_record() -> None:
     """K3: the default time for which a commit is repeated is a small part of the retention."""
     assert 10 * limits.RETRY_TOTAL_MS < 1000 * limits.SINGLE_COMMIT_RETENTION_S
+
+
+# --- whose it is ---
+
+
+def opened(user: str, name: bytes = ID, writer: str = "query") -> c.OpenStage:
+    """A stage that a user opens."""
+    return c.OpenStage(name, writer, 1, "run", user=user)
+
+
+def owner(harness: Harness, writer: str = "query") -> str:
+    """Whose a writer is."""
+    return harness.core.writer(writer).user
+
+
+@pytest.mark.parametrize("first", ["stage", "commit"])
+def test_a_writer_belongs_to_who_writes_first(harness: Harness, first: str) -> None:
+    """A10: others can neither stage, commit nor abort, and leave no trace; also after a restart."""
+    if first == "stage":
+        harness.do(opened("alice"))
+    else:
+        harness.commit("query", 0, user="alice")
+    for _ in range(2):
+        before = harness.core.snapshot()
+        for refused in (
+            opened("eve", b"eve".ljust(16)),
+            c.CommitBatch("query", 1 << 60, "eve", "", (), user="eve"),
+            c.AbortBatch("query", 1, (ID,), "eve"),
+        ):
+            with pytest.raises(PermissionDeniedError) as error:
+                harness.do(refused)
+            assert error.value.fields == {
+                "permission": "the writer 'query', which is another user's"
+            }
+            assert "alice" not in str(error.value)
+        assert harness.core.snapshot() == before
+        assert owner(harness) == "alice"
+        harness.restart()
+    harness.do(opened("alice", b"again".ljust(16)))
+    assert harness.commit("query", 1, user="alice") == c.CommittedBatch(0, False)
+
+
+def test_a_batch_far_ahead_blocks_its_own_writer_alone(harness: Harness) -> None:
+    """A10: who commits one under a name that nobody used has that name, and no other."""
+    harness.commit("guessed", 1 << 60, user="eve")
+    assert owner(harness, "guessed") == "eve"
+    harness.do(opened("alice"))
+    assert harness.commit("query", 1, user="alice") == c.CommittedBatch(0, False)
+
+
+def test_without_users_nothing_is_compared(harness: Harness) -> None:
+    """A10: neither before there are users, nor when there are none any more, which forgets none."""
+    harness.do(opened(""))
+    assert owner(harness) == ""
+    harness.commit("query", 1, user="alice")
+    assert owner(harness) == "alice"
+    harness.do(c.OpenStage(b"none".ljust(16), "query", 2, "run"))
+    harness.commit("query", 2)
+    assert owner(harness) == "alice"
+    with pytest.raises(PermissionDeniedError):
+        harness.commit("query", 3, user="eve")
+
+
+def test_a_writer_of_an_older_version_is_taken_by_what_is_new(harness: Harness) -> None:
+    """A10: a repetition, which is in no new record or in one without a user, takes nothing."""
+    stage = harness.stage("query", 1, ["q"], name="a")
+    harness.commit("query", 1, stage)
+    for user in ("eve", "alice"):
+        again = harness.commit("query", 1, stage, run_id="new", user=user)
+        assert again == c.CommittedBatch(1, True)
+    assert owner(harness) == ""
+    harness.do(opened("alice"))
+    assert owner(harness) == "alice"
+
+
+def test_an_operator_gives_a_writer_to_another_user(harness: Harness) -> None:
+    """A10: with what it committed and staged; the one before may not write any more."""
+    harness.commit("query", 0, user="alice")
+    harness.do(opened("alice"))
+    assert harness.do(c.AssignWriter("query", "bob")) == "alice"
+    assert harness.decide(c.AssignWriter("query", "bob")) == c.Decision(reply="bob")
+    with pytest.raises(PermissionDeniedError):
+        harness.commit("query", 1, user="alice")
+    harness.restart()
+    assert harness.commit("query", 0, user="bob") == c.CommittedBatch(0, True)
+    assert harness.do(c.AbortBatch("query", 1, (ID,), "bob")) == 0  # it was not sealed: it is gone
+    assert harness.commit("query", 1, user="bob") == c.CommittedBatch(0, False)
+    with pytest.raises(WriterNotFoundError, match="There is no writer 'other'"):
+        harness.do(c.AssignWriter("other", "bob"))

@@ -347,6 +347,10 @@ SCRIPTS = [
         "PublishingService/ForgetWriter",
         Step(publishing_pb2.ForgetWriterRequest(writer="idle", force=True)),
     ),
+    (
+        "PublishingService/AssignWriter",
+        Step(publishing_pb2.AssignWriterRequest(writer="w", user="alice")),
+    ),
     ("SessionsService/Horizon", Step(sessions_pb2.HorizonRequest())),
     ("SessionsService/Advance", Step(advance(start_tag=2))),
     ("SessionsService/Advance", Step(advance(incarnation="", takeover=True))),

@@ -1,7 +1,5 @@
 """What a caller may do."""
 
-import re
-
 import pytest
 
 from ackq import limits
@@ -9,12 +7,19 @@ from ackq.errors import PermissionDeniedError
 from ackq_broker.core.commands import Route
 from ackq_broker.service.security import callers
 from ackq_broker.service.security.callers import Caller, Rights, check_targets, current
-from ackq_broker.service.security.permissions import ANY, OBSERVER, OPERATOR, Need
+from ackq_broker.service.security.name_pattern import NamePattern
+from ackq_broker.service.security.permissions import (
+    ANY,
+    OBSERVER,
+    OPERATOR,
+    SOMETHING,
+    Need,
+)
 from ackq_broker.service.security.users import User
 
 
 def caller(role="none", **patterns):
-    compiled = {name: re.compile(text) for name, text in patterns.items()}
+    compiled = {name: NamePattern(text) for name, text in patterns.items()}
     return Caller("ipv4:127.0.0.1:1", Rights(User("app", (), role, **compiled)))
 
 
@@ -26,15 +31,14 @@ def test_a_pattern_matches_whole_names(name, allowed):
     """A2: as RabbitMQ's do when they are anchored."""
     app = caller(read=r"orders|orders\..*")
     assert app.has(Need("read", "queue", name)) is allowed
-    assert app.has(Need("write", "queue", name)) is (name == "")  # nothing has that name
+    assert not app.has(Need("write", "queue", name))
 
 
 def test_any_permission_shows_something():
     """A2: one of the three, or a role that sees everything, which reads nothing by that."""
-    assert caller(configure="q").sees("queue", "q")
-    assert not caller(configure="q").sees("queue", "r")
+    assert caller(configure="q").sees_each(["q", "r"]) == [True, False]
     for role in (OBSERVER, OPERATOR):
-        assert caller(role).sees("queue", "q")
+        assert caller(role).sees_each(["q"]) == [True]
         assert not caller(role).has(Need("read", "queue", "q"))
 
 
@@ -63,6 +67,27 @@ def test_answers_are_remembered_within_a_bound(monkeypatch):
         assert [rights.allow("read", f"q{n}") for n in range(5)] == [True] * 5
         assert len(rights._answers) <= 3
     assert (rights.allow(ANY, "q1"), rights.allow(ANY, "r1")) == (True, False)
+
+
+def test_many_names_at_once():
+    """A2: each has its own answer, whatever is remembered of it, and whichever comes twice."""
+    rights = caller(read="a.", write="b.").rights
+    assert rights.allow("read", "a1")
+    assert rights.allow_each("read", ["a2", "b1", "a1", "b1"]) == [True, False, True, False]
+    assert rights.allow_each(ANY, ["a1", "b1", "c1"]) == [True, True, False]
+    assert rights.allow_each("configure", []) == []
+
+
+def test_something_that_a_user_may_write():
+    """A2, A10: where a writer's target is not known, some name has to be permitted."""
+    need = Need("write", SOMETHING)
+    assert caller(write="q").has(need)
+    assert not caller(OPERATOR, read=".*").has(need)
+
+
+def test_the_user_of_the_journal():
+    """A10: by name; nobody where there are no users, whatever those are called."""
+    assert (caller().user, Caller.anonymous.user) == ("app", "")
 
 
 def test_targets_of_a_frame():

@@ -67,7 +67,11 @@ def test_the_queues_of_a_session():
 
 def test_the_writer_of_a_stage():
     """A2, K3: a new run of a writer drops its older stages, so its target must be permitted."""
-    for writer, needed in (("w", ["write on exchange 'a/b'"]), ("new", [])):
+    for writer, needed in (
+        ("w", ["write on exchange 'a/b'"]),
+        ("new", ["write on any queue or exchange"]),
+        ("txn/app/queue/q", ["write on queue 'q'"]),
+    ):
         opening = publishing_pb2.StageOpen(writer=writer)
         request = frame.Frame(publishing_pb2.StageHeader(open=opening))
         assert found("PublishingService.Stage", request) == needed
@@ -113,14 +117,18 @@ def test_the_owner_of_a_lease():
 @pytest.mark.parametrize(
     ("writer", "target", "expected"),
     [
-        ("v", "", []),
-        ("v", "columns/key", []),
+        ("v", "", ["write on any queue or exchange"]),
+        ("v", "columns/key", ["write on any queue or exchange"]),
+        ("txn/app/columns", "columns", ["write on any queue or exchange"]),
+        ("txn/a%2Fb/exchange/x%2Fy/k", "", ["write on exchange 'x/y'"]),
+        ("txn/app/queue/q", "queue/q", ["write on queue 'q'"]),
+        ("txn/app/queue/q", "queue/own", ["write on queue 'own'", "write on queue 'q'"]),
         ("v", "queue/a/b", ["write on queue 'a/b'"]),
         ("v", "exchange/a%2Fb", ["write on exchange 'a/b'"]),
         ("w", "queue/q", ["write on queue 'q'", "write on exchange 'a/b'"]),
     ],
 )
 def test_the_target_of_a_writer(writer, target, expected):
-    """A2: as the commit names it, and as its last batch was committed."""
+    """A2, A10: as the commit names it, as its last batch was committed, as its name has it."""
     request = publishing_pb2.CommitBatchRequest(writer=writer, target=target)
     assert found("PublishingService.CommitBatch", request) == expected

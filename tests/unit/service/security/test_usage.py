@@ -1,13 +1,12 @@
 """Queues and staged bytes of a user."""
 
-import re
-
 import pytest
 
 from ackq.errors import LimitError
 from ackq.v1 import admin_pb2, publishing_pb2
 from ackq.wire.frame import Frame
 from ackq_broker.service.security.callers import Caller, Rights
+from ackq_broker.service.security.name_pattern import NamePattern
 from ackq_broker.service.security.usage import Usage
 from ackq_broker.service.security.users import User, UserLimits
 
@@ -35,7 +34,7 @@ def broker():
 
 
 def caller(name="app", **most):
-    user = User(name, (), configure=re.compile("q.*"), limits=UserLimits(**most))
+    user = User(name, (), configure=NamePattern("q.*"), limits=UserLimits(**most))
     return Caller("ipv4:127.0.0.1:1", Rights(user))
 
 

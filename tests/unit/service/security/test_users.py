@@ -6,6 +6,7 @@ import pytest
 
 from ackq.errors import InvalidArgumentError
 from ackq_broker.service.security import users
+from ackq_broker.service.security.name_pattern import NamePattern
 
 TOKEN = users.new_token()
 HASH = users.hash_of(TOKEN)
@@ -35,9 +36,9 @@ role = "operator"
 """)
     app = found.of_token(TOKEN)
     assert app == users.User(
-        "app", (HASH,), read=re.compile("orders", re.DOTALL), limits=users.UserLimits(streams=3)
+        "app", (HASH,), read=NamePattern("orders"), limits=users.UserLimits(streams=3)
     )
-    assert (app.role, app.write.fullmatch("orders"), app.configure.pattern) == ("none", None, "")
+    assert (app.role, app.write, app.configure) == ("none", NamePattern(), NamePattern())
     assert found.of_token("") is found.of_token(HASH) is found.of_token(TOKEN + " ") is None
     assert found.by_name["ops@shop"].role == "operator"
 

@@ -6,6 +6,7 @@ import pytest
 
 from ackq.errors import InvalidArgumentError, NotFoundError
 from ackq_broker.service.security import users, users_editor
+from ackq_broker.service.security.name_pattern import NamePattern
 
 
 def user(name="app", **fields):
@@ -15,7 +16,7 @@ def user(name="app", **fields):
 def test_what_is_added_is_loaded(tmp_path):
     """A1: all of it, whatever characters the patterns have."""
     path = tmp_path / "users.toml"
-    read = users.pattern(r"""orders\..*|"'\\|本""")
+    read = NamePattern(r"""orders\..*|"'\\|本""")
     added = user(role="observer", read=read, limits=users.UserLimits(queues=2, staged_bytes=10))
     users_editor.add(path, added)
     users_editor.add(path, user("other"))
