@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +16,20 @@ import enrich_queue
 from ackq.client import Admin, Publisher
 from kit import flights
 from kit.connection import Broker
+from tests.fakes.secured import secured_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.delta]
 
 Start = Callable[..., subprocess.Popen[str]]
 LastLine = Callable[..., str]
+
+
+def until(done: Callable[[], bool]) -> None:
+    """Waits until something is so, as it must be within seconds."""
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_the_main_job_accounts_for_every_flight(last_line: LastLine, scratch: Path):
@@ -86,8 +96,17 @@ def test_load_is_confirmed(last_line: LastLine):
 
 
 def test_queues_of_a_running_broker_are_sorted_and_redriven(last_line: LastLine, tmp_path: Path):
-    """K8, Q6: bad messages die; one comes back as it is and dies again, one is repaired."""
-    with ackq_broker.embedded(data=tmp_path / "broker") as broker, Admin(broker.endpoint) as admin:
+    """K8, Q6, A9: bad messages die; one comes back as it is and dies again, one is repaired.
+
+    By TLS, and as a user who may do no more than that.
+    """
+    with (
+        secured_broker(tmp_path) as secured,
+        Admin(secured.endpoint, security=secured.security()) as admin,
+    ):
+        may = {"configure": "dead", "write": "in|out", "read": "in|dead"}
+        token_file = secured.add("jobs", "none", **may)
+        until(lambda: secured.knows(Path(token_file).read_text().strip()))
         admin.declare_queue("dead")
         admin.declare_queue("in", dead_letter_queue="dead")
         admin.declare_queue("out")
@@ -95,10 +114,11 @@ def test_queues_of_a_running_broker_are_sorted_and_redriven(last_line: LastLine,
             *(b'{"id": 1}', b'{"id": 2', b'{"id": "x"}', b'{"name": "n"}'),
             *(b'{"id": 5}\n{"id": 6}', b'{"id": 7, "id": 8}', b'{"id": 9, "name": "\xff"}'),
         ]
-        with Publisher(broker.endpoint, routing_key="in") as publisher:
+        security = secured.security()
+        with Publisher(secured.endpoint, security=security, routing_key="in") as publisher:
             for body in bodies:
                 publisher.publish(body)
-        at = ("--endpoint", broker.endpoint)
+        at = ("--endpoint", secured.endpoint, "--ca", security.ca, "--token-file", token_file)
         enrich = (
             *("enrich_queue.py", *at, "--queue", "in", "--target", "out", "--require", "id"),
             *("--checkpoint", tmp_path / "enrich", "--json-schema", "id INT, name STRING"),
@@ -137,13 +157,21 @@ def test_queues_of_a_running_broker_are_sorted_and_redriven(last_line: LastLine,
 
 
 def test_a_queue_becomes_a_table_and_the_table_messages(last_line: LastLine, tmp_path: Path):
-    """K1, K3, K12: with a running broker every message is one row, and every row one message."""
+    """K1, K3, K12, A9: every message is one row, and every row one message; by TLS, as a user."""
     table = tmp_path / "table"
-    with ackq_broker.embedded(data=tmp_path / "broker") as broker, Admin(broker.endpoint) as admin:
-        at = ("--endpoint", broker.endpoint, "--table", table)
+    with (
+        secured_broker(tmp_path) as secured,
+        Admin(secured.endpoint, security=secured.security()) as admin,
+    ):
+        may = {"write": "streamed|batch", "read": flights.QUEUE}
+        token_file = secured.add("jobs", "none", **may)
+        until(lambda: secured.knows(Path(token_file).read_text().strip()))
+        security = secured.security()
+        at = ("--endpoint", secured.endpoint, "--table", table)
+        at += ("--ca", security.ca, "--token-file", token_file)
         data = flights.load(1_000)
         flights.declare(admin, data)
-        flights.publish(Broker(broker.endpoint), data)
+        flights.publish(Broker(secured.endpoint, security), data)
         line = last_line(
             *("queue_to_delta.py", *at, "--queue", flights.QUEUE),
             *("--checkpoint", tmp_path / "in", "--json-schema", flights.JSON_SCHEMA),
