@@ -1,11 +1,11 @@
-"""What every suite shares: a real broker process per test, and the option `--rule`."""
+"""What every suite shares: a real broker process per test, the option `--rule`, the order."""
 
 import os
 
 import hypothesis
 import pytest
 
-from tests import rules
+from tests import rules, schedule
 
 # How long an example takes is the machine's.
 hypothesis.settings.register_profile("ackq", deadline=None)
@@ -46,8 +46,17 @@ def pytest_report_header(config):
     return [f"rule {rule}: {titles[rule]}" for rule in config.stash[RULES_WANTED]]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Ours in the place of `loadfile`."""
+    return schedule.Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(config, items):
-    """Leaves out the tests that carry none of the rules asked for."""
+    """Leaves out the tests that carry none of the rules asked for; sorts those of a worker."""
+    if hasattr(config, "workerinput"):
+        key = schedule.order([item.nodeid for item in items])
+        items.sort(key=lambda item: key(item.nodeid))
     wanted = set(config.stash[RULES_WANTED])
     if not wanted:
         return

@@ -276,7 +276,12 @@ def collected(folder, *arguments):
 @pytest.fixture
 def project(tmp_path):
     """A project of two test modules with this one's conftest.py and configuration."""
-    for name in ("pyproject.toml", "tests/conftest.py", "tests/rules.py"):
+    for name in (
+        "pyproject.toml",
+        "tests/conftest.py",
+        "tests/rules.py",
+        "tests/schedule.py",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "proto").mkdir()

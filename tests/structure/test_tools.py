@@ -65,7 +65,7 @@ def test_generated_code_is_current(tmp_path):
 def test_ci_runs_the_readme_test_command():
     """The gate is the command the README gives."""
     readme = (ROOT / "README.md").read_text()
-    command = re.search(r"^python3 -m venv .* -m pytest -n 2$", readme, re.MULTILINE)
+    command = re.search(r"^python3 -m venv .* -m pytest -n 3$", readme, re.MULTILINE)
     assert command is not None
     assert command.group() in (ROOT / ".ci/run").read_text().splitlines()
 

@@ -1,0 +1,81 @@
+"""Which worker of pytest-xdist gets which tests, and what is begun first.
+
+Invariant: all tests run, and a file stays with one worker, which starts its fixtures once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from xdist.scheduler import LoadFileScheduling
+
+# Files whose tests share what a worker is slow to start stay together, by where they are.
+SHARED = {
+    "Spark": ("tests/spark/",),
+    "RabbitMQ": (
+        "tests/wire/consuming/",
+        "tests/wire/publishing/",
+        "tests/wire/queues/",
+        "tests/wire/test_differential.py",
+    ),
+    "a browser": ("tests/wire/dashboard/",),
+}
+# Files beside them that do without, or start one of their own.
+APART = frozenset(
+    (
+        "tests/spark/test_clusters.py",
+        "tests/spark/test_delta.py",
+        "tests/spark/test_idle.py",
+        "tests/spark/test_secrets.py",
+        "tests/wire/consuming/test_storms.py",
+    )
+)
+# What takes long comes first, longest first: begun last, one worker would be at it alone.
+LONG = (
+    "Spark",
+    "tests/crash/test_kill9.py",
+    "tests/e2e/test_jobs.py",
+    "tests/spark/test_clusters.py",
+    "RabbitMQ",
+    "tests/crash/test_ledger.py",
+    "tests/crash/test_consuming_ledger.py",
+    "tests/spark/test_secrets.py",
+    "tests/spark/test_delta.py",
+    "tests/wire/consuming/test_storms.py",
+    "tests/structure/test_tools.py",
+)
+
+
+def unit(nodeid: str) -> str:
+    """What stays with one worker: a test's file, or all files that share something."""
+    file = nodeid.partition("::")[0]
+    if file not in APART:
+        for name, places in SHARED.items():
+            if file.startswith(places):
+                return name
+    return file
+
+
+def order(nodeids: Sequence[str]) -> Callable[[str], tuple[int, int]]:
+    """The sort key of tests: what takes long comes first, then units by their number of tests."""
+    tests = Counter(map(unit, nodeids))
+    rank = {name: place for place, name in enumerate(LONG)}
+
+    def key(nodeid: str) -> tuple[int, int]:
+        name = unit(nodeid)
+        return rank.get(name, len(rank)), -tests[name]
+
+    return key
+
+
+class Scheduling(LoadFileScheduling):
+    """xdist's scheduling by files, with units and an order of our own."""
+
+    def __init__(self, config, log=None) -> None:
+        super().__init__(config, log)
+        # The workers have sorted what they collected.
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit(nodeid)

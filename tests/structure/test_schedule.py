@@ -1,0 +1,45 @@
+"""The order of the tests, and what stays with one worker."""
+
+import pytest
+
+from tests import schedule
+from tests.rules import ROOT
+
+
+def test_what_is_named_is_there():
+    """Else a file that was renamed comes last again."""
+    places = {place for each in schedule.SHARED.values() for place in each}
+    named = places | schedule.APART | {*schedule.LONG} - schedule.SHARED.keys()
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "unit"),
+    [
+        ("tests/unit/test_text.py::test_a[x::y]", "tests/unit/test_text.py"),
+        ("tests/spark/test_sink.py::test_a", "Spark"),
+        ("tests/spark/test_source.py::test_a", "Spark"),
+        ("tests/spark/test_clusters.py::test_a", "tests/spark/test_clusters.py"),
+        ("tests/unit/spark/test_task.py::test_a", "tests/unit/spark/test_task.py"),
+        ("tests/wire/queues/test_queues.py::test_a[ackq]", "RabbitMQ"),
+        ("tests/wire/sessions/test_sessions.py::test_a", "tests/wire/sessions/test_sessions.py"),
+    ],
+)
+def test_units(nodeid, unit):
+    """A file is one, and so are all that share something."""
+    assert schedule.unit(nodeid) == unit
+
+
+def test_order():
+    """The long ones as they are listed, the others by their number of tests, each in its order."""
+    expected = [
+        "tests/spark/test_sink.py::b",
+        "tests/spark/test_errors.py::a",
+        "tests/e2e/test_jobs.py::c",
+        "tests/e2e/test_jobs.py::a",
+        "tests/wire/test_many.py::c",
+        "tests/wire/test_many.py::a",
+        "tests/unit/test_one.py::a",
+    ]
+    mixed = [expected[at] for at in (6, 0, 2, 4, 1, 3, 5)]
+    assert sorted(mixed, key=schedule.order(mixed)) == expected
