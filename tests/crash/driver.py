@@ -1,8 +1,8 @@
 """A Spark driver program that a crash test starts, kills and starts again.
 
-It moves one queue into a Delta table or a second queue, and can be slowed, made to fail a task
-once, or made to kill itself (JVM included) at a named point of the micro-batch protocol. The ledger
-it prints at the end is read back from where the rows went.
+It moves a queue into a second queue, then one into a Delta table, or only one of these, and can be
+slowed, or made to kill itself (JVM included) between the two logs of a micro-batch. The ledger it
+prints at the end is read back from the table.
 """
 
 import argparse
@@ -19,25 +19,25 @@ from pyspark.sql import SparkSession
 from ackq.spark import configure
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
+SINKS = ("target", "table")
 
 
 def arguments():
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--endpoint", required=True)
-    parser.add_argument("--queue", required=True)
-    parser.add_argument("--checkpoint", required=True, type=Path)
-    parser.add_argument("--table", help="write to this Delta table")
-    parser.add_argument("--target", help="write to this queue")
-    parser.add_argument("--guarantee", default="exactly-once")
+    parser.add_argument("--checkpoint", required=True, type=Path, help="a folder of a folder each")
+    parser.add_argument("--target", help="QUEUE:TARGET, write the first queue to the second")
+    parser.add_argument("--table", help="QUEUE:PATH, write the queue to this Delta table")
     parser.add_argument("--max-messages", default="500")
     parser.add_argument("--row-delay-ms", type=float, default=0)
-    parser.add_argument("--fail-once", action="store_true", help="fail every task's first attempt")
     parser.add_argument(
-        "--trace", type=Path, help="note the ids that each batch reads in this file"
+        "--trace", required=True, type=Path, help="note the ids that each batch reads in this file"
     )
     parser.add_argument(
-        "--die-in-batch", type=int, help="SIGKILL between offsets/N and commits/N of this batch"
+        "--die-in",
+        default="",
+        help="SINK:BATCH, SIGKILL between offsets/N and commits/N of this batch",
     )
     return parser.parse_args()
 
@@ -60,19 +60,16 @@ def session(args):
     return configure(builder).getOrCreate()
 
 
-def disturb(args):
-    """A pass-through over Arrow batches: slow, failing first attempts, noting what it saw."""
-    delay_s, fail, trace = args.row_delay_ms / 1000, args.fail_once, args.trace
+def disturb(args, sink):
+    """A pass-through over Arrow batches: slow, noting what it saw."""
+    delay_s, trace = args.row_delay_ms / 1000, args.trace
 
     def through(batches):
-        if fail and TaskContext.get().attemptNumber() == 0:
-            raise RuntimeError("first attempts fail in this test")
         for batch in batches:
             time.sleep(delay_s * batch.num_rows)
-            if trace:
-                number = TaskContext.get().getLocalProperty("streaming.sql.batchId")
-                with trace.open("a") as file:
-                    file.write(f"{number} {json.dumps(batch['message_id'].to_pylist())}\n")
+            number = TaskContext.get().getLocalProperty("streaming.sql.batchId")
+            with trace.open("a") as file:
+                file.write(f"{sink} {number} {json.dumps(batch['message_id'].to_pylist())}\n")
             yield batch
 
     return through
@@ -91,37 +88,42 @@ def die_in_batch(checkpoint, batch):
     threading.Thread(target=watch, daemon=True).start()
 
 
-def main():
-    """Run until the queue is drained, then print the ledger."""
-    args = arguments()
-    spark = session(args)
+def move(spark, args, sink, queue, where):
+    """Runs a query until its queue is drained."""
     rows = (
         spark.readStream.format("ackq")
         .option("endpoint", args.endpoint)
-        .option("queue", args.queue)
+        .option("queue", queue)
         .option("maxMessagesPerTrigger", args.max_messages)
         .load()
         .select("body", "message_id")
     )
-    if args.row_delay_ms or args.fail_once or args.trace:
-        rows = rows.mapInArrow(disturb(args), rows.schema)
-    writer = rows.writeStream.option("checkpointLocation", str(args.checkpoint))
+    rows = rows.mapInArrow(disturb(args, sink), rows.schema)
+    checkpoint = args.checkpoint / sink
+    writer = rows.writeStream.option("checkpointLocation", str(checkpoint))
     writer = writer.trigger(availableNow=True).outputMode("append")
-    if args.die_in_batch is not None:
-        die_in_batch(args.checkpoint, args.die_in_batch)
-    if args.table:
-        query = writer.format("delta").start(args.table)
+    dying, _, batch = args.die_in.partition(":")
+    if dying == sink:
+        die_in_batch(checkpoint, int(batch))
+    if sink == "table":
+        query = writer.format("delta").start(where)
     else:
         query = (
-            writer.format("ackq")
-            .option("endpoint", args.endpoint)
-            .option("queue", args.target)
-            .option("guarantee", args.guarantee)
-            .start()
+            writer.format("ackq").option("endpoint", args.endpoint).option("queue", where).start()
         )
     query.awaitTermination()
+
+
+def main():
+    """Run until the queues are drained, then print the ledger."""
+    args = arguments()
+    spark = session(args)
+    for sink in SINKS:
+        if way := getattr(args, sink):
+            queue, where = way.split(":", 1)
+            move(spark, args, sink, queue, where)
     if args.table:
-        ids = spark.read.format("delta").load(args.table).select("message_id").collect()
+        ids = spark.read.format("delta").load(where).select("message_id").collect()
         print("LEDGER " + json.dumps([row[0] for row in ids]), flush=True)
     spark.stop()
 

@@ -63,14 +63,13 @@ class Driver:
         self.runs = 0
 
     def start(self, **more):
-        """Start it; options become flags, True is a flag without value."""
+        """Start it; options become flags."""
         flags = []
         for name, value in {**self.options, **more}.items():
-            flags += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
+            flags += [f"--{name.replace('_', '-')}", str(value)]
         self.runs += 1
         self.log = self.folder / f"driver-{self.runs}.log"
-        self.trace = self.folder / f"trace-{self.runs}.txt"
-        flags += ["--trace", str(self.trace)]
+        flags += ["--trace", str(self._trace(self.runs))]
         with self.log.open("wb") as out:
             return subprocess.Popen(
                 [sys.executable, str(DRIVER), *self.base, *flags],
@@ -98,24 +97,34 @@ class Driver:
         """What the last run printed, for assertion messages."""
         return self.log.read_text(errors="replace")[-6000:]
 
-    def committed(self):
-        """Batch ids in the commit log."""
-        commits = self.folder / "checkpoint" / "commits"
-        return sorted(int(path.name) for path in commits.glob("[0-9]*"))
+    def log_of(self, sink, kind):
+        """The folder of a sink's `offsets` or `commits`."""
+        return self.folder / "checkpoint" / sink / kind
 
-    def read_ids(self, batch):
-        """The ids that a batch read, sorted, from the trace of the last run, if it has one."""
-        if not self.trace.exists():
+    def committed(self, sink):
+        """Batch ids in the commit log of a sink."""
+        return sorted(int(path.name) for path in self.log_of(sink, "commits").glob("[0-9]*"))
+
+    def read_ids(self, run, sink, batch):
+        """The ids that a batch read in the run of this number, sorted."""
+        trace = self._trace(run)
+        if not trace.exists():
             return []
-        lines = (line.split(" ", 1) for line in self.trace.read_text().splitlines())
+        lines = (line.split(" ", 2) for line in trace.read_text().splitlines())
         return sorted(
-            name for number, text in lines if int(number) == batch for name in json.loads(text)
+            name
+            for found, number, text in lines
+            if (found, int(number)) == (sink, batch)
+            for name in json.loads(text)
         )
 
-    def forget_last_commit(self):
-        """Delete the last file of the commit log, checksum included; returns its batch id."""
-        last = self.committed()[-1]
-        commits = self.folder / "checkpoint" / "commits"
+    def forget_last_commit(self, sink):
+        """Delete the last file of a commit log, checksum included; returns its batch id."""
+        last = self.committed(sink)[-1]
+        commits = self.log_of(sink, "commits")
         (commits / str(last)).unlink()
         (commits / f".{last}.crc").unlink(missing_ok=True)
         return last
+
+    def _trace(self, run):
+        return self.folder / f"trace-{run}.txt"
