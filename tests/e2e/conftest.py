@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,9 @@ import pytest
 
 JOBS = Path(__file__).parents[2] / "jobs"
 sys.path.insert(0, str(JOBS))
+
+# A job's exit status, what it printed, and its errors.
+Ended = tuple[int, str, str]
 
 
 @pytest.fixture
@@ -51,8 +55,47 @@ def last_line(start: Callable[..., subprocess.Popen[str]]) -> Callable[..., str]
     def run(name: str, *arguments: object) -> str:
         job = start(name, *arguments)
         out, err = job.communicate()
-        assert (job.returncode, err) == (0, ""), out + err
-        last: Sequence[str] = out.splitlines()[-1:]
-        return last[0]
+        return last((job.returncode, out, err))
 
     return run
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs jobs one after the other: Spark is started for the first of them."""
+    folder = tmp_path_factory.mktemp("host")
+    with (
+        (folder / "errors").open("wb") as errors,
+        subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("host.py")), str(folder / "spark.log")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.fixture
+def next_line(host: subprocess.Popen[str]) -> Callable[..., str]:
+    """As `last_line`, in the process that ran the jobs before."""
+
+    def run(name: str, *arguments: object) -> str:
+        assert host.stdin is not None
+        assert host.stdout is not None
+        print(json.dumps([name, *map(str, arguments)]), file=host.stdin, flush=True)
+        ended: Ended = json.loads(host.stdout.readline())
+        return last(ended)
+
+    return run
+
+
+def last(ended: Ended) -> str:
+    """The last line that a job printed, which must have been a success."""
+    status, out, err = ended
+    assert (status, err) == (0, ""), out + err
+    lines: Sequence[str] = out.splitlines()[-1:]
+    return lines[0]

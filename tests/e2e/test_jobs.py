@@ -95,7 +95,7 @@ def test_load_is_confirmed(last_line: LastLine):
     assert line == "published=5000 confirmed=5000 ready=5000 duplicates=0 OK"
 
 
-def test_queues_of_a_running_broker_are_sorted_and_redriven(last_line: LastLine, tmp_path: Path):
+def test_queues_of_a_running_broker_are_sorted_and_redriven(next_line: LastLine, tmp_path: Path):
     """K8, Q6, A9: bad messages die; one comes back as it is and dies again, one is repaired.
 
     By TLS, and as a user who may do no more than that.
@@ -124,7 +124,7 @@ def test_queues_of_a_running_broker_are_sorted_and_redriven(last_line: LastLine,
             *("--checkpoint", tmp_path / "enrich", "--json-schema", "id INT, name STRING"),
             *("--add", "twice=id * 2"),
         )
-        assert last_line(*enrich) == (
+        assert next_line(*enrich) == (
             "read=7 replayed=0 good=1 bad=6 written=1 rejected=6 ready=0 unacked=0 OK"
         )
         reasons = {
@@ -140,23 +140,23 @@ def test_queues_of_a_running_broker_are_sorted_and_redriven(last_line: LastLine,
             "field 'id' comes twice",
             "no JSON: 'utf-8' codec can't decode byte 0xff in position 19: invalid start byte",
         }
-        assert last_line("redrive.py", *at, "--queue", "dead", "--max-messages", 1) == (
+        assert next_line("redrive.py", *at, "--queue", "dead", "--max-messages", 1) == (
             "before=6 redriven=1 left=5 after=5 OK"
         )
         repair = "CASE WHEN body LIKE '%x%' THEN replace(body, '\"x\"', '3') END"
-        line = last_line(
+        line = next_line(
             *("redrive.py", *at, "--queue", "dead", "--repair", repair),
             *("--checkpoint", tmp_path / "redrive"),
         )
         assert line == "read=5 replayed=0 repaired=1 left=4 ready=4 unacked=0 OK"
-        assert last_line(*enrich) == (
+        assert next_line(*enrich) == (
             "read=2 replayed=0 good=1 bad=1 written=1 rejected=1 ready=0 unacked=0 OK"
         )
         found = [row for batch in admin.browse("out") for row in batch["body"].to_pylist()]
     assert found == [b'{"id":1,"twice":2}', b'{"id":3,"twice":6}']
 
 
-def test_a_queue_becomes_a_table_and_the_table_messages(last_line: LastLine, tmp_path: Path):
+def test_a_queue_becomes_a_table_and_the_table_messages(next_line: LastLine, tmp_path: Path):
     """K1, K3, K12, A9: every message is one row, and every row one message; by TLS, as a user."""
     table = tmp_path / "table"
     with (
@@ -172,7 +172,7 @@ def test_a_queue_becomes_a_table_and_the_table_messages(last_line: LastLine, tmp
         data = flights.load(1_000)
         flights.declare(admin, data)
         flights.publish(Broker(secured.endpoint, security), data)
-        line = last_line(
+        line = next_line(
             *("queue_to_delta.py", *at, "--queue", flights.QUEUE),
             *("--checkpoint", tmp_path / "in", "--json-schema", flights.JSON_SCHEMA),
         )
@@ -180,7 +180,7 @@ def test_a_queue_becomes_a_table_and_the_table_messages(last_line: LastLine, tmp
             "read=1000 replayed=0 delta_rows=1000 accepted=1000 ready=0 unacked=0 duplicates=0 OK"
         )
         admin.declare_queue("streamed")
-        line = last_line(
+        line = next_line(
             *("delta_to_queue.py", *at, "--queue", "streamed", "--checkpoint", tmp_path / "out"),
             *("--message-id-column", "message_id", "--body-column", "tailnum"),
         )
@@ -194,8 +194,8 @@ def test_a_queue_becomes_a_table_and_the_table_messages(last_line: LastLine, tmp
             *("delta_to_queue.py", *at, "--queue", "batch", "--batch"),
             *("--option", "txnAppId=test", "--option", "txnVersion=1"),
         )
-        assert last_line(*batch) == "rows=1000 published=1000 unconfirmed=0 OK"
-        assert last_line(*batch) == "rows=1000 published=0 unconfirmed=0 OK"
+        assert next_line(*batch) == "rows=1000 published=1000 unconfirmed=0 OK"
+        assert next_line(*batch) == "rows=1000 published=0 unconfirmed=0 OK"
 
 
 def test_a_missing_queue_is_told_in_one_line(start: Start, scratch: Path, tmp_path: Path):

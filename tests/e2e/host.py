@@ -1,0 +1,51 @@
+"""host.py LOG: runs jobs one after the other in this process, as in a notebook, with one JVM.
+
+A line of its input is a command line as JSON; a line of its output is what became of it: the exit
+status, what was printed, and the errors. Spark's log goes to LOG.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+
+JOBS = Path(__file__).parents[2] / "jobs"
+
+
+def run(name: str, arguments: list[str]) -> tuple[int, str, str]:
+    """Runs a job to its end."""
+    sys.argv = [str(JOBS / name), *arguments]
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
+        try:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+            status = 0
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+    return status, out.getvalue(), err.getvalue()
+
+
+def main() -> None:
+    """Runs what comes until there is no more."""
+    answers = os.fdopen(os.dup(1), "w")
+    # The JVM inherits this one.
+    os.dup2(2, 1)
+    from kit.session import spark_session
+
+    with spark_session("host", Path(sys.argv[1])):
+        """Only a JVM that is started with Delta has it."""
+    for line in sys.stdin:
+        name, *arguments = json.loads(line)
+        print(json.dumps(run(name, arguments)), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(JOBS))
+    main()
