@@ -1,14 +1,14 @@
-"""speculating.py ENDPOINT SOURCE TARGET CHECKPOINT ATTEMPTS HOW: a query whose task hangs.
+"""speculating.py ENDPOINT SOURCE TARGET CHECKPOINT ATTEMPTS: two queries with a task that hangs.
 
-HOW is `write`, to write the messages of SOURCE to TARGET, or `settle`, to reject them.
+The first writes the messages of SOURCE to TARGET, the second rejects them there.
 
-Invariant: the first attempt of partition 0 has sent all its rows before it hangs, so the query ends
-only by another attempt. Every attempt leaves a file PARTITION-ATTEMPT in ATTEMPTS.
+Invariant: the first attempt of partition 0 has sent all its rows before it hangs, so a query ends
+only by another attempt. Every attempt leaves a file QUERY-PARTITION-ATTEMPT in ATTEMPTS.
 """
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,40 +18,50 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from ackq.spark import settle
 
-endpoint, source, target, checkpoint, attempts, how = sys.argv[1:]
+endpoint, source, target, checkpoint, attempts = sys.argv[1:]
 
 
-def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    context = TaskContext.get()
-    assert context is not None
-    attempt = (context.partitionId(), context.attemptNumber())
-    rows = 0
-    for batch in batches:
-        rows += batch.num_rows
-        yield batch
-    if rows:  # the opening batch has none
-        Path(attempts, "{}-{}".format(*attempt)).touch()
-        if attempt == (0, 0):
-            threading.Event().wait()
+def slow(name: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a query does with its rows: hands them on, and then hangs in the first attempt."""
+
+    def hand_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        attempt = (context.partitionId(), context.attemptNumber())
+        rows = 0
+        for batch in batches:
+            rows += batch.num_rows
+            yield batch
+        if rows:  # the opening batch has none
+            Path(attempts, "{}-{}-{}".format(name, *attempt)).touch()
+            if attempt == (0, 0):
+                threading.Event().wait()
+
+    return hand_on
 
 
 spark = SparkSession.builder.getOrCreate()
-reader = spark.readStream.format("ackq").options(endpoint=endpoint, queue=source, minPartitions=2)
+
+
+def messages(queue: str, columns: str) -> DataFrame:
+    reader = spark.readStream.format("ackq").schema(columns)
+    return reader.options(endpoint=endpoint, queue=queue, minPartitions=2).load()
 
 
 def write() -> DataStreamWriter:
     columns = "body binary, message_id string"
-    rows = reader.schema(columns).load().mapInArrow(slow, columns)
+    rows = messages(source, columns).mapInArrow(slow("write"), columns)
     return rows.writeStream.format("ackq").options(endpoint=endpoint, queue=target)
 
 
 def reject() -> DataStreamWriter:
     def act(rows: DataFrame, _batch_id: int) -> None:
-        settle(rows.mapInArrow(slow, columns), "rejected", endpoint=endpoint)
+        settle(rows.mapInArrow(slow("settle"), columns), "rejected", endpoint=endpoint)
 
     columns = "delivery_tag long"
-    return reader.schema(columns).load().writeStream.foreachBatch(act)
+    return messages(target, columns).writeStream.foreachBatch(act)
 
 
-query = (write if how == "write" else reject)()
-query.trigger(availableNow=True).start(checkpointLocation=checkpoint).awaitTermination()
+for query in (write, reject):
+    place = f"{checkpoint}/{query.__name__}"
+    query().trigger(availableNow=True).start(checkpointLocation=place).awaitTermination()
