@@ -54,6 +54,8 @@ SINGLE_COMMIT_RETENTION_S: Final = 3600
 # --- sessions ---
 HEARTBEAT_MS: Final = 15_000
 HEARTBEAT_SEND_MS: Final = 5_000
+# How often the broker's event loop notes whether it is late: its clients are not silent meanwhile.
+UPTIME_TICK_MS: Final = 1_000
 HOLDER_CUT_GRACE_MS: Final = 2_000
 UNPROVEN_RETENTION_S: Final = 24 * 3600
 # A session without a name of its own that holds nothing is finished so long after its last word.
@@ -138,15 +140,18 @@ MIN_SEGMENT_BYTES: Final = 16 * MIB
 SNAPSHOT_EVERY_BYTES: Final = 256 * MIB
 # Serves what drains (settle, accept, snapshot, compaction) when publishes are refused.
 DISK_RESERVE_BYTES: Final = SNAPSHOT_EVERY_BYTES + 2 * SEGMENT_BYTES
-# What publishers may have waiting for disk before they are blocked.
+# What publishers may have waiting for disk before they are blocked: what a disk takes in 2 s, and
+# within these.
+MIN_UNSYNCED_BYTES: Final = 16 * MIB
 MAX_UNSYNCED_BYTES: Final = 256 * MIB
 
 assert FRAME_TARGET_BYTES <= MAX_FRAME_BYTES
 assert MAX_MESSAGE_BYTES + MAX_HEADER_BYTES < MAX_FRAME_BYTES
 assert MAX_GROUP_BYTES <= SEGMENT_BYTES
+assert MIN_UNSYNCED_BYTES < 2 * MAX_GROUP_BYTES < MAX_UNSYNCED_BYTES
 assert MAX_FRAME_BYTES <= SEGMENT_BYTES
 assert HEARTBEAT_SEND_MS * 2 < HEARTBEAT_MS
-assert HOLDER_CUT_GRACE_MS < HEARTBEAT_MS
+assert UPTIME_TICK_MS * 2 <= HOLDER_CUT_GRACE_MS < HEARTBEAT_MS
 assert CHANNEL_RESUME_MS < HEARTBEAT_MS
 assert RETRY_TOTAL_MS < 1000 * SINGLE_COMMIT_RETENTION_S
 assert TRANSPORT_ACK_DELAY_MS < RETRANSMIT_MS < RETRANSMIT_MAX_MS

@@ -142,6 +142,7 @@ class ChannelState:
         self._last_frame_at = 0.0
         self._sent_at = 0.0
         self._waits_until: float | None = None  # the sender; None: it is not waiting
+        self._sleeps_until: float | None = None  # as it was told last, woken before or not
 
     def _no_tags(self, void: int) -> ReceivedTags:
         wanted = self.settings
@@ -278,18 +279,21 @@ class ChannelState:
     def next_action(self, now: float) -> Action:
         """The next action of the sender; new settlements come last, so they delay nothing else."""
         self._waits_until = None
+        self._leave_out_sleep(now)
         silent_at = self._last_frame_at + limits.HEARTBEAT_MS / 1000
         if now >= silent_at:
             return Lost()
         if not self.opened:
-            return Wait(silent_at)
+            # In steps, of which one alone can be overslept.
+            self._sleeps_until = min(silent_at, now + limits.HEARTBEAT_SEND_MS / 1000)
+            return Wait(self._sleeps_until)
         request = self._next_request(now)
         if request is not None:
             self._sent_at = now
             return Send(request)
         if self.done:
             return Finish()
-        self._waits_until = self._wake_at()
+        self._waits_until = self._sleeps_until = self._wake_at()
         return Wait(self._waits_until)
 
     def wakes_sender(self) -> bool:
@@ -300,6 +304,16 @@ class ChannelState:
             self._waits_until = None
             return True
         return False
+
+    def _leave_out_sleep(self, now: float) -> None:
+        """Leaves out of the broker's silence what this process was late by (C12).
+
+        A process that is starved or stopped has not read what came meanwhile.
+        """
+        if self._sleeps_until is not None:
+            late_s = max(0.0, now - self._sleeps_until)
+            self._last_frame_at = min(self._last_frame_at + late_s, now)
+            self._sleeps_until = None
 
     def _next_request(self, now: float) -> pb.ConsumeRequest | None:
         if self._requests:

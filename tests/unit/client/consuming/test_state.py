@@ -89,7 +89,7 @@ def test_nothing_is_sent_before_the_open_is_answered():
     state = channel(opened=False)
     state.announced = frozenset(Outcome)
     subscribe(state)
-    assert requests(state) == ([], Wait(LOST_S))
+    assert requests(state) == ([], Wait(SEND_S))
     state.on_opened(pb.ChannelOpened(outcomes=fake.ALL), 0.0)
     assert kinds(state) == ["subscribe"]
 
@@ -205,13 +205,40 @@ def test_a_silent_broker_is_lost(opened):
     assert isinstance(requests(state, LOST_S)[1], Lost)
 
 
+def test_what_the_process_overslept_is_not_the_brokers_silence(state):
+    """C12: of 105 s it slept through 100, and the broker has the rest of the heartbeat."""
+    assert requests(state) == ([], Wait(SEND_S))
+    assert kinds(state, 100 + SEND_S) == ["heartbeat"]
+    assert kinds(state, 100 + 2 * SEND_S) == ["heartbeat"]
+    assert isinstance(requests(state, 100 + LOST_S)[1], Lost)
+
+
+def test_what_was_overslept_before_a_frame_is_over(state):
+    """C12: silence counts from the frame, not from a later time."""
+    requests(state)
+    state.on_frame(100.0)
+    assert kinds(state, 101.0) == ["heartbeat"]
+    assert requests(state, 101.0 + SEND_S)[1] == Wait(101.0 + 2 * SEND_S)
+    assert requests(state, 101.0 + 2 * SEND_S)[1] == Wait(101.0 + LOST_S)
+    assert isinstance(requests(state, 101.0 + LOST_S)[1], Lost)
+
+
+def test_a_process_that_oversleeps_the_answer_to_its_open():
+    """C12: the same before the channel is open."""
+    state = channel(opened=False)
+    assert requests(state) == ([], Wait(SEND_S))
+    assert requests(state, 100 + SEND_S) == ([], Wait(100 + 2 * SEND_S))
+    assert requests(state, 100 + 2 * SEND_S) == ([], Wait(100 + LOST_S))
+    assert isinstance(requests(state, 100 + LOST_S)[1], Lost)
+
+
 def test_a_cut_channel_goes_on(state):
     """C11: unanswered requests are repeated, repeated deliveries are known by their tags."""
     known, unknown = subscribe(state), subscribe(state, "bills")
     requests(state)
     deliver(state, 1, 2)
     state.on_disconnect(1.0)
-    assert requests(state, 1.0)[1] == Wait(LOST_S)
+    assert requests(state, 1.0) == ([], Wait(1.0 + SEND_S))
     assert state.on_opened(pb.ChannelOpened(outcomes=fake.ALL, resumed=True), 1.5)
     sent, _ = requests(state, 1.5)
     assert [each.subscribe.consumer for each in sent] == [unknown.request.consumer]
