@@ -178,7 +178,7 @@ class Scrape(Collector):
         )
         alarms.add_metric(["disk"], bool(engine.disk_alarm.reason))
         alarms.add_metric(["memory"], bool(engine.in_flight.reason))
-        unsynced = engine.journal.unsynced_bytes > limits.MAX_UNSYNCED_BYTES
+        unsynced = engine.journal.unsynced_bytes > engine.journal.unsynced_limit
         alarms.add_metric(["unsynced"], unsynced)
         yield alarms
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from collections.abc import Iterable
 from functools import partial
 from http import HTTPStatus
 from typing import Final
@@ -33,6 +34,7 @@ _REQUEST_BYTES: Final = limits.MIB
 # A connection without a request for so long is closed.
 _IDLE_S: Final = limits.FIRST_REQUEST_MS / 1000
 _GRACE_S: Final = 1.0
+_POLL_S: Final = 1.0
 _STATUS: Final = {
     "OK": HTTPStatus.OK,
     "INVALID_ARGUMENT": HTTPStatus.BAD_REQUEST,
@@ -63,6 +65,7 @@ class HttpServer:
         self._socket = _bound(listen)
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
+        self._polling: asyncio.Task[None] | None = None
         host, port, *_ = self._socket.getsockname()
         self.address = Address(listen.host, port)
         self._local = _is_loopback(host)
@@ -93,9 +96,12 @@ class HttpServer:
             ssl=secured,
             ssl_handshake_timeout=_IDLE_S if secured is not None else None,
         )
+        self._polling = asyncio.create_task(_poll(UnreadAnswers(), serving))
 
     async def close(self) -> None:
         """Ends what is under way after a second, and gives the address back."""
+        if self._polling is not None:
+            self._polling.cancel()
         if self._server is not None:
             self._server.close()
         if self._runner is not None:
@@ -119,6 +125,39 @@ class _Gate(asyncio.Protocol):
         handler = self._serving()
         transport.set_protocol(handler)
         handler.connection_made(transport)
+
+
+class UnreadAnswers:
+    """Connections whose answer is not read: after 15 s without a byte they are ended (M1).
+
+    To close them would wait for what is not read, for ever.
+    """
+
+    def __init__(self) -> None:
+        # What waits to be sent on each, and since when it is so much.
+        self._waiting: dict[asyncio.Transport, tuple[int, float]] = {}
+
+    def poll(self, transports: Iterable[asyncio.Transport], now_s: float) -> None:
+        """Ends those on which nothing moved; to be called every second or so."""
+        before, self._waiting = self._waiting, {}
+        for transport in transports:
+            size = transport.get_write_buffer_size()
+            known, since_s = before.get(transport, (size, now_s))
+            if not size or size != known:
+                since_s = now_s
+            self._waiting[transport] = size, since_s
+            if now_s - since_s >= _IDLE_S:
+                transport.abort()
+
+
+async def _poll(answers: UnreadAnswers, serving: web.Server) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(_POLL_S)
+        transports = (each.transport for each in serving.connections)
+        answers.poll(
+            (each for each in transports if isinstance(each, asyncio.Transport)), loop.time()
+        )
 
 
 def _peer(transport: asyncio.BaseTransport | None) -> str:
