@@ -4,6 +4,7 @@ from concurrent.futures import Future
 
 import numpy as np
 
+from ackq import limits
 from ackq.errors import BlockNotFoundError
 from ackq_broker.core.core import Core
 from ackq_broker.service.engine.clock import BrokerClock
@@ -21,6 +22,7 @@ class FakeJournal:
         self.freed = []
         self.synced = 0
         self.unsynced_bytes = 0
+        self.unsynced_limit = limits.MAX_UNSYNCED_BYTES
         self.snapshot_due = False
         self.has_garbage = False
         self.snapshots = []

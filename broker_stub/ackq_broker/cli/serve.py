@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -11,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -26,10 +25,6 @@ from ackq_broker.service import server
 from ackq_broker.service.security.setup import SecurityOptions
 
 _log = logging.getLogger(__name__)
-
-# A frame for 10,000 queues makes a hundred thousand objects that are no garbage: at Python's own
-# threshold of 700 the collector took 30 % of the time of its decision.
-_YOUNG_OBJECTS: Final = 50_000
 
 Command = Callable[..., None]
 
@@ -120,8 +115,6 @@ async def _serve(options: ServeOptions, flags: Mapping[str, object]) -> None:
 
 def _ready(options: ServeOptions, broker: server.Ready) -> None:
     """Says in one line that the broker serves."""
-    gc.freeze()  # what is there now stays, and is not walked through again
-    gc.set_threshold(_YOUNG_OBJECTS)
     if options.port_file is not None:
         _write_whole(options.port_file, f"{broker.port}\n")
     if options.http_port_file is not None and broker.http is not None:

@@ -183,6 +183,11 @@ class Journal:
         """Bytes in memory that are not on the disk yet: the measure of backpressure."""
         return self._group_commit.unsynced_bytes + self._transient.unwritten_bytes
 
+    @property
+    def unsynced_limit(self) -> int:
+        """How many bytes may wait before backpressure: what its disk takes in a while (P14)."""
+        return self._group_commit.pace.waiting_bytes
+
     def append(self, entries: Sequence[Entry]) -> int:
         """Appends records atomically: after a crash all are there, or none.
 

@@ -27,8 +27,10 @@ from ackq_broker.service.blocks.compaction import Compaction
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.service import ConsumingService
 from ackq_broker.service.engine.backups import Backups
+from ackq_broker.service.engine.clock import Uptime
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.events import event
+from ackq_broker.service.engine.garbage import GarbageCollector
 from ackq_broker.service.engine.recovery import Recovered, recover, wait_synced
 from ackq_broker.service.engine.timer import TickTimer
 from ackq_broker.service.holdings import Holdings
@@ -37,7 +39,7 @@ from ackq_broker.service.publishing.service import PublishingService
 from ackq_broker.service.security.authorization import Authorization
 from ackq_broker.service.security.certificates import Credentials
 from ackq_broker.service.security.setup import SecurityOptions
-from ackq_broker.service.sessions.liveness import Liveness, Uptime
+from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.sessions.service import SessionsService
 from ackq_broker.service.transport.access import Access, HealthOfUsers, add_reflection
 from ackq_broker.service.transport.descriptors import for_connections, raise_limit
@@ -171,8 +173,10 @@ async def _serve(
     started = time.monotonic()
     allocator.keep_freed()
     descriptors = raise_limit()
+    uptime = Uptime()
     recovered = recover(
         options.data,
+        uptime=uptime,
         sync=options.sync,
         failpoint=options.failpoint,
         memory_limit=options.memory_limit,
@@ -185,12 +189,11 @@ async def _serve(
         options=(*_OPTIONS, connections), maximum_concurrent_rpcs=limits.MAX_STREAMS + _CALLS
     )
     authorization = Authorization(engine.core, users_file)
-    uptime = Uptime()
     sessions = SessionsService(engine, Liveness(uptime))
     dispatcher, tick_timer = ConsumerDispatcher(engine), TickTimer(engine)
     tick_timer.schedule()
     publishing = PublishingService(engine)
-    consuming = ConsumingService(engine, dispatcher)
+    consuming = ConsumingService(engine, dispatcher, uptime)
     holdings = Holdings(engine, consuming, sessions)
     admin = AdminService(
         engine,
@@ -215,9 +218,10 @@ async def _serve(
     await server.start()
     if http is not None:
         await http.start(Context(engine, admin, publishing, sessions, authorization, credentials))
+    garbage = GarbageCollector(lambda: engine.core.sequence, lambda: engine.ended_streams)
     timers = [
         asyncio.create_task(_every(_POLL_S, engine.or_fail(engine.poll_disk))),
-        asyncio.create_task(_every(_POLL_S, engine.or_fail(uptime))),
+        asyncio.create_task(_every(limits.UPTIME_TICK_MS / 1000, engine.or_fail(uptime.tick))),
         asyncio.create_task(_every(_POLL_S, engine.or_fail(sessions.detach_absent))),
         asyncio.create_task(_poll_memory(engine)),
         asyncio.create_task(_every(_TRIM_S, engine.or_fail(engine.trim_memory))),
@@ -227,15 +231,13 @@ async def _serve(
         asyncio.create_task(_every(_DEAD_LETTERS_S, engine.or_fail(engine.report_dead_letters))),
         asyncio.create_task(Compaction(engine).run()),
         asyncio.create_task(_every(_POLL_S, authorization.poll)),
+        asyncio.create_task(_every(_POLL_S, garbage.poll)),
     ]
     reloads = [authorization.reload] if users_file is not None else []
     if credentials is not None:
         timers.append(asyncio.create_task(_every(_POLL_S, credentials.poll)))
         reloads.append(credentials.reload)
-    if engine.disk_alarm.reason:
-        _log.warning(
-            "%s", engine.disk_alarm.reason, extra=event("blocked", disk=True, memory=False)
-        )
+    garbage.start()
     try:
         ready(
             Ready(
@@ -255,6 +257,7 @@ async def _serve(
         for timer in timers:
             timer.cancel()
         await asyncio.gather(*timers, return_exceptions=True)
+        garbage.stop()
         engine.stop()
         await server.stop(_GRACE_S)
         tick_timer.stop()
@@ -270,7 +273,7 @@ async def _serve(
 def _log_start(
     data: Path, recovered: Recovered, listening: tuple[Address, ...], seconds: float
 ) -> None:
-    """Logs what was recovered, and that it is served (M3)."""
+    """Logs what was recovered, that it is served, and whether publishers are not (M3)."""
     _log.info(
         "version %s recovered %d records of %s, history %s",
         __version__,
@@ -290,6 +293,8 @@ def _log_start(
         seconds,
         extra=event("serving", addresses=[*map(str, listening)]),
     )
+    if reason := recovered.engine.disk_alarm.reason:
+        _log.warning("%s", reason, extra=event("blocked", disk=True, memory=False))
 
 
 async def _add_services(

@@ -40,13 +40,20 @@ class InlineEngine(HeldEngine):
 
 
 class Broker:
-    """An engine with a durable queue `q`, a dispatcher and the consuming service."""
+    """An engine with a durable queue `q`, a dispatcher and the consuming service.
+
+    Attributes:
+        late_s: For how long the broker was late by itself.
+    """
 
     def __init__(self, *, prompt=True):
         self.engine = InlineEngine(prompt=prompt)
+        self.late_s = 0.0
         loop = asyncio.get_running_loop()
         self.dispatcher = ConsumerDispatcher(self.engine, loop.time)
-        self.service = ConsumingService(self.engine, self.dispatcher, loop.time)
+        self.service = ConsumingService(
+            self.engine, self.dispatcher, lambda: loop.time() - self.late_s
+        )
         self._number = 0
         self.engine.decide(commands.DeclareQueue("q", DURABLE))
         self.engine.decide(commands.OpenPublisher(b"p" * 16))

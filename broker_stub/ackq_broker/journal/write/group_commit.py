@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
-from ackq import limits
 from ackq.errors import ClosedError
 from ackq_broker.journal.files.block_table import BlockIds, BlockTable
 from ackq_broker.journal.files.format import CORE, Entry, Position
 from ackq_broker.journal.read.blocks import Blocks
 from ackq_broker.journal.write.log import Log
+from ackq_broker.journal.write.pace import Pace
 from ackq_broker.journal.write.sync_times import SyncTimes
 
 # An idle log is closed by an empty group after this: from then on its end is provably the end.
@@ -96,6 +96,7 @@ class GroupCommit:
         self.written_bytes = 0
         self.freed_bytes = 0
         self.sync_times = SyncTimes()
+        self.pace = Pace()
 
     def start(self) -> None:
         """Starts the thread."""
@@ -157,7 +158,7 @@ class GroupCommit:
             item = self._items[0]
             if isinstance(item, Unit):
                 size += item.size
-                if size > limits.MAX_GROUP_BYTES and batch:
+                if size > self.pace.group_bytes and batch:
                     break
             batch.append(self._items.popleft())
             if isinstance(item, Mark):
@@ -170,10 +171,13 @@ class GroupCommit:
         records = [(unit.kind, entry) for unit in units for entry in unit.entries]
         if records or not batch:
             size = sum(unit.size for unit in units)
-            placed = iter(self._log.write(records, size))
             began_s = time.perf_counter()
+            placed = iter(self._log.write(records, size))
+            written_s = time.perf_counter()
             self._log.sync()
-            self.sync_times.add(time.perf_counter() - began_s)
+            synced_s = time.perf_counter()
+            self.sync_times.add(synced_s - written_s)
+            self.pace.add(size, synced_s - began_s)
             self.written_bytes += size
         for item in batch:
             if isinstance(item, Unit):

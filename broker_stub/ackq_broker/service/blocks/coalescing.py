@@ -100,6 +100,6 @@ def _alike(before: Request, request: Request) -> bool:
     )
 
 
-def size_of(request: Request) -> int:
+def size_of(request: Request | frame.Frame[pb.StageHeader]) -> int:
     """Bytes of a request."""
     return len(request.block) + request.header.ByteSize()

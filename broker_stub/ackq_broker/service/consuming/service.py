@@ -34,7 +34,7 @@ class ConsumingService:
     Args:
         engine: Decides and reads.
         dispatcher: Serves consumers.
-        clock: Monotonic seconds.
+        clock: Monotonic seconds, as `Uptime`: what this broker is late by does not count.
     """
 
     def __init__(
@@ -117,8 +117,16 @@ class ConsumingService:
             self._end(channel)
             return
         channel.detach()
+        self._end_at(channel, self._clock() + limits.CHANNEL_RESUME_MS / 1000)
+
+    def _end_at(self, channel: BrokerChannel, end_s: float) -> None:
+        """Ends a channel at a time, unless its client has reconnected by then."""
+        left_s = end_s - self._clock()
+        if left_s <= 0:
+            self._end(channel)
+            return
         self._disconnected[channel] = asyncio.get_running_loop().call_later(
-            limits.CHANNEL_RESUME_MS / 1000, self._engine.or_fail(partial(self._end, channel))
+            left_s, self._engine.or_fail(partial(self._end_at, channel, end_s))
         )
 
     def _end(self, channel: BrokerChannel) -> None:

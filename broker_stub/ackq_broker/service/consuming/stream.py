@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 Response = frame.Frame[pb.ConsumeHeader]
 
-_REQUESTS_BYTES: Final = 32 * limits.KIB
+_REQUESTS_BYTES: Final = 1 * limits.MIB
 # The most deliveries decided ahead of the wire: enough to cover a sync. Messages that become ready
 # meanwhile are delivered by one decision and leave as one frame.
 _DELIVERIES_AHEAD: Final = 4
@@ -61,7 +61,8 @@ class ConsumeStream:
         channel: What the stream serves.
         read: The next request.
         write: Sends a frame.
-        clock: Monotonic seconds.
+        clock: Monotonic seconds, as `Uptime`, for what the client owes; what it is owed is due by
+            the loop's own time.
         resumed: The client reconnected, and may repeat requests that have no answer.
     """
 
@@ -80,14 +81,18 @@ class ConsumeStream:
         self._read = read
         self._write = write
         self._clock = clock
+        self._loop = asyncio.get_running_loop()
         self._resumed = resumed
         self._requests = RequestBuffer[pb.ConsumeRequest](_REQUESTS_BYTES)
         self._responses = ResponseBuffer[PendingDelivery | pb.ConsumeHeader](engine.sync_gate)
         self._sequence = 0
         self._deliveries_ahead = self._bytes_ahead = 0
-        self._heard_s = self._wrote_s = clock()
+        self._heard_s = clock()
+        self._wrote_s = self._loop.time()
         # Set when something may be due before the wait of `_watch` ends.
         self._recheck = asyncio.Event()
+        self._heartbeat = pb.ConsumeHeader(heartbeat=pb.ChannelHeartbeat())
+        self._heartbeat_ahead = False
         self._final_heartbeat = pb.ConsumeHeader(heartbeat=pb.ChannelHeartbeat())
         self._final_heartbeat_sent = asyncio.Event()
 
@@ -220,9 +225,11 @@ class ConsumeStream:
                 for item in group:
                     if not isinstance(item, PendingDelivery):
                         await self._write(frame.Frame(item))
-                    if item is self._final_heartbeat:
+                    if item is self._heartbeat:
+                        self._heartbeat_ahead = False
+                    elif item is self._final_heartbeat:
                         self._final_heartbeat_sent.set()
-                self._wrote_s = self._clock()
+                self._wrote_s = self._loop.time()
                 self._responses.written(len(group))
 
     async def _send_deliveries(
@@ -261,14 +268,13 @@ class ConsumeStream:
     async def _watch(self) -> None:
         """Sends heartbeats and overdue deliveries; ends the stream of a silent client."""
         while (wait_s := self._heard_s + limits.HEARTBEAT_MS / 1000 - self._clock()) > 0:
-            if not self._responses:
-                self._put_due()
-            dues_s = [self._wrote_s + limits.HEARTBEAT_SEND_MS / 1000]
+            self._put_due()
+            own_s = self._wrote_s + limits.HEARTBEAT_SEND_MS / 1000 - self._loop.time()
             if self._channel.window.due_s is not None:
-                dues_s.append(self._channel.window.due_s)
+                own_s = min(own_s, self._channel.window.due_s - self._clock())
             self._recheck.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(wait_s, max(min(dues_s) - self._clock(), _LEAST_S))):
+                async with asyncio.timeout(min(wait_s, max(own_s, _LEAST_S))):
                     await self._recheck.wait()
         self._channel.close()
         _log.warning(
@@ -285,12 +291,18 @@ class ConsumeStream:
 
     def _put_due(self) -> None:
         """Puts the oldest delivery if its transport ack is overdue, else a heartbeat if quiet."""
-        now_s = self._clock()
-        overdue = self._channel.window.overdue(now_s)
+        overdue = None
+        if not self._responses:
+            overdue = self._channel.window.overdue(self._clock())
         if overdue is not None:
             self.deliver(overdue, 0)
-        elif now_s - self._wrote_s >= limits.HEARTBEAT_SEND_MS / 1000:
-            self._put(pb.ConsumeHeader(heartbeat=pb.ChannelHeartbeat()), 0)
+        elif (
+            not self._heartbeat_ahead
+            and self._loop.time() - self._wrote_s >= limits.HEARTBEAT_SEND_MS / 1000
+        ):
+            # It overtakes what waits for a slow disk, and a client that does not read has one.
+            self._heartbeat_ahead = True
+            self._responses.put(self._heartbeat)
 
     def _stop(self) -> None:
         self._requests.fail(

@@ -1,4 +1,8 @@
-"""The broker's clock: wall time in microseconds that never runs backwards, nor jumps ahead (Q8)."""
+"""The broker's clocks: wall time that never runs backwards (Q8), and the time that it was on time.
+
+Invariant: neither ever runs backwards; the first decides when messages expire, the second when a
+client counts as silent.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ _log = logging.getLogger(__name__)
 
 _JUMP_US: Final = limits.CLOCK_JUMP_MS * 1000
 _WAIT_US: Final = limits.CLOCK_JUMP_WAIT_MS * 1000
+# A tick that comes later than this was kept waiting.
+_TICK_MOST_S: Final = 1.25 * limits.UPTIME_TICK_MS / 1000
 
 
 def _steady_ns() -> int:
@@ -103,3 +109,29 @@ class BrokerClock:
 def age_ms(since_us: int, now_us: int) -> int:
     """Milliseconds since a time; 0 when there is none."""
     return max(0, now_us - since_us) // 1000 if since_us else 0
+
+
+class Uptime:
+    """Monotonic seconds without those for which this process was late (C12, S5).
+
+    A broker that was stopped, or starved of CPU, or busy, has not read what its clients sent
+    meanwhile. That is not their silence: whatever its event loop was late by does not count. It
+    shows in ticks that come late, not between two callbacks of a long turn.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ticked_s = clock()
+        self._uptime_s = 0.0
+
+    def __call__(self) -> float:
+        """The seconds so far."""
+        return self._uptime_s + min(self._clock() - self._ticked_s, _TICK_MOST_S)
+
+    def tick(self) -> None:
+        """To be called by the event loop every `UPTIME_TICK_MS`."""
+        self._uptime_s = self()
+        self._ticked_s = self._clock()

@@ -118,6 +118,7 @@ class Engine:
         self.counters = Counter[str]()
         self.stopping = False
         self.draining = False
+        self.ended_streams = 0
         self.failure: BaseException | None = None
         self._on_failure = on_failure
         # Called after every decision that has records; they read the core in a later turn.
@@ -291,7 +292,7 @@ class Engine:
 
     async def wait_writable(self) -> None:
         """Backpressure: returns when the unsynced bytes are below the limit (P14)."""
-        while self.journal.unsynced_bytes > limits.MAX_UNSYNCED_BYTES:
+        while self.journal.unsynced_bytes > self.journal.unsynced_limit:
             if self.sync_gate.synced < self.core.sequence:
                 await self.wait_synced()
             else:
@@ -321,6 +322,7 @@ class Engine:
             yield
         finally:
             self._listeners.remove(listener)
+            self.ended_streams += 1
 
     def streams(self) -> Counter[str]:
         """The long-lived streams that are open, by kind."""

@@ -72,6 +72,7 @@ class InFlight:
         used_bytes: Returns the memory that the process uses.
         unsynced_bytes: Returns what was handled and waits for the disk.
         clock: Monotonic seconds.
+        unsynced_limit: Returns how much of that may wait before publishers do.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class InFlight:
         used_bytes: Callable[[], int],
         unsynced_bytes: Callable[[], int],
         clock: Callable[[], float],
+        unsynced_limit: Callable[[], int] = lambda: limits.MAX_UNSYNCED_BYTES,
     ) -> None:
         self.limit = limit
         self.reason = ""
@@ -87,6 +89,7 @@ class InFlight:
         self.used_bytes = used_bytes
         self._unsynced_bytes = unsynced_bytes
         self._clock = clock
+        self._unsynced_limit = unsynced_limit
         # In the order in which they began.
         self._streams: dict[StreamBytes, None] = {}
         # Reads with room reserved: since when, and how much; and those that wait for room.
@@ -207,7 +210,7 @@ class InFlight:
 
     def _end_stalled(self) -> None:
         """Ends the streams that hold bytes on which nothing moves, unless that is the disk's."""
-        if self._unsynced_bytes() > limits.MAX_UNSYNCED_BYTES:
+        if self._unsynced_bytes() > self._unsynced_limit():
             return
         since_s = self._clock() - limits.STALLED_MS / 1000
         for stream in self._streams:

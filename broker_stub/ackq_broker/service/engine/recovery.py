@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
@@ -65,6 +65,7 @@ def recover(
     *,
     sync: bool,
     failpoint: Failpoint,
+    uptime: Callable[[], float] = time.monotonic,
     memory_limit: int = 0,
     segment_bytes: int = limits.SEGMENT_BYTES,
     reserve_bytes: int = limits.DISK_RESERVE_BYTES,
@@ -122,7 +123,8 @@ def recover(
         memory_limit or machine_bytes() // 2,
         used_bytes,
         lambda: journal.unsynced_bytes,
-        time.monotonic,
+        uptime,
+        lambda: journal.unsynced_limit,
     )
     engine = Engine(core, journal, recovery.history_id, clock, disk_alarm, in_flight, _die)
     start = commands.Start(

@@ -13,6 +13,7 @@ from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.blocks import ingest
+from ackq_broker.service.blocks.coalescing import size_of
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.in_flight import StreamBytes
 from ackq_broker.service.security.callers import check_targets, current
@@ -24,6 +25,8 @@ Request = frame.Frame[pb.StageHeader]
 
 _ID_BYTES: Final = 16
 _REQUESTS_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
+# Reports that a writer may leave unread.
+_UNREAD_REPORTS: Final = 10_000
 
 
 class StageStream:
@@ -101,8 +104,8 @@ class StageStream:
         request = await in_flight.next(self._read)
         if request is None:
             return False
-        in_flight.add(len(request.block))
-        await self._requests.put(request, len(request.block))
+        in_flight.add(size_of(request))
+        await self._requests.put(request, size_of(request))
         return True
 
     async def _store_all(self, in_flight: StreamBytes) -> None:
@@ -123,7 +126,7 @@ class StageStream:
                     "A stage stream is opened once, carries data and ends with a seal."
                 )
             await self._store(request)
-            in_flight.remove(len(request.block))
+            in_flight.remove(size_of(request))
         if not requests:
             raise InvalidArgumentError("The stage ended without a seal; nothing of it was kept.")
         return False
@@ -136,6 +139,8 @@ class StageStream:
             raise prepared.refusals[0].reason
         for part in prepared.parts:
             check_targets(request.header.data.exchange, part.routes)
+            if len(self._stored) > _UNREAD_REPORTS:
+                await self._stored.drained()  # it does not read them, and is not read from (I6)
             await self._engine.wait_writable()
             await self._engine.match(request.header.data.exchange, part.routes)
             self._store_part(request.header.data, part)

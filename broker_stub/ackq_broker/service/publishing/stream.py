@@ -302,11 +302,11 @@ class PublisherStream(ABC, Generic[A]):
     async def _backpressure(self) -> None:
         """Backpressure: waits while too many bytes are not on the disk (P14)."""
         journal = self._engine.journal
-        if journal.unsynced_bytes <= limits.MAX_UNSYNCED_BYTES:
+        if journal.unsynced_bytes <= journal.unsynced_limit:
             return
         self._alarm(
             f"{journal.unsynced_bytes} bytes wait for the broker's disk;"
-            f" the bound is {limits.MAX_UNSYNCED_BYTES}."
+            f" the bound is {journal.unsynced_limit}, what it takes in two seconds."
         )
         await self._engine.wait_writable()
         self._alarm(self._engine.alarm_reason)

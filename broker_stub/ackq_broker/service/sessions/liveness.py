@@ -7,38 +7,10 @@ for `HEARTBEAT_MS` after it attached (or this broker started) as long as no stre
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import Final
 
 from ackq import limits
-
-# More than this between two reads of the clock is time in which the process did not run.
-_STALL_S: Final = 5.0
-
-
-class Uptime:
-    """Monotonic seconds without those in which this process did not run (S5).
-
-    A broker that was stopped or starved for a minute missed a minute of heartbeats, which does not
-    count against its clients. It must be called every second or so.
-
-    Args:
-        clock: Monotonic seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._seen_s = clock()
-        self._lost_s = 0.0
-
-    def __call__(self) -> float:
-        """The seconds so far."""
-        now_s = self._clock()
-        self._lost_s += max(0.0, now_s - self._seen_s - _STALL_S)
-        self._seen_s = now_s
-        return now_s - self._lost_s
 
 
 @dataclass(eq=False, slots=True)
@@ -62,7 +34,7 @@ class Liveness:
     """The present holder of each session, by incarnation.
 
     Args:
-        clock: Monotonic seconds. It does not count the time the broker was down (S5).
+        clock: Monotonic seconds without the broker's own downtime and lateness, as `Uptime` (S5).
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -136,13 +136,14 @@ class LivenessStreams:
         async def receive() -> None:
             request: pb.HoldRequest | None = first
             while request is not None:
+                # Here, not at the answer, which a slow disk may keep waiting for longer than that.
+                self._liveness.heard(alive)
                 await stream.requests.put(request, request.ByteSize())
                 request = await read()
             stream.requests.close()
 
         async def answer() -> None:
             while await stream.requests.take():
-                self._liveness.heard(alive)
                 self._check(first)
                 await self._engine.wait_synced()
                 await write(pb.HoldResponse(heartbeat_ms=limits.HEARTBEAT_SEND_MS))

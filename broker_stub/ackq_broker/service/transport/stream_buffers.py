@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ackq_broker.service.engine.sync_gate import SyncGate
 
 T = TypeVar("T")
+
+# What a request takes as an object, however little it says.
+_EACH_BYTES: Final = 256
 
 
 class ResponseBuffer(Generic[T]):
@@ -75,7 +78,7 @@ class RequestBuffer(Generic[T]):
     async def put(self, request: T, size_bytes: int) -> None:
         """Adds a request; returns when there is room for the next."""
         self._requests.append(request)
-        self._bytes += size_bytes
+        self._bytes += _EACH_BYTES + size_bytes
         self._wake.set()
         if self._bytes > self._max_bytes:
             self._room.clear()

@@ -140,6 +140,53 @@ async def test_a_silent_client_loses_its_channel():
     assert isinstance(stream.task.exception(), ClosedError)
 
 
+async def test_what_the_broker_is_late_by_is_not_the_clients_silence():
+    """C12: of 24 s without a heartbeat the broker did not listen for 10."""
+    broker, stream = await subscribed(b"a")
+    await asyncio.sleep(HEARTBEAT_S - 1)
+    broker.late_s += 10
+    await asyncio.sleep(10)
+    assert (broker.queue().unacked, stream.task.done()) == (1, False)
+    await asyncio.sleep(1.5)
+    assert isinstance(stream.task.exception(), ClosedError)
+    assert broker.queue().ready == 1
+
+
+async def test_a_cut_channel_is_waited_for_by_a_late_broker():
+    """C11, C12: the grace begins anew for what it was late by, and is over then."""
+    broker, stream = await subscribed(b"a")
+    await stream.disconnect()
+    broker.late_s += 5
+    await asyncio.sleep(RESUME_S + 4.9)
+    assert broker.queue().unacked == 1
+    await asyncio.sleep(0.2)
+    assert (broker.queue().ready, broker.queue().unacked) == (1, 0)
+
+
+async def test_heartbeats_overtake_what_waits_for_the_disk():
+    """C12, I1: a disk that takes a minute for a sync does not look like a broker that is gone."""
+    broker = Broker(prompt=False)
+    stream = await broker.subscribed()
+    broker.engine.sync()
+    broker.publish(b"a")
+    await alive(stream, 60)
+    assert (stream.beats, stream.tags()) == (pytest.approx(12, abs=1), [])
+    broker.engine.sync()
+    await run_until_idle()
+    assert stream.tags() == [1]
+
+
+async def test_one_heartbeat_waits_for_a_client_that_does_not_read():
+    """C12, I6: not one more every five seconds."""
+    _, stream = await subscribed()
+    stream.reading.clear()
+    await alive(stream, 60)
+    assert stream.beats == 0
+    stream.reading.set()
+    await run_until_idle()
+    assert stream.beats == 1
+
+
 async def test_signs_of_life_go_both_ways():
     """C12: a quiet broker sends heartbeats, and any request is one of the client's."""
     broker = Broker()

@@ -1,11 +1,11 @@
-"""The broker's clock, over injected clocks of the machine."""
+"""The broker's clocks, over injected clocks of the machine."""
 
 import logging
 
 import pytest
 
 from ackq import limits
-from ackq_broker.service.engine.clock import BrokerClock, age_ms
+from ackq_broker.service.engine.clock import BrokerClock, Uptime, age_ms
 
 SECOND_US = 1_000_000
 WAIT_S = limits.CLOCK_JUMP_WAIT_MS / 1000
@@ -100,3 +100,33 @@ def test_the_time_a_broker_was_down_is_no_jump():
 def test_age():
     """Q8: an age is never negative; no time has no age."""
     assert [age_ms(0, 5_000), age_ms(1_000, 5_999), age_ms(9_000, 5_000)] == [0, 4, 0]
+
+
+def test_uptime_leaves_out_what_the_process_was_late_by():
+    """C12, S5: a tick a second counts, and of one that came an hour late no more than that."""
+    now = [1000.0]
+    uptime = Uptime(lambda: now[0])
+    for _ in range(3):
+        now[0] += 1
+        uptime.tick()
+    assert uptime() == 3
+    now[0] += 3600
+    assert uptime() == 4.25
+    uptime.tick()
+    assert uptime() == 4.25
+    now[0] += 0.5
+    assert uptime() == 4.75
+
+
+def test_uptime_of_a_loop_that_is_always_late():
+    """C12: turns of three seconds, in which callbacks read the clock; it never runs backwards."""
+    now = [0.0]
+    uptime = Uptime(lambda: now[0])
+    read = []
+    for _ in range(12):
+        for _ in range(30):
+            now[0] += 0.1
+            read.append(uptime())
+        uptime.tick()
+    assert read == sorted(read)
+    assert uptime() == pytest.approx(15)

@@ -5,6 +5,7 @@ not synced, so that reads, no-ops and errors have something to wait for as well.
 """
 
 import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.service import ConsumingService
 from ackq_broker.service.holdings import Holdings
 from ackq_broker.service.publishing.service import PublishingService
-from ackq_broker.service.sessions.liveness import Liveness, Uptime
+from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.sessions.service import SessionsService
 from ackq_broker.service.transport.rpc import service_handler
 from tests.fakes.blocks import encoded
@@ -75,7 +76,7 @@ class Broker:
         self._stage()
         dispatcher = ConsumerDispatcher(self.engine)
         consuming = ConsumingService(self.engine, dispatcher)
-        sessions = SessionsService(self.engine, Liveness(Uptime()))
+        sessions = SessionsService(self.engine, Liveness(time.monotonic))
         holdings = Holdings(self.engine, consuming, sessions)
         servicers = {
             "AdminService": AdminService(self.engine, dispatcher, "none", holdings),

@@ -188,6 +188,37 @@ def test_a_restart_gives_absent_owners_the_full_timeout(broker):
     assert broker.session.detached is True
 
 
+def test_a_heartbeat_counts_however_long_its_answer_waits(broker):
+    """S3, S5: a disk that takes a minute for a sync makes no holder absent."""
+    lease = broker.lease()
+    hold = pb.HoldRequest(
+        session="s", incarnation=lease.incarnation, epoch=lease.epoch, token=READER.token
+    )
+    beats, answers = asyncio.Queue(), []
+
+    async def write(answer):
+        answers.append(answer)
+
+    async def held():
+        broker.decide(commands.DeclareQueue("other", commands.QueueProperties(durable=True)))
+        stream = asyncio.create_task(broker.service.hold(beats.get, write))
+        for _ in range(4):
+            beats.put_nowait(hold)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            broker.now += HEARTBEAT_S - 1
+            assert broker.liveness.connected(lease.incarnation)
+        assert answers == []
+        broker.engine.sync()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        stream.cancel()
+        await asyncio.gather(stream, return_exceptions=True)
+
+    asyncio.run(held())
+    assert len(answers) >= 1
+
+
 def test_the_owner_comes_back(broker):
     """S5: it has the same tags again; the reader that was detached is fenced."""
     lease = broker.lease()

@@ -30,7 +30,7 @@ async def test_responses_are_released_in_bulk():
 
 async def test_requests_that_arrived_together_are_taken_together():
     """P2: requests that wait are taken together; an empty list is the end."""
-    requests = RequestBuffer(100)
+    requests = RequestBuffer(1000)
     await requests.put("a", 1)
     await requests.put("b", 1)
     assert await requests.take() == ["a", "b"]
@@ -41,17 +41,33 @@ async def test_requests_that_arrived_together_are_taken_together():
 
 async def test_requests_over_the_bound_block_the_reader():
     """I6: more than the bound of bytes stops the reader until they are taken."""
-    requests = RequestBuffer(10)
-    putting = asyncio.create_task(requests.put("a", 11))
+    requests = RequestBuffer(1000)
+    putting = asyncio.create_task(requests.put("a", 1001))
     await asyncio.sleep(0)
     assert not putting.done()
     await requests.take()
     await putting
 
 
+async def test_requests_that_say_nothing_have_a_bound():
+    """I6: each is an object, so that a flood of empty ones waits as well."""
+    requests = RequestBuffer(100_000)
+
+    async def flood():
+        for _ in range(1000):
+            await requests.put("", 0)
+
+    flooding = asyncio.create_task(flood())
+    for _ in range(2000):
+        await asyncio.sleep(0)
+    assert not flooding.done()
+    assert len(await requests.take()) == 391
+    flooding.cancel()
+
+
 async def test_a_failure_overtakes_waiting_requests():
     """P10: a fenced stream handles nothing more."""
-    requests = RequestBuffer(10)
+    requests = RequestBuffer(1000)
     await requests.put("a", 1)
     requests.fail(ValueError("fenced"))
     with pytest.raises(ValueError, match="fenced"):

@@ -1,0 +1,78 @@
+"""Python's garbage collector beside a large state: what lives long is rarely walked through.
+
+A queue is some twenty objects that the collector knows: to walk through 10,000 empty queues takes
+135 ms, in which the broker serves nobody, and Python does it whenever there is a quarter more.
+
+Invariant: what a collection of the oldest has found alive is left out of the next. All of it is
+walked through when nobody is kept waiting, or when there may be much garbage in it.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+# A frame for 10,000 queues makes a hundred thousand objects that are no garbage: at Python's own
+# threshold of 700 the collector took 30 % of the time of its decision.
+_YOUNG_OBJECTS: Final = 50_000
+_OLDEST: Final = 2  # generation
+# Everything is walked through after a quiet time, and whoever waits after a long one, or when so
+# many streams have ended: one that was alive at a collection may be a hundred objects of garbage.
+_QUIET_S: Final = 10.0
+_APART_S: Final = 600.0
+_MOST_S: Final = 3600.0
+_STREAMS: Final = 5_000
+
+
+class GarbageCollector:
+    """The collector of this process, from `start` to `stop`.
+
+    Args:
+        done: A number that changes whenever the broker decides something.
+        ended: How many streams have ended.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        done: Callable[[], int],
+        ended: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._done = done
+        self._ended = ended
+        self._clock = clock
+        self._last_done = done()
+        self._last_ended = ended()
+        self._quiet_since_s = self._walked_s = clock()
+        self._thresholds = gc.get_threshold()
+
+    def start(self) -> None:
+        """What is there now is not walked through again."""
+        gc.freeze()
+        gc.set_threshold(_YOUNG_OBJECTS)
+        gc.callbacks.append(self._collected)
+
+    def stop(self) -> None:
+        """Leaves the collector as it was found."""
+        gc.callbacks.remove(self._collected)
+        gc.set_threshold(*self._thresholds)
+        gc.unfreeze()
+
+    def poll(self) -> None:
+        """Walks through everything when it is time to; to be called every second or so."""
+        now_s, done, ended = self._clock(), self._done(), self._ended()
+        if done != self._last_done:
+            self._last_done, self._quiet_since_s = done, now_s
+        since_s = now_s - self._walked_s
+        quiet = now_s - self._quiet_since_s >= _QUIET_S and since_s >= _APART_S
+        if quiet or since_s >= _MOST_S or ended - self._last_ended >= _STREAMS:
+            self._walked_s, self._last_ended = now_s, ended
+            gc.unfreeze()
+            gc.collect()
+
+    def _collected(self, phase: str, info: Mapping[str, int]) -> None:
+        if phase == "stop" and info["generation"] == _OLDEST:
+            gc.freeze()
