@@ -1,0 +1,23 @@
+"""`python -m tests.crash.overload PART`: more than a machine can take, and what must hold then."""
+
+import argparse
+import sys
+
+from tests.crash.overload import channels, disk, queues, readers
+
+PARTS = {"channels": channels, "disk": disk, "queues": queues, "readers": readers}
+
+
+def main():
+    """Runs the part that is named; the exit status is 1 when something did not hold."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.overload", description=__doc__)
+    parts = parser.add_subparsers(dest="part", required=True)
+    for name, part in PARTS.items():
+        part.add_arguments(parts.add_parser(name, help=part.__doc__.splitlines()[0]))
+    args = parser.parse_args()
+    held = PARTS[args.part].run(args)
+    sys.exit(0 if held else 1)
+
+
+if __name__ == "__main__":
+    main()
