@@ -276,18 +276,26 @@ class Core:
         return queries.durable_blocks(self._state)
 
     def block_loads(self) -> Iterator[Int64s]:
-        """Block, rows, rows left and their payload of every run of a queue, in parts.
+        """Block, rows, rows left, their payload and the queue's id of every run, in parts.
 
         A hint: the state may change between two parts.
         """
         return queries.block_loads(self._state)
 
-    def live_rows(self, block_ids: BitMap64) -> dict[int, BitMap]:
+    def live_rows(
+        self, block_ids: BitMap64, queue_ids: Iterable[int] | None = None
+    ) -> dict[int, BitMap]:
         """The rows of some blocks that anything refers to; the others never come to life again.
 
         Blocks that are staged, pinned or dead are left out.
+
+        Args:
+            block_ids: The blocks.
+            queue_ids: The queues that have runs of them, as `block_loads` said: a block that others
+                have runs of, too, is left out. None: all are looked at.
         """
-        return queries.live_rows(self._state, block_ids)
+        sought = self._state.queues if queue_ids is None else queue_ids
+        return queries.live_rows(self._state, block_ids, sought)
 
     # --- publishers ---
 

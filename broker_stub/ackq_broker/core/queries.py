@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import nsmallest
 from itertools import islice
@@ -217,29 +218,36 @@ def durable_blocks(state: State) -> BitMap64:
 
 
 def block_loads(state: State) -> Iterator[Int64s]:
-    """What queues have of their blocks, in parts: `Placements.loads` of one after the other.
+    """What queues have of their blocks, in parts: `Placements.loads`, and the queue's id.
 
     The state may change between two parts: what was moved meanwhile may be there twice, or not.
     """
     for queue in tuple(state.queues.values()):
-        yield from queue.placements.loads()
+        for load in queue.placements.loads():
+            yield np.vstack((load, np.full(load.shape[1], queue.queue_id)))
 
 
-def live_rows(state: State, block_ids: BitMap64) -> dict[int, BitMap]:
+def live_rows(state: State, block_ids: BitMap64, queue_ids: Iterable[int]) -> dict[int, BitMap]:
     """The rows of some blocks that anything refers to; rows that are dead never live again.
 
-    Blocks that are staged, that a reader is not through with, or that are dead are left out.
+    Blocks that are staged, that a reader is not through with, or that are dead are left out, and
+    those of which other queues than these have runs: of them not all is found.
     """
     staged = BitMap64(block.block_id for block in _staged(state))
     sought = bitmaps.array(block_ids - staged - state.blocks.pinned())
     found: dict[int, BitMap] = {}
-    for queue in state.queues.values() if len(sought) else ():
+    counted = Counter[int]()
+    for queue_id in queue_ids if len(sought) else ():
+        queue = state.queues.get(queue_id)
+        if queue is None:
+            continue
         runs = queue.placements.runs_in(sought)
         present = queue.present | queue.kept if len(runs) else BitMap64()
         for run in runs:
             rows = queue.placements.rows_of(run, present)
             found[int(run["block"])] = found.get(int(run["block"]), BitMap()) | rows
-    return found
+        counted.update(runs["block"].tolist())
+    return {each: rows for each, rows in found.items() if counted[each] == state.blocks.count(each)}
 
 
 def _staged(state: State) -> Iterator[StagedRows]:

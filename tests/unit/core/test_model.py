@@ -12,6 +12,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from pyroaring import BitMap64
 
 from ackq.errors import BatchChangedError, StageMismatchError
 from ackq.outcomes import Outcome
@@ -469,6 +470,11 @@ class CoreMachine(RuleBasedStateMachine):
         rows = {key for key, label in self.harness.labels.items() if label in needed}
         found = core.live_rows(core.live_blocks())
         assert {(block, row) for block, kept in found.items() for row in kept} == rows
+        # A block that is in more queues than were named is left out.
+        for load in core.block_loads():
+            for block, queue in zip(load[0].tolist(), load[4].tolist(), strict=True):
+                alone = core.live_rows(BitMap64((block,)), (queue,))
+                assert alone.get(block, found.get(block)) == found.get(block)
 
 
 # 6 s of one core when it is alone, minutes on a machine that does ten other things.

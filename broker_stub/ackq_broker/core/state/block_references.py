@@ -83,6 +83,10 @@ class BlockReferences:
         self._dead = pinned
         return dead
 
+    def count(self, block_id: int) -> int:
+        """How many references a block has."""
+        return self._shared.get(block_id, int(block_id in self._single))
+
     def live(self) -> BitMap64:
         """Every block that something refers to."""
         return self._single | BitMap64(self._shared)

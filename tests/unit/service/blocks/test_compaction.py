@@ -241,7 +241,7 @@ def test_what_is_looked_at_in_vain_is_not_read_again(monkeypatch, tmp_path):
             monkeypatch.setattr(
                 type(broker.engine.core),
                 "live_rows",
-                lambda _, ids: looked.append(ids) or live_rows(ids),
+                lambda _, ids, queues: looked.append(ids) or live_rows(ids, queues),
             )
             await broker.compact()
             assert looked
@@ -249,6 +249,35 @@ def test_what_is_looked_at_in_vain_is_not_read_again(monkeypatch, tmp_path):
             broker.publish(["b"])
             await broker.compact()
             assert not looked
+
+    asyncio.run(run())
+
+
+def test_a_busy_broker_looks_at_no_block_that_may_be_whole(monkeypatch, tmp_path):
+    """I6: one in ten queues has a tenth in each; to find out took 120 ms with 10,000 queues."""
+
+    async def run():
+        async with Broker(monkeypatch, tmp_path / "data") as broker:
+            broker.open()
+            names = [f"q{number}" for number in range(10)]
+            for name in names:
+                broker.do(c.DeclareQueue(name, c.QueueProperties(durable=True)))
+            for _ in range(4):
+                broker.publish(names * 4, size=500)
+            looked = []
+            live_rows = broker.engine.core.live_rows
+            monkeypatch.setattr(
+                type(broker.engine.core),
+                "live_rows",
+                lambda _, ids, queues: looked.append(list(queues)) or live_rows(ids, queues),
+            )
+            quiet = compaction._QUIET_BYTES
+            monkeypatch.setattr(compaction, "_QUIET_BYTES", -1)
+            await broker.compact()
+            assert not looked
+            monkeypatch.setattr(compaction, "_QUIET_BYTES", quiet)
+            await broker.compact()
+            assert [len(queues) for queues in looked] == [10]
 
     asyncio.run(run())
 
