@@ -34,7 +34,7 @@ def add_arguments(parser):
     parser.add_argument("--disk", type=float, default=20, help="MB/s that the disk takes (20)")
     parser.add_argument("--offered", type=float, default=200, help="MB/s in all (200)")
     parser.add_argument("--publishers", type=int, default=4, help="each a process (4)")
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--memory", type=float, default=1024, help="MiB that the broker may use")
     parser.add_argument("--flood", help=argparse.SUPPRESS)
 

@@ -28,7 +28,7 @@ ROWS = 1000
 def add_arguments(parser):
     """How many of each, and how long."""
     parser.add_argument("--readers", type=int, default=50, help="of each kind (50)")
-    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--seconds", type=float, default=25)
     parser.add_argument("--messages", type=int, default=50_000, help="of 10 KiB (50000)")
     parser.add_argument("--queues", type=int, default=5_000, help="that a scrape lists (5000)")
     parser.add_argument("--memory", type=float, default=768, help="MiB that the broker may use")
