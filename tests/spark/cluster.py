@@ -65,6 +65,8 @@ def environment(**extra: str) -> dict[str, str]:
         "PYSPARK_PYTHON": str(WORKER_PYTHON),
         "ACKQ_WORKER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": HOSTS[0],
+        # For the launchers, the cluster and its executors, too; see tests/conftest.py.
+        "JDK_JAVA_OPTIONS": os.environ["SPARK_SUBMIT_OPTS"],
         **extra,
     }
 

@@ -1,4 +1,4 @@
-"""One Spark for the whole run, and short names for what every test does with it."""
+"""One Spark and one broker for the whole run, and short names for what every test does with it."""
 
 from __future__ import annotations
 
@@ -44,14 +44,28 @@ def spark(tmp_path_factory):
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory):
+    """A broker process for the tests that neither kill nor restart it."""
+    import ackq_broker
+
+    with ackq_broker.embedded(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+
+
 class Kit:
-    """A broker with Spark on it: publish, read, run, look."""
+    """A broker with Spark on it: publish, read, run, look.
+
+    Attributes:
+        app: A `txnAppId` that no other test has: a writer is remembered after its test.
+    """
 
     def __init__(self, spark, broker, admin, folder):
         self.spark = spark
         self.broker = broker
         self.admin = admin
         self.folder = folder
+        self.app = folder.name
 
     def declare(self, *queues, **properties):
         for queue in queues:
@@ -133,6 +147,19 @@ class Kit:
         """The source's offset of a batch."""
         return json.loads(self.log(checkpoint, "offsets")[batch].splitlines()[2])
 
+    def clear(self):
+        """Leaves neither queries nor what they worked with."""
+        for query in self.spark.streams.active:
+            query.stop()
+        for info in self.admin.sessions():
+            self.admin.release_session(info.session, fence=True)
+        for info in self.admin.batches():
+            self.admin.drop_batch(info.writer, info.batch_id, force=True)
+        for info in self.admin.exchanges():
+            self.admin.delete_exchange(info.exchange)
+        for info in self.admin.queues():
+            self.admin.delete_queue(info.queue, force=True)
+
     def forget(self, checkpoint, kind, batch):
         """Takes an entry out of a checkpoint, as a crash before it was written would have."""
         folder = self.folder / checkpoint / kind
@@ -156,7 +183,18 @@ class Kept:
 
 
 @pytest.fixture
-def kit(spark, broker, admin, tmp_path):
+def kit(spark, shared_broker, tmp_path):
+    """The shared broker, of which a test finds nothing that was there before."""
+    from ackq.client import Admin
+
+    made = Kit(spark, shared_broker, Admin(shared_broker.endpoint), tmp_path)
+    yield made
+    made.clear()
+
+
+@pytest.fixture
+def own(spark, broker, admin, tmp_path):
+    """A broker of the test's own, which it may kill."""
     return Kit(spark, broker, admin, tmp_path)
 
 

@@ -24,7 +24,7 @@ def column(rows, name="message_id"):
 def write(kit, rows, queue, version):
     """A batch write that may be repeated."""
     rows.write.format("ackq").mode("append").options(
-        endpoint=kit.broker.endpoint, queue=queue, txnAppId="app", txnVersion=version
+        endpoint=kit.broker.endpoint, queue=queue, txnAppId=kit.app, txnVersion=version
     ).save()
 
 

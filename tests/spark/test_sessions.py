@@ -76,28 +76,28 @@ def test_available_now_reads_what_its_opening_puts_back(kit, kept):
     assert kit.depth("in") == (0, 0, 0)
 
 
-def test_once_starts_days_after_it_found_nothing(kit, kept, monkeypatch):
+def test_once_starts_days_after_it_found_nothing(own, kept, monkeypatch):
     """S9: the broker forgets the session, and takes the checkpoint that stands at its tag 0."""
-    kit.declare("in")
+    own.declare("in")
 
     def once():
-        kit.run(kit.each(kit.source("in", session="job"), "cp", kept, once=True))
+        own.run(own.each(own.source("in", session="job"), "cp", kept, once=True))
 
     async def days_pass():
         monkeypatch.setattr(limits, "UNPROVEN_RETENTION_S", -1)
-        async with recovery.offline(kit.broker.data_dir) as recovered:
+        async with recovery.offline(own.broker.data_dir) as recovered:
             await recovered.engine.call(commands.Housekeep())
             assert recovered.engine.core.sessions() == []
 
     once()
-    kit.broker.kill()
+    own.broker.kill()
     asyncio.run(days_pass())
-    kit.broker.restart()
-    kit.publish("in", *N)
+    own.broker.restart()
+    own.publish("in", *N)
     once()
     once()
     assert kept.bodies == N
-    assert kit.depth("in") == (0, 0, 0)
+    assert own.depth("in") == (0, 0, 0)
 
 
 # --- a checkpoint that lost its files (S11) ---

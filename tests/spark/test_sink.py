@@ -23,27 +23,28 @@ def first_attempt_fails(batches):
         raise RuntimeError("this attempt fails")
 
 
+def first_attempts_fail(batches):
+    """The first attempt of every partition dies before its rows."""
+    from pyspark import TaskContext
+
+    if TaskContext.get().attemptNumber() == 0:
+        raise RuntimeError("first attempts fail")
+    yield from batches
+
+
 def always_fails(batches):
     yield from batches
     raise RuntimeError("every attempt fails")
 
 
 def test_queue_to_queue(kit):
-    """K3: every row of the source is in the target once, in order."""
-    kit.declare("in", "out")
-    kit.publish("in", *N)
-    kit.run(kit.sink(kit.source("in", "body binary"), "cp", queue="out"))
-    assert kit.bodies("out") == N
-    assert (kit.depth("in"), kit.depth("out")) == ((0, 0, 0), (10, 0, 0))
-
-
-def test_rows_keep_partition_order(kit):
-    """K3: rows come in order of partition index, then row."""
+    """K3: every row of the source is in the target once, in order of partition index, then row."""
     kit.declare("in", "out")
     kit.publish("in", *N)
     rows = kit.source("in", "body binary", minPartitions=3)
     kit.run(kit.sink(rows, "cp", queue="out"))
     assert kit.bodies("out") == N
+    assert (kit.depth("in"), kit.depth("out")) == ((0, 0, 0), (10, 0, 0))
 
 
 def test_replayed_batch_is_not_written_twice(kit):
@@ -61,14 +62,15 @@ def test_replayed_batch_is_not_written_twice(kit):
 
 
 @WITHOUT_PANDAS
-def test_failing_task_writes_once(kit):
-    """K3: a task that fails after its rows and is tried again writes them once."""
+@pytest.mark.parametrize("fails", [first_attempt_fails, first_attempts_fail])
+def test_failing_task_writes_once(kit, fails):
+    """K2, K3: a task that fails before or after its rows and is tried again writes them once."""
     kit.declare("in", "out")
     kit.publish("in", *N)
     rows = kit.source("in", "body binary", minPartitions=2)
-    kit.run(kit.sink(rows.mapInArrow(first_attempt_fails, "body binary"), "cp", queue="out"))
+    kit.run(kit.sink(rows.mapInArrow(fails, "body binary"), "cp", queue="out"))
     assert kit.bodies("out") == N
-    assert kit.depth("out") == (10, 0, 0)
+    assert (kit.depth("in"), kit.depth("out")) == ((0, 0, 0), (10, 0, 0))
 
 
 @WITHOUT_PANDAS
@@ -194,9 +196,9 @@ def test_browse_of_an_empty_queue(kit):
     assert kit.browse("out").collect() == []
 
 
-def write(kit, rows, version, app="app"):
+def write(kit, rows, version, app=""):
     rows.write.format("ackq").mode("append").options(
-        endpoint=kit.broker.endpoint, queue="out", txnAppId=app, txnVersion=version
+        endpoint=kit.broker.endpoint, queue="out", txnAppId=f"{kit.app}{app}", txnVersion=version
     ).save()
 
 
@@ -210,7 +212,7 @@ def test_transactional_write_is_idempotent(kit):
     with pytest.raises(PySparkException, match=r"ackq\.errors\.BatchOrderError"):
         write(kit, rows, 4)
     write(kit, rows, 6)
-    write(kit, rows, 5, app="other")
+    write(kit, rows, 5, app="-other")
     assert kit.bodies("out") == [b"a"] * 3
 
 
@@ -232,7 +234,7 @@ def test_version_used_twice_is_refused_in_every_run(kit):
     """K12: the run that comes after the refusal repeats the first write, and must lose nothing."""
     kit.declare("in", "out")
     kit.publish("in", *N)
-    apps = ["app", "app"]
+    apps = ["", ""]
 
     def twice(rows, batch_id):
         for app, where in zip(apps, ("<", ">="), strict=True):
@@ -243,7 +245,7 @@ def test_version_used_twice_is_refused_in_every_run(kit):
     for _ in range(3):
         with pytest.raises(StreamingQueryException, match="has been used in this run"):
             kit.run(query)
-    apps[1] = "other"
+    apps[1] = "-other"
     kit.run(query)
     assert kit.bodies("out") == N
     assert kit.admin.queue("in").accepted == 10
@@ -297,7 +299,7 @@ def test_batch_write_is_run_again_after_a_kill(kit):
     from ackq.client import StageWriter
 
     kit.declare("out", max_length=3)
-    options = {"writer": "txn/app/queue/out", "batch_id": 5, "run_id": "killed"}
+    options = {"writer": f"txn/{kit.app}/queue/out", "batch_id": 5, "run_id": "killed"}
     killed = StageWriter(kit.broker.endpoint, **options)
     with killed:
         killed.write(pa.record_batch({"body": [b"a", b"b"]}), routing_key="out")

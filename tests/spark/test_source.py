@@ -48,10 +48,13 @@ def test_round_trip_of_every_column(kit):
 
 
 def test_offsets_carry_the_session_before_any_lease(kit, kept):
-    """S9: batch 0 is empty and its offset names the session, before any lease."""
+    """S9, K2: batch 0 is empty and its offset names the session, before any lease.
+
+    A fetch names its query and batch, so that operators see who holds a lease.
+    """
     kit.declare("in")
     kit.publish("in", *N)
-    kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
+    query = kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
     first, second = kit.offset("cp", 0), kit.offset("cp", 1)
     assert first == {
         "v": 1,
@@ -61,25 +64,9 @@ def test_offsets_carry_the_session_before_any_lease(kit, kept):
     }
     assert second == {**first, "tag": 10}
     assert kept.runs == [(0, []), (1, N)]
-
-
-def test_broker_knows_who_reads(kit, kept):
-    """K2: a fetch names its query and batch, so that operators see who holds a lease."""
-    kit.declare("in")
-    kit.publish("in", *N)
-    query = kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
     shown = kit.admin.session("job")
     assert (shown.query_id, shown.batch_id) == (query.id, 1)
     assert shown.proven
-
-
-def test_tail_is_acknowledged_after_available_now(kit, kept):
-    """K1: when an AvailableNow run has ended, its last batch is acknowledged, without new data."""
-    kit.declare("in")
-    kit.publish("in", *N)
-    kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", kept))
-    assert kept.bodies == N
-    assert kit.depth("in") == (0, 0, 0)
 
 
 def test_tail_is_acknowledged_while_idle(kit, kept):
@@ -175,36 +162,12 @@ def test_once_replays_its_first_batch(kit, kept):
     assert kept.runs == [(0, N), (0, N)]
 
 
-def test_batches_are_bounded_in_messages(kit, kept):
-    """K6: maxMessagesPerTrigger bounds a batch."""
-    kit.declare("in")
-    kit.publish("in", *N)
-    kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", kept))
-    assert [len(found) for _, found in kept.runs] == [0, 4, 4, 2]
-
-
 def test_batches_are_bounded_in_bytes(kit, kept):
     """K6: maxBytesPerTrigger bounds a batch, but one message always passes."""
     kit.declare("in")
     kit.publish("in", *([b"x" * 1000] * 4))
     kit.run(kit.each(kit.source("in", maxBytesPerTrigger="500b"), "cp", kept))
     assert [len(found) for _, found in kept.runs] == [0, 1, 1, 1, 1]
-
-
-def test_minimum_waits(kit, kept):
-    """K6: fewer than minMessagesPerTrigger wait for more, up to maxTriggerDelay."""
-    kit.declare("in")
-    rows = kit.source("in", minMessagesPerTrigger=5, maxTriggerDelay="1h")
-    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
-    try:
-        kit.publish("in", *N[:3])
-        query.processAllAvailable()
-        assert kept.bodies == []
-        kit.publish("in", *N[3:6])
-        query.processAllAvailable()
-        assert kept.bodies == N[:6]
-    finally:
-        query.stop()
 
 
 def test_schema_prunes_columns(kit):
@@ -229,38 +192,16 @@ def test_two_queues_in_one_session(kit):
     assert sorted((row.queue, bytes(row.body)) for row in rows) == [("a", b"1"), ("b", b"2")]
 
 
-def test_partitions_are_read_in_parallel(kit):
-    """minPartitions splits a batch into tasks, which together read each row once."""
-    kit.declare("in")
-    kit.publish("in", *N)
-    found = []
+def test_batches_are_bounded_in_messages(kit, kept):
+    """K6, K1: maxMessagesPerTrigger bounds a batch, and `lastProgress` tells what waits.
 
-    def look(rows, _batch_id):
-        found.append((rows.rdd.getNumPartitions(), [bytes(row.body) for row in rows.collect()]))
-
-    kit.run(kit.each(kit.source("in", minPartitions=4), "cp", look))
-    assert found[1] == (4, N)
-
-
-def test_several_actions_read_the_same_rows(kit):
-    """S2: a batch that is evaluated three times gives the same rows each time."""
-    kit.declare("in")
-    kit.publish("in", *N)
-    seen = []
-
-    def thrice(rows, batch_id):
-        if batch_id:
-            seen.extend([rows.count(), rows.count(), len(rows.collect())])
-
-    kit.run(kit.each(kit.source("in"), "cp", thrice))
-    assert seen == [10, 10, 10]
-
-
-def test_progress_shows_the_backlog(kit, kept):
-    """`lastProgress` tells what waits in the queue."""
+    When the AvailableNow run has ended, its last batch is acknowledged, without new data.
+    """
     kit.declare("in")
     kit.publish("in", *N)
     query = kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", kept))
+    assert kept.runs == [(0, []), (1, N[:4]), (2, N[4:8]), (3, N[8:])]
+    assert kit.depth("in") == (0, 0, 0)
     shown = [p.sources[0].latestOffset for p in query.recentProgress if p.numInputRows]
     backlogs = [json.loads(text) for text in shown]
     assert [(each["ready"], each["unacked"]) for each in backlogs] == [(6, 4), (2, 4), (0, 2)]
@@ -270,18 +211,18 @@ def test_progress_shows_the_backlog(kit, kept):
     assert {str(p.sources[0].metrics) for p in query.recentProgress} == {"{}"}  # no other way
 
 
-def test_query_outlives_a_broker_restart(kit, kept):
+def test_query_outlives_a_broker_restart(own, kept):
     """Q7: a broker that is killed and comes back costs a running query nothing but time."""
-    kit.declare("in")
-    query = kit.each(kit.source("in"), "cp", kept, processingTime="0 seconds").start()
+    own.declare("in")
+    query = own.each(own.source("in"), "cp", kept, processingTime="0 seconds").start()
     try:
-        kit.publish("in", *N[:5])
+        own.publish("in", *N[:5])
         query.processAllAvailable()
-        kit.broker.kill()
-        kit.broker.restart()
-        kit.publish("in", *N[5:])
+        own.broker.kill()
+        own.broker.restart()
+        own.publish("in", *N[5:])
         query.processAllAvailable()
         assert kept.bodies == N
-        assert kit.depth("in") == (0, 0, 0)
+        assert own.depth("in") == (0, 0, 0)
     finally:
         query.stop()
