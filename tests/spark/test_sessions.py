@@ -10,11 +10,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from ackq import limits
-from ackq.client import Channel, Session, holder
+from ackq.client import Channel, holder
 from ackq.spark import BatchLogger, settle
-from ackq.v1.sessions_pb2 import AdvanceRequest
+from ackq.v1.sessions_pb2 import HoldRequest
 from ackq_broker.core import commands
 from ackq_broker.service.engine import recovery
+from tests.fakes.raw_client import Client
 from tests.spark.ledger import N
 
 TIMEOUT_S = 90
@@ -65,11 +66,16 @@ def test_available_now_reads_what_its_opening_puts_back(kit, kept):
     """K5, S9: what a run before leased, that no checkpoint came of, is inside of the bound."""
     kit.declare("in")
     kit.publish("in", *N)
-    session, reader = Session(kit.broker.endpoint), holder("killed")
-    lost = session.advance(
-        AdvanceRequest(session="job", holder=reader, queues=["in"], open_and_lease=True)
-    )
-    session.hold(lost.session, lost.incarnation, lost.epoch, reader.token).close()
+    killed = holder("killed")
+    with Client(kit.broker.endpoint) as client:
+        lost = client.advance(killed, session="job", queues=["in"], open_and_lease=True)
+        held = HoldRequest(
+            session="job", incarnation=lost.incarnation, epoch=lost.epoch, token=killed.token
+        )
+        stream = client.sessions.Hold(iter([held]))
+        next(stream)
+        # A holder whose stream is cut is waited for a moment; without one it is a heartbeat.
+        stream.cancel()
     assert kit.depth("in") == (0, 10, 0)
     kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
     assert kept.bodies == N
