@@ -27,6 +27,11 @@ MAX_HEADER_BYTES: Final = 1 * MIB
 MAX_NAME_BYTES: Final = 255
 MAX_ROUTING_KEY_BYTES: Final = 255
 MAX_DISTINCT_ROUTES_PER_FRAME: Final = 65_536
+# A request that is no data frame, and holds no outcomes: 100,000 stages of a commit take 3 MB.
+MAX_REQUEST_BYTES: Final = 4 * MIB
+# Fields of a request, those of nested messages included; a field takes up to 150 bytes in memory.
+# 65,536 groups of outcomes have 5 each at most, 100,000 stages 4.
+MAX_REQUEST_FIELDS: Final = 500_000
 # Words of a topic exchange's keys. Each binding with a `#` may match from every one of them on.
 MAX_TOPIC_WORDS: Final = 21
 
@@ -147,6 +152,9 @@ MAX_UNSYNCED_BYTES: Final = 256 * MIB
 
 assert FRAME_TARGET_BYTES <= MAX_FRAME_BYTES
 assert MAX_MESSAGE_BYTES + MAX_HEADER_BYTES < MAX_FRAME_BYTES
+assert MAX_REQUEST_BYTES < MAX_FRAME_BYTES
+assert 5 * MAX_OUTCOME_STAGE_GROUPS < MAX_REQUEST_FIELDS
+assert 10 * FRAME_TARGET_ROWS < MAX_REQUEST_FIELDS
 assert MAX_GROUP_BYTES <= SEGMENT_BYTES
 assert MIN_UNSYNCED_BYTES < 2 * MAX_GROUP_BYTES < MAX_UNSYNCED_BYTES
 assert MAX_FRAME_BYTES <= SEGMENT_BYTES

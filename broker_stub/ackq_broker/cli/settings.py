@@ -131,7 +131,7 @@ def _read(path: Path) -> dict[str, object]:
         ) from None
     except OSError as error:
         raise InvalidArgumentError(f"{path} cannot be read: {error.strerror}", file=path) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # of TOML, UTF-8, a number's length, its depth
         raise InvalidArgumentError(f"{path} is no TOML: {error}", file=path) from error
     found = {}
     for key, value in written.items():

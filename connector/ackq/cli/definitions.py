@@ -11,7 +11,8 @@ Invariant: an import changes nothing that is there. It compares everything befor
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
@@ -110,7 +111,7 @@ def _read(file: TextIO) -> dict[str, dict[Key, Definition]]:
     """The definitions of a file, checked for what is missing or unknown in it."""
     try:
         document = json.load(file)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # of JSON, UTF-8, a number's length, its depth
         raise InvalidArgumentError(f"{file.name} is no JSON: {error}") from error
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise InvalidArgumentError(
@@ -126,13 +127,20 @@ def _read(file: TextIO) -> dict[str, dict[Key, Definition]]:
             found[kind] = {_key(kind, each): each for each in document.get(kind, [])}
         except (KeyError, TypeError) as error:
             raise InvalidArgumentError(
-                f"{file.name}: each of {kind} needs {', '.join(_KEYS[kind])}."
+                f"{file.name}: each of {kind} needs {', '.join(_KEYS[kind])}, which are texts, and"
+                " its properties, if any, are an object."
             ) from error
     return found
 
 
 def _key(kind: str, definition: Mapping[str, Any]) -> Key:
-    return tuple(str(definition[name]) for name in _KEYS[kind])
+    """The names of a definition; raises KeyError or TypeError where it has not all of them."""
+    names = tuple(definition[name] for name in _KEYS[kind])
+    if not all(isinstance(each, str) for each in (*names, *definition)):
+        raise TypeError(names)
+    if not isinstance(definition.get("properties", {}), dict):
+        raise TypeError(definition["properties"])
+    return names
 
 
 def _differences(
@@ -157,17 +165,26 @@ def _flat(definition: Definition) -> Definition:
 
 def _make(admin: Admin, missing: Mapping[str, list[Definition]]) -> None:
     """Declares what is missing, dead-letter queues before the queues that name them."""
-    targets = {_flat(each).get("dead_letter_queue") for each in missing["queues"]}
+    targets = [_flat(each).get("dead_letter_queue") for each in missing["queues"]]
     for each in sorted(missing["queues"], key=lambda one: one["queue"] not in targets):
-        try:
+        with _known(f"queue '{each['queue']}'"):
             admin.declare_queue(each["queue"], **each.get("properties", {}))
-        except TypeError as error:
-            raise InvalidArgumentError(
-                f"queue '{each['queue']}' has a property that this version does not know: {error}"
-            ) from error
     for each in missing["exchanges"]:
-        admin.declare_exchange(
-            each["exchange"], each.get("type", "topic"), durable=each.get("durable", True)
-        )
+        with _known(f"exchange '{each['exchange']}'"):
+            admin.declare_exchange(
+                each["exchange"], each.get("type", "topic"), durable=each.get("durable", True)
+            )
     for each in missing["bindings"]:
-        admin.bind(each["exchange"], each["queue"], each["binding_key"])
+        with _known(f"a binding of queue '{each['queue']}'"):
+            admin.bind(each["exchange"], each["queue"], each["binding_key"])
+
+
+@contextmanager
+def _known(what: str) -> Iterator[None]:
+    """Raises InvalidArgumentError for properties, or values of them, that no request can hold."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgumentError(
+            f"{what} has a property, or a value of one, that this version does not know: {error}"
+        ) from error

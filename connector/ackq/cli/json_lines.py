@@ -53,7 +53,7 @@ def properties(line: bytes) -> dict[str, Any]:
     """
     try:
         fields = json.loads(line)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of JSON, UTF-8, a number's length, its depth
         raise InvalidArgumentError(f"It is no JSON: {error}.") from error
     if not isinstance(fields, dict):
         raise InvalidArgumentError(
@@ -82,7 +82,10 @@ def _body(fields: Mapping[str, Any]) -> bytes:
             raise _wrong("body_base64", f"is no base64: {error}") from error
     if text is None:
         raise _wrong("body", "is missing; give it, or 'body_base64' for bytes")
-    return _text("body", text).encode()
+    try:
+        return _text("body", text).encode()
+    except UnicodeEncodeError as error:
+        raise _wrong("body", f"is no text: {error.reason}; give bytes as 'body_base64'") from error
 
 
 def _text(name: str, value: object) -> str:

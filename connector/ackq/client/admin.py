@@ -12,7 +12,12 @@ from google.protobuf.message import Message
 from ackq.client.connection import calls, errors, health
 from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.security import Security
-from ackq.errors import InvalidArgumentError, QueueNotFoundError, SessionNotFoundError
+from ackq.errors import (
+    InternalError,
+    InvalidArgumentError,
+    QueueNotFoundError,
+    SessionNotFoundError,
+)
 from ackq.outcomes import Outcome
 from ackq.v1 import admin_pb2 as pb
 from ackq.v1 import publishing_pb2, sessions_pb2
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+K = TypeVar("K", str, tuple[str, int])
 
 # Queues that one call lists: some 3 ms of the broker's time.
 _PAGE: Final = 1_000
@@ -269,7 +275,9 @@ class Admin:
             if not page.more or (limit and len(found) >= limit):
                 return found[: limit or None]
             if page.queues:
-                request.after = page.queues[-1].queue
+                request.after = _behind(request.after, page.queues[-1].queue)
+            elif not request.page_size:
+                raise _no_answer("It has more queues, and lists none.")
             else:  # no queue of the page may be shown to this user: the rest, in one answer
                 request.page_size = 0
 
@@ -488,15 +496,17 @@ class Admin:
             found += page.batches
             if not page.more:
                 return found
-            last = page.batches[-1]
-            request.after.CopyFrom(
-                publishing_pb2.BatchKey(writer=last.writer, batch_id=last.batch_id)
+            last, after = _some(page.batches)[-1], request.after
+            writer, batch_id = _behind(
+                (after.writer, after.batch_id if request.HasField("after") else -1),
+                (last.writer, last.batch_id),
             )
+            after.CopyFrom(publishing_pb2.BatchKey(writer=writer, batch_id=batch_id))
 
     def batch(self, writer: str, batch_id: int) -> publishing_pb2.BatchInfo:
         """One staged batch, with its stages. Raises BatchNotFoundError."""
         key = publishing_pb2.BatchKey(writer=writer, batch_id=_uint64("batch_id", batch_id))
-        return self._batches(publishing_pb2.ListBatchesRequest(batch=key)).batches[0]
+        return _some(self._batches(publishing_pb2.ListBatchesRequest(batch=key)).batches)[0]
 
     def drop_batch(
         self, writer: str, batch_id: int, *, force: bool = False
@@ -531,11 +541,11 @@ class Admin:
             found += page.writers
             if not page.more:
                 return found
-            request.after = page.writers[-1].writer
+            request.after = _behind(request.after, _some(page.writers)[-1].writer)
 
     def writer(self, name: str) -> publishing_pb2.WriterInfo:
         """One writer. Raises WriterNotFoundError."""
-        return self._writers(publishing_pb2.ListWritersRequest(writer=name)).writers[0]
+        return _some(self._writers(publishing_pb2.ListWritersRequest(writer=name)).writers)[0]
 
     def forget_writer(self, name: str, *, force: bool = False) -> bool:
         """Forgets a writer that will not write again; False: it was forgotten before (K3).
@@ -675,6 +685,24 @@ def _choice(choices: dict[str, T], name: str, value: str) -> T:
             f"'{name}' is '{value}'; it must be one of {', '.join(choices)}.", argument=name
         )
     return choices[value]
+
+
+def _some(found: Sequence[T]) -> Sequence[T]:
+    """What an answer lists; raises InternalError for nothing, which no broker answers."""
+    if not found:
+        raise _no_answer("It lists nothing.")
+    return found
+
+
+def _behind(after: K, last: K) -> K:
+    """Where the next page begins; raises InternalError where it would not be behind this one."""
+    if not last > after:
+        raise _no_answer("Its list does not go on.")
+    return last
+
+
+def _no_answer(what: str) -> InternalError:
+    return InternalError(f"The broker's answer is none of the protocol: {what}")
 
 
 def _uint64(name: str, value: int) -> int:

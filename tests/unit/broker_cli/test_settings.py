@@ -119,6 +119,7 @@ def test_an_unknown_key_is_refused(text, told, file):
         ({}, {"ACKQ_BROKER_NO_SYNC": "so"}, "", "ACKQ_BROKER_NO_SYNC 'so' is not true or false."),
         ({}, {}, "listen = 1.5", "listen in {file} 1.5 is no text, number or truth value."),
         ({}, {}, "listen = ", "{file} is no TOML: "),
+        ({}, {}, "listen = " + "[" * 10_000, "{file} is no TOML: "),
     ],
 )
 def test_a_wrong_value_is_refused(flags, environment, text, told, file):

@@ -75,6 +75,9 @@ def test_a_consumed_line_is_published_as_it_was(body):
     [
         (b"{", "It is no JSON"),
         (b"\xff", "It is no JSON"),
+        (b"[" * 100_000, "It is no JSON"),
+        (b'{"body": "a", "ttl_ms": ' + b"9" * 5000 + b"}", "It is no JSON"),
+        (b'{"body": "\\ud800"}', "'body' is no text"),
         (b'"text"', "It is no object"),
         (b"{}", "'body' is missing"),
         (b'{"body": null}', "'body' is missing"),

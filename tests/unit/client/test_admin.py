@@ -211,3 +211,37 @@ def test_broker_that_is_back_is_found_at_once(broker):
     assert admin.queues() == []
     close_channels()
     back.close()
+
+
+@pytest.mark.parametrize(
+    ("ask", "answers"),
+    [
+        (lambda admin: admin.writer("w"), [publishing_pb2.ListWritersResponse()]),
+        (lambda admin: admin.batch("w", 1), [publishing_pb2.ListBatchesResponse()]),
+        (Admin.writers, [publishing_pb2.ListWritersResponse(more=True)]),
+        (Admin.batches, [publishing_pb2.ListBatchesResponse(more=True)]),
+        (
+            Admin.writers,
+            [
+                publishing_pb2.ListWritersResponse(
+                    writers=[publishing_pb2.WriterInfo(writer="w")], more=True
+                )
+            ]
+            * 2,
+        ),
+        (
+            Admin.batches,
+            [
+                publishing_pb2.ListBatchesResponse(
+                    batches=[publishing_pb2.BatchInfo(writer="w")], more=True
+                )
+            ]
+            * 2,
+        ),
+    ],
+)
+def test_a_list_that_no_broker_answers(broker, admin, ask, answers):
+    """P8: nothing where there must be one, and pages without end."""
+    broker.publishing.operations.extend(answers)
+    with pytest.raises(errors.InternalError, match="none of the protocol"):
+        ask(admin)

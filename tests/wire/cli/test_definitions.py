@@ -84,6 +84,23 @@ def test_differences_are_named_and_nothing_is_made(run, other, tmp_path):
         ('{"format": 1, "users": []}', "has 'users', which is no kind of thing"),
         ('{"format": 1, "queues": [{"name": "q"}]}', "each of queues needs queue"),
         ('{"format": 1, "queues": [{"queue": "q", "properties": {"color": 1}}]}', "does not know"),
+        ('{"format": 1, "queues": [{"queue": "q", "properties": 5}]}', "properties, if any"),
+        ('{"format": 1, "queues": [{"queue": 5}]}', "which are texts"),
+        ('{"format": 1, "queues": ["q"]}', "each of queues needs queue"),
+        (
+            '{"format": 1, "queues": [{"queue": "q", "properties": {"max_length": -1}}]}',
+            "a value of one",
+        ),
+        (
+            '{"format": 1, "queues": [{"queue": "q", "properties": {"dead_letter_queue": []}}]}',
+            "a value of one",
+        ),
+        ('{"format": 1, "exchanges": [{"exchange": "x", "type": []}]}', "a value of one"),
+        (
+            '{"format": 1, "exchanges": [{"exchange": "x", "durable": 1' + "0" * 30 + "}]}",
+            "a value",
+        ),
+        ("[" * 100_000, "is no JSON"),
     ],
 )
 def test_a_file_that_is_none(run, admin, tmp_path, text, told):

@@ -120,6 +120,18 @@ def test_a_purge_that_is_not_confirmed(served, contents, body, headers):
     assert contents.queue("audit").ready == 10
 
 
+def test_a_body_that_cannot_be_read(served):
+    """M5: whoever asks is told; it is no failure of the broker, and its log has none."""
+    nested = b"[" * 100_000
+    for body, headers in (
+        (nested, {}),
+        (b"no gzip", {"Content-Encoding": "gzip"}),
+    ):
+        status, message = refused(served, "/api/purge", body, **headers)
+        assert (status, "is not JSON" in message) == (400, True)
+    assert "Traceback" not in served.log_file.read_text()
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -4,6 +4,7 @@ import re
 import resource
 import secrets
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -12,13 +13,16 @@ from pathlib import Path
 
 import grpc
 import psutil
+import pyarrow as pa
 import pytest
 
 import ackq_broker
 from ackq import errors, limits
 from ackq.v1 import admin_pb2, publishing_pb2
+from ackq.wire import block, frame
+from tests.fakes import arrow_messages
 from tests.fakes.blocks import encoded
-from tests.fakes.raw_client import Client, delivered, refused_with
+from tests.fakes.raw_client import Client, delivered, refused, refused_with
 from tests.wire.in_process import broker_here
 from tests.wire.operations.processes import command, environment
 
@@ -335,3 +339,55 @@ def test_many_streams_of_large_frames(tmp_path):
         assert peak < MEMORY
         assert set(flood.ended) <= {"UNAVAILABLE"}
         assert flood.confirmed + 2 * len(flood.ended) >= 100
+
+
+def decompressing(size):
+    """8 KB that metadata version 4 lets Arrow decompress to so many bytes of body."""
+    columns = [struct.pack("<ii", 0, size), bytes(size)]
+    packed = [
+        struct.pack("<q", len(each)) + pa.compress(each, codec="zstd", asbytes=True)
+        for each in columns
+    ]
+    padded = [each + bytes(-len(each) % 8) for each in packed]
+    message = arrow_messages.Message(
+        rows=1,
+        nodes=[(1, 0)],
+        buffers=[(0, 0), (0, len(packed[0])), (len(padded[0]), len(packed[1]))],
+        body=b"".join(padded),
+        version=arrow_messages.VERSION_4,
+        custom=[("ARROW:experimental_compression", "zstd")],
+    )
+    header, _ = block.split(encoded(body=[b""], routing_key="q"))
+    header.payload_bytes += size
+    return block.join(header, message.encode())
+
+
+def publish_bytes(client, data):
+    """What a publish stream ends with whose second request is these bytes."""
+    opening = publishing_pb2.PublishOpen(publisher_id=secrets.token_bytes(16), mode=1)
+    header = publishing_pb2.PublishHeader(lowest_unanswered=1, open=opening)
+    opened = publishing_pb2.PublishRequest(header=header).SerializeToString()
+    call = client.channel.stream_stream("/ackq.v1.PublishingService/Publish")
+    return refused(lambda: list(call(iter((opened, data)), timeout=LIMIT_S)))[0]
+
+
+def test_requests_that_would_grow_in_memory(broker, own):
+    """I6, P8: refused before they do: objects of 2 bytes each, small numbers, a zip bomb."""
+    before = peak_bytes(broker.pid)
+    many = 8 * limits.MIB
+    messages = frame.encode(b"\x1a" + frame.varint(2 * many) + b"\x32\x00" * many)
+    compressed = publishing_pb2.PublishHeader(
+        lowest_unanswered=1, data=publishing_pb2.PublishData(first_number=1, rows=1)
+    ).SerializeToString()
+    numbers = b"\x1a" + frame.varint(many) + b"\x01" * many
+    settle = own.channel.unary_unary("/ackq.v1.SessionsService/SettleSession")
+    with others_served(broker.endpoint) as confirmed:
+        assert type(publish_bytes(own, messages)) is errors.LimitError
+        assert type(publish_bytes(own, b"\x10\x00" * many)) is errors.MalformedBlockError
+        assert type(refused(settle, numbers)[0]) is errors.LimitError
+        bomb = frame.encode(compressed, decompressing(256 * limits.MIB))
+        assert len(bomb) < 20_000
+        assert type(publish_bytes(own, bomb)) is errors.MalformedBlockError
+        served = len(confirmed)
+    assert served
+    assert peak_bytes(broker.pid) - before < 150 * limits.MIB

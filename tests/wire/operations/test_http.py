@@ -155,3 +155,16 @@ def test_it_ends_with_the_broker(tmp_path):
             half.sendall(b"GET /livez HTTP/1.1\r\nHost:")
             os.kill(running.pid, signal.SIGTERM)
             assert running.wait_dead(8)
+
+
+def test_what_is_no_request_is_not_logged(broker):
+    """M3: any stranger could fill the log with it, and its traceback."""
+    host, _, port = broker.http_endpoint.rpartition(":")
+    for sent in (b"GET \xff /\r\n\r\n", b"\0\0\0", b"GET / HTTP/1.1\r\nHost: \r\n: \r\n\r\n"):
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(4096):
+                pass
+    assert ask(broker.http_endpoint, "/livez")[0] == 200
+    assert "Traceback" not in broker.log_file.read_text()

@@ -56,6 +56,16 @@ _NAME: Final = re.compile(r"(journal|snapshot|transient)-(\d{20})\.(seg|snap)")
 # What may be in a data directory; a file system has its own folder in its root.
 _OWN: Final = re.compile(rf"({_NAME.pattern}|FORMAT)(\.new)?|LOCK|damaged-\d+|lost\+found")
 
+# What a FORMAT raises that is none: no JSON, other values, a number beyond all, too many brackets.
+_UNREADABLE: Final = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+
 _log: Final = logging.getLogger(__name__)
 
 
@@ -230,7 +240,7 @@ class DataDirectory:
             self.history_cause = str(meta.get("cause", ""))
             self.lost_blocks = tuple(map(int, meta.get("lost_blocks", ())))
             self.log_end = _log_end(meta)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except _UNREADABLE as error:
             raise DamagedError(
                 f"{path} cannot be read ({error!r}): restore it from a copy of the data directory",
                 file=path,
@@ -244,7 +254,7 @@ def read_log_end(directory: Path) -> LogEnd | None:
     """What FORMAT says of the end of the log, also while a process has the directory; or None."""
     try:
         return _log_end(json.loads((directory / "FORMAT").read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, *_UNREADABLE):
         return None
 
 

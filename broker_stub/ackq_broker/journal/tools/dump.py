@@ -33,7 +33,7 @@ def dump(directory: Path) -> Iterator[str]:
     require_journal(directory)
     form = directory / "FORMAT"
     yield (
-        f"FORMAT {form.read_text(encoding='utf-8').strip()}"
+        f"FORMAT {form.read_text(encoding='utf-8', errors='backslashreplace').strip()}"
         if form.exists()
         else "FORMAT is missing"
     )

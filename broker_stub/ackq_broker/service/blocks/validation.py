@@ -5,9 +5,8 @@ Invariant: no frame is decoded that could take much more memory than its bytes.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +24,6 @@ from ackq.errors import (
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block
 from ackq.wire.frame import Bytes
-
-# Fields by their order in Arrow's Message.fbs.
-_MESSAGE_HEADER: Final = 2
-_BATCH_COMPRESSION: Final = 3
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -54,7 +49,7 @@ def too_many_rows(rows: int) -> LimitError | None:
 def decode(data: Bytes, announced: int) -> block.Block:
     """A client's block, validated; one that would expand in memory is refused undecoded.
 
-    A null boolean takes a bit, and 33 KB of zstd can hold a body of 1 GiB.
+    A null boolean takes a bit, and 33 KB of zstd can hold a body of 1 GiB (`wire.record_batch`).
 
     Args:
         data: The block.
@@ -73,41 +68,7 @@ def decode(data: Bytes, announced: int) -> block.Block:
             f"The frame announces {announced} rows and its block {header.rows}; it must hold at"
             " least one."
         )
-    try:
-        if _is_compressed(arrow):
-            raise MalformedBlockError(
-                "The block's Arrow batch is compressed; this broker takes uncompressed ones only."
-            )
-        return block.read(header, arrow, validate=True)
-    except (pa.ArrowException, OSError, ValueError, EOFError, TypeError, struct.error) as error:
-        # EOFError is how pyarrow meets a batch that is cut, TypeError how memoryview meets an
-        # offsets buffer whose length is odd, struct.error how we meet what is no record batch.
-        raise MalformedBlockError(f"The block's Arrow batch is not valid: {error}") from error
-
-
-def _is_compressed(arrow: memoryview) -> bool:
-    """Whether a batch's buffers are compressed, read from its flatbuffer metadata.
-
-    Arrow has verified this metadata; it has no call for the compression.
-    """
-    metadata = memoryview(pa.ipc.read_message(pa.py_buffer(arrow)).metadata)
-    (message,) = struct.unpack_from("<I", metadata)
-    field = _field(metadata, message, _MESSAGE_HEADER)
-    if not field:
-        return False
-    (offset,) = struct.unpack_from("<I", metadata, field)
-    return bool(_field(metadata, field + offset, _BATCH_COMPRESSION))
-
-
-def _field(metadata: memoryview, table: int, index: int) -> int:
-    """Where a field of a flatbuffer table is; 0 when it is absent."""
-    (back,) = struct.unpack_from("<i", metadata, table)
-    (size,) = struct.unpack_from("<H", metadata, table - back)
-    entry = 4 + 2 * index
-    if entry >= size:
-        return 0
-    (offset,) = struct.unpack_from("<H", metadata, table - back + entry)
-    return table + int(offset) if offset else 0
+    return block.read(header, arrow, validate=True)
 
 
 def refusals_of(decoded: block.Block) -> tuple[Refusal, ...]:

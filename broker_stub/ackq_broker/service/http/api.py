@@ -279,7 +279,7 @@ async def _body(request: web.Request) -> dict[str, Any]:
         raise InvalidArgumentError(f"The request must be {_JSON}, not {request.content_type}.")
     try:
         given = msgspec.json.decode(await request.read())
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError, web.RequestPayloadError) as error:
         raise InvalidArgumentError(f"The request is not JSON: {error}") from error
     if not isinstance(given, dict):
         raise InvalidArgumentError("The request must be a JSON object.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import socket
 from collections.abc import Iterable
 from functools import partial
@@ -17,6 +18,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from ackq import limits
@@ -82,6 +84,7 @@ class HttpServer:
         self._runner = web.AppRunner(
             app,
             access_log=None,
+            logger=_quiet_logger(),
             handler_cancellation=True,
             keepalive_timeout=_IDLE_S,
             shutdown_timeout=_GRACE_S,
@@ -158,6 +161,18 @@ async def _poll(answers: UnreadAnswers, serving: web.Server) -> None:
         answers.poll(
             (each for each in transports if isinstance(each, asyncio.Transport)), loop.time()
         )
+
+
+def _quiet_logger() -> logging.Logger:
+    """aiohttp's, without the requests that are none: any stranger could fill the log with them."""
+    quiet = logging.getLogger("aiohttp.server")
+    quiet.addFilter(_is_ours)
+    return quiet
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 
 def _peer(transport: asyncio.BaseTransport | None) -> str:

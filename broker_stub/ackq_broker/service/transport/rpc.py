@@ -16,9 +16,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import grpc
-from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
-from google.protobuf.message import DecodeError
-from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from grpc import aio
 
 from ackq import limits
@@ -27,7 +25,6 @@ from ackq.errors import (
     BrokerUnavailableError,
     InternalError,
     InvalidArgumentError,
-    MalformedBlockError,
     PermissionDeniedError,
     UnauthenticatedError,
     status_of,
@@ -36,6 +33,7 @@ from ackq.wire import frame
 from ackq_broker.service.security.callers import Caller, current
 from ackq_broker.service.transport.access import Access
 from ackq_broker.service.transport.fields import error_detail
+from ackq_broker.service.transport.requests import RequestParser, is_frame
 
 ERROR_KEY: Final = "ackq-error-bin"
 
@@ -106,11 +104,11 @@ class _Bridge:
     ) -> None:
         self._name = method.full_name
         self._call = getattr(servicer, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
-        self._parse = _parser(method.input_type)
+        self._parser = RequestParser(method.input_type)
         self._wait_synced = wait_synced
         self._access = access
         self._authorization = access.authorization
-        self.serialize = frame.serializer if _is_frame(method.output_type) else _serialize
+        self.serialize = frame.serializer if is_frame(method.output_type) else _serialize
 
     async def unary(self, _: object, context: _Context) -> Any:
         async def run(caller: Caller) -> Any:
@@ -165,7 +163,7 @@ class _Bridge:
             read_next = context.read
             if data is aio.EOF:  # type: ignore[attr-defined] # the stubs lack it
                 return None
-            request = self._parse(data)
+            request = await self._parser.parse(data)
             self._authorization.check(caller, self._name, request)
             return request
 
@@ -215,31 +213,6 @@ async def _first(context: _Context) -> Any:
             f"The call sent nothing for {limits.FIRST_REQUEST_MS} ms after it began, and was ended."
             " Begin another one."
         ) from error
-
-
-def _is_frame(message: Descriptor) -> bool:
-    """Whether a message is a data frame (see DATA FRAMES in messages.proto)."""
-    return "block" in message.fields_by_name and "header" in message.fields_by_name
-
-
-def _parser(message: Descriptor) -> Callable[[bytes], Any]:
-    """From request bytes to a message or frame; its reader raises MalformedBlockError."""
-    if _is_frame(message):
-        header = message.fields_by_name["header"].message_type
-        assert header is not None
-        read: Callable[[bytes], Any] = frame.deserializer(GetMessageClass(header))
-    else:
-        read = GetMessageClass(message).FromString
-
-    def parse(data: bytes) -> Any:
-        try:
-            return read(data)
-        except DecodeError as error:
-            raise MalformedBlockError(
-                f"The request is not a valid {message.name}: {error}"
-            ) from error
-
-    return parse
 
 
 def _serialize(message: Any) -> bytes:

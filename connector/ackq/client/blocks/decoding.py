@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +22,11 @@ from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns
 
 _Known = dict[str, tuple[int, pa.DataType]]
+
+# As the broker has them, and the column of counts.
+_LARGEST_TAG: Final = 1 << 62
+_LARGEST_COUNT: Final = (1 << 31) - 1
+_BODY: Final = pa.field("body", pa.binary())
 
 
 @cache
@@ -68,16 +74,17 @@ def previewed(
     runs: pb.DeliveryRuns, data: bytes | memoryview, names: Sequence[str]
 ) -> pa.RecordBatch:
     """As `browsed`, of a browse with `max_body_bytes`; `body_bytes` is the last column (Q5)."""
-    rows = browsed(runs, data, names)
+    held = decode(runs, data)
+    rows = assemble(runs, held, schema(tuple(names), browse=True))
     # A broker that does not know the request sends whole bodies, and no lengths.
-    lengths = runs.body_bytes or pc.binary_length(decode(runs, data).batch.column("body"))
+    lengths = runs.body_bytes or pc.binary_length(_stored(held, _BODY))
     return rows.append_column("body_bytes", pa.array(lengths, pa.int64()))
 
 
 def stored(data: bytes | memoryview, names: Sequence[str]) -> pa.RecordBatch:
     """The rows of a block alone, with stored columns only."""
     wanted = schema(tuple(names))
-    held = block.decode(data)
+    held = block.decode(data, validate=True)
     return pa.RecordBatch.from_arrays([_stored(held, field) for field in wanted], schema=wanted)
 
 
@@ -87,14 +94,35 @@ def last_tag(runs: pb.DeliveryRuns) -> int:
 
 
 def decode(runs: pb.DeliveryRuns, data: bytes | memoryview) -> block.Block:
-    """The block of a frame; raises MalformedBlockError when its rows are not those of the runs."""
-    held = block.decode(data)
-    rows = sum(runs.rows)
-    if rows != held.header.rows:
-        raise MalformedBlockError(
-            f"The frame's runs announce {rows} rows and its block holds {held.header.rows}."
-        )
+    """The block of a frame, validated: the broker may be any program that answers at its address.
+
+    Raises:
+        MalformedBlockError: It is no sound block, or its runs do not describe its rows.
+    """
+    held = block.decode(data, validate=True)
+    _check_runs(runs, held.header.rows)
     return held
+
+
+def _check_runs(runs: pb.DeliveryRuns, rows: int) -> None:
+    announced = sum(runs.rows)
+    if announced != rows:
+        raise MalformedBlockError(
+            f"The frame's runs announce {announced} rows and its block holds {rows}."
+        )
+    count = len(runs.rows)
+    parallel = (runs.first_tag, runs.delivery_count, runs.queue_index, runs.leased or runs.rows)
+    if any(len(each) != count for each in parallel) or len(runs.body_bytes) not in (0, rows):
+        raise MalformedBlockError("The frame's runs are lists of different lengths.")
+    if (
+        min(runs.rows) < 1
+        or max(runs.first_tag) > _LARGEST_TAG
+        or max(*runs.delivery_count, *runs.leased, 0) > _LARGEST_COUNT
+        or max(runs.queue_index) >= len(runs.queues)
+    ):
+        raise MalformedBlockError(
+            "The frame's runs have no rows, name no queue, or tags or counts that are too large."
+        )
 
 
 def assemble(runs: pb.DeliveryRuns, held: block.Block, wanted: pa.Schema) -> pa.RecordBatch:
@@ -114,7 +142,7 @@ def assemble(runs: pb.DeliveryRuns, held: block.Block, wanted: pa.Schema) -> pa.
 def _stored(held: block.Block, field: pa.Field) -> pa.Array:
     name, rows = field.name, held.batch.num_rows
     column = held.batch.column(name) if name in held.batch.schema.names else None
-    if column is not None and name == "published_at":
+    if column is not None and pa.types.is_timestamp(column.type):
         column = _showable(column)
     if column is not None and not column.null_count:
         return column
@@ -144,7 +172,7 @@ def _nearest_us(us: int) -> int:
 
 
 def _showable(times: pa.Array) -> pa.Array:
-    """The same array, unless it holds a publish time that `datetime` does not."""
+    """The same array, unless it holds a time that `datetime` does not."""
     us = times.cast(pa.int64())
     ends = pc.min_max(us)
     if all(end is None or end == _nearest_us(end) for end in (e.as_py() for e in ends.values())):

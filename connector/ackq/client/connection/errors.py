@@ -5,9 +5,11 @@ The broker's own words win, a bare status gets words of its own.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from ackq.client.connection.grpc_channels import forget_channel
 from ackq.client.connection.security import Security
@@ -52,8 +54,9 @@ def from_rpc(rpc: grpc.RpcError, endpoint: str, security: Security | None = None
     for key, value in call.trailing_metadata() or ():
         if key == DETAIL_KEY:
             detail = messages_pb2.ErrorDetail()
-            detail.ParseFromString(value)
-            return _with_remedy(from_detail(detail), endpoint, security)
+            with suppress(DecodeError):  # no broker's: the status says what there is to say
+                detail.ParseFromString(value)
+                return _with_remedy(from_detail(detail), endpoint, security)
     code: grpc.StatusCode = call.code()
     said: str = call.details() or code.name
     if _UNCONNECTED in said:

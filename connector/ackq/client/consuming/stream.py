@@ -28,6 +28,7 @@ from ackq.client.ranges import Range
 from ackq.errors import (
     AckqError,
     ClosedError,
+    InternalError,
     PreconditionFailedError,
     StaleDeliveryTagError,
     UnknownDeliveryTagError,
@@ -346,6 +347,8 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
     def _on_answer(self, answer: Answer) -> None:
         if self._answers.take(answer):
             return
+        if self._disconnected_at is None:
+            raise InternalError("The broker opened the channel again, and nothing had cut it.")
         if not self._renews:
             raise self._gone()
         self._renew(answer.header.opened)

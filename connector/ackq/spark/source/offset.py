@@ -14,6 +14,8 @@ from typing import Final
 from ackq.errors import CheckpointMismatchError, OffsetVersionError
 
 VERSION: Final = 1
+# As the broker has them.
+_LARGEST_TAG: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Offset:
             OffsetVersionError: It was written by a newer version of this software.
             CheckpointMismatchError: It is no offset of this source.
         """
+        if not isinstance(raw, Mapping):
+            raise _no_offset(raw)
         version = raw.get("v")
         if type(version) is int and version > VERSION:
             raise OffsetVersionError(
@@ -70,17 +74,21 @@ class Offset:
             and len(raw) == 4  # noqa: PLR2004 - v, session, incarnation, tag
             and isinstance(session, str)
             and isinstance(incarnation, str)
-            and isinstance(tag, int)
+            and type(tag) is int
             and session
             and incarnation
-            and tag >= 0
+            and 0 <= tag <= _LARGEST_TAG
         ):
             return cls(session, incarnation, tag)
-        raise CheckpointMismatchError(
-            f"The checkpoint holds the offset {dict(raw)}, which is no offset of ackq."
-            " It belongs to another source: give this query a checkpoint location of its own.",
-            offset=dict(raw),
-        )
+        raise _no_offset(dict(raw))
+
+
+def _no_offset(raw: object) -> CheckpointMismatchError:
+    return CheckpointMismatchError(
+        f"The checkpoint holds the offset {raw}, which is no offset of ackq."
+        " It belongs to another source: give this query a checkpoint location of its own.",
+        offset=raw,
+    )
 
 
 OPENING: Final = Offset()

@@ -9,6 +9,7 @@ from ackq import errors, limits
 from ackq.client.blocks import decoding
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns
+from tests.fakes.arrow_messages import Message
 
 NOON_US = 1_714_564_800_000_000
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -186,3 +187,51 @@ def test_block_of_the_frame_may_hold_more_columns_than_asked():
     data = block.encode(rows, routing_key="k")
     batch = decoding.delivered(runs((1, 1)), data, ["message_id"])
     assert batch.to_pylist() == [{"message_id": "1"}]
+
+
+LIES = {
+    "a list too short": {"delivery_count": [1]},
+    "a list too long": {"queue_index": [0, 0, 0]},
+    "marks for some runs": {"leased": [1]},
+    "lengths for some rows": {"body_bytes": [1]},
+    "a run without rows": {"rows": [3, 0]},
+    "a queue without a name": {"queue_index": [0, 1]},
+    "no queues": {"queues": []},
+    "a tag beyond all": {"first_tag": [1, 1 << 63]},
+    "a count beyond all": {"delivery_count": [1, 1 << 31]},
+    "a mark beyond all": {"leased": [0, (1 << 32) - 1]},
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
+def test_runs_that_no_broker_sends(lie):
+    """C1: a typed error, whatever answers at the broker's address."""
+    made = runs((1, 1), (2, 2))
+    for name, values in lie.items():
+        getattr(made, name)[:] = values
+    data = content([b"a", b"b", b"c"])
+    for read in (decoding.delivered, decoding.browsed, decoding.previewed):
+        with pytest.raises(errors.MalformedBlockError, match="The frame's runs"):
+            read(made, data, ["body"])
+
+
+def test_blocks_of_a_broker_are_validated():
+    """C1: what would be read outside of the frame is refused, and so is what is compressed."""
+    sound = pa.RecordBatch.from_pydict({"body": [b"abc"]})
+    header = block.header_of(sound)
+    broken = Message.of(sound).but(body=b"\0\0\0\0\xff\xff\xff\x7f" + b"abc" + bytes(5))
+    packed = Message.of(sound).but(codec=1)
+    for message in (broken, packed):
+        data = block.join(header, message.encode())
+        for read in (decoding.delivered, decoding.browsed):
+            with pytest.raises(errors.MalformedBlockError, match="Arrow batch is not valid"):
+                read(runs((1, 1)), data, ["body"])
+        with pytest.raises(errors.MalformedBlockError, match="Arrow batch is not valid"):
+            decoding.stored(data, ["body"])
+
+
+def test_a_preview_without_bodies_and_lengths():
+    """Q5: no bodies have no length."""
+    data = block.encode(pa.RecordBatch.from_pydict({"message_id": ["1"]}))
+    batch = decoding.previewed(runs((1, 1)), data, ["message_id"])
+    assert batch.column("body_bytes").to_pylist() == [None]

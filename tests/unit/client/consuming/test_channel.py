@@ -595,3 +595,12 @@ def test_a_fork_must_not_use_its_parents_channel(broker):
         channel.close()
     """)
     assert done.stdout == "8 8\n1 b'2'\n"
+
+
+def test_a_broker_that_opens_the_channel_twice(broker):
+    """C11: no broker does; the channel fails with a typed error, and its thread does not."""
+    broker.consuming.scripts.append(react(subscribe=fake.opened()))
+    with channel(broker) as it:
+        consumer = it.consume("orders")
+        with pytest.raises(errors.InternalError, match="opened the channel again"):
+            consumer.receive(timeout_s=SOON_S)

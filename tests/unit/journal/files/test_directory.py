@@ -54,6 +54,8 @@ def test_a_newer_format_is_refused(data):
         b"\xff\xfe",
         b'{"format": 1, "history_id": "ab", "inode": 1}',
         b'{"format": 1, "history_id": 1, "inode": 1}',
+        b'{"format": Infinity}',
+        b"[" * 100_000,
     ],
 )
 def test_an_unreadable_format_is_refused(data, content):
@@ -223,3 +225,10 @@ def test_tools_make_no_directories(data):
     with pytest.raises(NotFoundError, match=f"no data directory {data}"):
         verify(data)
     assert not data.exists()
+
+
+def test_a_format_of_other_bytes_is_shown(data):
+    """Q7: a dump tells what is there, on damage too."""
+    recovered(data)
+    (data / "FORMAT").write_bytes(b'{"format": \xff\xfe}')
+    assert next(dump(data)) == r'FORMAT {"format": \xff\xfe}'

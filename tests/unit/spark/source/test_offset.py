@@ -51,6 +51,10 @@ def test_newer_version():
         {"v": 1, "session": "s", "incarnation": "i", "tag": "3"},
         {"v": 1, "session": "", "incarnation": "i", "tag": 3},
         {"v": 1, "session": "s", "incarnation": "i", "tag": 3, "more": 1},
+        {"v": 1, "session": "s", "incarnation": "i", "tag": True},
+        {"v": 1, "session": "s", "incarnation": "i", "tag": (1 << 62) + 1},
+        [1],
+        None,
     ],
 )
 def test_foreign_offset(raw):

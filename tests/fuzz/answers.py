@@ -1,0 +1,222 @@
+"""Targets: a client whose broker is hostile: typed errors or sound results, no thread that fails.
+
+A server in this process answers each call with the bytes that an example made.
+"""
+
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import grpc
+
+from ackq.client import Admin, Channel, Publisher, Session
+from ackq.errors import AckqError
+from ackq.v1 import admin_pb2, consuming_pb2, messages_pb2, publishing_pb2, sessions_pb2
+from ackq.wire import block, frame
+from tests.fuzz.blocks import hostile_block, hostile_runs, sound_block
+from tests.fuzz.mutations import Filler, mutated
+
+GIVEN = {"queue": ("q",), "history_id": ("h",), "queues": ("q",), "consumer": ("1",)}
+SOON_S = 0.3
+OUTPUTS = {
+    f"/{service.full_name}/{method.name}": method
+    for module in (publishing_pb2, consuming_pb2, sessions_pb2, admin_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+
+
+class Hostile(grpc.GenericRpcHandler):
+    """Answers every call with the next answers of the example, and then ends it."""
+
+    def __init__(self):
+        self.answers = []
+        self.trailing = ()
+        self.code = grpc.StatusCode.OK
+        self.failures = []
+        self.server = grpc.server(ThreadPoolExecutor(16))
+        self.server.add_generic_rpc_handlers((self,))
+        self.endpoint = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.server.start()
+        threading.excepthook = self._failed
+
+    def service(self, details):
+        method = OUTPUTS.get(details.method)
+        if method is None:
+            return None
+        if method.server_streaming:
+            return grpc.stream_stream_rpc_method_handler(self._streamed)
+        return grpc.stream_unary_rpc_method_handler(self._one)
+
+    def _streamed(self, requests, context):
+        next(requests, None)
+        yield from self.answers
+        self._end(context)
+
+    def _one(self, requests, context):
+        next(requests, None)
+        self._end(context)
+        return self.answers[0]
+
+    def _end(self, context):
+        context.set_trailing_metadata(self.trailing)
+        if self.code is not grpc.StatusCode.OK:
+            context.abort(self.code, "hostile")
+
+    def _failed(self, failure):
+        self.failures.append(failure)
+
+
+@cache
+def hostile():
+    return Hostile()
+
+
+def scripted(rng, method, openings=()):
+    """A broker that answers a method so: sound openings, and then what its messages could be."""
+    broker, filler = hostile(), Filler(rng, GIVEN)
+    made = list(openings)
+    for _ in range(rng.randrange(1, 4) if method.server_streaming else 1):
+        message = filler.message(method.output_type)
+        if "block" in method.output_type.fields_by_name:
+            data = framed(message, rng)
+        else:
+            data = message.SerializeToString()
+        made.append(mutated(data, rng) if rng.random() < 0.3 else data)
+    broker.answers = made
+    broker.trailing, broker.code = (), grpc.StatusCode.OK
+    if rng.random() < 0.3:
+        broker.code = rng.choice([each for each in grpc.StatusCode if each.value[0]])
+        detail = filler.message(messages_pb2.ErrorDetail.DESCRIPTOR).SerializeToString()[:4000]
+        broker.trailing = (("ackq-error-bin", mutated(detail, rng)),)
+    return broker
+
+
+def framed(message, rng):
+    """A frame whose block is hostile or sound, with runs that are."""
+    held = rng.choice((hostile_block, sound_block))(rng)
+    with contextlib.suppress(AckqError):
+        runs = hostile_runs(rng, min(block.split(held)[0].rows, 1_000_000))
+        header = message.header
+        if header.DESCRIPTOR is runs.DESCRIPTOR:
+            header.CopyFrom(runs)
+        elif header.DESCRIPTOR is consuming_pb2.ConsumeHeader.DESCRIPTOR and rng.random() < 0.7:
+            delivery = consuming_pb2.Delivery(consumer="1", runs=runs)
+            header.CopyFrom(consuming_pb2.ConsumeHeader(delivery=delivery))
+    return frame.encode(message.header.SerializeToString(), held)
+
+
+def method_of(name):
+    return next(method for method in OUTPUTS.values() if method.name == name)
+
+
+def outcome_of(call, broker):
+    """What a call of the client makes of it."""
+    try:
+        call()
+    except AckqError as error:
+        said = type(error).__name__
+    else:
+        said = "taken"
+    failures, broker.failures = broker.failures, []
+    for failure in failures:
+        raise AssertionError(f"a thread failed: {failure.exc_value!r}") from failure.exc_value
+    return said
+
+
+def admin_answers(rng):
+    """Every answer that operators ask for."""
+    name, ask = rng.choice(
+        (
+            ("ServerInfo", Admin.info),
+            ("ListQueues", lambda admin: list(admin.queues())),
+            ("ListExchanges", Admin.exchanges),
+            ("ListHoldings", lambda admin: admin.holdings("q")),
+            ("ListSessions", lambda admin: admin.session("s")),
+            ("ListBatches", lambda admin: admin.batch("w", 1)),
+            ("ListWriters", lambda admin: admin.writer("w")),
+            ("DeclareQueue", lambda admin: admin.declare_queue("q")),
+            ("PlanBrowse", lambda admin: admin.plan_browse("q")),
+        )
+    )
+    broker = scripted(rng, method_of(name))
+    return outcome_of(lambda: ask(Admin(broker.endpoint, timeout_s=20)), broker)
+
+
+def browsed_answers(rng):
+    """Q5, S8: messages that operators look at."""
+    name, ask = rng.choice(
+        (
+            ("Browse", lambda admin: admin.browse("q")),
+            ("Browse", lambda admin: admin.browse("q", max_body_bytes=10)),
+            ("BrowseLease", lambda admin: admin.browse_lease("s")),
+        )
+    )
+    broker = scripted(rng, method_of(name))
+    return outcome_of(lambda: read(ask(Admin(broker.endpoint, timeout_s=20))), broker)
+
+
+def read(batches):
+    for batch in batches:
+        batch.validate(full=True)
+        batch.to_pylist()
+
+
+def fetched_answers(rng):
+    """S2: messages of a lease, on an executor."""
+    broker = scripted(rng, method_of("Fetch"))
+    session = Session(broker.endpoint, retry_total_ms=0)
+    request = sessions_pb2.FetchRequest(session="s", incarnation="i", epoch=1, last_tag=50)
+    names = ["body", "headers", "published_at", "delivery_tag", "queue"]
+    return outcome_of(lambda: read(session.fetch(request, names)), broker)
+
+
+def consumed_answers(rng):
+    """C1: messages of a channel."""
+    opened = consuming_pb2.ChannelOpened(
+        outcomes=[1, 2, 3, 4], heartbeat_ms=5000, settle_runs=True, instance=b"i"
+    )
+    opening = frame.encode(consuming_pb2.ConsumeHeader(opened=opened).SerializeToString())
+    broker = scripted(rng, method_of("Consume"), (opening,))
+
+    def consume():
+        with Channel(broker.endpoint, retry_total_ms=0, reconnect_timeout_ms=0) as channel:
+            consumer = channel.consume("q", mode="client")
+            for _ in range(5):
+                message = consumer.receive(timeout_s=SOON_S)
+                if message is None:
+                    return
+                assert isinstance(message.body, bytes | None)
+                assert message.headers is not None
+
+    return outcome_of(consume, broker)
+
+
+def publisher_answers(rng):
+    """P3: confirms, nacks and returns of a publisher."""
+    opened = publishing_pb2.PublishOpened(
+        history_id="h", max_frame_bytes=1 << 20, max_message_bytes=1 << 20, commit_with_data=True
+    )
+    opening = frame.encode(publishing_pb2.PublishAnswer(opened=opened).SerializeToString())
+    broker = scripted(rng, method_of("Publish"), (opening,))
+
+    def publish():
+        with Publisher(broker.endpoint, retry_total_ms=0, on_return=list) as publisher:
+            futures = [publisher.publish(b"x", routing_key="q") for _ in range(3)]
+            for future in futures:
+                future.result(SOON_S * 20)
+
+    return outcome_of(publish, broker)
+
+
+TARGETS = {
+    each.__name__: each
+    for each in (
+        admin_answers,
+        browsed_answers,
+        fetched_answers,
+        consumed_answers,
+        publisher_answers,
+    )
+}

@@ -1,0 +1,246 @@
+"""Targets: frames and blocks, at the broker that takes them and at the client that gets them.
+
+A target is a function of a random generator. It returns what became of its example, in a word, and
+fails when that is no typed error and no sound result.
+"""
+
+import asyncio
+from contextlib import suppress
+from functools import cache, partial
+
+import numpy as np
+import pyarrow as pa
+
+from ackq.client.blocks import decoding
+from ackq.errors import AckqError
+from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
+from ackq.v1 import messages_pb2 as pb
+from ackq.wire import block, columns, frame
+from ackq_broker.service.blocks import coalescing, ingest
+from ackq_broker.service.transport.requests import RequestParser
+from tests.fakes.arrow_messages import Message
+from tests.fakes.blocks import batch
+from tests.fuzz.mutations import SIGNED, TEXTS, Filler, mutated, with_numbers
+
+NOW_US = 1_700_000_000_000_000
+# What Arrow may hold beside the bytes that came: the answers of its kernels, row by row.
+ALLOWED_BYTES = 1 << 20
+SERVICES = (publishing_pb2, consuming_pb2, sessions_pb2, admin_pb2)
+
+
+@cache
+def batches():
+    """Batches of all columns, of few, with nulls and without."""
+    return (
+        batch(body=[b"abc", None, b"", b"x" * 300]),
+        batch(body=[b"a"] * 100, routing_key=[f"k{n % 7}" for n in range(100)]),
+        batch(
+            body=[b"abc", None, b"defgh"],
+            routing_key=["a", None, "b.c"],
+            message_id=["1", "2", None],
+            correlation_id=[None, "c", "d"],
+            reply_to=["r", "", None],
+            content_type=["text/plain"] * 3,
+            headers=[[("k", "v")], [], [("l", None), ("m", "w" * 50)]],
+            published_at=[1, None, 1 << 50],
+            persistent=[True, None, False],
+            ttl_ms=[None, 5, 0],
+        ),
+        batch(headers=[[("k", "v")] * 20, None, []], persistent=[None] * 3),
+        batch(published_at=[None, -(1 << 60)], expires_at=[5, 6], body=[b"", b"x"]),
+    )
+
+
+@cache
+def donors():
+    return tuple(bytes(each.serialize()) for each in batches())
+
+
+def hostile_block(rng):
+    """A block that is wrong somewhere: in its header, its metadata, its buffers, or by a byte."""
+    sound = rng.choice(batches())
+    header = block.header_of(
+        sound,
+        routing_key="" if "routing_key" in sound.schema.names else rng.choice(("", "k")),
+        published_at_us=rng.choice((0, NOW_US)),
+    )
+    arrow = bytes(sound.serialize())
+    kind = rng.randrange(10)
+    if kind <= 4:
+        arrow = with_numbers(Message.of(sound), rng).encode()
+    elif kind <= 6:
+        arrow = mutated(arrow, rng, donors())
+    elif kind == 7:
+        arrow = rng.choice(donors())
+    if rng.random() < 0.3:
+        field = rng.choice(("columns", "rows", "payload_bytes", "published_at_us", "routing_key"))
+        _lie(header, field, rng)
+    data = block.join(header, arrow)
+    return mutated(data, rng, donors()) if kind == 9 else data
+
+
+def _lie(header, field, rng):
+    """Gives a header another value of a field, mostly one that is close."""
+    if field == "routing_key":
+        header.routing_key = rng.choice(TEXTS)
+        return
+    near = getattr(header, field) + rng.choice((-1, 1, 2))
+    value = near if rng.random() < 0.5 else rng.choice(SIGNED)
+    if field == "published_at_us":
+        header.published_at_us = max(SIGNED[-1], min(value, -SIGNED[-1] - 1))
+    else:
+        setattr(header, field, abs(value) % (1 << 32))
+
+
+def outcome_of(call, data):
+    """What a call makes of some bytes, with Arrow's memory watched."""
+    before = pa.total_allocated_bytes()
+    try:
+        found = call()
+    except AckqError as error:
+        return type(error).__name__, None
+    finally:
+        grown = pa.total_allocated_bytes() - before
+        assert grown <= 8 * len(data) + ALLOWED_BYTES, f"{grown} bytes for {len(data)}"
+    return "taken", found
+
+
+def publish(rng):
+    """P8, I6: a publisher's frame; what is taken is sound, and each row is in one part."""
+    data = hostile_block(rng)
+    announced = rng.choice((1, 2, 3, 4, 100))
+    with suppress(AckqError):
+        announced = block.split(data)[0].rows
+    said, prepared = outcome_of(lambda: ingest.prepare(data, announced, NOW_US), data)
+    if prepared is None:
+        return said
+    rows = [np.arange(announced) if part.rows is None else part.rows for part in prepared.parts]
+    rows += [refusal.rows for refusal in prepared.refusals]
+    assert sorted(np.concatenate(rows).tolist()) == list(range(announced))
+    for part in prepared.parts:
+        held = block.decode(b"".join(part.block), validate=True)
+        held.batch.to_pylist()
+        assert held.header.rows == part.row_count
+        routed = [
+            len(route.rows) if route.rows is not None else part.row_count for route in part.routes
+        ]
+        assert sum(routed) == part.row_count
+    return "refused rows" if prepared.refusals else said
+
+
+def coalesced(rng):
+    """P8: frames of a publisher that came together, some of them hostile."""
+    requests, number = [], 1
+    for _ in range(rng.randrange(1, 4)):
+        held = rng.choice((b"", hostile_block(rng), hostile_block(rng)))
+        messages = []
+        if not held or rng.random() < 0.1:
+            filler = Filler(rng)
+            messages = [filler.message(pb.Message.DESCRIPTOR) for _ in range(rng.randrange(1, 4))]
+        try:
+            rows = block.split(held)[0].rows
+        except AckqError:
+            rows = rng.choice((0, 1, 3))
+        data = publishing_pb2.PublishData(first_number=number, rows=rows, messages=messages)
+        requests.append(frame.Frame(publishing_pb2.PublishHeader(data=data), held))
+        number += max(1, coalescing.rows_of(requests[-1]))
+    size = sum(map(coalescing.size_of, requests))
+    said = ""
+    for group in coalescing.groups(requests):
+        if sum(map(coalescing.rows_of, group)) > 1_000_000:
+            continue  # refused before (`too_many_rows`)
+        said, _ = outcome_of(partial(prepared, group), bytes(size))
+    return said or "too many rows"
+
+
+def prepared(group):
+    return ingest.prepare(*coalescing.coalesce(group, NOW_US), NOW_US)
+
+
+@cache
+def parsers():
+    """A parser for the requests of every method, with valid bytes of each."""
+    return tuple(
+        (RequestParser(method.input_type), method.input_type)
+        for module in SERVICES
+        for service in module.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    )
+
+
+def request(rng):
+    """P8: the bytes of a request of any method."""
+    parser, descriptor = rng.choice(parsers())
+    sound = Filler(rng).message(descriptor).SerializeToString()
+    data = mutated(sound, rng, (sound, *donors()))
+    try:
+        asyncio.run(parser.parse(data))
+    except AckqError as error:
+        return type(error).__name__
+    return "taken"
+
+
+def delivery(rng):
+    """C1, K7: a frame of a broker, at the client: a batch as promised, or a typed error."""
+    data = hostile_block(rng) if rng.random() < 0.7 else sound_block(rng)
+    try:
+        rows = block.split(data)[0].rows
+    except AckqError:
+        rows = 3
+    runs = hostile_runs(rng, min(rows, 1_000_000))
+    browse = rng.random() < 0.5
+    known = columns.BROWSED if browse else columns.DELIVERED
+    names = rng.sample(sorted(known), rng.randrange(1, len(known) + 1))
+    read = rng.choice((decoding.browsed, decoding.previewed)) if browse else decoding.delivered
+    said, found = outcome_of(lambda: read(runs, data, names), data)
+    if found is None:
+        return said
+    found.validate(full=True)
+    assert len(found.to_pylist()) == found.num_rows == rows
+    assert list(found.schema.names)[: len(names)] == names
+    return said
+
+
+def sound_block(rng):
+    return block.encode(rng.choice(batches()), published_at_us=NOW_US)
+
+
+def hostile_runs(rng, rows):
+    """Runs that describe so many rows, mostly, and then a lie or two."""
+    first = rng.randrange(rows + 1)
+    parts = [part for part in (first, rows - first) if part] or [rows]
+    runs = pb.DeliveryRuns(
+        first_tag=[1 + 10 * index for index in range(len(parts))],
+        rows=parts,
+        delivery_count=[1] * len(parts),
+        queue_index=[0] * len(parts),
+        queues=["q"],
+    )
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        values = getattr(runs, rng.choice([field.name for field in runs.DESCRIPTOR.fields]))
+        odd = rng.choice(TEXTS) if values is runs.queues else abs(rng.choice(SIGNED)) % (1 << 32)
+        kind = rng.randrange(4)
+        if kind == 0 and values:
+            values[rng.randrange(len(values))] = odd
+        elif kind == 1:
+            values.append(odd)
+        elif kind == 2 and values:
+            del values[-1]
+        else:
+            runs.first_tag[:] = [rng.choice(((1 << 64) - 1, 1 << 63, 1 << 62, 0))] * len(parts)
+    return runs
+
+
+def returned(rng):
+    """P7: the block of a return, at the publisher."""
+    data = hostile_block(rng)
+    said, found = outcome_of(
+        lambda: decoding.stored(data, ("body", "headers", "published_at")), data
+    )
+    if found is not None:
+        found.validate(full=True)
+        found.to_pylist()
+    return said
+
+
+TARGETS = {each.__name__: each for each in (publish, coalesced, request, delivery, returned)}

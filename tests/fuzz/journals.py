@@ -1,0 +1,124 @@
+"""Targets: the files of a data directory, damaged, through every tool that reads them.
+
+What the disk may do to them is in the fault model: flipped bits, sectors of zeros or of another
+time, files that end early, are gone, or are another's.
+"""
+
+import shutil
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from ackq.errors import AckqError
+from ackq_broker.core import records
+from ackq_broker.core.core import Core
+from ackq_broker.journal import Journal, dump, repair, verify
+from ackq_broker.service.engine.snapshot import unpack_state
+from ackq_broker.trace.replay import replay
+from ackq_broker.trace.search import search
+from tests.fuzz.mutations import mutated, some_bytes
+
+GOLDEN = Path(__file__).parent.parent / "wire/operations/golden"
+SECTOR = 512
+SEGMENT_BYTES = 6144
+
+
+@cache
+def folder():
+    """A folder of this process for the directories of examples; it goes with the process."""
+    return tempfile.TemporaryDirectory()
+
+
+def damaged_directory(rng):
+    """A copy of a data directory with a file or two of it damaged."""
+    directory = Path(folder().name, "data")
+    shutil.rmtree(directory, ignore_errors=True)
+    shutil.copytree(rng.choice(sorted(GOLDEN.iterdir())), directory)
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        damage(rng.choice(sorted(directory.iterdir())), rng)
+    return directory
+
+
+def damage(path, rng):
+    """One act of a bad disk on a file."""
+    if not path.exists():
+        return
+    data = bytearray(path.read_bytes())
+    others = [each.read_bytes() for each in path.parent.iterdir() if each.is_file()]
+    at, kind = rng.randrange(len(data) + 1), rng.randrange(12)
+    sector = at // SECTOR * SECTOR
+    if kind <= 3 and at < len(data):
+        data[at] ^= 1 << rng.randrange(8)
+    elif kind == 4:
+        data[sector : sector + SECTOR] = bytes(len(data[sector : sector + SECTOR]))
+    elif kind == 5:
+        del data[at:]
+    elif kind == 6:
+        other = rng.choice(others)
+        data[sector : sector + SECTOR] = other[sector : sector + SECTOR]
+    elif kind == 7:
+        data += bytes(rng.choice((1, SECTOR, 100_000)))
+    elif kind == 8:
+        data += some_bytes(rng, 200)
+    elif kind == 9:
+        path.unlink()
+        return
+    elif kind == 10:
+        data = bytearray(rng.choice(others))
+    else:
+        data = bytearray(mutated(bytes(data), rng, others))
+    path.write_bytes(data)
+
+
+def opened(directory):
+    """Opens a journal as a broker does, up to its state; what that says, in a word."""
+    failures = []
+    try:
+        journal, recovery = Journal.open(
+            directory,
+            on_synced=lambda _: None,
+            on_failure=failures.append,
+            sync=False,
+            segment_bytes=SEGMENT_BYTES,
+        )
+    except AckqError as error:
+        return type(error).__name__
+    try:
+        core = Core() if recovery.snapshot is None else unpack_state(recovery.snapshot)[0]
+        for sequence, data in recovery.records:
+            core.apply(sequence, records.decode(data))
+            journal.free_blocks(core.drain_dead_blocks())
+        for block_id in core.durable_blocks():
+            if block_id not in recovery.lost_blocks:
+                journal.read_block(block_id)
+    except AckqError as error:
+        return type(error).__name__
+    finally:
+        journal.close()
+    assert not failures
+    return "opened"
+
+
+def data_directory(rng):
+    """Q7, I2: verify, dump, trace, open and repair: each reads it or says why not."""
+    directory = damaged_directory(rng)
+    for read in (
+        lambda: verify(directory),
+        lambda: list(dump(directory)),
+        lambda: replay(directory, search(directory, "m1")),
+    ):
+        # What the commands say in a line.
+        with suppress(AckqError, OSError):
+            read()
+    said = opened(directory)
+    try:
+        repair(directory, segment_bytes=SEGMENT_BYTES)
+    except AckqError as error:
+        return f"{said}, {type(error).__name__}"
+    again = opened(directory)
+    assert again == "opened", f"repaired, and then {again}"
+    return f"{said}, repaired"
+
+
+TARGETS = {data_directory.__name__: data_directory}

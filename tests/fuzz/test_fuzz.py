@@ -1,0 +1,40 @@
+"""The short form: some examples of each target, the same in every run."""
+
+import random
+from contextlib import contextmanager
+
+import pytest
+
+from tests.fuzz import answers, blocks, calls, journals, texts
+from tests.fuzz.targets import TARGETS
+
+SEED = 20
+# As many as take about half a second each.
+EXAMPLES = {
+    **dict.fromkeys(blocks.TARGETS, 200),
+    **dict.fromkeys(texts.TARGETS, 100),
+    **dict.fromkeys(journals.TARGETS, 15),
+    **dict.fromkeys(answers.TARGETS, 10),
+    **dict.fromkeys(calls.TARGETS, 50),
+}
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+def test_hostile_bytes(name):
+    """P8, I6: typed errors and sound results alone. `--replay` takes what a failure names."""
+    said = set()
+    for number in range(1, EXAMPLES[name] + 1):
+        which = f"{name}:{SEED}:{number}"
+        with because(which):
+            said.add(TARGETS[name](random.Random(which)))
+    assert len(said) > 1, "examples that all come to the same end test nothing"
+
+
+@contextmanager
+def because(which):
+    """Adds how to run an example again to what it fails with."""
+    try:
+        yield
+    except BaseException as failure:
+        failure.add_note(f"python -m tests.fuzz --replay {which}")
+        raise

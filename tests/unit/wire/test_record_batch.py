@@ -1,0 +1,241 @@
+"""P8, I6: what a hostile Arrow batch can be, one by one: refused with a typed error, in no memory.
+
+Arrow's own validation would take several of these: `test_what_arrow_alone_would_take` says which.
+"""
+
+import tracemalloc
+
+import pyarrow as pa
+import pytest
+
+from ackq import limits
+from ackq.errors import MalformedBlockError
+from ackq.wire import block, columns, record_batch
+from tests.fakes import arrow_messages as arrow
+from tests.fakes.arrow_messages import Message
+from tests.fakes.blocks import batch
+
+ROWS = batch(
+    body=[b"abc", None, b"defgh"],
+    message_id=["a", "b", "c"],
+    headers=[[("k", "v")], [], [("l", None)]],
+    published_at=[1, None, 3],
+)
+SOUND = Message.of(ROWS)
+# Where the parts of the columns of ROWS are among its nodes and buffers.
+BODY, BODY_OFFSETS, BODY_BYTES, ID_OFFSETS, ID_BYTES = 0, 1, 2, 4, 5
+MAP, ENTRIES, KEYS, MAP_OFFSETS, KEY_VALIDITY = 2, 3, 4, 7, 9
+
+
+def read(message, rows=3, schema=ROWS.schema):
+    return record_batch.read(memoryview(message.encode()), schema, rows)
+
+
+def with_node(index, length, nulls):
+    nodes = list(SOUND.nodes)
+    nodes[index] = (length, nulls)
+    return SOUND.but(nodes=nodes)
+
+
+def with_buffer(index, offset=None, length=None):
+    buffers = list(SOUND.buffers)
+    before = buffers[index]
+    buffers[index] = (
+        before[0] if offset is None else offset,
+        before[1] if length is None else length,
+    )
+    return SOUND.but(buffers=buffers)
+
+
+def with_offsets(index, *offsets):
+    """Other offsets in a buffer of them."""
+    at = SOUND.buffers[index][0]
+    held = pa.array(offsets, pa.int32()).buffers()[1].to_pybytes()[: 4 * len(offsets)]
+    return SOUND.but(body=SOUND.body[:at] + held + SOUND.body[at + len(held) :])
+
+
+def with_bytes(index, held):
+    at = SOUND.buffers[index][0]
+    return SOUND.but(body=SOUND.body[:at] + held + SOUND.body[at + len(held) :])
+
+
+def test_a_sound_message_is_read():
+    """What is built here is what Arrow writes, so that each lie below is the only one."""
+    assert read(SOUND).equals(ROWS)
+    assert record_batch.read(memoryview(ROWS.serialize()), ROWS.schema, 3).equals(ROWS)
+    padded = ROWS.serialize(memory_pool=None)
+    assert block.decode(block.join(block.header_of(ROWS), padded), validate=True).batch.equals(ROWS)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 64, 1000])
+@pytest.mark.parametrize("name", list(columns.STORED))
+def test_every_column_of_arrows_own_writer_is_read(name, rows):
+    """K7: with nulls, without, all null, and as a slice."""
+    values = {
+        "headers": [("k", "v"), ("l", None)],
+        "persistent": True,
+        "body": b"abc",
+        "ttl_ms": 5,
+        "published_at": 5,
+        "expires_at": 5,
+    }
+    value = values.get(name, "text")
+    for column in ([value] * rows, [value, None] * rows, [None] * rows):
+        made = batch(**{name: column})
+        for part in (made, made.slice(len(column) // 2)):
+            found = record_batch.read(memoryview(part.serialize()), part.schema, part.num_rows)
+            assert found.equals(part)
+
+
+LIES = {
+    "compressed": SOUND.but(codec=arrow.ZSTD),
+    "compressed, an unknown codec": SOUND.but(codec=77),
+    "compressed by a custom key": SOUND.but(
+        version=arrow.VERSION_4, custom=[("ARROW:experimental_compression", "zstd")]
+    ),
+    "metadata version 4": SOUND.but(version=arrow.VERSION_4),
+    "metadata version 77": SOUND.but(version=77),
+    "a schema": SOUND.but(kind=arrow.SCHEMA),
+    "a dictionary batch": SOUND.but(kind=arrow.DICTIONARY_BATCH),
+    "a tensor": SOUND.but(kind=arrow.TENSOR),
+    "a sparse tensor": SOUND.but(kind=arrow.SPARSE_TENSOR),
+    "no header": SOUND.but(kind=0),
+    "views": SOUND.but(views=[1]),
+    "no continuation": SOUND.but(prefix=b""),
+    "custom metadata": SOUND.but(custom=[("k", "v")]),
+    "custom metadata of 1 MB": SOUND.but(custom=[("k", "v" * 1_000_000)]),
+    "100,000 custom keys": SOUND.but(custom=[("", "")] * 100_000),
+    "an end of stream behind it": SOUND.but(after=b"\xff\xff\xff\xff\0\0\0\0"),
+    "bytes behind it": SOUND.but(after=b"x"),
+    "another batch behind it": SOUND.but(after=SOUND.encode()),
+    "a body that is cut": SOUND.but(body=SOUND.body[:-8]),
+    "no body": SOUND.but(body=b""),
+    "a body of 2^62 bytes": SOUND.but(body_length=1 << 62),
+    "a body of -1 bytes": SOUND.but(body_length=-1),
+    "a body of 0 bytes": SOUND.but(body_length=0),
+    "dead bytes in the body": SOUND.but(body=SOUND.body + bytes(1024)),
+    "2^40 rows": SOUND.but(rows=1 << 40),
+    "-1 rows": SOUND.but(rows=-1),
+    "no rows": SOUND.but(rows=0),
+    "a column too few": SOUND.but(nodes=SOUND.nodes[:-1]),
+    "a column too many": SOUND.but(nodes=[*SOUND.nodes, (3, 0)]),
+    "no columns": SOUND.but(nodes=[]),
+    "100,000 columns": SOUND.but(nodes=[(3, 0)] * 100_000),
+    "a buffer too few": SOUND.but(buffers=SOUND.buffers[:-1]),
+    "a buffer too many": SOUND.but(buffers=[*SOUND.buffers, (0, 0)]),
+    "no buffers": SOUND.but(buffers=[]),
+    "100,000 buffers": SOUND.but(buffers=[(0, 0)] * 100_000),
+    "a column of 2^62 values": with_node(BODY, 1 << 62, 0),
+    "a column of -1 values": with_node(BODY, -1, 0),
+    "a column of 2 values": with_node(BODY, 2, 0),
+    "2^62 nulls": with_node(BODY, 3, 1 << 62),
+    "an unknown number of nulls": with_node(BODY, 3, -1),
+    "too few nulls": with_node(BODY, 3, 2),
+    "2^62 entries": with_node(ENTRIES, 1 << 62, 0),
+    "2^62 keys": with_node(KEYS, 1 << 62, 0),
+    "a key too few": with_node(KEYS, 1, 0),
+    "entries of an unknown number of nulls": with_node(ENTRIES, 2, -1),
+    "an entry that is null": with_node(ENTRIES, 2, 1),
+    "a key that is null": with_node(KEYS, 2, 1),
+    "keys of an unknown number of nulls": with_node(KEYS, 2, -1),
+    "a buffer before the body": with_buffer(BODY_OFFSETS, offset=-8),
+    "a buffer behind the body": with_buffer(BODY_OFFSETS, offset=1 << 40),
+    "a buffer of -1 bytes": with_buffer(BODY_OFFSETS, length=-1),
+    "a buffer of 2^62 bytes": with_buffer(BODY_OFFSETS, length=1 << 62),
+    "a buffer that runs past the body": with_buffer(-1, length=len(SOUND.body)),
+    "a buffer that is cut": with_buffer(BODY_OFFSETS, length=8),
+    "a buffer that is not aligned": with_buffer(BODY_BYTES, offset=SOUND.buffers[2][0] + 1),
+    "a buffer that two columns share": with_buffer(ID_BYTES, *SOUND.buffers[BODY_BYTES]),
+    "overlapping buffers": with_buffer(ID_OFFSETS, offset=SOUND.buffers[ID_OFFSETS][0] - 8),
+    "buffers in another order": SOUND.but(buffers=SOUND.buffers[::-1]),
+    "an offset behind the bytes": with_offsets(BODY_OFFSETS, 0, 3, 3, 1 << 30),
+    "offsets that go back": with_offsets(BODY_OFFSETS, 0, 5, 3, 8),
+    "an offset below 0": with_offsets(BODY_OFFSETS, -1, 3, 3, 8),
+    "all offsets below 0": with_offsets(BODY_OFFSETS, -8, -8, -8, -8),
+    "an offset of a map behind its entries": with_offsets(MAP_OFFSETS, 0, 1, 1, 1 << 30),
+    "offsets of a map that go back": with_offsets(MAP_OFFSETS, 0, 2, 1, 2),
+    "an offset of a map below 0": with_offsets(MAP_OFFSETS, -1, 1, 1, 2),
+    "text that is no UTF-8": with_bytes(ID_BYTES, b"\xff"),
+    "half a surrogate": with_bytes(ID_BYTES, b"\xed\xa0\x80"),
+}
+
+
+@pytest.mark.parametrize("message", LIES.values(), ids=LIES.keys())
+def test_a_lie_is_refused(message):
+    """P8, I6: with a typed error, and without allocating more than came."""
+    data = memoryview(message.encode())
+    before = pa.total_allocated_bytes()
+    pa.default_memory_pool().release_unused()
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedBlockError, match="Arrow batch is not valid"):
+            record_batch.read(data, ROWS.schema, 3)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(data) + 100_000
+    assert pa.total_allocated_bytes() - before <= len(data)
+
+
+OTHER_TYPES = {
+    "views": pa.array(["a", "b" * 20, "c"], pa.string_view()),
+    "a dictionary": pa.array(["a", "b", "a"]).dictionary_encode(),
+    "large texts": pa.array(["a", "b", "c"], pa.large_string()),
+    "a list": pa.array([["a"], [], ["b"]]),
+    "a struct": pa.array([{"a": 1}, {"a": 2}, None]),
+    "runs": pa.RunEndEncodedArray.from_arrays([1, 3], ["a", "b"]),
+    "a union": pa.UnionArray.from_dense(
+        pa.array([0, 0, 0], pa.int8()), pa.array([0, 1, 2], pa.int32()), [pa.array([1, 2, 3])]
+    ),
+    "an extension": pa.ExtensionArray.from_storage(
+        pa.uuid(), pa.array([b"x" * 16] * 3, pa.binary(16))
+    ),
+    "nothing": pa.nulls(3),
+}
+
+
+@pytest.mark.parametrize("column", OTHER_TYPES.values(), ids=OTHER_TYPES.keys())
+@pytest.mark.parametrize("name", ["body", "headers", "published_at", "persistent"])
+def test_a_batch_of_another_type_is_refused(column, name):
+    """P8: the schema is the protocol's: nothing that a client sends can name another type."""
+    data = memoryview(pa.record_batch([column], names=["x"]).serialize())
+    schema = columns.stored_schema(columns.bits([name]))
+    try:
+        found = record_batch.read(data, schema, 3)
+    except MalformedBlockError:
+        return
+    # Its bytes are a column of ours, too: a union's children pass for a number each.
+    found.validate(full=True)
+    assert found.schema == schema
+    assert found.nbytes <= len(data)
+
+
+def test_what_arrow_alone_would_take():
+    """I6: the reason why the metadata is checked as well: Arrow's full validation takes these."""
+    taken = []
+    for name, message in LIES.items():
+        try:
+            found = pa.ipc.read_record_batch(pa.py_buffer(message.encode()), ROWS.schema)
+            found.validate(full=True)
+        except (pa.ArrowException, OSError, EOFError, ValueError):
+            continue
+        taken.append(name)
+    assert {"custom metadata", "bytes behind it", "a buffer that two columns share"} <= set(taken)
+
+
+@pytest.mark.parametrize("key", ["zstd", "lz4_frame", "lz4"])
+def test_a_custom_key_does_not_decompress(key):
+    """I6: metadata version 4 has a codec in a custom key: 1 KB of zstd held a body of 1 MiB."""
+    held = pa.compress(bytes(limits.MIB), codec="zstd", asbytes=True)
+    message = Message.of(batch(body=[b""]))
+    body = bytes(16) + (limits.MIB).to_bytes(8, "little") + held
+    message = message.but(
+        version=arrow.VERSION_4,
+        custom=[("ARROW:experimental_compression", key)],
+        buffers=[(0, 0), (0, 8), (16, 8 + len(held))],
+        body=body + bytes(-len(body) % 8),
+    )
+    before = pa.total_allocated_bytes()
+    with pytest.raises(MalformedBlockError, match="metadata version is not 5"):
+        read(message, 1, columns.stored_schema(columns.bits(["body"])))
+    assert pa.total_allocated_bytes() == before
