@@ -16,6 +16,8 @@ EXAMPLES = {
     **dict.fromkeys(journals.TARGETS, 15),
     **dict.fromkeys(answers.TARGETS, 10),
     **dict.fromkeys(calls.TARGETS, 50),
+    "coalesced": 60,
+    "users_file": 40,
 }
 
 
