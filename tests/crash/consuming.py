@@ -31,7 +31,11 @@ CALM_S = 90
 OUTCOMES = ["accepted"] * 6 + ["released"] * 2 + ["failed"] * 2 + ["rejected"]
 # Of the channel's end or renewal: what an application must expect of a broker that dies.
 ENDS = (ClosedError, BrokerUnavailableError, OutcomeUnknownError, StaleDeliveryTagError)
-FAILPOINTS = ("before_write", "after_write", "after_sync")
+AROUND_THE_SYNC = (
+    "before_write_segment",
+    "before_sync_data_segment",
+    "after_sync_data_segment",
+)
 
 
 class Actor(threading.Thread):
@@ -278,7 +282,7 @@ class Disasters:
 
     def _arm(self):
         """It will die by itself, around a sync."""
-        point = f"{self.rng.choice(FAILPOINTS)}:{self.rng.randint(1, 100)}"
+        point = f"{self.rng.choice(AROUND_THE_SYNC)}:{self.rng.randint(1, 100)}"
         self.broker.kill()
         self._restart("kill", {"ACKQ_FAILPOINT": point})
 
@@ -318,11 +322,15 @@ class Run:
     Args:
         broker: An embedded one.
         seed: Of all generators.
+        disasters: What befalls it, made of this run and the relays of its actors.
+        others: More actors, by class.
     """
 
-    def __init__(self, broker, seed):
+    def __init__(self, broker, seed, disasters=Disasters, others=()):
         self.broker = broker
         self.seed = seed
+        self._disasters = disasters
+        self._others = others
         self.ledger = Ledger(DELIVERY_LIMIT)
         self.stopping = threading.Event()
         self._channels = 0
@@ -349,11 +357,12 @@ class Run:
         actors = [
             *(Publishing(self, f"p{number}") for number in range(PUBLISHERS)),
             *(Consuming(self, f"c{number}") for number in range(CONSUMERS)),
+            *(other(self, other.__name__) for other in self._others),
         ]
         for each in actors:
             each.start()
         try:
-            Disasters(self, [each.relay for each in actors]).go_on(seconds)
+            self._disasters(self, [each.relay for each in actors]).go_on(seconds)
         finally:
             self.stopping.set()
             for each in actors:

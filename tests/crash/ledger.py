@@ -29,6 +29,7 @@ import pyarrow as pa
 from ackq.client import Admin, Publisher
 from ackq_broker import embedded
 from tests.crash import fire, points
+from tests.crash.consuming import AROUND_THE_SYNC
 from tests.crash.harness import in_queue, messages
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +38,7 @@ DRAIN_TIMEOUT_S = 1800
 # How long a driver may be about its first batch before it counts as stuck.
 STUCK_S = 420
 FRAME = 20
-JOURNAL_POINTS = ("before_write", "after_write", "after_sync")
+JOURNAL_POINTS = AROUND_THE_SYNC
 # Who dies how often, of a hundred.
 WEIGHTS = {
     "broker": 30,

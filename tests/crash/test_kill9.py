@@ -14,6 +14,7 @@ import pytest
 
 from ackq.client import Admin, Publisher, TransactionalPublisher
 from ackq.errors import TransactionRolledBackError, UnroutableError
+from tests.crash.consuming import AROUND_THE_SYNC
 from tests.crash.harness import (
     SPARK_TIMEOUT_S,
     Driver,
@@ -53,7 +54,7 @@ def test_broker_killed_in_mid_publish(broker):
     assert in_queue(broker.endpoint, "in") == once(names)
 
 
-@pytest.mark.parametrize("point", ["before_write", "after_write", "after_sync"])
+@pytest.mark.parametrize("point", AROUND_THE_SYNC)
 def test_broker_killed_around_the_sync(tmp_path, point):
     """Q7, P10: killed at a named point of the group commit, what was published is there, once."""
     from ackq_broker import embedded
@@ -85,8 +86,9 @@ def test_broker_killed_after_the_sync_of_a_commit(tmp_path, sync):
     """
     from ackq_broker import embedded
 
+    failpoint = {"ACKQ_FAILPOINT": f"after_sync_data_segment:{sync}"}
     with (
-        embedded(data=tmp_path / "data", env={"ACKQ_FAILPOINT": f"after_sync:{sync}"}) as broker,
+        embedded(data=tmp_path / "data", env=failpoint) as broker,
         closing(Relay(broker.endpoint)) as relay,
         TransactionalPublisher(relay.endpoint, mandatory=True, window_messages=1) as publisher,
         ThreadPoolExecutor(1) as pool,

@@ -2,8 +2,9 @@
 left.
 
 Fault model. A power cut may come between any two changes, or during one. What was synced is there.
-Of what was written to a file since its last sync any set of 512-byte sectors may be there, and any
-of its changes of size. So may any of the changes of names since the last sync of the directory.
+Of what was written to a file since its last sync any set of 512-byte sectors may be there, some of
+them in part, and any of its changes of size. So may any of the changes of names since the last sync
+of the directory.
 """
 
 import itertools
@@ -12,6 +13,8 @@ import os
 from ackq_broker.journal.files.disk import Disk
 
 SECTOR = 512
+# So many of the sectors that are there at all are torn: some of their bytes are the new ones.
+TORN = 0.05
 
 
 class RecordingDisk(Disk):
@@ -174,6 +177,9 @@ def _apply_some(content, changes, share, chance):
         while start < offset + len(data):
             end = min((start // SECTOR + 1) * SECTOR, offset + len(data))
             if chance.random() < share:
-                some.append(("write", start, data[start - offset : end - offset]))
+                first, last = start, end
+                if share < 1 and chance.random() < TORN:
+                    first, last = sorted((chance.randint(start, end), chance.randint(start, end)))
+                some.append(("write", first, data[first - offset : last - offset]))
             start = end
     return _apply_all(content, some)

@@ -3,8 +3,8 @@
 From the top: `journal` is what the service uses, `tools` what operators use on a journal that is
 not open; `recovery` opens a data directory; `write` appends by group commit, over dead segments
 where there are some, stores transient blocks and compacts; `read` scans segments, reads blocks and
-snapshots; `files` has the bytes, the names and the disk, `failpoints` the points at which crash
-tests end the process. A room imports only the rooms after it.
+snapshots; `failpoints` has the points at which crash tests end the process; `files` has the bytes,
+the names and the disk. A room imports only the rooms after it.
 """
 
 from ackq_broker.journal.failpoints import POINTS, Failpoint, kill_at

@@ -1,4 +1,9 @@
-"""Named points at which a crash test makes the journal die; unarmed, each costs one empty call.
+"""Named points at which a crash test lets the process die: around every change of the disk.
+
+A point names a change and what it is done to: `before_rename_snapshot`. What a kill leaves is the
+same behind a change as before the next one, so only a sync and a rename have a point behind them as
+well: there the process knows more than it has told anybody. Unarmed, none of this is there; armed,
+a journal has its disk wrapped.
 
 Invariant: nothing here reads the environment; the service parses `ACKQ_FAILPOINT` once and passes
 the result in.
@@ -8,23 +13,62 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from ackq.errors import InvalidArgumentError
+from ackq_broker.journal.files.disk import Disk
 
 Failpoint = Callable[[str], None]
 
-# In the order in which a journal meets them.
-POINTS: Final = (
-    "before_write",  # a group is about to be written
-    "after_write",  # written, not synced
-    "after_sync",  # synced, nobody told
-    "after_segment_create",  # a new segment has its name, nothing is in it
-    "before_snapshot_rename",  # a snapshot is on disk under its temporary name
-    "after_snapshot_rename",  # the snapshot counts, nothing was deleted yet
-    "before_segment_delete",  # a dead segment is about to go
-    "before_backup_rename",  # a backup is on disk under its temporary name
+# The changes that a journal makes, in the order in which it meets them first. A new segment has the
+# name of a `spare` while it takes a dead one over, and `data` is the directory.
+_CHANGES: Final = (
+    "make_directory_parent",
+    "make_directory_data",
+    "sync_directory_parent",
+    "sync_directory_data",
+    "create_segment",
+    "allocate_segment",
+    "write_segment",
+    "sync_file_segment",
+    "rename_segment",
+    "create_format",
+    "write_format",
+    "sync_file_format",
+    "rename_format",
+    "unlink_format",
+    "sync_data_segment",
+    "truncate_segment",
+    "create_transient",
+    "write_transient",
+    "unlink_transient",
+    "create_snapshot",
+    "write_snapshot",
+    "sync_file_snapshot",
+    "rename_snapshot",
+    "unlink_snapshot",
+    "rename_spare",
+    "reopen_segment",
+    "unlink_segment",
+    "unlink_spare",
+    "make_directory_backup",
+    "link_backup",
+    "create_backup",
+    "write_backup",
+    "sync_file_backup",
+    "sync_directory_backup",
+    "rename_backup",
+)
+_AFTER: Final = ("sync", "rename")
+
+POINTS: Final = tuple(
+    f"{when}_{change}"
+    for change in _CHANGES
+    for when in ("before", "after")
+    if when == "before" or change.startswith(_AFTER)
 )
 
 
@@ -35,7 +79,7 @@ def unarmed(_point: str) -> None:
 def kill_at(text: str) -> Failpoint:
     """A failpoint that ends this process with SIGKILL.
 
-    `text` is `POINT:HIT`, as in `after_write:3`: the third time; without HIT the first.
+    `text` is `POINT:HIT`, as in `before_write_segment:3`: the third time; without HIT the first.
 
     Raises:
         InvalidArgumentError: Not of that form, or no such point.
@@ -58,3 +102,114 @@ def kill_at(text: str) -> Failpoint:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return hit
+
+
+class FailpointDisk(Disk):
+    """A disk that calls a failpoint around each change.
+
+    Args:
+        disk: Makes the changes.
+        failpoint: Called with each point of `POINTS` when it is reached.
+        data: The data directory; what is neither in it nor above it belongs to a backup.
+    """
+
+    def __init__(self, disk: Disk, failpoint: Failpoint, data: Path) -> None:
+        super().__init__()
+        self._disk = disk
+        self._failpoint = failpoint
+        self._data = data.absolute()
+        self._kinds: dict[int, str] = {}
+
+    def create(self, path: Path) -> int:
+        """As `Disk.create`."""
+        with self._around("create", self._kind(path)):
+            return self._opened(self._disk.create(path), path)
+
+    def reopen(self, path: Path) -> int:
+        """As `Disk.reopen`."""
+        with self._around("reopen", self._kind(path)):
+            return self._opened(self._disk.reopen(path), path)
+
+    def allocate(self, fd: int, size: int) -> None:
+        """As `Disk.allocate`."""
+        with self._around("allocate", self._kinds[fd]):
+            self._disk.allocate(fd, size)
+
+    def write(self, fd: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+        """As `Disk.write`."""
+        with self._around("write", self._kinds[fd]):
+            self._disk.write(fd, buffers, offset)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """As `Disk.truncate`."""
+        with self._around("truncate", self._kinds[fd]):
+            self._disk.truncate(fd, size)
+
+    def sync_data(self, fd: int) -> None:
+        """As `Disk.sync_data`."""
+        with self._around("sync_data", self._kinds[fd]):
+            self._disk.sync_data(fd)
+
+    def sync_file(self, fd: int) -> None:
+        """As `Disk.sync_file`."""
+        with self._around("sync_file", self._kinds[fd]):
+            self._disk.sync_file(fd)
+
+    def sync_directory(self, directory: Path) -> None:
+        """As `Disk.sync_directory`."""
+        with self._around("sync_directory", self._kind(directory)):
+            self._disk.sync_directory(directory)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """As `Disk.rename`."""
+        kind = self._kind(target)
+        if kind == "segment" and target.suffix == ".new":
+            kind = "spare"
+        with self._around("rename", kind):
+            self._disk.rename(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        """As `Disk.link`."""
+        with self._around("link", self._kind(target)):
+            self._disk.link(source, target)
+
+    def make_directory(self, path: Path) -> None:
+        """As `Disk.make_directory`."""
+        with self._around("make_directory", self._kind(path)):
+            self._disk.make_directory(path)
+
+    def unlink(self, path: Path) -> None:
+        """As `Disk.unlink`."""
+        kind = self._kind(path)
+        if kind == "segment" and path.suffix == ".new":
+            kind = "spare"
+        with self._around("unlink", kind):
+            self._disk.unlink(path)
+
+    def free_bytes(self, directory: Path) -> int:
+        """As `Disk.free_bytes`."""
+        return self._disk.free_bytes(directory)
+
+    def _opened(self, fd: int, path: Path) -> int:
+        self._kinds[fd] = self._kind(path)
+        return fd
+
+    def _kind(self, path: Path) -> str:
+        """What a path is, in the words of the points."""
+        path = path.absolute()
+        if path == self._data:
+            return "data"
+        if self._data.is_relative_to(path):
+            return "parent"
+        if path.parent != self._data:
+            return "backup"
+        if path.stem == "FORMAT":
+            return "format"
+        return path.name.partition("-")[0].replace("journal", "segment")
+
+    @contextmanager
+    def _around(self, change: str, kind: str) -> Iterator[None]:
+        self._failpoint(f"before_{change}_{kind}")
+        yield
+        if change.startswith(_AFTER):
+            self._failpoint(f"after_{change}_{kind}")

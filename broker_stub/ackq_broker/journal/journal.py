@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ackq import limits
 from ackq.errors import BlockNotFoundError, DiskFullError
-from ackq_broker.journal.failpoints import Failpoint, unarmed
+from ackq_broker.journal.failpoints import Failpoint, FailpointDisk, unarmed
 from ackq_broker.journal.files.block_table import BlockIds, as_ids
 from ackq_broker.journal.files.directory import DataDirectory
 from ackq_broker.journal.files.disk import Disk
@@ -53,7 +53,6 @@ class Journal:
         segment_bytes: int,
         reserve_bytes: int,
         idle_close_s: float,
-        failpoint: Failpoint,
     ) -> None:
         self.segment_bytes = segment_bytes
         self._data = data
@@ -76,7 +75,6 @@ class Journal:
             opened.blocks,
             self._group_commit,
             opened.log.spares,
-            failpoint=failpoint,
             on_failure=on_failure,
         )
         self._started = False
@@ -125,10 +123,12 @@ class Journal:
             DiskFullError: There is no room for one more segment, which opening needs.
         """
         disk = disk or Disk(sync=sync)
+        if failpoint is not unarmed:
+            disk = FailpointDisk(disk, failpoint, directory)
         data: DataDirectory | None = None
         try:
             data = DataDirectory(directory, disk)
-            opened = recover(data, disk, segment_bytes=segment_bytes, failpoint=failpoint)
+            opened = recover(data, disk, segment_bytes=segment_bytes)
         except OSError as error:
             if data is not None:
                 data.close()
@@ -152,7 +152,6 @@ class Journal:
             segment_bytes=segment_bytes,
             reserve_bytes=reserve_bytes,
             idle_close_s=idle_close_s,
-            failpoint=failpoint,
         )
         return journal, opened.recovery
 
@@ -376,7 +375,7 @@ class Journal:
         Args:
             state: As for `write_snapshot`.
             sequence: Likewise.
-            target: A directory that is not there; its parent is.
+            target: A directory that is not there; its parents are made.
 
         Returns:
             Resolved when it is on the disk; with the error when there is none.
@@ -392,6 +391,10 @@ class Journal:
     def disk_free_bytes(self) -> int:
         """The free bytes of the disk of the data directory."""
         return self._disk.free_bytes(self._data.path)
+
+    def stop_waiting(self) -> None:
+        """The end is near: a full disk is a failure from now on, and not waited for."""
+        self._group_commit.stop_waiting()
 
     def close(self) -> None:
         """Syncs what was appended, closes the log, unlocks the directory.

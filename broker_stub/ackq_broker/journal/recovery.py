@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ackq.errors import DamagedError
-from ackq_broker.journal.failpoints import Failpoint
 from ackq_broker.journal.files.block_table import Location
 from ackq_broker.journal.files.directory import (
     COPIED,
@@ -86,9 +85,7 @@ class OpenedJournal(NamedTuple):
     replay_bytes: int
 
 
-def recover(
-    data: DataDirectory, disk: Disk, *, segment_bytes: int, failpoint: Failpoint
-) -> OpenedJournal:
+def recover(data: DataDirectory, disk: Disk, *, segment_bytes: int) -> OpenedJournal:
     """Opens the journal of a locked data directory.
 
     Raises:
@@ -141,7 +138,6 @@ def recover(
         position=last.position,
         closed=last.closed,
         segment_bytes=segment_bytes,
-        failpoint=failpoint,
     )
     sizes = [(data.path / segment_name(number)).stat().st_size for number in replayed[:-1]]
     return OpenedJournal(recovery, log, blocks, sum(sizes) + last.position.offset - begin.offset)

@@ -83,14 +83,17 @@ class KilledError(Exception):
     """The process of the journal is gone."""
 
 
-def kill(running):
-    """Let a journal go as SIGKILL does: nothing more is written, the log is not closed."""
+class DeadDisk(Disk):
+    """A disk to which nothing is written any more."""
 
-    def die(_point):
+    def write(self, fd, buffers, offset):  # noqa: ARG002 - whatever it is
         raise KilledError
 
+
+def kill(running):
+    """Let a journal go as SIGKILL does: nothing more is written, the log is not closed."""
     log = running.journal._group_commit._log
-    log._failpoint = die
+    log._disk = DeadDisk()
     log.close = log.abandon  # a log that was closed when idle would end cleanly
     running.journal.close()
 

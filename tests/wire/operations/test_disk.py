@@ -1,5 +1,6 @@
 """The disk that a broker process keeps, with segments as large as they are (I6)."""
 
+import mmap
 import re
 import time
 from functools import partial
@@ -8,7 +9,8 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.client import Admin, Publisher, close_channels
-from tests.fakes.raw_client import Client, restarted
+from ackq.errors import DamagedError
+from tests.fakes.raw_client import Client, holder, refused_with, restarted
 from tests.wire.brokers.streams import until
 from tests.wire.operations.processes import run
 
@@ -95,3 +97,43 @@ def test_deliveries_without_acks_leave_nothing_behind(broker):
 def is_empty(raw):
     info = raw.queue()
     return not (info.ready or info.unacked)
+
+
+def flip(directory, body):
+    """Makes a bit of a body wrong in the journal, or right again."""
+    (segment,) = directory.glob("journal-*.seg")
+    with segment.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        content[content.find(body[:-1]) + len(body) - 1] ^= 1
+
+
+def test_what_has_rotted_is_told_to_its_readers(broker):
+    """Q7, S2, C12: a consumer, a task and a browse are told the place, and nobody gets other bytes;
+    the messages stay, others are served, and compaction and snapshots go on.
+    """
+    # Too large for the cache of new blocks.
+    body = b"%020000d" % 7
+    with Client(broker.endpoint) as client:
+        client.declare("sound")
+        client.declare()
+        client.publish(body)
+        flip(broker.data_dir, body)
+        with client.consume() as channel:
+            channel.subscribe()
+            told(channel.refusal()[0], broker.data_dir)
+        until(lambda: client.queue().ready == 1)
+        told(refused_with(DamagedError, client.browse), broker.data_dir)
+        _, lease = client.open(holder())
+        told(refused_with(DamagedError, client.fetch, lease, 0, 1), broker.data_dir)
+        client.publish(b"sound", queue="sound")
+        assert client.browse("sound")[0] == [b"sound"]
+        broker.restart()
+    with Client(broker.endpoint) as client:
+        told(refused_with(DamagedError, client.fetch, lease, 0, 1), broker.data_dir)
+        flip(broker.data_dir, body)
+        assert client.fetch(lease, 0, 1)[0] == [body]
+
+
+def told(error, directory):
+    """An error that names the file, the byte and the block."""
+    (segment,) = directory.glob("journal-*.seg")
+    assert f"block 1 is damaged on the disk: {segment} byte " in str(error)

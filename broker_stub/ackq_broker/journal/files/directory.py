@@ -130,7 +130,8 @@ class DataDirectory:
 
     def __init__(self, path: Path, disk: Disk, *, create: bool = True) -> None:
         if create:
-            _make(path, disk)
+            if not (path / "FORMAT").exists():
+                make_directories(path, disk)
             _check_foreign(path)
         else:
             require_journal(path)
@@ -297,13 +298,17 @@ def _check_foreign(path: Path) -> None:
     )
 
 
-def _make(path: Path, disk: Disk) -> None:
+def make_directories(path: Path, disk: Disk) -> None:
     """Makes a directory and its missing parents, and syncs each name."""
-    if path.is_dir():
-        return
-    _make(path.parent, disk)
-    path.mkdir(mode=0o700)  # the messages are nobody else's
-    disk.sync_directory(path.parent)
+    for missing in reversed([each for each in (path, *path.parents) if not each.is_dir()]):
+        disk.make_directory(missing)
+        disk.sync_directory(missing.parent)
+    # A process may have died between these two. What it made is of its user, who may read it.
+    for parent in path.absolute().parents:
+        with suppress(PermissionError):
+            disk.sync_directory(parent)
+        if parent.is_mount():
+            break
 
 
 def numbers(directory: Path, kind: str) -> Iterator[int]:

@@ -55,11 +55,13 @@ class Disk:
         first = 0
         while first < len(views):
             written = os.pwritev(fd, views[first : first + _IOV_MAX], offset)
+            if not written:
+                raise OSError(errno.EIO, "the disk takes no bytes and names no error")
             offset += written
             while first < len(views) and written >= views[first].nbytes:
                 written -= views[first].nbytes
                 first += 1
-            if written:
+            if written:  # a short write: the rest is tried again
                 views[first] = views[first][written:]
 
     def truncate(self, fd: int, size: int) -> None:

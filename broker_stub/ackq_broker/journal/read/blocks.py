@@ -175,12 +175,22 @@ class _Files:
 
     def read(self, block_id: int, location: Location) -> bytes:
         handle = self._handle(location.segment)
-        data = os.pread(handle.fd, location.length, location.offset)
-        while len(data) < location.length:
-            more = os.pread(handle.fd, location.length - len(data), location.offset + len(data))
-            if not more:
-                break
-            data += more
+        try:
+            data = os.pread(handle.fd, location.length, location.offset)
+            while len(data) < location.length:
+                more = os.pread(handle.fd, location.length - len(data), location.offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            # For whoever reads it, a sector that the disk does not give is one that has rotted.
+            raise DamagedError(
+                f"the disk cannot read block {block_id}: {handle.path} byte {location.offset}, "
+                f"{location.length} bytes: {error.strerror}; its messages cannot be read",
+                block=block_id,
+                segment=handle.path,
+                byte=location.offset,
+            ) from error
         # A block that repair marked as lost fails here, too.
         if len(data) < location.length or crc32(data) != location.crc:
             raise DamagedError(

@@ -123,7 +123,7 @@ class SegmentFile:
 
     def header(self) -> SegmentHeader:
         """The segment's header, which has to be that of the file's name; raises `FormatError`."""
-        header = SegmentHeader.unpack(os.pread(self.fd, SEGMENT_HEADER_BYTES, 0))
+        header = SegmentHeader.unpack(bytes(self.read(0, SEGMENT_HEADER_BYTES)))
         if self.path.name != segment_name(header.number):
             raise FormatError(f"the header is that of segment {header.number}")
         return header
@@ -136,7 +136,12 @@ class SegmentFile:
         view = memoryview(self._buffer)[:length]
         done = 0
         while done < length:
-            count = os.preadv(self.fd, [view[done:]], offset + done)
+            try:
+                count = os.preadv(self.fd, [view[done:]], offset + done)
+            except OSError as error:
+                # No flaw of the log: what a failing disk holds back may be sound, and answered for.
+                error.filename = str(self.path)
+                raise
             if count == 0:
                 break
             done += count

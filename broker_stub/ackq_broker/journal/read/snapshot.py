@@ -110,7 +110,11 @@ def read(path: Path) -> Snapshot:
     Raises:
         DamagedError: A checksum or a length is wrong.
     """
-    data = memoryview(path.read_bytes())
+    try:
+        data = memoryview(path.read_bytes())
+    except OSError as error:
+        error.filename = str(path)  # an error of reading has none
+        raise
     try:
         return _decode(data)
     except FormatError as error:

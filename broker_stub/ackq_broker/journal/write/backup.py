@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ackq.errors import ClosedError, PreconditionFailedError
-from ackq_broker.journal.failpoints import Failpoint
 from ackq_broker.journal.files.directory import (
     DataDirectory,
     LogEnd,
+    make_directories,
     segment_name,
     snapshot_name,
     unfinished,
@@ -59,7 +59,6 @@ def back_up(
     state: Iterable[bytes],
     target: Path,
     disk: Disk,
-    failpoint: Failpoint,
     going: Callable[[], bool],
 ) -> Backup:
     """Makes a backup at `target`; nothing may delete a segment meanwhile.
@@ -68,9 +67,8 @@ def back_up(
         data: The data directory.
         capture: The log at the mark, and its live blocks.
         state: The state at the mark, in chunks.
-        target: A directory that is not there; its parent is.
+        target: A directory that is not there; its parents are made.
         disk: Makes every change.
-        failpoint: Called at its named points.
         going: False ends it, with ClosedError.
 
     Raises:
@@ -82,6 +80,7 @@ def back_up(
             f"There is {target} already: give the backup another name, or remove that one.",
             directory=target,
         )
+    make_directories(target.parent, disk)
     making = unfinished(target)
     shutil.rmtree(making, ignore_errors=True)  # of a process that died
     disk.make_directory(making)
@@ -89,7 +88,6 @@ def back_up(
         copied = _fill(data, capture, state, making, disk, going)
         total = sum(path.stat().st_size for path in making.iterdir())
         disk.sync_directory(making)
-        failpoint("before_backup_rename")
         disk.rename(making, target)
         disk.sync_directory(target.parent)
     except BaseException:

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from ackq import limits
 from ackq.errors import BlockNotFoundError, ClosedError, DamagedError
-from ackq_broker.journal.failpoints import Failpoint
 from ackq_broker.journal.files.block_table import BlockTable
 from ackq_broker.journal.files.directory import DataDirectory, segment_name
 from ackq_broker.journal.files.disk import Disk
@@ -46,7 +45,6 @@ class Compactor:
         blocks: The blocks.
         group_commit: Takes marks and relocations.
         spares: Takes dead segments.
-        failpoint: Called at its named points.
         on_failure: Called when it is unknown whether the snapshot's name is on the disk: then
             nothing may be served any more.
     """
@@ -59,7 +57,6 @@ class Compactor:
         group_commit: GroupCommit,
         spares: Spares,
         *,
-        failpoint: Failpoint,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._data = data
@@ -67,7 +64,6 @@ class Compactor:
         self._blocks = blocks
         self._group_commit = group_commit
         self._spares = spares
-        self._failpoint = failpoint
         self._on_failure = on_failure
         self._thread: threading.Thread | None = None
         self._done: Future[Any] | None = None
@@ -105,7 +101,6 @@ class Compactor:
                     state,
                     target,
                     self._disk,
-                    self._failpoint,
                     lambda: not self._closing.is_set(),
                 )
             except BaseException as error:  # noqa: BLE001 - nothing of the journal has changed
@@ -179,9 +174,7 @@ class Compactor:
             done.set_exception(error)
             return
         try:
-            self._failpoint("before_snapshot_rename")
             snapshots.publish(self._data.path, snapshot, self._disk)
-            self._failpoint("after_snapshot_rename")
             self._delete(capture)
             self._compact(capture)
         except ClosedError as error:
@@ -195,7 +188,6 @@ class Compactor:
     def _delete(self, capture: Capture) -> None:
         dead = snapshots.dead_segments(self._data, capture.position, capture.table)
         for path in snapshots.superseded(self._data, capture.position, capture.table):
-            self._failpoint("before_segment_delete")
             if path in dead:
                 self._spares.keep(path)
             else:

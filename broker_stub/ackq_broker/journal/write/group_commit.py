@@ -9,6 +9,7 @@ that the block table, which only this thread changes, is always that of a defini
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -20,12 +21,15 @@ from ackq.errors import ClosedError
 from ackq_broker.journal.files.block_table import BlockIds, BlockTable
 from ackq_broker.journal.files.format import CORE, Entry, Position
 from ackq_broker.journal.read.blocks import Blocks
-from ackq_broker.journal.write.log import Log
+from ackq_broker.journal.write.log import Log, NoRoomError
 from ackq_broker.journal.write.pace import Pace
 from ackq_broker.journal.write.sync_times import SyncTimes
 
 # An idle log is closed by an empty group after this: from then on its end is provably the end.
 IDLE_CLOSE_S: Final = 0.25
+_RETRY_S: Final = 1.0
+
+_log: Final = logging.getLogger(__name__)
 
 
 class Unit(NamedTuple):
@@ -90,6 +94,7 @@ class GroupCommit:
         self._items: deque[Item] = deque()
         self._batch: list[Item] = []
         self._closing = False
+        self._waits = True
         self.failure: BaseException | None = None
         self.synced = log.position.sequence
         self.unsynced_bytes = 0
@@ -118,10 +123,16 @@ class GroupCommit:
                 self.unsynced_bytes += item.size
             self._changed.notify()
 
+    def stop_waiting(self) -> None:
+        """A full disk ends the journal from now on, instead of being waited for."""
+        with self._changed:
+            self._waits = False
+            self._changed.notify()
+
     def close(self) -> None:
         """Writes the items left, closes the log by an empty group, and ends the thread."""
         with self._changed:
-            self._closing = True
+            self._closing, self._waits = True, False
             self._changed.notify()
         if self._thread.ident is not None:
             self._thread.join()
@@ -171,6 +182,8 @@ class GroupCommit:
         records = [(unit.kind, entry) for unit in units for entry in unit.entries]
         if records or not batch:
             size = sum(unit.size for unit in units)
+            if records:
+                self._wait_for_room(size)
             began_s = time.perf_counter()
             placed = iter(self._log.write(records, size))
             written_s = time.perf_counter()
@@ -190,6 +203,24 @@ class GroupCommit:
             else:
                 item.captured.set_result(Capture(self._log.position, self._blocks.copy_table()))
         self._report(units)
+
+    def _wait_for_room(self, size: int) -> None:
+        """Waits while the disk is full: who fills it below the reserve is somebody else (P8)."""
+        waited = False
+        while True:
+            try:
+                self._log.find_room(size)
+            except NoRoomError as error:
+                if not waited:
+                    _log.error("the journal waits for room on the disk: %s", error)
+                waited = True
+                with self._changed:
+                    if self._changed.wait_for(lambda: not self._waits, _RETRY_S):
+                        raise
+            else:
+                if waited:
+                    _log.warning("the journal has room on the disk again")
+                return
 
     def _report(self, units: list[Unit]) -> None:
         if not units:

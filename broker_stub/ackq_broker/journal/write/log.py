@@ -8,14 +8,15 @@ again: the effect of a failed write or sync is not known, and the next open find
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from ackq_broker.journal.failpoints import Failpoint
 from ackq_broker.journal.files.block_table import Location
 from ackq_broker.journal.files.directory import (
     DataDirectory,
@@ -37,7 +38,16 @@ from ackq_broker.journal.files.format import (
 )
 from ackq_broker.journal.write.spares import Spares
 
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+
 _log: Final = logging.getLogger(__name__)
+
+
+class NoRoomError(OSError):
+    """There is no room on the disk for the next group; nothing was changed, it may be tried again.
+
+    After any other error, and after this one of a write or sync, it is in doubt what the disk has.
+    """
 
 
 class Log:
@@ -52,7 +62,6 @@ class Log:
         closed: Whether that group is empty, so that all before it is provably complete.
         segment_bytes: Size at which a new segment is started. A larger group gets a segment of its
             own.
-        failpoint: Called at its named points.
 
     Attributes:
         spares: Dead segments for new ones to be written over.
@@ -70,7 +79,6 @@ class Log:
         position: Position,
         closed: bool,
         segment_bytes: int,
-        failpoint: Failpoint,
     ) -> None:
         self.spares = Spares(data.path, disk, segment_bytes)
         self._data = data
@@ -78,30 +86,40 @@ class Log:
         self._header = header
         self._fd = fd
         self._segment_bytes = segment_bytes
-        self._failpoint = failpoint
         self._unsynced: Position | None = None
         self.position = position
         self.closed = closed
 
-    def write(
-        self, records: Sequence[tuple[int, Entry]], size: int
-    ) -> list[tuple[Placed, Location]]:
-        """Writes one group; `size` is the sum of its `entry_bytes`. It counts after `sync`."""
+    def find_room(self, size: int) -> None:
+        """Finds room for a group of records, in a new segment if need be.
+
+        Raises:
+            NoRoomError: There is none.
+        """
         assert self._unsynced is None, "a group is written only after the one before it was synced"
         # Room for the empty group that closes the log is kept, so that it never needs a new
         # segment.
         least = GROUP_HEADER_BYTES + size + END_ROOM_BYTES
-        over = self.position.offset + least > self._segment_bytes
-        if records and over and self.position.offset > SEGMENT_HEADER_BYTES:
+        if self.position.offset + least <= self._segment_bytes:
+            return
+        if self.position.offset > SEGMENT_HEADER_BYTES:
             self._start_segment()
-        at = self.position
-        if records and at.offset + least > self._segment_bytes:
-            self._disk.allocate(self._fd, at.offset + least)
+        if self.position.offset + least > self._segment_bytes:
+            with _looking_for_room():
+                self._disk.allocate(self._fd, self.position.offset + least)
             self._disk.sync_file(self._fd)
+
+    def write(
+        self, records: Sequence[tuple[int, Entry]], size: int
+    ) -> list[tuple[Placed, Location]]:
+        """Writes one group, which has room; `size` is the sum of its `entry_bytes`.
+
+        It counts after `sync`.
+        """
+        assert self._unsynced is None, "a group is written only after the one before it was synced"
+        at = self.position
         group = encode_group(at, self._header.salt, records)
-        self._failpoint("before_write")
         self._disk.write(self._fd, group.buffers, at.offset)
-        self._failpoint("after_write")
         core = sum(kind == CORE for kind, _ in records)
         self.closed = not records
         self._unsynced = Position(
@@ -122,7 +140,6 @@ class Log:
         self._disk.sync_data(self._fd)
         self.position = self._unsynced
         self._unsynced = None
-        self._failpoint("after_sync")
 
     def close(self) -> None:
         """Ends the log behind its empty group, truncates the unused room and closes the file."""
@@ -160,7 +177,6 @@ class Log:
         os.close(self._fd)
         self._header, self._fd = header, fd
         self.position = header.position
-        self._failpoint("after_segment_create")
 
 
 def create_segment(
@@ -191,14 +207,34 @@ def create_segment(
         history_id=history_id,
         reused=spare is not None,
     )
-    fd = disk.create(path) if spare is None else spare
+    if spare is None:
+        with _looking_for_room():
+            fd = disk.create(path)
+    else:
+        fd = spare
     try:
-        disk.allocate(fd, segment_bytes)
+        with _looking_for_room():
+            disk.allocate(fd, segment_bytes)
         disk.write(fd, [header.pack()], 0)
         disk.sync_file(fd)
         disk.rename(path, directory / segment_name(number))
         disk.sync_directory(directory)
+    except NoRoomError:
+        os.close(fd)
+        disk.unlink(path)
+        raise
     except BaseException:
         os.close(fd)
         raise
     return header, fd
+
+
+@contextmanager
+def _looking_for_room() -> Iterator[None]:
+    """Raises `NoRoomError` for a full disk; only for changes that nothing depends on yet."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise NoRoomError(error.errno, error.strerror) from error

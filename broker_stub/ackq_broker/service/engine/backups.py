@@ -57,7 +57,6 @@ class Backups:
             raise PreconditionFailedError("A backup is being made: try again when it is done.")
         self._busy = True
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             made = await self._engine.back_up(self._directory.absolute() / name)
         except OSError as error:
             raise DiskFullError(

@@ -438,6 +438,7 @@ class Engine:
 
     async def close(self) -> None:
         """Writes a last snapshot and closes the journal; nothing may be decided any more."""
+        self.journal.stop_waiting()
         await asyncio.wait((asyncio.wrap_future(self._write_snapshot()),))
         await self.run(self.journal.close)
         self._pool.shutdown()

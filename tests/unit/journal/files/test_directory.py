@@ -67,6 +67,35 @@ def test_an_unreadable_format_is_refused(data, content):
         recovered(data)
 
 
+def test_a_flipped_bit_in_format_loses_nothing(data):
+    """Q7, Q8: FORMAT has no checksum: whatever one bit of it says, the journal is refused, or opens
+    with all its records.
+    """
+    with opened(data) as running:
+        running.append(b"one")
+    refused = 0
+    for offset in range(len((data / "FORMAT").read_bytes())):
+        sound = (data / "FORMAT").read_bytes()
+        content = bytearray(sound)
+        content[offset % len(content)] ^= 1 << offset % 7
+        rewrite(data / "FORMAT", content)
+        try:
+            found = recovered(data).records
+        except (DamagedError, UnsupportedError):
+            refused += 1
+            rewrite(data / "FORMAT", sound)
+        else:
+            assert found == [(1, b"one")], content
+    assert refused > 100
+
+
+def rewrite(path, content):
+    """Other bytes in the same file, so that it is no copy."""
+    with path.open("r+b") as file:
+        file.write(content)
+        file.truncate()
+
+
 def test_a_missing_format_is_refused(data):
     """A directory with records and without FORMAT is not taken for a new one."""
     with opened(data) as running:
@@ -216,8 +245,18 @@ def test_every_new_directory_is_on_the_disk(tmp_path):
             self.synced.append(directory)
 
     disk = Listing()
-    recovered(tmp_path / "a" / "b" / "data", disk=disk)
+    data = tmp_path / "a" / "b" / "data"
+    recovered(data, disk=disk)
     assert disk.synced[:3] == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+
+    # A start that died before it had synced what it made; and one of a journal that is there.
+    again = Listing()
+    (data / "FORMAT").unlink()
+    recovered(data, disk=again)
+    assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} < set(again.synced)
+    later = Listing()
+    recovered(data, disk=later)
+    assert set(later.synced) == {data}
 
 
 def test_tools_make_no_directories(data):

@@ -1,4 +1,4 @@
-"""Files while the process has no descriptor left."""
+"""The real disk: short writes, and files while the process has no descriptor left."""
 
 import errno
 import os
@@ -63,3 +63,32 @@ def test_other_errors_are_errors(tmp_path, exhausted):
     with pytest.raises(OSError, match="no descriptor"):
         Disk().create(tmp_path / "file")
     assert not waits
+
+
+@pytest.mark.parametrize("most", [1, 3, 7])
+def test_short_writes_are_gone_on_with(tmp_path, monkeypatch, most):
+    """P8, Q7: what the system takes only in part is written to its end, at its place."""
+    taken = []
+
+    def short(fd, views, offset):
+        data = b"".join(views)[:most]
+        taken.append(len(data))
+        return os.pwrite(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwritev", short)
+    disk = Disk()
+    fd = disk.create(tmp_path / "file")
+    disk.write(fd, [b"ab", b"", b"cdef", memoryview(b"ghijk")], 2)
+    os.close(fd)
+    assert (tmp_path / "file").read_bytes() == b"\0\0abcdefghijk"
+    assert len(taken) == -(-11 // most)
+
+
+def test_a_disk_that_takes_nothing_is_an_error(tmp_path, monkeypatch):
+    """P8: it is not asked for ever."""
+    monkeypatch.setattr(os, "pwritev", lambda *_: 0)
+    disk = Disk()
+    fd = disk.create(tmp_path / "file")
+    with pytest.raises(OSError, match="takes no bytes"):
+        disk.write(fd, [b"a"], 0)
+    os.close(fd)

@@ -1,5 +1,7 @@
 """The block table, reading blocks, and transient blocks."""
 
+import errno
+import os
 import threading
 
 import numpy as np
@@ -10,7 +12,15 @@ from hypothesis import strategies as st
 from ackq.errors import BlockNotFoundError, DamagedError
 from ackq_broker.journal.files.block_table import ROW_BYTES, BlockTable, Location, as_ids
 from ackq_broker.journal.write import transient
-from tests.unit.journal.running_journal import block, block_bytes, block_parts, opened
+from tests.unit.journal.running_journal import (
+    block,
+    block_bytes,
+    block_parts,
+    kill,
+    opened,
+    recovered,
+    segment_files,
+)
 
 
 def location(block_id, segment=1):
@@ -123,6 +133,61 @@ def test_a_flipped_bit_in_a_block_is_met_by_its_reader(data):
             DamagedError, match=f"block 1 is damaged on the disk: {path} byte {place}"
         ):
             running.journal.read_block(1)
+
+
+@pytest.fixture
+def failing_reads(monkeypatch):
+    """Sectors that the disk cannot read: all of them while the set has a word."""
+    broken = set()
+    pread, preadv = os.pread, os.preadv
+
+    def refusing(call):
+        def read(*arguments):
+            if broken:
+                raise OSError(errno.EIO, "Input/output error")
+            return call(*arguments)
+
+        return read
+
+    monkeypatch.setattr(os, "pread", refusing(pread))
+    monkeypatch.setattr(os, "preadv", refusing(preadv))
+    return broken
+
+
+def test_a_sector_that_the_disk_cannot_read_is_met_by_its_reader(data, failing_reads, caplog):
+    """Q7: it is told the place, as of one that has rotted; compaction leaves the block alone, and
+    the journal goes on.
+    """
+    with opened(data) as running:
+        running.append_blocks(1, 11)
+        running.journal.free_blocks(set(range(1, 12)) - {3})
+        path = segment_files(data)[0]
+        failing_reads.add("all")
+        with pytest.raises(DamagedError, match=f"cannot read block 3: {path} byte .* error"):
+            running.journal.read_block(3)
+        running.snapshot()
+        assert "compaction leaves segment 1 alone: the disk cannot read block 3" in caplog.text
+        running.append(b"goes on")
+        assert running.failures == []
+        failing_reads.clear()
+        assert running.journal.read_block(3) == block_bytes(3)
+
+
+def test_a_start_that_cannot_read_the_log_takes_nothing_for_a_torn_tail(data, failing_reads):
+    """Q7, O4: what the disk holds back may have been answered for: the file is named, nothing is
+    changed, and all is there when it can be read again.
+    """
+    with opened(data) as running:
+        running.append_blocks(1, 3)
+        kill(running)
+    before = {path.name: path.read_bytes() for path in data.glob("journal-*")}
+    failing_reads.add("all")
+    with pytest.raises(OSError, match="Input/output error") as failed:
+        recovered(data)
+    assert failed.value.filename == str(segment_files(data)[-1])
+    failing_reads.clear()
+    assert {path.name: path.read_bytes() for path in data.glob("journal-*")} == before
+    assert [sequence for sequence, _ in recovered(data).records] == [1, 2, 3]
 
 
 def test_a_deleted_segment_is_met_by_its_reader(data):

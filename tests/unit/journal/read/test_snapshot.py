@@ -102,7 +102,7 @@ class HeldRename:
         self.reached, self.go_on = threading.Event(), threading.Event()
 
     def __call__(self, point):
-        if point == "before_snapshot_rename":
+        if point == "before_rename_snapshot":
             self.reached.set()
             assert self.go_on.wait(TIMEOUT_S)
 
@@ -392,7 +392,7 @@ def test_what_a_dead_process_did_not_delete_goes_at_open(data):
 
     def failpoint(point):
         calls.append(point)
-        if point == "before_segment_delete":
+        if point == "before_rename_spare":
             raise StopError
 
     with opened(data, failpoint=failpoint) as running:
@@ -400,7 +400,7 @@ def test_what_a_dead_process_did_not_delete_goes_at_open(data):
         running.journal.free_blocks(range(1, 20))
         with pytest.raises(StopError):
             running.snapshot()
-        assert calls[-2:] == ["after_snapshot_rename", "before_segment_delete"]
+        assert calls[-2:] == ["after_sync_directory_data", "before_rename_spare"]
     assert len(segment_files(data)) > 3
 
     recovered(data)

@@ -160,7 +160,7 @@ def test_snapshots_wait_for_a_backup(data, target):
     held, reached = threading.Event(), threading.Event()
 
     def failpoint(point):
-        if point == "before_backup_rename":
+        if point == "before_rename_backup":
             reached.set()
             assert held.wait(TIMEOUT_S)
 

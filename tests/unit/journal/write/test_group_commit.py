@@ -9,6 +9,7 @@ from ackq import limits
 from ackq.errors import ClosedError, DiskFullError
 from ackq_broker.journal import Entry
 from ackq_broker.journal.files.format import GROUP_HEADER_BYTES, RECORD_HEADER_BYTES
+from ackq_broker.journal.write import group_commit
 from tests.unit.journal.running_journal import (
     TIMEOUT_S,
     FailingDisk,
@@ -224,18 +225,83 @@ def test_a_full_disk_in_the_middle_of_a_group(data):
     assert found.cut_bytes > 0
 
 
-def test_a_full_disk_at_a_new_segment(data):
-    """Room is found between groups: the group that needed the new segment is not written at all."""
-    disk = FailingDisk()
-    with opened(data, disk=disk) as running:
+class FullDisk(FailingDisk):
+    """A disk that is full while `fail` has `allocate`, and counts who asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.refused = threading.Semaphore(0)
+
+    def allocate(self, fd, size):
+        if "allocate" in self.fail:
+            self.refused.release()
+        super().allocate(fd, size)
+
+    def wait_refused(self):
+        assert self.refused.acquire(timeout=TIMEOUT_S)
+
+
+@pytest.fixture
+def full(monkeypatch):
+    """A disk that is asked again at once when it is full."""
+    monkeypatch.setattr(group_commit, "_RETRY_S", 0.001)
+    return FullDisk()
+
+
+@pytest.mark.parametrize("size", [3000, 9000], ids=["a new segment", "a group larger than one"])
+def test_a_full_disk_is_waited_for(data, full, size, caplog):
+    """P8, P14: room is found between groups; what needs it is answered when there is some, and
+    reads go on.
+    """
+    with opened(data, disk=full) as running:
         running.append(block(1, 3000))
-        disk.fail["allocate"] = NO_SPACE
+        full.fail["allocate"] = NO_SPACE
+        running.journal.append([block(2, size)])
+        for _ in range(3):
+            full.wait_refused()
+        assert (running.reported, running.failures) == ([1], [])
+        assert running.journal.read_block(2) == block_bytes(2, size)
+        assert running.journal.unsynced_bytes > size
+        full.fail.clear()
+        running.wait_synced(2)
+        assert running.failures == []
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the journal waits for room on the disk: {NO_SPACE}",
+        "the journal has room on the disk again",
+    ]
+    assert [sequence for sequence, _ in recovered(data).records] == [1, 2]
+
+
+def test_a_full_disk_does_not_keep_a_broker_from_its_end(data, full):
+    """P8: what waited for room was not answered, and the group is not written at all."""
+    with opened(data, disk=full) as running:
+        running.append(block(1, 3000))
+        full.fail["allocate"] = NO_SPACE
         running.journal.append([block(2, 3000)])
-        assert running.wait_failed() is NO_SPACE
+        full.wait_refused()
+        running.journal.stop_waiting()
+        assert running.wait_failed().errno == errno.ENOSPC
 
     found = recovered(data)
     assert ([sequence for sequence, _ in found.records], found.cut_bytes) == ([1], 0)
     assert len(segment_files(data)) == 1
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("call", ["write", "sync_data", "sync_file", "rename", "sync_directory"])
+def test_no_other_call_is_tried_again(data, call, error):
+    """P8: after any of them fails it is in doubt what the disk has, and only a start finds out."""
+    disk = FailingDisk()
+    failure = OSError(error, "the disk says no")
+    with opened(data, disk=disk) as running:
+        running.append(block(1, 3000))
+        disk.fail[call] = failure
+        running.journal.append([block(2, 3000)])
+        assert running.wait_failed() is failure
+        disk.fail.clear()
+        assert (running.reported, running.journal.synced) == ([1], 1)
+
+    assert recovered(data).records[0] == (1, b"record of block 1")
 
 
 def test_a_full_disk_at_open(data):

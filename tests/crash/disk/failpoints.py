@@ -1,0 +1,158 @@
+"""Every failpoint of the journal: a broker under load dies there, and the ledger adds up.
+
+Publishers, consumers with random outcomes, transient messages and backups go on through all deaths
+(`tests.crash.consuming`); the files of the broker are small, so that each life meets everything.
+
+    python -m tests.crash.disk.failpoints --rounds 3 [--seed N]
+"""
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from ackq.client import Admin, Publisher, close_channels
+from ackq.errors import AckqError, BrokerUnavailableError
+from ackq_broker import embedded
+from ackq_broker.journal import POINTS
+from tests.crash.consuming import Actor, Run
+from tests.crash.harness import fill, ids, in_queue
+
+SMALL_FILES = Path(__file__).with_name("small_files")
+# Where a broker can die before it has a journal; it is given a directory whose parent is there.
+AT_BIRTH = POINTS[
+    POINTS.index("before_make_directory_data") : POINTS.index("after_rename_format") + 1
+]
+# Where one can that has a journal.
+IN_LIFE = tuple(point for point in POINTS if "make_directory_" not in point or "backup" in point)
+# A point that is met only where another process died before; and where.
+LEFT_BY = {"before_unlink_format": "before_rename_format"}
+# How long a life may be until it meets its point; then it is stopped, which meets others.
+LIFE_S = 6
+OFTEN = ("write_segment", "sync_data_segment", "write_transient")
+KILLED = "exit status -9"
+BACKUP_EVERY = 5
+
+
+def environment(folder, failpoint=""):
+    """Of a broker with small files, that makes backups in a folder."""
+    armed = {"ACKQ_FAILPOINT": failpoint} if failpoint else {}
+    path = os.pathsep.join([str(SMALL_FILES), *filter(None, sys.path)])
+    return {"PYTHONPATH": path, "ACKQ_BROKER_BACKUP_DIR": str(folder / "backups"), **armed}
+
+
+class Operating(Actor):
+    """Makes backups, and publishes and purges transient messages."""
+
+    def act(self):
+        with (
+            Admin(self.relay.endpoint) as admin,
+            Publisher(
+                self.relay.endpoint, routing_key="volatile", persistent=False, mandatory=False
+            ) as out,
+        ):
+            turn = 0
+            while not self.run_.stopping.wait(0.1):
+                for _ in range(20):
+                    out.publish(bytes(4096))
+                turn += 1
+                with suppress(AckqError):
+                    admin.declare_queue("volatile", durable=False)
+                    admin.purge_queue("volatile")
+                    if not turn % BACKUP_EVERY:
+                        # It would keep the segments that it shares from being written over.
+                        shutil.rmtree(admin.backup(f"b-{turn}").directory)
+                        self.ledger.figures["backups"] += 1
+
+
+class Deaths:
+    """The broker dies at one point after the other; `figures["killed"]` has at how many.
+
+    Args:
+        folder: Of the run.
+        points: Where, of `IN_LIFE`.
+    """
+
+    def __init__(self, folder, points, run, _relays):
+        self.folder = folder
+        self.points = points
+        self.broker = run.broker
+        self.ledger = run.ledger
+        self.rng = random.Random(f"{run.seed} deaths")
+
+    def go_on(self, _seconds):
+        """All deaths; the broker serves again at the end."""
+        for point in self.points:
+            if point in LEFT_BY:
+                self._die_at(LEFT_BY[point], 1)
+            hit = self.rng.randint(1, 40) if point.endswith(OFTEN) else self.rng.choice((1, 1, 2))
+            if self._die_at(point, hit) or (hit > 1 and self._die_at(point, 1)):
+                self.ledger.figures["killed"] += 1
+            else:
+                self.ledger.report(f"{point} was not met")
+        self.broker.restart(env=environment(self.folder))
+
+    def _die_at(self, point, hit):
+        """Whether a broker started with this point armed died of it."""
+        self.broker.kill()
+        try:
+            self.broker.restart(env=environment(self.folder, f"{point}:{hit}"))
+        except BrokerUnavailableError as error:
+            return KILLED in str(error)
+        return self.broker.wait_dead(LIFE_S) or self._dies_of_its_end()
+
+    def _dies_of_its_end(self):
+        self.broker.stop()
+        return self.broker._child.returncode == -9
+
+
+def deaths_at_birth(folder):
+    """A data directory whose first brokers die one step later each is one that works in the end."""
+    data = folder / "new"
+    for point in AT_BIRTH:
+        broker = embedded(data, env=environment(folder, point))
+        with suppress(BrokerUnavailableError), broker:
+            raise AssertionError(f"{point} was not met")
+    with embedded(data, env=environment(folder)) as broker:
+        names = ids(1, 5)
+        fill(broker.endpoint, "q", names)
+        broker.kill()
+        broker.restart()
+        assert sorted(in_queue(broker.endpoint, "q").elements()) == names
+    close_channels()
+
+
+def crash(folder, seed, points):
+    """A run of deaths at those points; returns (what is wrong, the ledger)."""
+    with embedded(folder / "data", env=environment(folder)) as broker:
+        run = Run(broker, seed, partial(Deaths, folder, points), (Operating,))
+        return run.go(0), run.ledger
+
+
+def main():
+    """The long form."""
+    parser = argparse.ArgumentParser(description="A broker under load dies at every failpoint.")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    options = parser.parse_args()
+    failed = False
+    for seed in range(options.seed, options.seed + options.rounds):
+        print(f"seed {seed}", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            deaths_at_birth(Path(folder))
+            wrong, ledger = crash(Path(folder), seed, IN_LIFE)
+        print("  " + ", ".join(f"{name} {n}" for name, n in sorted(ledger.figures.items())))
+        for each in wrong:
+            print(f"  WRONG {each}", flush=True)
+        failed = failed or bool(wrong)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""Faults of real file systems under a broker process: see `tests.crash.disk.volumes`."""
+
+import threading
+import time
+from collections import Counter
+from concurrent.futures import wait
+from contextlib import suppress
+
+import pytest
+
+from ackq.client import Admin, Channel, Publisher
+from ackq.errors import BrokerUnavailableError, DamagedError, QueueNotFoundError
+from ackq_broker import embedded
+from ackq_broker.journal import dump
+from ackq_broker.journal.files.directory import segment_name
+from tests.crash import harness
+from tests.crash.disk import volumes
+from tests.crash.disk.failpoints import environment
+from tests.crash.disk.power_loss import FAILED, crash
+from tests.crash.disk.volumes import MIB, Volume, drop_cache
+from tests.crash.harness import ids, in_queue, messages
+from tests.fakes.raw_client import Client, refused_with
+from tests.wire.brokers.streams import until
+
+pytestmark = pytest.mark.crash
+
+CUTS = 2
+# Batches before the device fails, and messages in the block that it cannot read.
+SOUND, OLD = 5, 12
+# Three times the reserve of a broker with small files.
+SMALL_BYTES = 5 * MIB
+SOON_S = 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def permitted(tmp_path_factory):
+    volumes.require_tmpfs(tmp_path_factory.mktemp("permitted") / "tmpfs")
+    volumes.require_volume(tmp_path_factory.mktemp("permitted") / "volume")
+
+
+def test_what_was_answered_outlives_power_cuts(tmp_path):
+    """I1, P4, P8, P10, Q7: the kernel drops what was not synced; the broker meets EIO, and ends."""
+    seed = time.time_ns() % 1_000_000
+    print("seed", seed)
+
+    wrong, ledger = crash(tmp_path, seed, CUTS)
+
+    assert wrong == [], f"seed {seed}: {dict(ledger.figures)}"
+    assert ledger.figures["cut"] == CUTS
+    assert "Input/output error" in (tmp_path / "volume" / "data.log").read_text()
+    assert ledger.figures["accepted done"] > 0
+
+
+def test_the_cut_takes_what_was_not_synced(tmp_path):
+    """I1: a broker that only writes loses what it confirmed: the test above can fail."""
+    names = ids(1, 100)
+    with (
+        Volume(tmp_path) as volume,
+        embedded(volume.mount_point, sync=False, env=environment(tmp_path)) as broker,
+    ):
+        harness.fill(broker.endpoint, "in", names)
+        volume.cut_power()
+        broker.kill()
+        volume.mount_again()
+        try:
+            broker.restart()
+            left = in_queue(broker.endpoint, "in")
+        except (BrokerUnavailableError, QueueNotFoundError):
+            left = Counter()
+        assert left != Counter(names)
+
+
+def test_a_device_that_fails_ends_the_broker(tmp_path):
+    """P8, P10, I2: after a sync that failed nothing is confirmed any more. What was confirmed is
+    there when the disk works again, and what was not comes again, once.
+    """
+    names = ids(1, 400)
+    with (
+        Volume(tmp_path) as volume,
+        embedded(volume.mount_point, env=environment(tmp_path)) as broker,
+        Publisher(broker.endpoint, routing_key="in", retry_total_ms=SOON_S * 1000) as publisher,
+    ):
+        with Admin(broker.endpoint) as admin:
+            admin.declare_queue("in")
+        answers = []
+        while broker.alive():
+            start = 20 * len(answers)
+            answers.append(publisher.publish_batch(messages(names[start : start + 20], 1000)))
+            while broker.alive() and not wait(answers[-1:], timeout=0.1).done:
+                pass
+            if len(answers) == SOUND:
+                volume.fail(max(volume.mount_point.glob("journal-*.seg")))
+        assert broker._child.returncode == FAILED
+        assert ", in sync_" in broker.log_file.read_text()
+        assert "Input/output error" in broker.log_file.read_text()
+        assert not answers[-1].done()
+        volume.work_again()
+        volume.mount_again()
+        broker.restart()
+        assert [answer.result(SOON_S) for answer in answers] == [20] * len(answers)
+        assert in_queue(broker.endpoint, "in") == Counter(names[: 20 * len(answers)])
+
+
+def test_a_sector_that_cannot_be_read(tmp_path):
+    """Q5, Q7: who reads is told the file and the byte, and gets it when the disk reads again."""
+    old = [b"%020000d" % number for number in range(OLD)]
+    with (
+        Volume(tmp_path) as volume,
+        embedded(volume.mount_point, env=environment(tmp_path)) as broker,
+        Client(broker.endpoint) as client,
+    ):
+        client.declare()
+        client.declare("new")
+        client.publish(*old)
+        client.publish(b"new", queue="new")
+        # Nothing is written any more.
+        until(lambda: " 0 records" in list(dump(volume.mount_point))[-1])
+        segment = volume.mount_point / segment_name(1)
+        drop_cache(segment)
+        volume.fail(segment)
+        error = refused_with(DamagedError, client.browse)
+        assert "the disk cannot read block 1: " in str(error)
+        assert error.fields["segment"] == str(segment)
+        volume.work_again()
+        assert client.browse()[0] == old
+        assert client.browse("new")[0] == [b"new"]
+
+
+def test_a_disk_that_others_fill(tmp_path):
+    """P8, P14: publishers are blocked at the reserve, and what drains goes on; without a byte left
+    the journal waits for room, and then everything is answered, once.
+    """
+    data = tmp_path / "data"
+    filler = data / "lost+found"
+    volumes.mount_tmpfs(data, SMALL_BYTES)
+    try:
+        with (
+            embedded(data, env=environment(tmp_path)) as broker,
+            Publisher(broker.endpoint, routing_key="in", retry_total_ms=SOON_S * 1000) as out,
+        ):
+            with Admin(broker.endpoint) as admin:
+                admin.declare_queue("in")
+            answers = fill_to_the_reserve(out)
+            fill(filler)
+            with Channel(broker.endpoint) as channel:
+                churn(channel, broker.log_file)
+                assert broker.alive()
+                filler.unlink()
+                until(lambda: "has room on the disk again" in broker.log_file.read_text())
+            with Channel(broker.endpoint) as channel:
+                taken = drain(channel)
+                confirmed = [names for names, answer in answers if answer.exception(SOON_S) is None]
+                taken += drain(channel)
+            assert taken == Counter(name for names in confirmed for name in names)
+            assert len(answers) - len(confirmed) <= 1
+    finally:
+        volumes.run("umount", data)
+
+
+def fill_to_the_reserve(out):
+    """Publishes until that is not answered; the names and the answer of each batch.
+
+    Slowly: the broker looks at its disk once a second.
+    """
+    answers = []
+    pause = threading.Event()
+    while not answers or wait([answers[-1][1]], timeout=2).done:
+        pause.wait(0.1)
+        names = ids(20 * len(answers) + 1, 20 * len(answers) + 20)
+        answers.append((names, out.publish_batch(messages(names, body_bytes=5_000))))
+        assert len(answers) < SMALL_BYTES // 100_000
+    return answers
+
+
+def fill(path):
+    """A file that takes all the room there is."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+def churn(channel, log):
+    """Takes messages and gives them back until the journal has no room for that."""
+    reasons = (str(number) * 1000 for number in range(10**6))
+    with suppress(BrokerUnavailableError, TimeoutError):
+        while True:
+            for message in channel.get("in", 50, timeout_s=2):
+                answer = message.fail(next(reasons))
+            answer.result(2)
+    assert "waits for room on the disk" in log.read_text()
+
+
+def drain(channel):
+    """Accepts everything that is ready; the names."""
+    taken = Counter()
+    while got := channel.get("in", 100):
+        taken.update(message.message_id for message in got)
+        channel.acknowledge(got[-1]).result(SOON_S)
+    return taken

@@ -1,0 +1,165 @@
+"""Real file systems that fill up, whose disk fails, and whose power goes.
+
+A `Volume` is an ext4 in a file, by a loop device. The power goes by ext4's own ioctl for that: from
+one instant on nothing more reaches the device, not even what the page cache has. The device fails
+by becoming shorter than its file system: whatever is behind its end cannot be read or written, and
+of what is written the kernel tells at the sync, as of a dying disk.
+
+(A file system with less room for the file than it needs would fail as well, but the loop driver
+takes a short write for a whole one: that disk would lie.)
+
+What needs device-mapper (`dm-flakey`, `dm-log-writes`) is left to `tests.fakes.disk`: few machines
+that run tests have it.
+"""
+
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+MIB = 1 << 20
+# EXT4_IOC_SHUTDOWN, _IOR('X', 125, __u32); without a flush of ext4's own journal.
+_SHUTDOWN, _NO_LOG_FLUSH = 0x8004587D, struct.pack("I", 2)
+# FIBMAP: from a block of a file to that of the device.
+_FIBMAP = 1
+# struct loop_info64 of <linux/loop.h>: `lo_sizelimit` at byte 32.
+_LOOP_SET_STATUS64, _LOOP_GET_STATUS64, _STATUS_BYTES = 0x4C04, 0x4C05, 232
+_SIZE_LIMIT, _SIZE_LIMIT_AT = struct.Struct("=Q"), 32
+_PROGRAMS = ("mount", "umount", "losetup", "mkfs.ext4")
+
+
+def run(*command):
+    """A command that succeeds; what it printed."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (command, done.stderr)
+    return done.stdout.strip()
+
+
+def drop_cache(path):
+    """The next read of a file that is on the disk comes from there."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def mount_tmpfs(folder, size_bytes):
+    """Mounts a tmpfs; the caller unmounts it."""
+    folder.mkdir(exist_ok=True)
+    run("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "none", folder)
+
+
+class Volume:
+    """A mounted ext4; a context manager.
+
+    Attributes:
+        mount_point: Where it is mounted, the directory `data` in its folder.
+
+    Args:
+        folder: For its files.
+        size_bytes: Of the file system.
+    """
+
+    def __init__(self, folder, size_bytes=256 * MIB):
+        self.mount_point = Path(folder) / "data"
+        self._memory = Path(folder) / "memory"
+        self._image = self._memory / "image"
+        self._size_bytes = size_bytes
+        self._device = None
+
+    def __enter__(self):
+        self.mount_point.mkdir(parents=True)
+        mount_tmpfs(self._memory, 2 * self._size_bytes)
+        try:
+            self._image.touch()
+            os.truncate(self._image, self._size_bytes)
+            self._device = run("losetup", "--find", "--show", self._image)
+            run("mkfs.ext4", "-q", "-m", "0", self._device)
+            self._mount()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        if os.path.ismount(self.mount_point):
+            run("umount", self.mount_point)
+        if self._device is not None:
+            run("losetup", "--detach", self._device)
+        run("umount", self._memory)
+
+    def cut_power(self):
+        """Nothing that is written from now on reaches the device; calls fail with EIO."""
+        fd = os.open(self.mount_point, os.O_RDONLY)
+        try:
+            fcntl.ioctl(fd, _SHUTDOWN, _NO_LOG_FLUSH)
+        finally:
+            os.close(fd)
+
+    def mount_again(self):
+        """As after a start of the machine: no process may have a file of it open."""
+        run("umount", self.mount_point)
+        self._mount()
+
+    def fail(self, path):
+        """From now on the device fails for this file, and whatever is behind its begin.
+
+        Pages of the file that are in memory stay there.
+        """
+        self._end_at(self._begin_of(path))
+
+    def work_again(self):
+        """The device is whole."""
+        self._end_at(0)
+
+    def _begin_of(self, path):
+        """The byte of the device at which a file begins."""
+        with path.open("rb") as file:
+            block = bytearray(struct.pack("I", 0))
+            fcntl.ioctl(file.fileno(), _FIBMAP, block)
+            return struct.unpack("I", block)[0] * os.fstatvfs(file.fileno()).f_bsize
+
+    def _end_at(self, size_bytes):
+        """Where the device ends; 0: with its file."""
+        fd = os.open(self._device, os.O_RDWR)
+        try:
+            status = bytearray(_STATUS_BYTES)
+            fcntl.ioctl(fd, _LOOP_GET_STATUS64, status)
+            _SIZE_LIMIT.pack_into(status, _SIZE_LIMIT_AT, size_bytes)
+            fcntl.ioctl(fd, _LOOP_SET_STATUS64, status)
+        finally:
+            os.close(fd)
+
+    def _mount(self):
+        run("mount", self._device, self.mount_point)
+
+
+def require_tmpfs(folder):
+    """Skips a test where nothing can be mounted; but not in the gate, where it can."""
+    folder.mkdir()
+    try:
+        mount_tmpfs(folder, MIB)
+    except (AssertionError, OSError) as error:
+        _missing(f"no tmpfs can be mounted here: {error}")
+    run("umount", folder)
+
+
+def require_volume(folder):
+    """As `require_tmpfs`, for a `Volume`."""
+    missing = [name for name in _PROGRAMS if shutil.which(name) is None]
+    if missing:
+        _missing(f"not installed: {', '.join(missing)}")
+    try:
+        with Volume(folder, 16 * MIB):
+            pass
+    except (AssertionError, OSError) as error:
+        _missing(f"no ext4 can be mounted in a loop device here: {error}")
+
+
+def _missing(why):
+    if os.environ.get("CI") == "true":
+        pytest.fail(why)
+    pytest.skip(why)
