@@ -172,6 +172,17 @@ class HeldDisk(Disk):
         self.trace.append(("synced",))
 
 
+class ListingDisk(Disk):
+    """A disk that lists the directories whose names were synced."""
+
+    def __init__(self):
+        super().__init__(sync=False)
+        self.synced = []
+
+    def sync_directory(self, directory):
+        self.synced.append(directory)
+
+
 class FailingDisk(Disk):
     """A disk on which one kind of call fails once it is told to."""
 

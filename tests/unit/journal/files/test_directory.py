@@ -9,9 +9,8 @@ import pytest
 from ackq.errors import DamagedError, InUseError, NotFoundError, UnsupportedError
 from ackq_broker.journal import begin_new_history, dump, repair, verify
 from ackq_broker.journal.files.directory import segment_name
-from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.files.identity import Identity
-from tests.unit.journal.running_journal import opened, recovered, segment_files
+from tests.unit.journal.running_journal import ListingDisk, opened, recovered, segment_files
 
 
 def test_a_directory_in_use_is_refused(data):
@@ -235,26 +234,17 @@ def test_tools_leave_other_directories_alone(tmp_path, tool):
 
 def test_every_new_directory_is_on_the_disk(tmp_path):
     """Q7: a power cut does not take the folder above a data directory, and all that is in it."""
-
-    class Listing(Disk):
-        def __init__(self):
-            super().__init__(sync=False)
-            self.synced = []
-
-        def sync_directory(self, directory):
-            self.synced.append(directory)
-
-    disk = Listing()
+    disk = ListingDisk()
     data = tmp_path / "a" / "b" / "data"
     recovered(data, disk=disk)
     assert disk.synced[:3] == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
 
     # A start that died before it had synced what it made; and one of a journal that is there.
-    again = Listing()
+    again = ListingDisk()
     (data / "FORMAT").unlink()
     recovered(data, disk=again)
     assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} < set(again.synced)
-    later = Listing()
+    later = ListingDisk()
     recovered(data, disk=later)
     assert set(later.synced) == {data}
 

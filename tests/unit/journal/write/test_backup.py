@@ -16,6 +16,7 @@ from ackq_broker.journal import verify
 from ackq_broker.journal.files.disk import Disk
 from tests.unit.journal.running_journal import (
     TIMEOUT_S,
+    ListingDisk,
     block_bytes,
     opened,
     segment_files,
@@ -66,6 +67,15 @@ def test_a_backup_opens_as_the_journal_was(data, target, disk):
         restored.append_blocks(21, 22)
     with opened(target) as restored:
         assert len(restored.records) == 2
+
+
+def test_backups_of_a_new_directory_are_on_the_disk(data, tmp_path):
+    """O5: so is the name of the directory that they are in."""
+    disk = ListingDisk()
+    with opened(data, disk=disk) as running:
+        running.append(b"one")
+        back_up(running, tmp_path / "new" / "backups" / "b")
+        assert {tmp_path, tmp_path / "new", tmp_path / "new" / "backups"} < set(disk.synced)
 
 
 def test_what_dies_afterwards_stays_in_the_backup(data, target):
