@@ -1,0 +1,321 @@
+"""A file system in memory that forgets, and fails when it is told to.
+
+Fault model. A process that dies leaves all that it wrote. A power cut leaves what was synced, and
+of what was written to a file since its last sync any set of 512-byte sectors and any of its changes
+of size; of the changes of names since the last sync of their directory any set. A sync that failed
+may have written any part, and the next one does not try again: what was read from the cache until
+then may be gone after a power cut.
+"""
+
+import errno
+import itertools
+import os
+from collections import Counter
+
+SECTOR = 512
+# No number is given twice, in no world: what is collected late closes nothing of another.
+_descriptors = itertools.count(1000)
+_KINDS = ("write", "read", "sync", "room", "short")
+
+
+class _File:
+    """An inode: what processes see, what is on the disk, and the changes between the two."""
+
+    __slots__ = ("data", "durable", "links", "number", "pending")
+
+    def __init__(self, number):
+        self.number = number
+        self.data = bytearray()
+        self.durable = b""
+        self.pending = []
+        self.links = 0
+
+
+class _Open:
+    """A file descriptor."""
+
+    __slots__ = ("directory", "file", "life", "locks")
+
+    def __init__(self, file, life, directory=None):
+        self.file = file
+        self.life = life
+        self.directory = directory
+        self.locks = False
+
+
+class SimulatedDisk:
+    """Files by path, and the descriptors that a life has open.
+
+    Args:
+        random: A `random.Random` for power cuts and for where a fault hits.
+        note: Takes the bytes of each change, for the digest of the run.
+    """
+
+    def __init__(self, random, note):
+        self._random = random
+        self._note = note
+        self._numbers = 0
+        self.files = {}
+        self.directories = {"/"}
+        self._durable_names = {}
+        self._pending_names = []
+        self._fds = {}
+        self._locks = {}
+        self.free_bytes = 1 << 40
+        # Calls until a fault of a kind, and how many follow each other.
+        self._armed = {}
+        self.faults = Counter()
+
+    # --- faults ---
+
+    def arm(self, kind, calls):
+        """Makes the call of a kind after so many others fail: write, read, sync, room or short."""
+        assert kind in _KINDS, kind
+        self._armed[kind] = calls
+
+    def disarm(self):
+        """No fault is due any more."""
+        self._armed.clear()
+
+    def strikes(self, kind):
+        """Whether the fault of a kind is due at this call."""
+        left = self._armed.get(kind)
+        if left is None:
+            return False
+        if left:
+            self._armed[kind] = left - 1
+            return False
+        del self._armed[kind]
+        self.faults[kind] += 1
+        return True
+
+    def close_all(self, life):
+        """What the end of a process does to its descriptors."""
+        for fd in [fd for fd, each in self._fds.items() if each.life is life]:
+            self.close(fd)
+
+    def cut_power(self):
+        """Keeps what was synced, and any subset of the rest."""
+        random = self._random
+        share = random.choice((0, 0, 1, random.random()))
+        kept = [change for change in self._pending_names if random.random() < share]
+        names = _renamed(self._durable_names, kept)
+        share = random.choice((0, 0, 1, random.random()))
+        for file in {id(file): file for file in names.values()}.values():
+            file.durable = _with_some(file.durable, file.pending, share, random)
+        self.files = names
+        self._durable_names = dict(names)
+        self._pending_names = []
+        for file in names.values():
+            file.pending = []
+            file.data = bytearray(file.durable)
+            file.links = 0
+        for file in names.values():
+            file.links += 1
+        self._note(b"power")
+
+    def unsynced(self):
+        """Whether a power cut could take anything away now."""
+        return bool(self._pending_names) or any(file.pending for file in self.files.values())
+
+    # --- names ---
+
+    def create(self, path):
+        """A new empty file under a name."""
+        self._require_directory(path)
+        self._numbers += 1
+        file = _File(self._numbers)
+        self._set_name(path, file)
+        return file
+
+    def rename(self, source, target):
+        file = self.find(source)
+        self._drop(source)
+        self._drop(target)
+        self.files[target] = file
+        file.links += 1
+        self._pending_names.append(("rename", source, target, file))
+        self._note(f"rename {source} {target}".encode())
+
+    def link(self, source, target):
+        if target in self.files:
+            raise _error(errno.EEXIST, target)
+        self._set_name(target, self.find(source))
+
+    def unlink(self, path):
+        self.find(path)
+        self._drop(path)
+        self._pending_names.append(("unlink", path))
+        self._note(f"unlink {path}".encode())
+
+    def make_directory(self, path):
+        if path in self.directories:
+            raise _error(errno.EEXIST, path)
+        # Directories are durable at once: the product makes them before there is anything in them.
+        self.directories.add(path)
+
+    def find(self, path):
+        file = self.files.get(path)
+        if file is None:
+            raise _error(errno.ENOENT, path)
+        return file
+
+    def listing(self, directory):
+        """The names in a directory, in the order in which they came."""
+        prefix = directory.rstrip("/") + "/"
+        depth = prefix.count("/")
+        files = [path for path in self.files if path.startswith(prefix)]
+        paths = [*files, *(p for p in sorted(self.directories) if p != "/" and p.startswith(prefix))]
+        return [path.rpartition("/")[2] for path in paths if path.count("/") == depth]
+
+    def sync_names(self, directory):
+        prefix = directory.rstrip("/") + "/"
+        mine, others = [], []
+        for change in self._pending_names:
+            (mine if change[1].startswith(prefix) else others).append(change)
+        self._pending_names = others
+        self._durable_names = _renamed(self._durable_names, mine)
+        self._note(b"names")
+
+    # --- descriptors ---
+
+    def open(self, path, flags, life):
+        if flags & os.O_DIRECTORY:
+            if path not in self.directories:
+                raise _error(errno.ENOENT, path)
+            return self._descriptor(_Open(None, life, path))
+        file = self.files.get(path)
+        if file is None:
+            if not flags & os.O_CREAT:
+                raise _error(errno.ENOENT, path)
+            if self.strikes("room"):
+                raise _error(errno.ENOSPC, path)
+            file = self.create(path)
+        elif flags & os.O_TRUNC and file.data:
+            self.resize(file, 0)
+        return self._descriptor(_Open(file, life))
+
+    def close(self, fd):
+        opened = self._fds.pop(fd, None)
+        if opened is None:
+            raise _error(errno.EBADF, str(fd))
+        if opened.locks:
+            del self._locks[opened.file.number]
+
+    def opened(self, fd):
+        opened = self._fds.get(fd)
+        if opened is None:
+            raise _error(errno.EBADF, str(fd))
+        return opened
+
+    def lock(self, fd):
+        opened = self.opened(fd)
+        if opened.file.number in self._locks:
+            raise BlockingIOError(errno.EWOULDBLOCK, "locked")
+        self._locks[opened.file.number] = fd
+        opened.locks = True
+
+    # --- content ---
+
+    def write(self, file, data, offset):
+        """Writes bytes; a full disk takes none that would make the file longer."""
+        end = offset + len(data)
+        if end > len(file.data):
+            file.data.extend(bytes(end - len(file.data)))
+        file.data[offset:end] = data
+        file.pending.append((offset, bytes(data)))
+        self._note(data)
+
+    def resize(self, file, size):
+        if size < len(file.data):
+            del file.data[size:]
+        else:
+            file.data.extend(bytes(size - len(file.data)))
+        file.pending.append((None, size))
+        self._note(b"resize %d" % size)
+
+    def sync(self, file):
+        if file.pending:
+            file.durable = bytes(_with_all(file.durable, file.pending))
+            file.pending = []
+        self._note(b"sync %d" % file.number)
+
+    def lose(self, file):
+        """A sync that fails: any part is on the disk, and no later sync brings the rest."""
+        file.durable = _with_some(file.durable, file.pending, self._random.random(), self._random)
+        file.pending = []
+
+    # --- inside ---
+
+    def _descriptor(self, opened):
+        fd = next(_descriptors)
+        self._fds[fd] = opened
+        return fd
+
+    def _require_directory(self, path):
+        if (path.rpartition("/")[0] or "/") not in self.directories:
+            raise _error(errno.ENOENT, path)
+
+    def _set_name(self, path, file):
+        self.files[path] = file
+        file.links += 1
+        self._pending_names.append(("name", path, file))
+        self._note(f"name {path}".encode())
+
+    def _drop(self, path):
+        file = self.files.pop(path, None)
+        if file is not None:
+            file.links -= 1
+
+
+def _error(number, path):
+    return OSError(number, os.strerror(number), path)
+
+
+def _renamed(names, changes):
+    names = dict(names)
+    for kind, path, *what in changes:
+        if kind == "name":
+            names[path] = what[0]
+        elif kind == "rename":
+            # The new name may reach the disk without the old one's end, never the other way round.
+            if names.get(path) is what[1]:
+                del names[path]
+            names[what[0]] = what[1]
+        else:
+            names.pop(path, None)
+    return names
+
+
+def _with_all(content, changes):
+    content = bytearray(content)
+    for offset, what in changes:
+        if offset is None:
+            _cut_or_extend(content, what)
+        else:
+            _cut_or_extend(content, max(len(content), offset + len(what)))
+            content[offset : offset + len(what)] = what
+    return content
+
+
+def _with_some(content, changes, share, random):
+    some = []
+    for offset, what in changes:
+        if offset is None:
+            if random.random() < share:
+                some.append((None, what))
+            continue
+        start, end = offset, offset + len(what)
+        while start < end:
+            stop = min((start // SECTOR + 1) * SECTOR, end)
+            if random.random() < share:
+                some.append((start, what[start - offset : stop - offset]))
+            start = stop
+    return bytes(_with_all(content, some))
+
+
+def _cut_or_extend(content, size):
+    if size < len(content):
+        del content[size:]
+    elif size > len(content):
+        content.extend(bytes(size - len(content)))

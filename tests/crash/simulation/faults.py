@@ -1,0 +1,115 @@
+"""The faults of a world: when, and which; drawn from its seed before it begins.
+
+Invariant: the list of a seed is always the same, so that a fault can be left out by its index.
+"""
+
+from typing import NamedTuple
+
+# Kinds, and how often each is drawn. The first three end the broker.
+_ENDS = {"kill": 5, "power": 5, "stop": 1}
+_OTHERS = {
+    "cut": 6,
+    "stall": 1,
+    "clock": 2,
+    "slow": 2,
+    "sync": 1,
+    "write": 1,
+    "read": 1,
+    "room": 1,
+    "short": 2,
+    "full": 1,
+}
+_MOST_ENDS = 4
+_MOST_OTHERS = 5
+# A life may end at any of so many scheduling steps after the instant of its fault.
+_STEPS = (0, 3, 20, 100, 400)
+
+
+class Fault(NamedTuple):
+    """A fault: seconds after the begin, its kind, and numbers from 0 to 1 that say more."""
+
+    at_s: float
+    kind: str
+    a: float
+    b: float
+    c: float
+
+    def __str__(self):
+        return f"{self.kind} at {self.at_s:.3f} s ({self.a:.3f}, {self.b:.3f}, {self.c:.3f})"
+
+
+def draw(random, seconds):
+    """The faults of a world that is as long as that."""
+    kinds = [_choice(random, _ENDS) for _ in range(random.randrange(_MOST_ENDS + 1))]
+    kinds += [_choice(random, _OTHERS) for _ in range(random.randrange(_MOST_OTHERS + 1))]
+    found = [
+        Fault(random.random() * seconds, kind, random.random(), random.random(), random.random())
+        for kind in kinds
+    ]
+    return sorted(found)
+
+
+def perform(fault, world):
+    """Makes it happen."""
+    world.trace("fault", fault)
+    _PERFORM[fault.kind](fault, world)
+
+
+def _end(fault, world):
+    world.process.plan(fault.kind, int(_STEPS[int(fault.a * len(_STEPS))] * fault.b))
+
+
+def _stop(_, world):
+    world.process.stop()
+
+
+def _cut(fault, world):
+    connections = world.connections()
+    if not connections:
+        return
+    connection = connections[int(fault.a * len(connections))]
+    # Both at once, or one side learns of it later: at most when its keepalive asks in vain.
+    late = fault.c * 20
+    client, server = ((0, 0), (late, 0), (0, late))[int(fault.b * 3)]
+    connection.cut(client, server)
+
+
+def _stall(fault, world):
+    world.stall(fault.a * 20)
+
+
+def _clock(fault, world):
+    span = (1e6, 60e6, 4e9, 90e9)[int(fault.b * 4)]
+    world.system.wall_offset_us += int((2 * fault.a - 1) * span)
+
+
+def _slow(fault, world):
+    world.slow_disk(fault.a * 3, fault.b * 5)
+
+
+def _arm(fault, world):
+    # Most of the operations of a broker are few.
+    world.disk.arm(fault.kind, int(fault.a * 10))
+
+
+def _full(fault, world):
+    world.disk.free_bytes = 1 << 16
+    world.kernel.at(world.kernel.now_s + fault.a * 4, world.give_room)
+
+
+_PERFORM = {
+    "kill": _end,
+    "power": _end,
+    "stop": _stop,
+    "cut": _cut,
+    "stall": _stall,
+    "clock": _clock,
+    "slow": _slow,
+    "full": _full,
+    **dict.fromkeys(("sync", "write", "read", "room", "short"), _arm),
+}
+
+
+def _choice(random, weights):
+    (kind,) = random.choices(tuple(weights), tuple(weights.values()))
+    return kind

@@ -1,0 +1,256 @@
+"""The scheduler: one thing runs at a time, and a seed says which.
+
+Actors are the event loops (one of the clients, one of each life of the broker), of which a turn
+runs one callback, and the fibers of `tests.crash.simulation.threads`, which are the broker's
+threads and run up to their next scheduling point: a call of the operating system, a lock, a wait.
+Time is virtual, and moves on only when no actor can run.
+
+A fiber is an operating system's thread that waits for the baton. Generators would need other
+product code, and greenlets another dependency; the switch costs 10 us, and the baton changes hands
+only where the seed says so.
+"""
+
+import asyncio
+import heapq
+import random
+import threading
+import zlib
+from collections import deque
+
+
+class EndedError(BaseException):
+    """The broker's process is dead: whatever runs in it ends here, and reaches nothing any more."""
+
+
+class StuckError(Exception):
+    """Nothing can ever run again, or everything runs for ever."""
+
+
+class Loop(asyncio.AbstractEventLoop):
+    """An event loop without sockets, in virtual time; `life` is the process that it belongs to."""
+
+    def __init__(self, kernel, life=None):
+        self._kernel = kernel
+        self.life = life
+        self.ready = deque()
+        self.closed = False
+        # Kept until the end of the run: a task that is collected runs its `finally`.
+        self._tasks = []
+
+    def call_soon(self, callback, *args, context=None):
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self.closed:
+            self.ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(self, delay, callback, *args, context=None):
+        return self.call_at(self._kernel.now_s + delay, callback, *args, context=context)
+
+    def call_at(self, when, callback, *args, context=None):
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._kernel.add_timer(when, self, handle)
+        return handle
+
+    def time(self):
+        return self._kernel.now_s
+
+    def create_future(self):
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro, *, name=None, context=None):
+        task = asyncio.Task(coro, loop=self, name=name or "task", context=context)
+        self._tasks.append(task)
+        return task
+
+    def run_in_executor(self, executor, func, *args):
+        return asyncio.wrap_future(executor.submit(func, *args), loop=self)
+
+    def get_debug(self):
+        return False
+
+    def is_running(self):
+        return True
+
+    def is_closed(self):
+        return self.closed
+
+    def call_exception_handler(self, context):
+        error = context.get("exception")
+        if not self.closed and error is not None and not isinstance(error, EndedError):
+            self._kernel.fail(error)
+
+    def close(self):
+        """Runs nothing any more, and drops what waits."""
+        self.closed = True
+        self.ready.clear()
+
+    def _timer_handle_cancelled(self, handle):
+        pass
+
+
+class Kernel:
+    """Runs actors until `finish` is called or something fails.
+
+    Args:
+        seed: Decides the order of everything.
+        switch_chance: Of a scheduling point to hand over the baton.
+        step_s: What a turn takes; with 0 the clock moves only when nothing can run.
+        most_steps: Beyond it the run counts as stuck.
+    """
+
+    def __init__(self, seed, switch_chance=0.3, step_s=0.0, most_steps=400_000):
+        self._step_s = step_s
+        self._random = random.Random(f"{seed}/schedule").random
+        self._switch_chance = switch_chance
+        self._most_steps = most_steps
+        self._timers = []
+        self._timer_count = 0
+        self._finished = False
+        self.now_s = 1000.0
+        self.steps = 0
+        self.digest = 0
+        self.failure = None
+        self.loops = []
+        self.runnable = []
+        self.fiber = None
+        # The life whose code runs; None for the clients.
+        self.life = None
+        # A life that is stopped for a while.
+        self.frozen = None
+        # Called at a step: a life may end there.
+        self.alarm_step = most_steps
+        self.alarm = None
+        self.main = threading.Lock()
+        self.main.acquire()
+
+    # --- time and choice ---
+
+    def random(self):
+        """A number from 0 to 1, of the schedule."""
+        return self._random()
+
+    def at(self, when, callback, *args):
+        """Calls back at a time, outside of all actors."""
+        self.add_timer(when, None, (callback, args))
+
+    def add_timer(self, when, loop, handle):
+        self._timer_count += 1
+        heapq.heappush(self._timers, (when, self._timer_count, loop, handle))
+
+    def note(self, data):
+        """Adds bytes to the digest of the run."""
+        self.digest = zlib.crc32(data, self.digest)
+
+    def fail(self, error):
+        """Ends the run with an error."""
+        if self.failure is None:
+            self.failure = error
+
+    def finish(self):
+        """Ends the run."""
+        self._finished = True
+
+    # --- the schedule ---
+
+    def run(self, after_step):
+        """Runs until the end, with a call after each step; raises what failed."""
+        while not self._finished and self.failure is None:
+            self.step()
+            after_step()
+        if self.failure is not None:
+            raise self.failure
+
+    def step(self):
+        """One turn of one actor, or the clock moves on."""
+        actors = [loop for loop in self.loops if loop.ready]
+        actors += self.runnable
+        if self.frozen is not None:
+            actors = [each for each in actors if each.life is not self.frozen]
+        self.now_s += self._step_s
+        if self._timers and (not actors or self._timers[0][0] <= self.now_s):
+            actors.append(None)
+        elif not actors:
+            raise StuckError("nothing will ever happen any more")
+        at = int(self._random() * len(actors)) if len(actors) > 1 else 0
+        self._count()
+        actor = actors[at]
+        if actor is None:
+            self._advance()
+        elif isinstance(actor, Loop):
+            self._turn(actor)
+        else:
+            self.resume(actor)
+
+    def run_until(self, done):
+        """Runs fibers alone, and the clock, for a main thread that waits for one."""
+        while not done():
+            if self.runnable:
+                self.resume(self.runnable[int(self._random() * len(self.runnable))])
+            else:
+                self._advance()
+
+    def point(self):
+        """A scheduling point of the code that runs: a fiber may hand over, and a life may end."""
+        fiber, life = self.fiber, self.life
+        if life is not None:
+            if life.ended:
+                raise EndedError
+            self._count()
+            if life.ended:
+                raise EndedError
+        if fiber is not None and self._random() < self._switch_chance:
+            self.runnable.append(fiber)
+            fiber.hand_over()
+
+    def resume(self, fiber):
+        """Gives the baton to a fiber until it hands over."""
+        self.runnable.remove(fiber)
+        before, self.life = self.life, fiber.life
+        self.fiber = fiber
+        fiber.worker.lock.release()
+        self.main.acquire()
+        self.fiber, self.life = None, before
+
+    def wake(self, fiber):
+        """Makes a fiber that waits runnable."""
+        if fiber.waits:
+            fiber.waits = False
+            self.runnable.append(fiber)
+
+    def _count(self):
+        self.steps += 1
+        if self.steps >= self.alarm_step:
+            if self.steps >= self._most_steps:
+                raise StuckError(f"{self.steps} steps, and no end")
+            self.alarm()
+
+    def _turn(self, loop):
+        handle = loop.ready.popleft()
+        if handle._cancelled:
+            return
+        self.life = loop.life
+        asyncio._set_running_loop(loop)
+        try:
+            handle._context.run(handle._callback, *handle._args)
+        except EndedError:
+            pass
+        except BaseException as error:
+            self.fail(error)
+        finally:
+            asyncio._set_running_loop(None)
+            self.life = None
+
+    def _advance(self):
+        """Runs the next timer, and moves the clock to it."""
+        if not self._timers:
+            raise StuckError("nothing will ever happen any more")
+        when, _, loop, handle = heapq.heappop(self._timers)
+        if loop is None:
+            self.now_s = max(self.now_s, when)
+            callback, args = handle
+            callback(*args)
+        elif not loop.closed and not handle._cancelled:
+            self.now_s = max(self.now_s, when)
+            loop.ready.append(handle)

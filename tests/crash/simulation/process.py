@@ -1,0 +1,142 @@
+"""The broker's process in the simulation: lives of `service.server.serve` on one disk.
+
+A life is one run of the real broker, with an event loop of its own. It ends by a kill at any
+scheduling point, by a power cut, by a clean stop, or by itself after an error of the disk; then its
+loop never runs again, its threads unwind, and its connections break.
+"""
+
+import asyncio
+
+from ackq.errors import AckqError
+from ackq_broker.service import server
+from tests.crash.simulation.kernel import Loop
+from tests.crash.simulation.network import Server
+
+_DATA = "/data"
+
+
+class Life:
+    """One run of the broker."""
+
+    def __init__(self, kernel):
+        self.loop = Loop(kernel, self)
+        self.fibers = []
+        self.ended = ""
+        self.server = None
+        self.ready = None
+        self.stop = None
+        self.task = None
+        self.error = None
+
+
+class Process:
+    """Starts and ends lives.
+
+    Args:
+        kernel: The scheduler.
+        system: The machine.
+        disk: Its disk.
+        segment_bytes: Of the journal's segments.
+        noticed_s: Returns after how long a client notices an end of this kind.
+    """
+
+    def __init__(self, kernel, system, disk, segment_bytes, noticed_s):
+        self._noticed_s = noticed_s
+        self._kernel = kernel
+        self._disk = disk
+        self._system = system
+        self._segment_bytes = segment_bytes
+        self._planned = None
+        self.life = None
+        self.lives = 0
+        # Kept: what is collected runs its `finally`.
+        self._past = []
+        kernel.alarm = self._alarm
+        self._most_steps = kernel.alarm_step
+
+    @property
+    def server(self):
+        """The server that takes connections now; None: there is none."""
+        life = self.life
+        found = life is not None and not life.ended and life.server
+        return found if found and found.serving and life.ready else None
+
+    def start(self):
+        """Begins a life."""
+        assert self.life is None
+        kernel = self._kernel
+        life = self.life = Life(kernel)
+        self.lives += 1
+        kernel.loops.append(life.loop)
+        life.stop = asyncio.Event()
+        options = server.Options(
+            data=self._system.Path(_DATA),
+            listen=(),
+            sync=True,
+            failpoint=lambda _: None,
+            memory_limit=1 << 30,
+            segment_bytes=self._segment_bytes,
+            reserve_bytes=1 << 20,
+            backup_dir=self._system.Path("/backups"),
+        )
+        life.task = life.loop.create_task(self._serve(life, options))
+        return life
+
+    async def _serve(self, life, options):
+        def ready(found):
+            life.ready = found
+
+        try:
+            await server.serve(options, life.stop, ready)
+            life.ended = "stopped"
+        except (AckqError, OSError) as error:
+            life.error = error
+            life.ended = "refused"
+
+    def make_server(self, **_):
+        """Stands for `grpc.aio.server`."""
+        life = self._kernel.life
+        life.server = Server(life)
+        return life.server
+
+    def plan(self, kind, steps):
+        """Ends the life that runs after so many more steps: "kill" or "power"."""
+        self._planned = kind
+        self._kernel.alarm_step = self._kernel.steps + 1 + steps
+
+    def _alarm(self):
+        self._kernel.alarm_step = self._most_steps
+        if self.life is not None and not self.life.ended:
+            self.life.ended = self._planned
+
+    def end(self, kind):
+        """Ends the life at once."""
+        if self.life is not None and not self.life.ended:
+            self.life.ended = kind
+
+    def stop(self):
+        """Asks the life to stop, as SIGTERM does."""
+        if self.life is not None:
+            self.life.stop.set()
+
+    def reap(self):
+        """Removes a life that has ended; returns it, or None."""
+        life, kernel = self.life, self._kernel
+        if life is None or not life.ended:
+            return None
+        kernel.loops.remove(life.loop)
+        life.loop.close()
+        while life.fibers:
+            fiber = life.fibers[0]
+            if fiber.waits:
+                kernel.wake(fiber)
+            kernel.resume(fiber)
+        self._disk.close_all(life)
+        if life.ended == "power":
+            self._disk.cut_power()
+        self.life = None
+        self._past.append(life)
+        if life.server is not None:
+            for connection in tuple(life.server.connections):
+                connection.broken(self._noticed_s(life.ended))
+        return life

@@ -1,0 +1,270 @@
+"""The search for a seed that fails: many worlds, in processes; replay and shrinking of one."""
+
+import argparse
+import gc
+import logging
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+from contextlib import nullcontext
+from itertools import islice
+from typing import NamedTuple
+
+from tests.crash.simulation.bugs import BUGS
+from tests.crash.simulation.scenario import Scenario
+from tests.crash.simulation.world import World
+
+SECONDS = 8.0
+# The garbage of so many worlds is collected at once.
+_COLLECT_EVERY = 20
+_CHUNK = 20
+_MOST_SHOWN = 3
+_REPORT_S = 30.0
+_LEAST_SECONDS = 0.1
+# Of a planted bug: starts, and how far apart their seeds are.
+_STARTS = 5
+_APART = 1_000_000
+
+_worlds = 0
+
+
+class Choice(NamedTuple):
+    """What of a seed's world is run: all of it, or less when it is shrunk.
+
+    Attributes:
+        seed: The seed.
+        seconds: Until the world closes.
+        without: Faults that are left out, by index.
+        clients: Names of the clients that are there; None: those of the seed.
+    """
+
+    seed: int
+    seconds: float
+    without: tuple[int, ...] = ()
+    clients: tuple[str, ...] | None = None
+
+    def command(self, bug=None):
+        """The command that runs it again."""
+        parts = ["python tests/crash/simulate.py --replay", str(self.seed)]
+        parts += ["--seconds", f"{self.seconds:g}"]
+        if bug:
+            parts += ["--bug", bug]
+        if self.without:
+            parts += ["--without", ",".join(map(str, self.without))]
+        if self.clients is not None:
+            parts += ["--clients", ",".join(self.clients)]
+        return " ".join(parts)
+
+
+class Result(NamedTuple):
+    """What came of a world: its digest, its failure as text ("" for none), what happened in it."""
+
+    choice: Choice
+    digest: str
+    failure: str
+    counts: Counter
+
+
+def run(choice, *, keep_trace=False):
+    """Runs one world; returns the result and the world."""
+    world = World(choice.seed, choice.seconds, without=choice.without, keep_trace=keep_trace)
+    scenario = Scenario(world, choice.clients)
+    failure = ""
+    collecting = gc.isenabled()
+    gc.disable()  # a collection within a world, of another one, would be chance
+    try:
+        world.run(scenario)
+    except Exception:
+        failure = traceback.format_exc()
+    finally:
+        if collecting:
+            gc.enable()
+    counts = Counter({"lives": world.process.lives, "steps": world.kernel.steps})
+    counts.update({f"fault {fault.kind}": 1 for _, fault in world.faults})
+    counts.update(scenario.counts())
+    return Result(choice, world.digest, failure, counts), world
+
+
+# --- many ---
+
+
+def search(choices, *, jobs, bug=None, until_failures=None, report=print):
+    """Runs worlds in so many processes; returns their counts and the results that failed.
+
+    Args:
+        choices: Any number, without an end if `until_failures` is given.
+        jobs: Processes.
+        bug: Name of a planted bug.
+        until_failures: Ends after so many failures.
+        report: Called with a line now and then.
+    """
+    counts, failed = Counter(), []
+    began_s = reported_s = time.monotonic()
+    context = multiprocessing.get_context("fork")
+    with context.Pool(jobs, _begin, (bug,)) as pool:
+        for result in pool.imap_unordered(_run_one, choices, _CHUNK):
+            counts["seeds"] += 1
+            counts.update(result.counts)
+            if result.failure:
+                failed.append(result)
+                report(f"seed {result.choice.seed} fails: {result.failure.splitlines()[-1]}")
+                if until_failures is not None and len(failed) >= until_failures:
+                    pool.terminate()
+                    break
+            now_s = time.monotonic()
+            if now_s - reported_s > _REPORT_S:
+                reported_s = now_s
+                rate = counts["seeds"] / (now_s - began_s)
+                report(f"{counts['seeds']} seeds, {len(failed)} fail, {rate:.1f} seeds/s")
+    return counts, failed
+
+
+
+
+def prepare():
+    """Makes a process fit for many worlds: no log, and garbage is collected when it is asked for."""
+    logging.disable(logging.CRITICAL)
+    sys.unraisablehook = lambda _: None  # a task that is collected half-way
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+def _begin(bug):
+    prepare()
+    # Fibers hand over to each other: on one processor that is cheaper.
+    processors = sorted(os.sched_getaffinity(0))
+    index = multiprocessing.current_process()._identity[0]
+    os.sched_setaffinity(0, {processors[index % len(processors)]})
+    if bug is not None:
+        BUGS[bug]().__enter__()
+
+
+def _run_one(choice):
+    global _worlds
+    result, _ = run(choice)
+    _worlds += 1
+    if not _worlds % _COLLECT_EVERY:
+        gc.collect()
+    return result
+
+
+# --- one ---
+
+
+def shrink(choice, report=print):
+    """A choice that fails as well with less: less time, fewer faults, fewer clients."""
+    result, world = run(choice)
+    assert result.failure, "that world does not fail"
+    clients = choice.clients or tuple(Scenario(world, None).names)
+    smaller = True
+    while smaller:
+        smaller = False
+        for candidate in _smaller(choice, [index for index, _ in world.faults], clients):
+            result, found = run(candidate)
+            if result.failure:
+                choice, world, smaller = candidate, found, True
+                clients = choice.clients or clients
+                report(choice.command())
+                break
+    return choice
+
+
+def _smaller(choice, faults, clients):
+    """Choices with a little less, those that spare most first."""
+    if choice.seconds > _LEAST_SECONDS:
+        yield choice._replace(seconds=round(choice.seconds * 0.5, 2))
+    for client in clients if len(clients) > 1 else ():
+        yield choice._replace(clients=tuple(each for each in clients if each != client))
+    for fault in faults:
+        yield choice._replace(without=(*choice.without, fault))
+
+
+def replay(choice, *, log=False):
+    """Runs a world with its trace printed; whether it fails."""
+    if log:
+        logging.disable(logging.NOTSET)
+        logging.basicConfig(level=logging.DEBUG)
+    result, world = run(choice, keep_trace=True)
+    for index, fault in world.faults:
+        print(f"fault {index}: {fault}")
+    for line in world.lines:
+        print(line)
+    print(f"digest {result.digest}")
+    print(result.failure or "OK")
+    return bool(result.failure)
+
+
+def main(arguments=None):
+    """The command line; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    if options.bugs:
+        return _find_bugs(options)
+    chosen = options.replay if options.replay is not None else options.shrink
+    if chosen is not None:
+        prepare()
+        without = tuple(int(each) for each in options.without.split(",") if each)
+        clients = tuple(options.clients.split(",")) if options.clients else None
+        choice = Choice(chosen, options.seconds, without, clients)
+        with BUGS[options.bug]() if options.bug else nullcontext():
+            if options.shrink is not None:
+                print(shrink(choice).command(options.bug))
+                return 0
+            return replay(choice, log=options.log)
+    choices = (Choice(seed, options.seconds) for seed in _seeds(options))
+    began_s = time.monotonic()
+    counts, failed = search(choices, jobs=options.jobs, bug=options.bug)
+    seconds = time.monotonic() - began_s
+    print(f"{counts.pop('seeds', 0)} seeds in {seconds:.1f} s, {len(failed)} fail")
+    print(", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
+    for result in failed[:_MOST_SHOWN]:
+        print(result.failure)
+        print(result.choice.command(options.bug))
+    return bool(failed)
+
+
+def _seeds(options):
+    return range(options.first, options.first + options.seeds)
+
+
+def _find_bugs(options):
+    """Prints, for each planted bug, the seeds until it was found, from several starts."""
+    missed = 0
+    for name in BUGS:
+        needed = []
+        for start in range(_STARTS):
+            first = options.first + start * _APART
+            choices = (Choice(first + n, options.seconds) for n in range(options.seeds))
+            counts, failed = search(
+                islice(choices, options.seeds),
+                jobs=options.jobs,
+                bug=name,
+                until_failures=1,
+                report=lambda _: None,
+            )
+            needed.append(counts["seeds"] if failed else None)
+        found = sorted(each for each in needed if each is not None)
+        missed += not found
+        median = found[len(found) // 2] if len(found) > _STARTS // 2 else None
+        print(f"{name}: {needed}, median {median}", flush=True)
+    return missed
+
+
+def _parser():
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--seeds", type=int, default=200, help="how many worlds")
+    add("--first", type=int, default=0, help="the first seed")
+    add("--seconds", type=float, default=SECONDS, help="virtual seconds until a world closes")
+    add("--jobs", type=int, default=2, help="processes")
+    add("--bug", choices=sorted(BUGS), help="plant a bug")
+    add("--bugs", action="store_true", help="find each planted bug within --seeds seeds, 5 times")
+    add("--replay", type=int, metavar="SEED", help="run one world, with its trace")
+    add("--shrink", type=int, metavar="SEED", help="find less of a failing world that still fails")
+    add("--without", default="", metavar="N,...", help="with --replay: leave these faults out")
+    add("--clients", metavar="NAME,...", help="with --replay: these clients alone")
+    add("--log", action="store_true", help="with --replay: the broker's log, too")
+    return parser

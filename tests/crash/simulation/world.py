@@ -1,0 +1,282 @@
+"""A world: the real broker, its simulated machine, and the clients and faults that a seed draws.
+
+`run` makes one from a seed, lets it go on until its clients are done, ends the broker once more,
+and asks the oracle.
+"""
+
+import asyncio
+import random
+import zlib
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+from ackq import limits
+from ackq_broker.journal.write import transient
+from ackq_broker.service import server
+from ackq_broker.service.engine import snapshot
+from tests.crash.simulation import faults, system
+from tests.crash.simulation.disk import SimulatedDisk
+from tests.crash.simulation.kernel import Kernel, Loop
+from tests.crash.simulation.network import Connection
+from tests.crash.simulation.process import Process
+
+# What the clients take to end once the world closes, in virtual time: more is a hang.
+PATIENCE_S = 300.0
+
+
+class World:
+    """What clients live in.
+
+    Args:
+        seed: Says everything.
+        seconds: Until it closes.
+        without: Indices of faults that are left out.
+        keep_trace: Keep the lines of the trace.
+
+    Attributes:
+        closing: Clients shall come to an end.
+        lines: The trace.
+    """
+
+    def __init__(self, seed, seconds, *, without=(), keep_trace=False):
+        self.seed = seed
+        self.seconds = seconds
+        self.closing = False
+        self.lines = []
+        self._keep_trace = keep_trace
+        self._digest = 0
+        chance = self.random("world")
+        self.kernel = Kernel(
+            seed,
+            switch_chance=chance.choice((0.05, 0.3, 0.8)),
+            step_s=chance.choice((0.0, 0.0, 0.00002, 0.0005)),
+        )
+        self.disk = SimulatedDisk(self.random("disk"), self.kernel.note)
+        self._sync_s = chance.choice((0.0, 0.0005, 0.005, 0.05))
+        self._usual_sync_s = self._sync_s
+        self._delays = self.random("network")
+        self._delay_s = chance.choice((0.0, 0.0, 0.001, 0.02))
+        self._window = chance.choice((1, 4, 16))
+        self.system = system.System(self.kernel, self.disk, seed, self._next_sync_s)
+        self.system.Path("/data").mkdir()
+        self.system.Path("/backups").mkdir()
+        self.process = Process(
+            self.kernel,
+            self.system,
+            self.disk,
+            segment_bytes=chance.choice((4096, 16_384, 65_536)),
+            noticed_s=self._noticed_s,
+        )
+        self._limits = {
+            "SNAPSHOT_EVERY_BYTES": chance.choice((1, 3000, 30_000, 1 << 30)),
+            "MAX_GROUP_BYTES": chance.choice((500, 1 << 24)),
+        }
+        self._others = (
+            (transient, "_FILE_BYTES", chance.choice((600, 64 << 20))),
+            (snapshot, "_SLICE_S", chance.choice((-1.0, 0.003))),
+        )
+        drawn = list(enumerate(faults.draw(self.random("faults"), seconds)))
+        self.faults = [(index, fault) for index, fault in drawn if index not in without]
+        self._restarts = self.random("restarts")
+        self._connections = []
+        self._loop = Loop(self.kernel)
+        self.kernel.loops.append(self._loop)
+
+    # --- for clients ---
+
+    def random(self, name):
+        """The generator of a name: another client does not change its numbers."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def now_us(self):
+        """The machine's wall clock, in microseconds."""
+        return self.system.wall_us()
+
+    def now_s(self):
+        """Seconds since the world began, which nobody sets."""
+        return self.kernel.now_s
+
+    async def sleep(self, seconds):
+        """Sleeps in virtual time."""
+        await asyncio.sleep(seconds)
+
+    def spawn(self, name, run):
+        """Runs a coroutine function as a task; its failure fails the world."""
+        return self._loop.create_task(self._guard(name, run))
+
+    def connect(self):
+        """A connection to the broker that serves now; every use of it is `Cut` if there is none."""
+        connection = Connection(
+            self.kernel, self._loop, self.process.server, self._next_delay_s, self._window
+        )
+        self._connections.append(connection)
+        return connection
+
+    def trace(self, *what):
+        """A line of the run's log."""
+        line = f"{self.kernel.now_s - 1000:.6f} {' '.join(map(str, what))}"
+        self._digest = zlib.crc32(line.encode(), self._digest)
+        if self._keep_trace:
+            self.lines.append(line)
+
+    @property
+    def digest(self):
+        """Of everything that happened."""
+        return f"{self._digest:08x}{self.kernel.digest:08x}-{self.kernel.steps}"
+
+    # --- for faults ---
+
+    def connections(self):
+        """Those that are open."""
+        self._connections = [each for each in self._connections if not each.client_cut]
+        return self._connections
+
+    def stall(self, seconds):
+        """The broker's process stands still."""
+        kernel, life = self.kernel, self.process.life
+        if life is not None and kernel.frozen is None:
+            kernel.frozen = life
+            kernel.at(kernel.now_s + seconds, self._thaw)
+
+    def slow_disk(self, sync_s, seconds):
+        """Syncs take long for a while."""
+        self._sync_s = sync_s
+        self.kernel.at(self.kernel.now_s + seconds, self._disk_is_usual)
+
+    def give_room(self):
+        """The disk is not full any more."""
+        self.disk.free_bytes = 1 << 40
+
+    # --- its course ---
+
+    def run(self, scenario):
+        """Runs `scenario(world)`, a coroutine function with the clients; raises what failed."""
+        self.spawn("world", lambda: self._course(scenario))
+        with self._installed():
+            try:
+                self.kernel.run(self._after_step)
+            finally:
+                self._bury()
+
+    async def wait_served(self):
+        """Returns when a broker serves."""
+        while self.process.server is None:
+            await asyncio.sleep(0.05)
+
+    async def close(self):
+        """No fault comes any more; clients are to end."""
+        self.closing = True
+        self.disk.disarm()
+        self.give_room()
+
+    async def end_broker(self, kind):
+        """Ends the broker by "kill", "power" or "stop", and returns when the next one serves."""
+        await self.wait_served()
+        life = self.process.life
+        if kind == "stop":
+            self.process.stop()
+        else:
+            self.process.end(kind)
+        while self.process.life is life:
+            await asyncio.sleep(0.05)
+        await self.wait_served()
+
+    async def _course(self, scenario):
+        kernel = self.kernel
+        self.process.start()
+        for _, fault in self.faults:
+            kernel.at(kernel.now_s + fault.at_s, self._perform, fault)
+        try:
+            async with asyncio.timeout(self.seconds + PATIENCE_S):
+                await scenario(self)
+        except TimeoutError:
+            raise AssertionError("clients hang") from None
+        kernel.finish()
+
+    def _perform(self, fault):
+        if not self.closing:
+            faults.perform(fault, self)
+
+    async def _guard(self, name, run):
+        try:
+            await run()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            error.add_note(f"in {name}")
+            self.kernel.fail(error)
+
+    def _after_step(self):
+        life = self.process.life
+        if life is None or not life.ended:
+            return
+        self.process.reap()
+        self.trace("broker ended", life.ended, life.error or "")
+        if self.kernel.frozen is life:
+            self.kernel.frozen = None
+        if life.error is not None and not (self.disk.faults and _of_disk(life.error)):
+            self.kernel.fail(life.error)
+            return
+        pause_s = self._restarts.choice((0.0, 0.1, 1.0, 20.0)) * self._restarts.random()
+        self.kernel.at(self.kernel.now_s + pause_s, self._restart)
+
+    def _restart(self):
+        self.trace("broker starts")
+        self.process.start()
+
+    def _bury(self):
+        """Ends what is left, so that nothing of it can run when it is collected."""
+        self.process.end("kill")
+        self.process.reap()
+        self._loop.close()
+        self.kernel.life = SimpleNamespace(ended="buried")
+
+    def _thaw(self):
+        self.kernel.frozen = None
+
+    def _disk_is_usual(self):
+        self._sync_s = self._usual_sync_s
+
+    def _next_sync_s(self):
+        return self._sync_s * (0.5 + self.kernel.random()) if self._sync_s else 0.0
+
+    def _next_delay_s(self):
+        return self._delay_s * self._delays.random() if self._delay_s else 0.0
+
+    def _noticed_s(self, kind):
+        late = 20.0 if kind == "power" and self._restarts.random() < 0.3 else 0.01
+        return self._restarts.random() * late
+
+    @contextmanager
+    def _installed(self):
+        patches = [
+            *system.patches(self.system),
+            (server, "aio", _Aio(self.process)),
+            (server, "add_reflection", lambda *_: None),
+            *((limits, name, value) for name, value in self._limits.items()),
+            *self._others,
+        ]
+        before = [(module, name, getattr(module, name)) for module, name, _ in patches]
+        for module, name, value in patches:
+            setattr(module, name, value)
+        try:
+            yield
+        finally:
+            for module, name, value in before:
+                setattr(module, name, value)
+
+
+class _Aio:
+    """`grpc.aio`, as far as the broker makes its server with it."""
+
+    def __init__(self, process):
+        self.server = process.make_server
+
+
+def _of_disk(error):
+    """Whether an error is, or comes from, one of the disk's."""
+    while error is not None:
+        if isinstance(error, OSError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
