@@ -16,6 +16,7 @@ import random
 import threading
 import zlib
 from collections import deque
+from contextvars import copy_context
 
 
 class EndedError(BaseException):
@@ -24,6 +25,26 @@ class EndedError(BaseException):
 
 class StuckError(Exception):
     """Nothing can ever run again, or everything runs for ever."""
+
+
+class _Handle:
+    """A callback that waits for its turn; what `asyncio` needs of its own class, at a third."""
+
+    __slots__ = ("_when", "args", "callback", "cancelled", "context")
+
+    def __init__(self, callback, args, context, when=0.0):
+        self.callback = callback
+        self.args = args
+        self.context = context or copy_context()
+        self.cancelled = False
+        self._when = when
+
+    def cancel(self):
+        self.cancelled = True
+        self.callback = self.args = self.context = None
+
+    def when(self):
+        return self._when
 
 
 class Loop(asyncio.AbstractEventLoop):
@@ -38,7 +59,7 @@ class Loop(asyncio.AbstractEventLoop):
         self._tasks = []
 
     def call_soon(self, callback, *args, context=None):
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, context)
         if not self.closed:
             self.ready.append(handle)
         return handle
@@ -49,7 +70,7 @@ class Loop(asyncio.AbstractEventLoop):
         return self.call_at(self._kernel.now_s + delay, callback, *args, context=context)
 
     def call_at(self, when, callback, *args, context=None):
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _Handle(callback, args, context, when)
         self._kernel.add_timer(when, self, handle)
         return handle
 
@@ -86,9 +107,6 @@ class Loop(asyncio.AbstractEventLoop):
         self.closed = True
         self.ready.clear()
 
-    def _timer_handle_cancelled(self, handle):
-        pass
-
 
 class Kernel:
     """Runs actors until `finish` is called or something fails.
@@ -108,12 +126,15 @@ class Kernel:
         self._timers = []
         self._timer_count = 0
         self._finished = False
+        self._running = None
         self.now_s = 1000.0
         self.steps = 0
         self.digest = 0
         self.failure = None
         self.loops = []
         self.runnable = []
+        # Work of thread pools that runs in one step, without a thread of its own.
+        self.jobs = []
         self.fiber = None
         # The life whose code runs; None for the clients.
         self.life = None
@@ -156,9 +177,12 @@ class Kernel:
 
     def run(self, after_step):
         """Runs until the end, with a call after each step; raises what failed."""
-        while not self._finished and self.failure is None:
-            self.step()
-            after_step()
+        try:
+            while not self._finished and self.failure is None:
+                self.step()
+                after_step()
+        finally:
+            asyncio._set_running_loop(None)
         if self.failure is not None:
             raise self.failure
 
@@ -166,6 +190,7 @@ class Kernel:
         """One turn of one actor, or the clock moves on."""
         actors = [loop for loop in self.loops if loop.ready]
         actors += self.runnable
+        actors += self.jobs
         if self.frozen is not None:
             actors = [each for each in actors if each.life is not self.frozen]
         self.now_s += self._step_s
@@ -180,6 +205,8 @@ class Kernel:
             self._advance()
         elif isinstance(actor, Loop):
             self._turn(actor)
+        elif actor in self.jobs:
+            self._work(actor)
         else:
             self.resume(actor)
 
@@ -188,6 +215,8 @@ class Kernel:
         while not done():
             if self.runnable:
                 self.resume(self.runnable[int(self._random() * len(self.runnable))])
+            elif self.jobs:
+                self._work(self.jobs[0])
             else:
                 self._advance()
 
@@ -219,6 +248,16 @@ class Kernel:
             fiber.waits = False
             self.runnable.append(fiber)
 
+    def _work(self, job):
+        self.jobs.remove(job)
+        before, self.life = self.life, job.life
+        try:
+            job.run()
+        except EndedError:
+            pass
+        finally:
+            self.life = before
+
     def _count(self):
         self.steps += 1
         if self.steps >= self.alarm_step:
@@ -228,18 +267,19 @@ class Kernel:
 
     def _turn(self, loop):
         handle = loop.ready.popleft()
-        if handle._cancelled:
+        if handle.cancelled:
             return
         self.life = loop.life
-        asyncio._set_running_loop(loop)
+        if self._running is not loop:
+            self._running = loop
+            asyncio._set_running_loop(loop)
         try:
-            handle._context.run(handle._callback, *handle._args)
+            handle.context.run(handle.callback, *handle.args)
         except EndedError:
             pass
         except BaseException as error:
             self.fail(error)
         finally:
-            asyncio._set_running_loop(None)
             self.life = None
 
     def _advance(self):
@@ -251,6 +291,6 @@ class Kernel:
             self.now_s = max(self.now_s, when)
             callback, args = handle
             callback(*args)
-        elif not loop.closed and not handle._cancelled:
+        elif not loop.closed and not handle.cancelled:
             self.now_s = max(self.now_s, when)
             loop.ready.append(handle)

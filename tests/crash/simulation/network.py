@@ -213,7 +213,8 @@ class Call:
         if self.connection.server_cut:
             return
         if request is not aio.EOF:
-            self.connection.kernel.note(request)
+            # The length alone: the order of a map's entries on the wire is chance.
+            self.connection.kernel.note(b"%d" % len(request))
         self.requests.append(request)
         if self.reads is not None and not self.reads.done():
             self.reads.set_result(None)
@@ -228,9 +229,9 @@ class Call:
         if self.connection.client_cut:
             return
         if kind == "message":
-            self.connection.kernel.note(data)
+            self.connection.kernel.note(b"%d" % len(data))
         else:
-            self.connection.kernel.note(repr(data).encode())
+            self.connection.kernel.note(repr(data and data[:2]).encode())
         self.responses.append((kind, data))
         self.wake_client()
 

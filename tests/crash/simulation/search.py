@@ -8,6 +8,7 @@ import os
 import sys
 import time
 import traceback
+import warnings
 from collections import Counter
 from contextlib import nullcontext
 from itertools import islice
@@ -127,6 +128,7 @@ def search(choices, *, jobs, bug=None, until_failures=None, report=print):
 def prepare():
     """Makes a process fit for many worlds: no log, and garbage is collected when it is asked for."""
     logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that a kill ended before they ran
     sys.unraisablehook = lambda _: None  # a task that is collected half-way
     gc.collect()
     gc.freeze()

@@ -80,14 +80,15 @@ class System:
         disk: The file system.
         seed: Of what is random in the product: ids, salts.
         sync_s: Returns the seconds that a sync takes now.
+        inline_chance: As of `Threads`.
     """
 
-    def __init__(self, kernel, disk, seed, sync_s):
+    def __init__(self, kernel, disk, seed, sync_s, inline_chance):
         self.kernel = kernel
         self.disk = disk
         self.wall_offset_us = 1_700_000_000_000_000
         self.random = random.Random(f"{seed}/product")
-        self.threads = Threads(kernel)
+        self.threads = Threads(kernel, inline_chance)
         self.time = _Time(self)
         self.os = _Os(self, sync_s)
         self.Path = type("SimulatedPath", (_Path,), {"__slots__": (), "system": self})

@@ -8,6 +8,8 @@ process that has ended every wait raises `EndedError`, so that its threads unwin
 import concurrent.futures
 import threading
 from collections import deque
+from functools import partial
+from typing import NamedTuple
 
 from tests.crash.simulation.kernel import EndedError
 
@@ -79,10 +81,22 @@ class Fiber:
             callback()
 
 
-class Threads:
-    """The three modules' names that the product uses, in one world."""
+class _Job(NamedTuple):
+    """Work that runs in one step."""
 
-    def __init__(self, kernel):
+    life: object
+    run: object
+
+
+class Threads:
+    """The three modules' names that the product uses, in one world.
+
+    Args:
+        kernel: The scheduler.
+        inline_chance: Of a job of a pool of many threads to run in one step: a fiber costs more.
+    """
+
+    def __init__(self, kernel, inline_chance):
         self._kernel = kernel
         bound = {"kernel": kernel}
         self.Lock = type("Lock", (_Lock,), bound)
@@ -92,7 +106,9 @@ class Threads:
         self.SimpleQueue = type("SimpleQueue", (_SimpleQueue,), {"event_of": self.Condition})
         self.Future = type("Future", (_Future,), bound)
         self.ThreadPoolExecutor = type(
-            "ThreadPoolExecutor", (_Executor,), {**bound, "future_of": self.Future}
+            "ThreadPoolExecutor",
+            (_Executor,),
+            {**bound, "future_of": self.Future, "inline_chance": inline_chance},
         )
 
 
@@ -255,7 +271,7 @@ class _Future(concurrent.futures.Future):
 
 class _Executor:
     def __init__(self, max_workers, thread_name_prefix=""):
-        self._free = max_workers
+        self._most = self._free = max_workers
         self._workers = 0
         self._jobs = deque()
         self._idle = self.future_of()
@@ -263,6 +279,10 @@ class _Executor:
 
     def submit(self, work, *args):
         future = self.future_of()
+        kernel = self.kernel
+        if self._most > 1 and kernel.random() < self.inline_chance:
+            kernel.jobs.append(_Job(kernel.life, partial(_run, future, work, args)))
+            return future
         self._jobs.append((future, work, args))
         if self._free:
             self._free -= 1
@@ -282,16 +302,8 @@ class _Executor:
         try:
             while self._jobs:
                 future, work, args = self._jobs.popleft()
-                if future.cancelled():
-                    continue
-                try:
-                    result = work(*args)
-                except EndedError:
-                    raise
-                except BaseException as error:
-                    future.set_exception(error)
-                else:
-                    future.set_result(result)
+                if not future.cancelled():
+                    _run(future, work, args)
                 self.kernel.point()
         finally:
             self._free += 1
@@ -299,3 +311,15 @@ class _Executor:
             if not self._workers:
                 self._idle.set_result(None)
 
+
+
+def _run(future, work, args):
+    """Resolves a future with what the work gives."""
+    try:
+        result = work(*args)
+    except EndedError:
+        raise
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

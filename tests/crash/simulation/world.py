@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from ackq import limits
 from ackq_broker.journal.write import transient
 from ackq_broker.service import server
-from ackq_broker.service.engine import snapshot
+from ackq_broker.service.engine import in_flight, snapshot
 from tests.crash.simulation import faults, system
 from tests.crash.simulation.disk import SimulatedDisk
 from tests.crash.simulation.kernel import Kernel, Loop
@@ -57,7 +57,9 @@ class World:
         self._delays = self.random("network")
         self._delay_s = chance.choice((0.0, 0.0, 0.001, 0.02))
         self._window = chance.choice((1, 4, 16))
-        self.system = system.System(self.kernel, self.disk, seed, self._next_sync_s)
+        self.system = system.System(
+            self.kernel, self.disk, seed, self._next_sync_s, chance.choice((0.0, 0.9, 0.98))
+        )
         self.system.Path("/data").mkdir()
         self.system.Path("/backups").mkdir()
         self.process = Process(
@@ -73,6 +75,7 @@ class World:
         }
         self._others = (
             (transient, "_FILE_BYTES", chance.choice((600, 64 << 20))),
+            (in_flight, "_POLL_S", 2.0),
             (snapshot, "_SLICE_S", chance.choice((-1.0, 0.003))),
         )
         drawn = list(enumerate(faults.draw(self.random("faults"), seconds)))
