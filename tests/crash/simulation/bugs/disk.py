@@ -1,0 +1,210 @@
+"""Bugs between the journal and the disk: syncs that are missing, orders that are wrong."""
+
+from ackq_broker.journal import recovery
+from ackq_broker.journal.files.directory import DataDirectory
+from ackq_broker.journal.files.disk import Disk
+from ackq_broker.journal.read import scan
+from ackq_broker.journal.read import snapshot as snapshots
+from ackq_broker.journal.write import log
+from ackq_broker.journal.write.compaction import Compactor
+from ackq_broker.journal.write.group_commit import GroupCommit
+from ackq_broker.journal.write.spares import Spares
+from tests.crash.simulation.bugs.patching import Bug, Line
+
+DISK = (
+    Bug(
+        "group_not_synced",
+        "P4",
+        "a group counts as on the disk without fdatasync of its segment",
+        (Line(log.Log.sync, "self._disk.sync_data(self._fd)", "pass"),),
+    ),
+    Bug(
+        "failed_sync_ignored",
+        "P8",
+        "an error of fdatasync is taken for success",
+        (
+            Line(
+                log.Log.sync,
+                "    self._disk.sync_data(self._fd)",
+                "    try:\n        self._disk.sync_data(self._fd)\n"
+                "    except OSError:\n        pass",
+            ),
+        ),
+    ),
+    Bug(
+        "short_write_not_continued",
+        "Q7",
+        "what a short write left out is not written",
+        (Line(Disk.write, "        offset += written\n", "        break\n"),),
+    ),
+    Bug(
+        "reported_before_sync",
+        "I1",
+        "the group commit reports its records before it syncs them",
+        (
+            Line(
+                GroupCommit._commit,
+                "    self._log.sync()",
+                "    self._on_synced(self._log._unsynced.sequence)\n        self._log.sync()",
+            ),
+        ),
+    ),
+    Bug(
+        "segment_without_name",
+        "Q7",
+        "the directory is not synced when a segment gets its name",
+        (Line(log.create_segment, "disk.sync_directory(directory)", "pass"),),
+    ),
+    Bug(
+        "segment_header_not_synced",
+        "Q7",
+        "a segment gets its name before its header is on the disk",
+        (Line(log.create_segment, "disk.sync_file(fd)", "pass"),),
+    ),
+    Bug(
+        "segment_cut_before_the_next",
+        "Q7",
+        "a full segment is cut to its length before the next one has its name",
+        (
+            Line(
+                log.Log._start_segment,
+                "    header, fd = create_segment(",
+                "    self._disk.truncate(self._fd, self.position.offset)\n"
+                "    header, fd = create_segment(",
+            ),
+        ),
+    ),
+    Bug(
+        "log_cut_before_format",
+        "Q7",
+        "a clean end cuts the last segment without saying so in FORMAT",
+        (Line(log.Log.close, "self._data.write_format()", "pass"),),
+    ),
+    Bug(
+        "format_not_renewed",
+        "Q7",
+        "a start leaves FORMAT as the clean end before wrote it",
+        (
+            Line(
+                recovery.recover,
+                "_renew_format(data, last.position, segment_bytes)",
+                "pass",
+            ),
+        ),
+    ),
+    Bug(
+        "format_not_synced",
+        "Q7",
+        "FORMAT gets its name before its bytes are on the disk",
+        (Line(DataDirectory._write_format, "self._disk.sync_file(fd)", "pass"),),
+    ),
+    Bug(
+        "spare_not_renamed_on_disk",
+        "Q7",
+        "a dead segment is written over before its new name is on the disk",
+        (Line(Spares.take, "self._disk.sync_directory(self._directory)", "pass"),),
+    ),
+    Bug(
+        "snapshot_not_synced",
+        "I1",
+        "a snapshot gets its name before it is on the disk",
+        (Line(snapshots.write, "disk.sync_file(fd)", "pass"),),
+    ),
+    Bug(
+        "snapshot_name_not_synced",
+        "Q7",
+        "segments go before the name of the snapshot that covers them is on the disk",
+        (Line(snapshots.publish, "disk.sync_directory(directory)", "pass"),),
+    ),
+    Bug(
+        "segments_go_before_snapshot",
+        "Q7",
+        "segments are deleted before the snapshot that covers them counts",
+        (
+            Line(
+                Compactor._write,
+                "    snapshots.publish(self._data.path, snapshot, self._disk)",
+                "    self._delete(capture)\n"
+                "        snapshots.publish(self._data.path, snapshot, self._disk)",
+            ),
+        ),
+    ),
+    Bug(
+        "live_segment_deleted",
+        "I4",
+        "a snapshot deletes covered segments that still have live blocks",
+        (Line(snapshots.dead_segments, " and number not in live", ""),),
+    ),
+    Bug(
+        "moved_block_forgotten",
+        "I4",
+        "recovery does not learn where compaction has put a block",
+        (
+            Line(
+                recovery._records,
+                "(blocks.place if core else blocks.move)(record.block_id, location)",
+                "core and blocks.place(record.block_id, location)",
+            ),
+        ),
+    ),
+    Bug(
+        "names_not_synced_at_start",
+        "Q7",
+        "recovery deletes what a snapshot supersedes whose name may be in the page cache alone",
+        (
+            Line(
+                recovery.recover,
+                "disk.sync_directory(data.path)\n    created",
+                "created",
+            ),
+        ),
+    ),
+    Bug(
+        "torn_tail_kept",
+        "Q7",
+        "a torn tail is left behind the end of the log",
+        (
+            Line(
+                recovery._recover_last,
+                "_rewrite(directory, disk, file, position.offset, size)",
+                "_rewrite(directory, disk, file, file.size, size)",
+            ),
+        ),
+    ),
+    Bug(
+        "tail_not_synced_again",
+        "Q7",
+        "recovery serves the last groups without syncing them once more",
+        (Line(recovery._rewrite, "disk.sync_file(fd)", "pass"),),
+    ),
+    Bug(
+        "payload_checksum_ignored",
+        "Q7",
+        "a record with a wrong checksum passes",
+        (Line(scan._parse_records, "if crc32(payload) != header.record_crc:", "if False:"),),
+    ),
+    Bug(
+        "block_checksum_ignored",
+        "Q7",
+        "a group whose block is torn passes",
+        (
+            Line(
+                scan._parse_records,
+                "if crc32(data[bulk:end]) != header.bulk_crc and not header.flags & LOST:",
+                "if False:",
+            ),
+        ),
+    ),
+    Bug(
+        "order_of_groups_ignored",
+        "Q7",
+        "a group of an earlier life passes for the next one",
+        (
+            Line(
+                scan._check_order,
+                "if found != (at.group + 1, at.sequence + 1, at.chain):",
+                "if False:",
+            ),
+        ),
+    ),
+)

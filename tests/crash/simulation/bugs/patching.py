@@ -1,0 +1,72 @@
+"""A line of the product, changed for a while.
+
+The code object of the function is replaced by one of its source with other text in one place. So
+whoever has the function already runs the changed line, too; and a line that is not there any more
+is an error at once, not a bug that is never found.
+"""
+
+import __future__
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
+from types import CodeType
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """A text of a function's source that occurs once, and what stands there instead."""
+
+    function: Callable
+    text: str
+    instead: str
+
+
+class Bug(NamedTuple):
+    """A planted bug.
+
+    Attributes:
+        name: As the command line has it.
+        rule: The rule of proto/README.md that it breaks.
+        what: What is wrong with it, in one line.
+        lines: The lines that are changed.
+    """
+
+    name: str
+    rule: str
+    what: str
+    lines: tuple[Line, ...]
+
+    @contextmanager
+    def __call__(self):
+        """The product has the bug inside."""
+        changed = [(line.function, _changed(line)) for line in self.lines]
+        with ExitStack() as stack:
+            for function, code in changed:
+                stack.callback(setattr, function, "__code__", function.__code__)
+                function.__code__ = code
+            yield
+
+
+def _changed(line):
+    """The code of a function with the line's text replaced; AssertionError when it has no such."""
+    function = line.function
+    source = textwrap.dedent(inspect.getsource(function))
+    found = source.count(line.text)
+    where = f"{function.__module__}.{function.__qualname__}"
+    assert found == 1, f"{where} has {found} times: {line.text}"
+    module = compile(
+        source.replace(line.text, line.instead),
+        f"<{where} with a bug>",
+        "exec",
+        flags=__future__.annotations.compiler_flag,
+        dont_inherit=True,
+    )
+    (code,) = [
+        each
+        for each in module.co_consts
+        if isinstance(each, CodeType) and each.co_name == function.__name__
+    ]
+    assert code.co_freevars == function.__code__.co_freevars, where
+    return code

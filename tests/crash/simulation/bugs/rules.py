@@ -1,0 +1,328 @@
+"""Bugs in the rules themselves: what is decided, applied, kept in a snapshot and at a restart."""
+
+from ackq_broker.core import lifecycle, queries
+from ackq_broker.core.consuming import channels
+from ackq_broker.core.publishing import confirm_mode, publishers, transactions, writer_batches
+from ackq_broker.core.queues import dead_letters, timers
+from ackq_broker.core.sessions import accept, advance, checkpoint, holder
+from ackq_broker.core.snapshot import image
+from ackq_broker.core.state.block_references import BlockReferences
+from ackq_broker.core.state.queue import Queue
+from tests.crash.simulation.bugs.patching import Bug, Line
+
+RULES = (
+    Bug(
+        "accepted_numbers_not_in_snapshot",
+        "P10",
+        "a snapshot does not have the numbers that a publisher's answers may be missing for",
+        (
+            Line(
+                image.publisher_image,
+                "return encoded(publisher)",
+                "return encoded(replace(publisher, accepted=type(publisher.accepted)()))",
+            ),
+        ),
+    ),
+    Bug(
+        "accepted_numbers_lost_at_restart",
+        "P10",
+        "a restart forgets which numbers were accepted",
+        (
+            Line(
+                lifecycle.apply_started,
+                "publisher.transient.clear()",
+                "publisher.transient.clear(), publisher.accepted.clear()",
+            ),
+        ),
+    ),
+    Bug(
+        "publisher_forgotten_too_early",
+        "P10",
+        "a publisher is forgotten as soon as its stream is cut",
+        (
+            Line(
+                publishers.close_stream,
+                "records.PublisherClosed(command.publisher_id, now_us, command.finished)",
+                "records.PublisherClosed(command.publisher_id, now_us, True)",
+            ),
+        ),
+    ),
+    Bug(
+        "answered_numbers_placed_again",
+        "P10",
+        "a number below the lowest unanswered one is placed when it comes again",
+        (
+            Line(
+                confirm_mode.publish,
+                "if command.numbers.min() < command.lowest_unanswered:",
+                "if False:",
+            ),
+            Line(
+                confirm_mode.apply_published,
+                "publisher.accepted.remove_range(0, record.lowest_unanswered)",
+                "publisher.accepted.clear()",
+            ),
+        ),
+    ),
+    Bug(
+        "transaction_in_part",
+        "P13",
+        "a commit places the rows for the first queue of a block alone",
+        (
+            Line(
+                transactions.apply_transaction_committed,
+                "for part in block.parts:",
+                "for part in block.parts[:1]:",
+            ),
+        ),
+    ),
+    Bug(
+        "commit_not_remembered",
+        "P13",
+        "a commit that is repeated is not answered from the record",
+        (
+            Line(
+                transactions.apply_transaction_committed,
+                "publisher.committed_id = record.transaction_id",
+                "pass",
+            ),
+        ),
+    ),
+    Bug(
+        "commit_count_ignored",
+        "P13",
+        "a commit is a success though the broker does not hold its messages",
+        (Line(transactions.commit, "if held != command.messages:", "if False:"),),
+    ),
+    Bug(
+        "batch_written_again",
+        "K3",
+        "a batch that was committed is taken for a new one",
+        (
+            Line(
+                writer_batches.commit_batch,
+                "if writer is not None and command.batch_id == last:",
+                "if False:",
+            ),
+            Line(
+                writer_batches.apply_batch_committed,
+                "assert record.batch_id > writer.batch_id",
+                "pass",
+            ),
+            Line(
+                writer_batches._is_replay,
+                "return stage.batch_id == writer.batch_id",
+                "return False",
+            ),
+        ),
+    ),
+    Bug(
+        "last_batch_forgotten",
+        "K3",
+        "a restart forgets which batch a writer committed last",
+        (
+            Line(
+                lifecycle.apply_started,
+                "unsealed = {",
+                "for writer in state.writers.values():\n"
+                "        writer.batch_id = -1\n"
+                "    unsealed = {",
+            ),
+        ),
+    ),
+    Bug(
+        "batch_without_all_stages",
+        "K3",
+        "a commit leaves a stage out that is not there any more",
+        (
+            Line(
+                writer_batches._named_stages,
+                "if stage is None or (stage.writer, stage.batch_id) != "
+                "(command.writer, command.batch_id):",
+                "if stage is None:\n            continue\n        elif False:",
+            ),
+        ),
+    ),
+    Bug(
+        "unsealed_stage_survives",
+        "K3",
+        "a restart keeps a stage whose task was cut off",
+        (Line(lifecycle.apply_started, "if not stage.sealed}", "if False}"),),
+    ),
+    Bug(
+        "epoch_not_raised",
+        "S3",
+        "another reader attaches in the epoch of the one before",
+        (
+            Line(
+                holder.claim,
+                "return new_holder(caller, now_us), session.epoch + 1",
+                "return session.holder, session.epoch",
+            ),
+        ),
+    ),
+    Bug(
+        "fencing_not_checked",
+        "S3",
+        "a call of an older epoch is served",
+        (Line(holder.check_epoch, "if epoch < session.epoch:", "if False:"),),
+    ),
+    Bug(
+        "accept_before_proof",
+        "S4",
+        "a step from the lease's begin accepts it",
+        (
+            Line(
+                checkpoint.accepts,
+                "if start_tag == session.floor:\n        return False",
+                "if start_tag == session.floor:\n        return session.lease is not None",
+            ),
+        ),
+    ),
+    Bug(
+        "kept_lease_dropped",
+        "K2",
+        "the lease accepted last cannot be read again",
+        (
+            Line(
+                accept._keep,
+                "session.kept, session.lease = lease, None",
+                "session.kept, session.lease = None, None",
+            ),
+        ),
+    ),
+    Bug(
+        "fetch_off_by_one",
+        "S2",
+        "a fetch leaves its last row out",
+        (
+            Line(
+                queries.fetch,
+                "_rows_of(state, lease, lease.holes, after_tag, last_tag)",
+                "_rows_of(state, lease, lease.holes, after_tag, max(after_tag, last_tag - 1))",
+            ),
+        ),
+    ),
+    Bug(
+        "tags_begin_anew",
+        "S1",
+        "a lease begins at the tag where the one before ended",
+        (
+            Line(
+                advance._lease,
+                "make_segments(record.leased, session.floor)",
+                "make_segments(record.leased, max(0, session.floor - 1))",
+            ),
+        ),
+    ),
+    Bug(
+        "outcomes_not_in_snapshot",
+        "S6",
+        "a snapshot does not have the outcomes of the outstanding lease",
+        (
+            Line(
+                image._lease_image,
+                "outcomes=said and replace(said, stages=said.stages.copy()),",
+                "outcomes=None,",
+            ),
+        ),
+    ),
+    Bug(
+        "unacked_not_given_back",
+        "Q7",
+        "a restart leaves messages with channels that are gone",
+        (
+            Line(
+                lifecycle.apply_started,
+                "channels.end_channel(state, channel_id, sequence)",
+                "pass",
+            ),
+        ),
+    ),
+    Bug(
+        "newest_first",
+        "P12",
+        "a consumer gets the newest message first",
+        (
+            Line(
+                channels._choose,
+                "return bitmaps.lowest(available, count)",
+                "return available - bitmaps.lowest(available, len(available) - count)",
+            ),
+        ),
+    ),
+    Bug(
+        "deliveries_not_counted",
+        "C7",
+        "a requeued message forgets that it was delivered",
+        (Line(Queue._return, "self.deliveries.add(positions)", "pass"),),
+    ),
+    Bug(
+        "failures_not_in_snapshot",
+        "C13",
+        "a snapshot does not have how often messages failed",
+        (Line(image._columns, '"failures": queue.failures.dump()', '"failures": ()'),),
+    ),
+    Bug(
+        "delays_not_in_snapshot",
+        "C14",
+        "a snapshot does not have when delayed messages are ready",
+        (Line(image._columns, '"delays": queue.delays.dump(queue.delayed)', '"delays": ()'),),
+    ),
+    Bug(
+        "dead_letter_without_origin",
+        "C13",
+        "a dead letter does not say where it came from",
+        (
+            Line(
+                dead_letters._dead_letter,
+                "target.origins.add(first + begin, values[part], counts[part], origin, "
+                "arrival.at_us)",
+                "pass",
+            ),
+        ),
+    ),
+    Bug(
+        "dead_letter_copied",
+        "C13",
+        "a dead letter stays in its queue as well",
+        (
+            Line(
+                dead_letters.apply_moves,
+                "    _leave(state, source, move.positions, reason)",
+                "    if move.cause != 'redriven':\n"
+                "            _leave(state, source, move.positions, reason)",
+            ),
+        ),
+    ),
+    Bug(
+        "expired_too_early",
+        "Q3",
+        "messages expire half a second before their time",
+        (
+            Line(
+                Queue.timely,
+                "self.expiries.due(now_us)",
+                "self.expiries.due(now_us + 500_000)",
+            ),
+            Line(
+                Queue.overdue,
+                "self.expiries.due(now_us)",
+                "self.expiries.due(now_us + 500_000)",
+            ),
+            Line(timers.tick, "queue.ticks(now_us)", "queue.ticks(now_us + 500_000)"),
+        ),
+    ),
+    Bug(
+        "shared_block_counted_once",
+        "I4",
+        "a block that two queues have is freed by the first of them",
+        (
+            Line(
+                BlockReferences.add,
+                "self._single.discard(block_id)\n        self._shared[block_id] = 2",
+                "pass",
+            ),
+        ),
+    ),
+)

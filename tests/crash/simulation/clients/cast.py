@@ -1,0 +1,154 @@
+"""Who lives in a world: queues and clients, few of each, chosen by the seed."""
+
+from ackq.v1 import admin_pb2
+from tests.crash.simulation.clients.channel import Consumer
+from tests.crash.simulation.clients.client import Client
+from tests.crash.simulation.clients.operator import Operator
+from tests.crash.simulation.clients.publisher import Publisher
+from tests.crash.simulation.clients.session import Query
+from tests.crash.simulation.clients.sink import Writer
+from tests.crash.simulation.clients.transactional import TransactionalPublisher
+from tests.crash.simulation.oracle.history import QueueRules
+from tests.crash.simulation.oracle.ledger import Oracle
+
+_OUTCOMES = {"accepted": 6, "failed": 1, "rejected": 1, "released": 2}
+_FANOUT = 2
+
+
+class Cast:
+    """The clients of one world.
+
+    Attributes:
+        oracle: What they tell.
+        clients: Each has a `name`, and `run` until its work is done or the world closes.
+    """
+
+    def __init__(self, world):
+        self._world = world
+        rng = self._rng = world.random("cast")
+        delay_ms = rng.choice((0, 0, 200))
+        self._queues = [
+            QueueRules("dead"),
+            QueueRules("orders", dead="dead", limit=rng.choice((0, 1, 2)), delay_ms=delay_ms),
+            QueueRules("plain", max_length=rng.choice((0, 0, 12))),
+            QueueRules("out"),
+            QueueRules("memory", durable=False),
+            QueueRules("loose", loose=True),
+            QueueRules("scratch"),
+        ]
+        self._fans = rng.random() < 0.3
+        self.oracle = Oracle(world, self._queues)
+        self.clients = []
+        self._choose()
+
+    def _choose(self):
+        rng, world, oracle = self._rng, self._world, self.oracle
+        routes = [("", "orders", ("orders",)), ("", "plain", ("plain",))]
+        if self._fans:
+            routes.append(("fan", "any", ("orders", "plain")))
+        extra = rng.choice(("", "", "memory", "loose", "scratch"))
+        if extra:
+            routes.append(("", extra, (extra,)))
+        ttl_ms = rng.choice((0, 0, 800))
+        kinds = ["consumer", "query", "writer", "transactions", "operator"]
+        chosen = [kind for kind in kinds if rng.random() < 0.55]
+        # The rows of a batch are the same only as far as they are persistent (K2).
+        transient = 0.0 if "query" in chosen else rng.choice((0.0, 0.2))
+        for number in range(rng.choice((1, 1, 2))):
+            self._add(
+                Publisher(
+                    world,
+                    oracle,
+                    f"p{number}",
+                    routes,
+                    rng.choice((6, 12, 20)),
+                    ttl_ms=ttl_ms,
+                    transient=transient,
+                )
+            )
+        for kind in chosen:
+            getattr(self, f"_add_{kind}")()
+        if extra == "loose":
+            self._add(Consumer(world, oracle, "taker", ["loose"], _OUTCOMES, no_ack=True))
+
+    def _add(self, client):
+        self.clients.append(client)
+
+    def _add_consumer(self):
+        for number in range(self._rng.choice((1, 2))):
+            queues = self._rng.choice((["orders"], ["orders", "plain"], ["plain", "dead"]))
+            self._add(Consumer(self._world, self.oracle, f"c{number}", queues, _OUTCOMES))
+
+    def _add_query(self):
+        rng = self._rng
+        self._add(
+            Query(
+                self._world,
+                self.oracle,
+                "query",
+                "session",
+                rng.choice(("orders", "orders", "plain")),
+                rng.choice(("out", "out", "")),
+                rng.choice((2, 5)),
+                settles=rng.random() < 0.3,
+            )
+        )
+
+    def _add_writer(self):
+        self._add(Writer(self._world, self.oracle, "job", "out", self._rng.choice((2, 4))))
+
+    def _add_transactions(self):
+        queues = self._rng.choice((["orders"], ["orders", "plain"]))
+        count = self._rng.choice((2, 4, 6))
+        self._add(TransactionalPublisher(self._world, self.oracle, "tx", queues, count))
+
+    def _add_operator(self):
+        tasks = [
+            "look",
+            "look",
+            "horizon",
+            "purge",
+            "redrive",
+            "redrive",
+            "delete",
+            "release",
+            "drop",
+        ]
+        some = self._rng.sample(tasks, 4)
+        count = self._rng.choice((3, 6))
+        names = ["orders", "plain"]
+        declared = {each.name: self._declaration(each) for each in self._queues}
+        self._add(Operator(self._world, self.oracle, "op", some, names, count, declared))
+
+    def keep(self, names):
+        """Leaves all clients out but these."""
+        self.clients = [each for each in self.clients if each.name in names]
+
+    def done(self):
+        """Whether everybody is through with his work, or has none."""
+        return all(client.finished for client in self.clients)
+
+    # --- topology ---
+
+    async def declare(self):
+        """Makes the queues, whatever happens to the broker meanwhile."""
+        client = Client(self._world, self.oracle, "declare")
+        for each in self._queues:
+            await client.call("DeclareQueue", self._declaration(each), tries=1000)
+        if self._fans:
+            fan = admin_pb2.DeclareExchangeRequest(exchange="fan", type=_FANOUT, durable=True)
+            await client.call("DeclareExchange", fan, tries=1000)
+            for queue in ("orders", "plain"):
+                bind = admin_pb2.BindRequest(exchange="fan", queue=queue, binding_key="")
+                await client.call("Bind", bind, tries=1000)
+
+    def _declaration(self, rules):
+        properties = admin_pb2.QueueProperties(
+            durable=rules.durable,
+            max_length=rules.max_length,
+            dead_letter_queue=rules.dead,
+            delivery_limit=rules.limit,
+            redelivery_delay_ms=rules.delay_ms,
+            redelivery_delay_max_ms=2000 if rules.delay_ms else 0,
+        )
+        return admin_pb2.DeclareQueueRequest(queue=rules.name, properties=properties)

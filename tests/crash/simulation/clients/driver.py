@@ -1,0 +1,364 @@
+"""One driver process of a query, step by step as Spark's engine goes."""
+
+import random
+
+from ackq.v1 import sessions_pb2
+from tests.crash.simulation.clients.client import Ended
+from tests.crash.simulation.clients.wire import rows_of
+from tests.crash.simulation.network import Cut, Refused
+
+OUTCOMES = {"accepted": 1, "failed": 2, "rejected": 3, "released": 4}
+
+
+class Killed(Exception):  # noqa: N818 - an event
+    """The driver's process is gone."""
+
+
+class Stuck(Exception):  # noqa: N818 - an event
+    """The query cannot go on with its checkpoint."""
+
+
+class Driver:
+    """One process; asks the broker under a token of its own."""
+
+    def __init__(self, query):
+        self.query = query
+        self.oracle = query.oracle
+        self.mortal = True
+        self.token = query.token()
+        self.run_id = self.token.hex()
+        self.files = query.files
+        self.query_id = query.query_id
+        self.epoch = 0
+        self.attached = 0
+        self._life = None
+        self._step = self._begin
+        self._rng = random.Random(self.token)
+
+    async def run(self):
+        """Goes from step to step until it ends."""
+        while True:
+            if self.query.world.closing:
+                raise Ended
+            if self.mortal and self._rng.random() < 0.08:
+                raise Killed
+            if self._rng.random() < 0.3:
+                await self.query.pause(0.1)
+            await self._next()
+
+    async def linger(self):
+        """A zombie takes some more steps, some of them late."""
+        self.mortal = False
+        try:
+            for _ in range(self._rng.randrange(1, 8)):
+                await self.query.pause(5.0)
+                await self._next()
+        except (Cut, Killed, Stuck, Ended):
+            pass
+
+    async def _next(self):
+        try:
+            self._step = await self._step()
+        except Refused as refusal:
+            await self._refused(refusal)
+
+    async def _refused(self, refusal):
+        query = self.query
+        if query.excuses(refusal):
+            await query.pause()
+        elif refusal.code == "already_held":
+            await query.pause(3.0)
+        elif refusal.code == "fenced" or self.query_id != query.query_id:
+            raise Cut("it was replaced")
+        elif refusal.code in ("lease_held", "session_not_found") or (
+            query.lost and refusal.code in ("checkpoint_mismatch", "batch_changed")
+        ):
+            raise Stuck(refusal.code)
+        elif query.zombies and refusal.code in ("checkpoint_mismatch", "batch_order"):
+            raise Cut("another driver went on")
+        elif refusal.code == "stage_mismatch" and (
+            query.zombies or (self.query_id, self.batch) in query.oracle.dropped
+        ):
+            raise Cut("a newer run, or an operator, dropped its stages")
+        elif refusal.code == "batch_changed" and query.zombies:
+            raise Cut("another driver committed")
+        else:
+            query.oracle.wrong(f"S4: {query.name} was refused: {refusal}")
+            raise Stuck(refusal.code)
+
+    # --- steps ---
+
+    async def _begin(self):
+        """Reads the checkpoint (MicroBatchExecution.populateStartOffsets)."""
+        files = self.files = self.query.files
+        last = len(files.offsets) - 1
+        self.batch = max(last, 0)
+        if last < 0:
+            self.incarnation, self.start, self.end = "", 0, 0
+            return self._open
+        self.incarnation, end = files.offsets[last]
+        if files.commits and files.commits[-1] == last:
+            self.batch = last + 1
+            self.start = self.end = end
+            return self._advance
+        self.start, self.end = (files.offsets[last - 1][1] if last else 0), end
+        return self._attach
+
+    async def _open(self):
+        """`initialOffset`: an incarnation (S9)."""
+        query = self.query
+        begun = query.oracle.opening(query.session)
+        answer = await query.call(
+            "Advance", self._advance_request(incarnation="", takeover=query.takeover)
+        )
+        self.incarnation = answer.incarnation
+        query.oracle.opened(query.session, answer.incarnation, begun)
+        await self._attached(answer, begun)
+        return self._advance
+
+    def _advance_request(self, **fields):
+        query = self.query
+        return sessions_pb2.AdvanceRequest(
+            **{
+                "session": query.session,
+                "incarnation": getattr(self, "incarnation", ""),
+                "holder": sessions_pb2.Holder(token=self.token, host="h", pid=1, application="s"),
+                "queues": [query.queue],
+                "start_tag": self.start,
+                "max_messages": query.limit,
+                **fields,
+            }
+        )
+
+    async def _advance(self):
+        """`latestOffset(start)`: accepts up to the start, and leases (S4)."""
+        query = self.query
+        begun = self.oracle.now()
+        accepting = self._accepting()
+        request = self._advance_request(wait_ms=500 if self._rng.random() < 0.3 else 0)
+        answer = await query.call("Advance", request)
+        if accepting is not None:
+            instant = self.oracle.now()
+            self.oracle.figures["leases accepted"] += 1
+            for operation in accepting:
+                if not operation.must:
+                    operation.done(instant)
+        self._check_incarnation(answer, begun)
+        await self._attached(answer, begun)
+        self.oracle.check(
+            answer.end_tag >= self.start, f"S4: lease ends at {answer.end_tag} < {self.start}"
+        )
+        self.end = answer.end_tag
+        if self.end == self.start:
+            query.polls += 1
+            query.finished = query.polls > 2
+            await query.pause(0.5)
+            return self._advance
+        return self._offsets
+
+    def _check_incarnation(self, answer, begun):
+        if answer.incarnation != self.incarnation:
+            self.oracle.check(not self.start, f"S9: {self.query.name} opened anew at a tag")
+            self.incarnation = answer.incarnation
+            self.oracle.opened(self.query.session, answer.incarnation, begun)
+
+    def _accepting(self):
+        """The operations of the accept that this call may be; None for none."""
+        if not self.start:
+            return None
+        lease = self.query.leases.get((self.incarnation, self.start))
+        if lease is None or lease.rows is None:
+            return None
+        if lease.accept is None:
+            lease.accept = []
+            for hold, message, tag in lease.holds:
+                outcomes = lease.outcomes.get(tag, ("accepted",))
+                lease.accept += self.oracle.settle([message], [hold], *outcomes)
+        return lease.accept
+
+    async def _offsets(self):
+        """Writes offsets/N, which must not be there."""
+        query = self.query
+        files = query.files
+        if self.query_id != query.query_id or len(files.offsets) != self.batch:
+            raise Cut("another driver wrote this file")
+        query.files = files._replace(offsets=(*files.offsets, (self.incarnation, self.end)))
+        return self._fetch
+
+    async def _attach(self):
+        """A replay: exactly the tags of the batch (S2)."""
+        query = self.query
+        request = sessions_pb2.AttachRequest(
+            session=query.session,
+            incarnation=self.incarnation,
+            holder=sessions_pb2.Holder(token=self.token, host="h", pid=1, application="s"),
+            start_tag=self.start,
+            end_tag=self.end,
+        )
+        begun = self.oracle.now()
+        answer = await query.call("Attach", request)
+        self.oracle.figures["replays"] += 1
+        await self._attached(answer, begun)
+        return self._fetch
+
+    async def _attached(self, answer, called):
+        """Notes the epoch, and opens the stream of heartbeats that says who is live (S3)."""
+        self.epoch = answer.epoch
+        self.attached = self.oracle.attached(self.incarnation, self.token, called)
+        if self._life is not None and not self._life.client_cut:
+            return
+        self._life = self.query.world.connect()
+        await self._life.open("Hold").write(
+            sessions_pb2.HoldRequest(
+                session=self.query.session,
+                incarnation=self.incarnation,
+                epoch=self.epoch,
+                token=self.token,
+            )
+        )
+
+    def die(self, *, silently=False):
+        """Its process ends, and so do its connections; or they only fall silent."""
+        if self._life is not None and not silently:
+            self._life.cut()
+
+    async def _fetch(self):
+        """Tasks read ranges of the batch, some of them twice."""
+        query = self.query
+        cut = self._rng.randrange(self.start, self.end + 1)
+        ranges = [(self.start, cut), (cut, self.end)]
+        ranges = [each for each in ranges if each[0] < each[1]]
+        rows = []
+        for after, last in ranges:
+            rows += await self._task(after, last)
+        if self._rng.random() < 0.2:
+            again = await self._task(*ranges[0])
+            self.oracle.check(
+                [r[:5] for r in again] == [r[:5] for r in rows[: len(again)]],
+                f"S2: {query.name} reads {again} instead of {rows}",
+            )
+        self._read(rows)
+        self.rows = rows
+        return self._settle if query.settles else self._write
+
+    async def _task(self, after, last):
+        query = self.query
+        fenced = self.oracle.fenced(self.incarnation, self.token, self.attached)
+        request = sessions_pb2.FetchRequest(
+            session=query.session,
+            incarnation=self.incarnation,
+            epoch=self.epoch,
+            after_tag=after,
+            last_tag=last,
+            query_id=self.query_id,
+            run_id=self.run_id,
+            batch_id=self.batch,
+            label="task",
+        )
+        rows = await query.stream_rows(
+            "Fetch", request, lambda frame: rows_of(frame.header, frame.block)
+        )
+        self.oracle.check(not fenced, f"S3: {query.name} reads, and another holder attached")
+        return rows
+
+    def _read(self, rows):
+        """The rows of a lease, which are held from then on, or have been."""
+        query = self.query
+        lease = query.lease(self.incarnation, self.end)
+        seen = tuple((row.tag, row.name, row.count) for row in rows)
+        self.oracle.rows((self.query_id, self.batch), seen)
+        self.oracle.rows((self.incarnation, self.end), seen)
+        if lease.rows is not None:
+            self.oracle.figures["leases read again"] += 1
+            return
+        self.oracle.figures["leases read"] += 1
+        lease.rows = seen
+        hold = query.hold(self.incarnation, self.end)
+        begun = self.oracle.begun(self.incarnation)
+        self.oracle.in_lease_order(rows)
+        for row in rows:
+            message = self.oracle.delivered(row, row.queue, hold, begun)
+            if message is not None:
+                lease.holds.append((hold, message, row.tag))
+
+    async def _settle(self):
+        """A settle call: outcomes of some rows, staged by tasks and committed (S6)."""
+        query = self.query
+        lease = query.lease(self.incarnation, self.end)
+        chosen = {}
+        for row in self.rows:
+            outcome = self._rng.choices(tuple(OUTCOMES), (6, 1, 1, 1))[0]
+            if outcome != "accepted":
+                chosen.setdefault(outcome, []).append(row.tag)
+        owner = sessions_pb2.LeaseOwner(
+            session=query.session,
+            query_id=self.query_id,
+            run_id=self.run_id,
+            batch_id=self.batch,
+        )
+        stages = []
+        # Once accepted it stays as it was; and an epoch does not change what a later one said.
+        counts = lease.accept is None and self.epoch >= lease.settled_epoch
+        if chosen:
+            stages.append(await self._stage_outcomes(owner, chosen))
+        for row in self.rows:
+            said = next((o for o, tags in chosen.items() if row.tag in tags), "accepted")
+            said = "later" if said == "released" else said
+            known = lease.outcomes.get(row.tag, ("accepted",))
+            if counts and said not in known:
+                lease.outcomes[row.tag] = (*known, said)
+        answer = await query.call(
+            "CommitOutcomes", sessions_pb2.CommitOutcomesRequest(owner=owner, stages=stages)
+        )
+        self.oracle.figures["settle calls"] += 1
+        if not answer.accepted_before and counts and self.epoch >= lease.settled_epoch:
+            lease.settled_epoch = self.epoch
+            for row in self.rows:
+                said = next((o for o, tags in chosen.items() if row.tag in tags), "accepted")
+                lease.outcomes[row.tag] = ("later" if said == "released" else said,)
+        return self._write
+
+    async def _stage_outcomes(self, owner, chosen):
+        stage_id = self._rng.randbytes(16)
+        stream = self.query.world.connect().open("StageOutcomes")
+        groups = [
+            sessions_pb2.OutcomeGroup(outcome=OUTCOMES[name], tags=tags, reason=name)
+            for name, tags in chosen.items()
+        ]
+        await stream.write(
+            sessions_pb2.StageOutcomesRequest(
+                owner=owner, stage_id=stage_id, discard=True, groups=groups, seal=True
+            )
+        )
+        await stream.close_writes()
+        answer = await self.query.patiently(stream.read())
+        if answer is None:
+            raise Cut("the stage ended without an answer")
+        return sessions_pb2.OutcomeStage(stage_id=stage_id, tags=answer.tags)
+
+    async def _write(self):
+        """The sink."""
+        query = self.query
+        if self.query_id != query.query_id:
+            raise Cut("its checkpoint is gone")
+        if query.target and self.rows:
+            # What was given back comes again, in another batch.
+            again = f"{self.batch}:" if query.settles else ""
+            names = [f"{again}{row.name}" for row in self.rows]
+            messages = query.sink.messages(self.batch, names)
+            stages = await query.sink.stage(self.batch, self.run_id, messages)
+            if self.mortal and self._rng.random() < 0.05:
+                raise Killed
+            await query.sink.commit(self.batch, self.run_id, stages, messages)
+        return self._commit
+
+    async def _commit(self):
+        """Writes commits/N, which must not be there."""
+        query = self.query
+        files = query.files
+        if self.query_id != query.query_id or self.batch in files.commits:
+            raise Cut("another driver wrote this file")
+        query.files = files._replace(commits=tuple(sorted({*files.commits, self.batch})))
+        self.batch += 1
+        self.start = self.end
+        return self._advance

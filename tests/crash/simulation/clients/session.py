@@ -1,0 +1,118 @@
+"""A query with its checkpoint, as Spark's engine runs it: drivers that die, and zombies.
+
+A driver plans a batch (`Advance`), writes offsets/N, fetches, writes to the sink, writes commits/N,
+and accepts with the next plan. One that starts reads the checkpoint, and runs the last batch again
+when commits has it not. A machine that dies takes files with it that Spark did not sync: the last
+one of commits, of offsets, or of both, as `tests.model.world.losses` has it.
+"""
+
+from tests.crash.simulation.clients.client import Client
+from tests.crash.simulation.clients.driver import Driver, Killed, Stuck
+from tests.crash.simulation.clients.sink import Sink
+from tests.crash.simulation.network import Cut
+from tests.crash.simulation.oracle.history import Hold
+from tests.model.world import Checkpoint, losses
+
+
+class Lease:
+    """What the client side knows of one lease: tags up to `end` under an incarnation.
+
+    Attributes:
+        rows: As read; None before the first complete fetch.
+        holds: The hold and message of each row.
+        accept: Operations of its accept; None before one is asked for.
+        outcomes: What each tag may have been settled as, if anything, in `settled_epoch`.
+    """
+
+    def __init__(self, end):
+        self.end = end
+        self.rows = None
+        self.holds = []
+        self.accept = None
+        self.outcomes = {}
+        self.settled_epoch = 0
+
+
+class Query(Client):
+    """A streaming query that is started again whenever its driver ends.
+
+    Args:
+        session: Its session's name.
+        queue: What it reads.
+        target: Where its sink writes; "" for a sink of another system.
+        limit: Messages of a batch.
+        settles: Whether it gives rows other outcomes than accepted (S6).
+    """
+
+    def __init__(self, world, oracle, name, session, queue, target, limit, *, settles=False):
+        super().__init__(world, oracle, name)
+        self.session = session
+        self.queue = queue
+        self.target = target
+        self.limit = limit
+        self.settles = settles
+        self.leases = {}
+        self.zombies = 0
+        self.lingering = []
+        self.polls = 0
+        self._number = 0
+        self.lost = False
+        self._new_checkpoint()
+
+    def _new_checkpoint(self):
+        self._number += 1
+        self.query_id = f"{self.name}-q{self._number}"
+        self.files = Checkpoint(query=self._number)
+        self.sink = Sink(self, self.target, self.query_id)
+        self.takeover = self._number > 1
+        self.lost = False
+
+    async def work(self):
+        while True:
+            driver = Driver(self)
+            silently = False
+            try:
+                await driver.run()
+            except Killed:
+                self.oracle.figures["drivers killed"] += 1
+                silently = self.sometimes(0.3) and self.zombies < 2
+                if silently:
+                    # It goes on while another begins.
+                    self.zombies += 1
+                    self.oracle.figures["zombies"] += 1
+                    self.lingering.append(
+                        self.world.spawn(f"{self.name} zombie {self.zombies}", driver.linger)
+                    )
+                else:
+                    self._lose_files()
+            except Stuck as stuck:
+                self.world.trace(self.name, "begins with a new checkpoint:", stuck)
+                self.oracle.figures["checkpoints begun anew"] += 1
+                self._new_checkpoint()
+            except Cut:
+                pass
+            driver.die(silently=silently and self.sometimes(0.3))
+            await self.pause(0.5)
+
+    async def run(self):
+        """As any client's; zombies end with it."""
+        await super().run()
+        for zombie in self.lingering:
+            await zombie
+
+    def _lose_files(self):
+        ways = list(losses(self.files))
+        _, left = ways[0] if self.sometimes(0.6) else self.rng.choice(ways)
+        self.lost |= len(left.offsets) < len(self.files.offsets)
+        self.files = left._replace(
+            synced_offsets=len(left.offsets), synced_commits=len(left.commits)
+        )
+
+    # --- what all its drivers know of leases ---
+
+    def lease(self, incarnation, end):
+        """The lease of an incarnation that ends at a tag."""
+        return self.leases.setdefault((incarnation, end), Lease(end))
+
+    def hold(self, incarnation, end):
+        return Hold(incarnation, end)

@@ -1,0 +1,1 @@
+"""What may and must be true of the messages of a simulated world."""

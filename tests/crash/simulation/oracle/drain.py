@@ -1,0 +1,114 @@
+"""The end of a world: everybody gives back what he has, and everything is counted."""
+
+import asyncio
+from collections import defaultdict
+
+from ackq.v1 import admin_pb2, publishing_pb2, sessions_pb2
+from tests.crash.simulation.clients.client import Client
+from tests.crash.simulation.clients.wire import rows_of
+from tests.crash.simulation.network import Cut
+
+# The longest redelivery delays of a world are minutes; they are waited for in pieces.
+_PIECE_S = 5.0
+_PIECES = 50
+
+
+async def drain(world, oracle):
+    """Ends sessions and stages, waits for delays, and tells the oracle what is where.
+
+    The figures of queues must be those of the messages; afterwards the queues are empty, and
+    nothing refers to anything any more.
+    """
+    client = _Counter(world, oracle, "drain")
+    await client.release_sessions()
+    await client.drop_stages()
+    await asyncio.sleep(_PIECE_S)  # what has expired meanwhile is on its way
+    queues = await client.settled_queues()
+    places = defaultdict(list)
+    for info in queues:
+        for row in await client.browse(info):
+            home = row.headers.get("ackq-dead-queue", info.queue)
+            places[home, row.name].append(info.queue)
+            message = oracle.message(info.queue, row.name, row.headers)
+            if message is not None:
+                oracle.check(row.body == message.body, f"I4: the body of {row.name} is another")
+    oracle.found(places)
+    await client.purge(queues)
+
+
+class _Counter(Client):
+    ends = False
+
+    async def call(self, method, request, *, tries=5):
+        """A fault may be under way still; what is asked here may be done twice."""
+        return await super().call(method, request, tries=tries)
+
+    async def release_sessions(self):
+        listed = await self.call("ListSessions", sessions_pb2.ListSessionsRequest(finished=True))
+        for info in listed.sessions:
+            self.oracle.opening(info.session)
+            self.oracle.may_release(info.incarnation, self.oracle.now())
+            request = sessions_pb2.ReleaseSessionRequest(session=info.session, fence=True)
+            await self.call("ReleaseSession", request)
+
+    async def drop_stages(self):
+        listed = await self.call("ListBatches", publishing_pb2.ListBatchesRequest())
+        for info in listed.batches:
+            key = publishing_pb2.BatchKey(writer=info.writer, batch_id=info.batch_id)
+            request = publishing_pb2.DropBatchRequest(batch=key, force=True)
+            await self.call("DropBatch", request)
+
+    async def settled_queues(self):
+        """The queues when nothing is delayed any more; channels of before the restart are gone."""
+        for _ in range(_PIECES):
+            queues = (await self.call("ListQueues", admin_pb2.ListQueuesRequest())).queues
+            if not any(info.delayed for info in queues):
+                break
+            await asyncio.sleep(_PIECE_S)
+        for info in queues:
+            left = {
+                "unacked": info.unacked,
+                "staged": info.staged,
+                "delayed": info.delayed,
+                "consumers": info.consumers,
+            }
+            self.oracle.check(
+                not any(left.values()), f"Q5: {info.queue} has {left} when everybody is gone"
+            )
+        return queues
+
+    async def browse(self, info):
+        rows = await self._browse(admin_pb2.BrowseRequest(queue=info.queue))
+        self.oracle.check(
+            len(rows) == info.ready, f"Q5: {info.queue} says {info.ready} ready, has {len(rows)}"
+        )
+        tags = [row.tag for row in rows]
+        self.oracle.check(tags == sorted(set(tags)), f"Q5: {info.queue} out of order: {tags}")
+        size = sum(len(row.body) for row in rows)
+        self.oracle.check(
+            info.payload_bytes >= size, f"Q5: {info.queue} says {info.payload_bytes} B of {size}"
+        )
+        self.oracle.in_lease_order([row._replace(queue=info.queue) for row in rows])
+        return rows
+
+    async def _browse(self, request):
+        while True:
+            try:
+                return await self.stream_rows(
+                    "Browse", request, lambda frame: rows_of(frame.header, frame.block)
+                )
+            except Cut:
+                await self.pause()
+
+    async def purge(self, queues):
+        for info in queues:
+            request = admin_pb2.PurgeQueueRequest(queue=info.queue)
+            purged = (await self.call("PurgeQueue", request)).purged
+            self.oracle.check(
+                purged == info.ready, f"Q4: {purged} purged of {info.ready} in {info.queue}"
+            )
+        for info in (await self.call("ListQueues", admin_pb2.ListQueuesRequest())).queues:
+            self.oracle.check(
+                not info.ready and not info.payload_bytes,
+                f"Q4: {info.queue} has {info.ready} messages of {info.payload_bytes} B when purged",
+            )

@@ -1,0 +1,117 @@
+"""The history of one message in one queue: what clients did to it and saw of it, and when.
+
+An operation takes effect at one instant between its call and its return. One without an answer
+returns never, and may have had no effect; one that was refused is no operation. What is observed
+(a delivery, a place at the end) is an operation that must have had its effect by then.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+NEVER = 1 << 60
+
+
+class Hold(NamedTuple):
+    """Who has a message unacked: a channel under a tag, or a lease (`tag` is its end)."""
+
+    owner: object
+    tag: int
+
+
+@dataclass(eq=False, slots=True)
+class Operation:
+    """What somebody did, or saw.
+
+    Attributes:
+        kind: A method of `judge.Judge`.
+        call: Instant of the request.
+        ret: Instant of the answer; `NEVER` without one.
+        must: Whether it took effect; else it may have.
+        what: The details that its kind needs.
+    """
+
+    kind: str
+    call: int
+    ret: int = NEVER
+    must: bool = False
+    what: object = None
+
+    def done(self, instant):
+        """It was answered as done."""
+        self.ret, self.must = instant, True
+
+    def __str__(self):
+        until = "?" if self.ret == NEVER else self.ret
+        return f"{self.kind}{'' if self.must else '?'}[{self.call}..{until}]{_text(self.what)}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRules:
+    """The properties of a queue that decide what becomes of a message.
+
+    Attributes:
+        name: Of the queue.
+        durable: It survives a restart.
+        dead: Its dead-letter queue; "" for none.
+        limit: FAILED deliveries allowed; 0: no limit.
+        delay_ms: First redelivery delay.
+        max_length: Bound; 0: none.
+        loose: Consumers without acks take from it (C10).
+    """
+
+    name: str
+    durable: bool = True
+    dead: str = ""
+    limit: int = 0
+    delay_ms: int = 0
+    max_length: int = 0
+    loose: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Message:
+    """A message that was meant for a queue.
+
+    Attributes:
+        name: Unique among all that were published.
+        body: As published.
+        queue: The queue.
+        order: (publisher, number): in a queue those of one publisher stand in this order; None when
+            nothing is promised.
+        persistent: Its mode.
+        ttl_ms: Its time to live; 0: none.
+        put: Its publish; None when it was refused for good, and is in no queue.
+        operations: Everything else.
+        group: Messages that are placed all or none.
+    """
+
+    name: str
+    body: bytes
+    queue: QueueRules
+    order: tuple | None = None
+    persistent: bool = True
+    ttl_ms: int = 0
+    put: Operation | None = None
+    operations: list[Operation] = field(default_factory=list)
+    group: object = None
+
+    @property
+    def survives(self):
+        """Whether a restart keeps it (Q7)."""
+        return self.persistent and self.queue.durable
+
+    def __str__(self):
+        put = [self.put] if self.put is not None else []
+        told = sorted([*put, *self.operations], key=lambda each: (each.ret, each.call))
+        mode = "" if self.survives else " (transient)"
+        return f"{self.name} of {self.queue.name}{mode}: {' '.join(map(str, told))}"
+
+
+def _text(what):
+    if what is None:
+        return ""
+    if isinstance(what, Hold):
+        return f"({what.owner} tag {what.tag})"
+    if isinstance(what, tuple):
+        return f"({', '.join(str(each) for each in what)})"
+    return f"({what})"

@@ -1,0 +1,241 @@
+"""Whether a message's history has an explanation: an order of instants in which the rules hold.
+
+A depth-first search over the operations of one message. Operations that were answered are in it,
+those that were not may be: that is where it forks. A message has few, and the order of their
+answers is nearly always right, so the first way down ends well.
+"""
+
+from typing import NamedTuple
+
+from tests.crash.simulation.oracle.history import NEVER, Hold, Operation
+
+NOWHERE, HOME, ORPHAN, DEAD, GONE = "nowhere", "home", "orphan", "dead", "gone"
+# A message with more ways than this is not judged to be wrong; none was seen with a hundredth.
+_MOST_WAYS = 20_000
+
+
+class State(NamedTuple):
+    """A message between two operations.
+
+    Attributes:
+        place: Where it is; `ORPHAN` is held, and its queue was deleted.
+        deliveries: Those that ended by a requeue.
+        failures: Those of them that FAILED.
+        hold: Who has it.
+        waits: Whether it may be delayed, and not ready.
+        cause: What it died of.
+        died_after: Deliveries when it died.
+    """
+
+    place: str = NOWHERE
+    deliveries: int = 0
+    failures: int = 0
+    hold: Hold | None = None
+    waits: bool = False
+    cause: str = ""
+    died_after: int = 0
+
+
+class Judge:
+    """The rules of one message.
+
+    Args:
+        message: With its history.
+        released_from: The first instant at which a holder may have given back what it had.
+        gaps: Whether deliveries may have been lost on the way: then counts may skip some.
+        expires_from: The first instant at which the message may have expired.
+    """
+
+    def __init__(self, message, released_from, *, gaps, expires_from=NEVER):
+        self._queue = message.queue
+        self._message = message
+        self._released_from = released_from
+        self._gaps = gaps
+        self._expires_from = expires_from
+
+    def explains(self, *, put):
+        """Whether there is an order in which everything holds.
+
+        Args:
+            put: True: it was placed; False: it was not; None: either.
+        """
+        message = self._message
+        operations = list(message.operations)
+        if message.put is not None and put is not False:
+            first = message.put
+            must = first.must if put is None else True
+            operations.append(Operation(first.kind, first.call, first.ret, must, first.what))
+        if self._expires_from < NEVER:
+            operations.append(Operation("expire", self._expires_from))
+        operations.sort(key=lambda each: (each.ret, each.call), reverse=True)
+        return _search(self, operations)
+
+    def after(self, state, operation):
+        """The states that an operation may lead to; none where it cannot take effect."""
+        return getattr(self, f"_{operation.kind}")(state, operation)
+
+    # --- operations ---
+
+    def _put(self, state, _):
+        return (State(HOME),) if state.place == NOWHERE else ()
+
+    def _deliver(self, state, operation):
+        """C1, C7: the next delivery of what is ready."""
+        queue, hold, count, cause, died_after = operation.what
+        place = HOME if queue == self._queue.name else DEAD
+        found = []
+        for free in self._free(state, operation):
+            if free.place != place or free.hold is not None:
+                continue
+            before = count - 1
+            if before != free.deliveries and not (self._gaps and before > free.deliveries):
+                continue
+            if place == DEAD and not self._is_of(free, cause, died_after):
+                continue
+            if hold is None:
+                found.append(State(GONE))
+            else:
+                found.append(free._replace(deliveries=before, hold=hold, waits=False))
+        return found
+
+    def _settle(self, state, operation):
+        """C4, C13: its holder settles it; one outcome of several that are possible."""
+        hold, *outcomes = operation.what
+        if state.hold != hold:
+            return ()
+        return [after for outcome in outcomes for after in self._settled(state, outcome)]
+
+    def _settled(self, state, outcome):
+        if outcome == "accepted":
+            return (State(GONE),)
+        if outcome == "rejected":
+            return (self._dead(state, "rejected"),)
+        failures = state.failures + (outcome == "failed")
+        limited = self._queue.limit and self._queue.dead and state.place != DEAD
+        if outcome == "failed" and limited and failures > self._queue.limit:
+            return (self._dead(state, "delivery_limit"),)
+        back = self._requeued(state)
+        # From a query each of them waits (C14); its holds are named by the incarnation.
+        delayed = self._queue.delay_ms > 0 or isinstance(state.hold.owner, str)
+        waits = outcome == "later" or (outcome == "failed" and delayed)
+        return (back._replace(failures=failures, waits=waits) if back.place != GONE else back,)
+
+    def _purge(self, state, operation):
+        """Q4: what is ready goes; what is held or delayed stays."""
+        queue = operation.what
+        place = HOME if queue == self._queue.name else DEAD
+        found = []
+        for free in self._free(state, operation):
+            if free.place != place or free.hold is not None:
+                found.append(free)
+            else:
+                found.append(State(GONE))
+                found += self._passed_over(free)
+        return found
+
+    def _delete(self, state, operation):
+        """Q4: the queue goes; what is held stays with its holder."""
+        found = []
+        for free in self._free(state, operation):
+            if free.place != HOME:
+                found.append(free)
+            elif free.hold is None:
+                found.append(State(GONE))  # also what is delayed, or held unseen
+            else:
+                found.append(free._replace(place=ORPHAN))
+        return found
+
+    def _redrive(self, state, operation):
+        """Q6: what is ready among the dead letters may go home, or must."""
+        everything = operation.what
+        found = []
+        for free in self._free(state, operation):
+            if free.place != DEAD or free.hold is not None:
+                found.append(free)
+            else:
+                found.append(State(HOME))
+                found += self._passed_over(free)
+                if not everything:
+                    found.append(free)
+        return found
+
+    def _expire(self, state, operation):
+        """Q3: what is overdue and not held."""
+        return [
+            self._dead(free, "expired")
+            for free in self._free(state, operation)
+            if free.place == HOME and free.hold is None
+        ]
+
+    def _final(self, state, operation):
+        """The place in which it was found when everything had ended."""
+        place = operation.what
+        for free in self._free(state, operation):
+            if free.hold is not None:
+                continue
+            if place == free.place or (place == GONE and free.place == NOWHERE):
+                return (free,)
+            if place == GONE and free.place == HOME and self._queue.loose:
+                return (State(GONE),)
+        return ()
+
+    # --- parts ---
+
+    def _free(self, state, operation):
+        """The state, and that after its holder gave it back, if it may have done so by then."""
+        if state.hold is None:
+            return (state,)
+        if self._released_from(state.hold) <= operation.ret:
+            return (self._requeued(state), state)
+        return (state,)
+
+    def _is_of(self, state, cause, died_after):
+        """C13: whether a dead letter tells of its death what is known of it."""
+        if self._gaps:
+            return cause == state.cause and died_after >= state.died_after
+        return (cause, died_after) == (state.cause, state.died_after)
+
+    def _passed_over(self, state):
+        """The states of a message that was not ready after all.
+
+        It was delayed, or held by somebody who never saw it: then it is one delivery older.
+        """
+        if state.waits:
+            yield state
+        if self._gaps:
+            yield state._replace(deliveries=state.deliveries + 1)
+
+    def _requeued(self, state):
+        if state.place == ORPHAN:
+            return State(GONE)
+        return state._replace(deliveries=state.deliveries + 1, hold=None, waits=False)
+
+    def _dead(self, state, cause):
+        if state.place == DEAD or not self._queue.dead:
+            return State(GONE)
+        died_after = state.deliveries + (state.hold is not None)
+        return State(DEAD, cause=cause, died_after=died_after)
+
+
+def _search(judge, operations):
+    """Depth first. Operations come by their return, the last first: so the first is tried first."""
+    musts = sum(1 << index for index, each in enumerate(operations) if each.must)
+    ways = [(0, State())]
+    seen = set()
+    while ways:
+        way = ways.pop()
+        if way in seen:
+            continue
+        seen.add(way)
+        done, state = way
+        left = musts & ~done
+        if not left:
+            return True
+        if len(seen) > _MOST_WAYS:
+            return True
+        # The operation that returned first bounds what can come before it.
+        bound = operations[left.bit_length() - 1].ret
+        for index, each in enumerate(operations):
+            if not done >> index & 1 and each.call <= bound:
+                ways += [(done | 1 << index, after) for after in judge.after(state, each)]
+    return False

@@ -1,0 +1,318 @@
+"""The oracle: every message with its history, and what is wrong by itself when it is seen.
+
+Clients tell it what they ask for and what they are answered, in the order in which it happens; the
+whole world has one thread, so instants are counted. What depends on the order of unknown outcomes
+is judged at the end, message by message (`judge`), and then by groups that are placed all or none.
+"""
+
+import heapq
+from collections import Counter, defaultdict
+
+from tests.crash.simulation.oracle.history import NEVER, Hold, Message, Operation
+from tests.crash.simulation.oracle.judge import DEAD, GONE, HOME, Judge
+
+_US = 1000
+
+
+class Oracle:
+    """What is known of a world's messages.
+
+    Args:
+        world: Gives the time.
+        queues: The rules of each queue, by name.
+    """
+
+    def __init__(self, world, queues):
+        self.queues = {each.name: each for each in queues}
+        self.figures = Counter()
+        self.wrongs = []
+        self._world = world
+        self._clock_jumps = any(fault.kind == "clock" for _, fault in world.faults)
+        self._instant = 0
+        self._messages = {}
+        self._by_body = {}
+        self._everywhere = defaultdict(list)
+        self._released_from = {}
+        self._gaps = False
+        self._sequence = 0
+        self._rows = {}
+        self._attaches = defaultdict(list)
+        self._firsts = {}
+        self._incarnations = defaultdict(list)
+        self._begun = {}
+        # (when, message) for those with a time to live, the first first.
+        self._expiries = []
+        self._expires_from = {}
+        # Batches that an operator dropped: (writer, batch).
+        self.dropped = set()
+
+    # --- time ---
+
+    def now(self):
+        """The next instant."""
+        self._instant += 1
+        while self._expiries and self._expiries[0][0] <= self._world.now_us():
+            _, _, message = heapq.heappop(self._expiries)
+            self._expires_from[id(message)] = self._instant
+        return self._instant
+
+    def wrong(self, what):
+        """Something that no order explains."""
+        self.wrongs.append(what)
+        self._world.trace("WRONG", what)
+
+    def check(self, holds, what):
+        """Notes that something is wrong unless it holds."""
+        if not holds:
+            self.wrong(what)
+
+    # --- publishes ---
+
+    def publish(self, name, body, queue, **fields):
+        """A message about to be published to a queue; `fields` as of `Message`."""
+        message = Message(name, body, self.queues[queue], **fields)
+        message.put = Operation("put", self.now())
+        self.check((queue, name) not in self._messages, f"K3: {name} goes to {queue} twice")
+        self._messages[queue, name] = message
+        self._by_body[name] = body
+        if message.ttl_ms:
+            at_us = self._world.now_us() + message.ttl_ms * _US
+            heapq.heappush(self._expiries, (at_us, self._instant, message))
+        self.figures["published"] += 1
+        return message
+
+    def confirmed(self, message):
+        """P4: it is in its queue, or was."""
+        if message.put is None:
+            self.wrong(f"P8: {message} was confirmed after it was refused")
+        elif not message.put.must:
+            message.put.done(self.now())
+            self.figures["confirmed"] += 1
+
+    def refused(self, message):
+        """P8, P13: it is in no queue, and will not be."""
+        if message.put is not None and message.put.must:
+            self.wrong(f"P8: {message} was refused after it was confirmed")
+        message.put = None
+        self.figures["refused"] += 1
+
+    # --- consumers ---
+
+    def message(self, queue, name, headers=None):
+        """The message that a consumer, or a browse, found in a queue; None: nobody published it."""
+        home = (headers or {}).get("ackq-dead-queue", queue)
+        found = self._messages.get((home, name))
+        if found is None:
+            self.wrong(f"I4: {name} is in {queue}, and was never published to {home}")
+        return found
+
+    def delivered(self, row, queue, hold, begun):
+        """A delivery that a client read.
+
+        Args:
+            row: As `wire.Row`.
+            queue: Where it came from.
+            hold: Who has it; None: nobody, as no acks were asked for (C10).
+            begun: An instant before it was delivered.
+        """
+        message = self.message(queue, row.name, row.headers)
+        if message is None:
+            return None
+        self.figures["delivered"] += 1
+        self.check(row.body == message.body, f"I4: the body of {row.name} is another")
+        cause = row.headers.get("ackq-dead-cause", "")
+        died_after = int(row.headers.get("ackq-dead-deliveries", 0))
+        what = (queue, hold, row.count, cause, died_after)
+        message.operations.append(Operation("deliver", begun, self.now(), True, what))
+        if hold is not None and queue == message.queue.name and row.count == 1:
+            self._in_order(message, (hold.owner, queue), row)
+        return message
+
+    def _in_order(self, message, where, row):
+        """C6, P12: first deliveries to one channel are in the order of their publisher."""
+        if not self._ordered(message):
+            return
+        publisher, number = message.order
+        last = self._firsts.get((where, publisher), (-1, ""))
+        self.check(
+            number > last[0],
+            f"P12: {row.name} was delivered first after {last[1]} of the same publisher",
+        )
+        self._firsts[where, publisher] = (number, row.name)
+
+    def _ordered(self, message):
+        """Whether a message stands where it was published: no redrive has moved it."""
+        return message.order is not None and not (message.queue.dead and self.figures["redrives"])
+
+    def settle(self, messages, hold_of, *outcomes):
+        """Messages about to be settled as one of the outcomes; the operations, to be `done`.
+
+        Args:
+            messages: What is settled.
+            hold_of: The hold of each.
+            outcomes: Names of outcomes; `later` is a release with a delay.
+        """
+        found = []
+        for message, hold in zip(messages, hold_of, strict=True):
+            operation = Operation("settle", self.now(), what=(hold, *outcomes))
+            message.operations.append(operation)
+            found.append(operation)
+        return found
+
+    def undo(self, operations):
+        """A settlement had no effect after all."""
+        gone = set(map(id, operations))
+        for message in self._messages.values():
+            message.operations = [each for each in message.operations if id(each) not in gone]
+
+    def may_release(self, owner, instant, *, lost=True):
+        """From an instant on an owner may have given back what it holds.
+
+        Args:
+            owner: Of holds.
+            instant: The first.
+            lost: Deliveries to it may never have arrived, so that counts skip some.
+        """
+        self._released_from[owner] = min(instant, self._released_from.get(owner, NEVER))
+        self._gaps |= lost
+
+    # --- operators ---
+
+    def everywhere(self, kind, queue, what):
+        """Something done to a whole queue: a purge, a delete, a redrive; to be `done`."""
+        operation = Operation(kind, self.now(), what=what)
+        self._everywhere[queue].append(operation)
+        self.figures[f"{kind}s"] += 1
+        return operation
+
+    def nothing(self, queue, operation):
+        """It had no effect."""
+        self._everywhere[queue].remove(operation)
+
+    def sequence(self, sequence):
+        """I1: a journal sequence that was answered is on disk: none that comes later is lower."""
+        self.check(
+            sequence >= self._sequence,
+            f"I1: the journal has sequence {sequence}, and {self._sequence} was answered before",
+        )
+        self._sequence = max(self._sequence, sequence)
+
+    # --- sessions ---
+
+    def rows(self, key, rows):
+        """K2, S1: a batch that is run again has the same rows."""
+        known = self._rows.setdefault(key, rows)
+        self.check(known == rows, f"K2: batch {key} read {rows}, and before {known}")
+
+    def in_lease_order(self, rows):
+        """S1, P12: a lease has the messages of each queue in their order."""
+        lasts = {}
+        for row in rows:
+            message = self._messages.get((row.queue, row.name))
+            if message is None or not self._ordered(message):
+                continue
+            publisher, number = message.order
+            last = lasts.get((row.queue, publisher), (-1, ""))
+            self.check(number > last[0], f"P12: {row.name} is leased behind {last[1]}")
+            lasts[row.queue, publisher] = (number, row.name)
+
+    def opening(self, session):
+        """A session is about to be opened or released: whoever had it may have to give back."""
+        instant = self.now()
+        for incarnation in self._incarnations[session]:
+            self.may_release(incarnation, instant)
+        return instant
+
+    def opened(self, session, incarnation, begun):
+        """S9: a session has an incarnation, which was asked for at `begun` or later."""
+        self._begun.setdefault(incarnation, begun)
+        self._incarnations[session].append(incarnation)
+
+    def begun(self, incarnation):
+        """An instant before anything was leased under an incarnation."""
+        return self._begun.get(incarnation, 0)
+
+    def attached(self, incarnation, token, called):
+        """S3: a holder attached, as it was asked after an instant; the instant of the answer."""
+        answered = self.now()
+        self._attaches[incarnation].append((token, called, answered))
+        return answered
+
+    def fenced(self, incarnation, token, attached):
+        """S3: whether another holder certainly attached after this one had its last answer."""
+        return any(
+            other != token and called > attached for other, called, _ in self._attaches[incarnation]
+        )
+
+    # --- the end ---
+
+    def found(self, places):
+        """When everything has ended: the place of each message, by (home queue, name)."""
+        instant = self.now()
+        for key, message in self._messages.items():
+            seen = places.pop(key, [])
+            self.check(len(seen) <= 1, f"I4: {message} is in {len(seen)} places: {seen}")
+            place = GONE if not seen else HOME if seen[0] == message.queue.name else DEAD
+            message.operations.append(Operation("final", instant, instant, True, place))
+        for home, name in places:
+            self.wrong(f"I4: {name} is left, and was never published to {home}")
+
+    def verdict(self, restarts):
+        """What is wrong, a line each; `found` was told before.
+
+        Args:
+            restarts: How often the broker began again.
+        """
+        wrong = list(self.wrongs)
+        groups = defaultdict(list)
+        for message in self._messages.values():
+            if restarts and not message.survives:
+                continue  # gone with a restart, and placed anew when it is published again (P10)
+            judge = self._judge(message)
+            if message.group is not None:
+                groups[message.group].append((message, judge))
+            if not judge.explains(put=None):
+                wrong.append(f"I4: no order of events explains {message}")
+        for group, members in groups.items():
+            wrong += _torn(group, members)
+        return wrong
+
+    def _judge(self, message):
+        whole = self._everywhere.get(message.queue.name, [])
+        if message.queue.dead:
+            whole = whole + self._everywhere.get(message.queue.dead, [])
+        message.operations += whole
+        return Judge(
+            message,
+            self._first_release,
+            gaps=self._gaps,
+            expires_from=self._expires(message),
+        )
+
+    def _expires(self, message):
+        """The first instant at which it may expire (Q3); where clocks jump, any (Q8)."""
+        if not message.ttl_ms or message.put is None:
+            return NEVER
+        if self._clock_jumps:
+            return message.put.call
+        return self._expires_from.get(id(message), NEVER)
+
+    def _first_release(self, hold: Hold):
+        return self._released_from.get(hold.owner, NEVER)
+
+
+def _torn(group, members):
+    """P8, P13, K3: whether a group that is placed all or none was placed in part."""
+    if all(message.put is None or message.put.must for message, _ in members):
+        some = {message.put is None for message, _ in members}
+        if len(some) > 1:
+            yield f"P13: {group} was answered for in part"
+        return
+    for put in (True, False):
+        if all(
+            judge.explains(put=put) if message.put is not None else not put
+            for message, judge in members
+        ):
+            return
+    told = "; ".join(str(message) for message, _ in members)
+    yield f"P13, K3: {group} is in its queues in part: {told}"

@@ -1,0 +1,64 @@
+"""What happens in a world: its clients live, the broker ends once more, and the oracle judges."""
+
+import asyncio
+from collections import Counter
+
+from tests.crash.simulation.clients.cast import Cast
+from tests.crash.simulation.oracle.drain import drain
+
+_ENDS = ("stop", "stop", "kill", "power")
+_MOST_WRONGS = 8
+_LOOK_S = 0.25
+# More than all jumps of a world together.
+_AHEAD_US = 1_000_000_000_000
+
+
+class Scenario:
+    """A world's clients and its end; called once, as a coroutine function.
+
+    Args:
+        world: Where they live.
+        clients: Names of those that are there; None: all that the seed draws.
+    """
+
+    def __init__(self, world, clients=None):
+        self._cast = Cast(world)
+        if clients is not None:
+            self._cast.keep(clients)
+
+    @property
+    def names(self):
+        """The names of the clients."""
+        return tuple(client.name for client in self._cast.clients)
+
+    def counts(self):
+        """What happened, for the totals of a search."""
+        return Counter(self._cast.oracle.figures)
+
+    async def __call__(self, world):
+        """Runs them; raises AssertionError with what is wrong."""
+        cast = self._cast
+        await world.wait_served()
+        await cast.declare()
+        tasks = [world.spawn(client.name, client.run) for client in cast.clients]
+        for _ in range(int(world.seconds / _LOOK_S)):
+            if cast.done():
+                break
+            await asyncio.sleep(_LOOK_S)
+        await world.close()
+        await asyncio.gather(*tasks)
+        self._end_jumps(world)
+        await world.end_broker(world.random("end").choice(_ENDS))
+        await drain(world, cast.oracle)
+        wrong = cast.oracle.verdict(world.process.lives - 1)
+        more = len(wrong) - _MOST_WRONGS
+        text = "\n".join(wrong[:_MOST_WRONGS]) + (f"\nand {more} more" if more > 0 else "")
+        assert not wrong, text
+
+    def _end_jumps(self, world):
+        """Where clocks have jumped: the machine's is ahead of all that the journal may have.
+
+        Else what waits by the broker's clock would wait as long as that is ahead (Q8).
+        """
+        if any(fault.kind == "clock" for _, fault in world.faults):
+            world.system.wall_offset_us += _AHEAD_US

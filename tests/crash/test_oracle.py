@@ -1,0 +1,150 @@
+"""The oracle: what one message's history may be, with answers and without."""
+
+from itertools import count
+
+import pytest
+
+from tests.crash.simulation.oracle.history import NEVER, Hold, Message, Operation, QueueRules
+from tests.crash.simulation.oracle.judge import DEAD, GONE, HOME, Judge
+
+ORDERS = QueueRules("orders", dead="dead", limit=1)
+CHANNEL, OTHER = Hold("channel", 1), Hold("other", 1)
+
+
+class History:
+    """Operations one after the other, each answered before the next; `ends` are of holders."""
+
+    def __init__(self, *, confirmed=True, gaps=False):
+        self._instants = count(1)
+        self._gaps = gaps
+        self._ends = {}
+        self.message = Message("m", b"m", ORDERS)
+        self.message.put = self._operation("put", None, must=confirmed)
+
+    def _operation(self, kind, what, *, must=True):
+        call, ret = next(self._instants), next(self._instants)
+        return Operation(kind, call, ret if must else NEVER, must, what)
+
+    def deliver(self, hold, number, queue="orders", cause="", died_after=0):
+        """A delivery that arrived."""
+        what = (queue, hold, number, cause, died_after)
+        self.message.operations.append(self._operation("deliver", what))
+        return self
+
+    def settle(self, hold, *outcomes, answered=True):
+        """A settlement."""
+        self.message.operations.append(self._operation("settle", (hold, *outcomes), must=answered))
+        return self
+
+    def end(self, hold):
+        """The holder's channel ends here."""
+        self._ends[hold] = next(self._instants)
+        return self
+
+    def redrive(self):
+        """All ready dead letters go home."""
+        self.message.operations.append(self._operation("redrive", True))
+        return self
+
+    def purge(self, *, answered=True):
+        """The queue is purged."""
+        self.message.operations.append(self._operation("purge", "orders", must=answered))
+        return self
+
+    def is_possible(self, place, *, put=None):
+        """Whether it may be there at the end."""
+        self.message.operations.append(self._operation("final", place))
+        judge = Judge(self.message, lambda hold: self._ends.get(hold, NEVER), gaps=self._gaps)
+        return judge.explains(put=put)
+
+
+def test_what_was_confirmed_is_there():
+    """P4, I4: a confirmed message is in its queue, and nothing else took it."""
+    assert History().is_possible(HOME)
+    assert not History().is_possible(GONE)
+    assert not History().is_possible(DEAD)
+
+
+def test_what_has_no_answer_may_be_there():
+    """P8, P10: an unanswered publish is there or not; a delivery proves that it is."""
+    assert History(confirmed=False).is_possible(HOME)
+    assert History(confirmed=False).is_possible(GONE)
+    assert not History(confirmed=False).is_possible(HOME, put=False)
+    proven = History(confirmed=False).deliver(CHANNEL, 1).end(CHANNEL)
+    assert not proven.is_possible(GONE)
+
+
+def test_what_was_accepted_never_comes_again():
+    """C4, C15: an answered accept ends a message; an unanswered one may."""
+    accepted = History().deliver(CHANNEL, 1).settle(CHANNEL, "accepted")
+    assert accepted.is_possible(GONE)
+    again = History().deliver(CHANNEL, 1).settle(CHANNEL, "accepted").end(CHANNEL)
+    assert not again.deliver(OTHER, 2).settle(OTHER, "accepted").is_possible(GONE)
+    unanswered = History().deliver(CHANNEL, 1).settle(CHANNEL, "accepted", answered=False)
+    unanswered.end(CHANNEL).deliver(OTHER, 2).settle(OTHER, "accepted")
+    assert unanswered.is_possible(GONE)
+
+
+def test_nobody_else_gets_what_is_held():
+    """C12: a message comes again only when its holder may have ended."""
+    held = History().deliver(CHANNEL, 1).deliver(OTHER, 2).settle(OTHER, "accepted")
+    assert not held.is_possible(GONE)
+    ended = History().deliver(CHANNEL, 1).end(CHANNEL).deliver(OTHER, 2)
+    assert ended.settle(OTHER, "accepted").is_possible(GONE)
+
+
+@pytest.mark.parametrize(("second", "gaps", "possible"), [(2, False, True), (1, False, False)])
+def test_deliveries_are_counted(second, gaps, possible):
+    """C7: the next delivery has the next count; one that nobody saw counts, too."""
+    history = History(gaps=gaps).deliver(CHANNEL, 1).settle(CHANNEL, "released")
+    assert history.deliver(OTHER, second).end(OTHER).is_possible(HOME) is possible
+
+
+def test_a_delivery_that_nobody_saw():
+    """C7: counts skip it, where deliveries may be lost on the way, and never go back."""
+    assert not History().deliver(CHANNEL, 2).end(CHANNEL).is_possible(HOME)
+    assert History(gaps=True).deliver(CHANNEL, 2).end(CHANNEL).is_possible(HOME)
+    back = History(gaps=True).deliver(CHANNEL, 2).end(CHANNEL).deliver(OTHER, 2).end(OTHER)
+    assert not back.is_possible(HOME)
+
+
+def test_the_delivery_limit():
+    """C13: one FAILED too many moves it to the dead letters, and not one before."""
+
+    def failed(times):
+        history = History()
+        for number in range(1, times + 1):
+            hold = Hold("channel", number)
+            history.deliver(hold, number).settle(hold, "failed")
+        return history
+
+    assert failed(1).is_possible(HOME)
+    assert not failed(1).is_possible(DEAD)
+    assert failed(2).is_possible(DEAD)
+    assert not failed(2).is_possible(HOME)
+    letter = failed(2).deliver(OTHER, 1, "dead", "delivery_limit", 2).end(OTHER)
+    assert letter.is_possible(DEAD)
+    assert not failed(2).deliver(OTHER, 1, "dead", "rejected", 2).end(OTHER).is_possible(DEAD)
+
+
+def test_a_dead_letter_that_is_redriven():
+    """Q6: it is at home again, and counts anew."""
+    redriven = History().deliver(CHANNEL, 1).settle(CHANNEL, "rejected").redrive()
+    assert redriven.is_possible(HOME)
+    redriven = History().deliver(CHANNEL, 1).settle(CHANNEL, "rejected").redrive()
+    assert redriven.deliver(OTHER, 1).settle(OTHER, "accepted").is_possible(GONE)
+
+
+def test_a_purge():
+    """Q4: what is ready goes, what is held stays."""
+    assert History().purge().is_possible(GONE)
+    assert not History().purge().is_possible(HOME)
+    assert History().purge(answered=False).is_possible(HOME)
+    assert History().deliver(CHANNEL, 1).purge().end(CHANNEL).is_possible(HOME)
+
+
+def test_one_of_several_outcomes():
+    """S6: where a settle call has no answer, either outcome explains what follows."""
+    for place in (GONE, DEAD):
+        history = History().deliver(CHANNEL, 1).settle(CHANNEL, "accepted", "rejected")
+        assert history.is_possible(place)
