@@ -138,6 +138,8 @@ class Kernel:
         self.fiber = None
         # The life whose code runs; None for the clients.
         self.life = None
+        # Set when a life ends, which is then buried between two steps.
+        self.life_ended = False
         # A life that is stopped for a while.
         self.frozen = None
         # Called at a step: a life may end there.
@@ -175,12 +177,14 @@ class Kernel:
 
     # --- the schedule ---
 
-    def run(self, after_step):
-        """Runs until the end, with a call after each step; raises what failed."""
+    def run(self, on_end):
+        """Runs until the end, and calls back when a life has ended; raises what failed."""
         try:
             while not self._finished and self.failure is None:
                 self.step()
-                after_step()
+                if self.life_ended:
+                    self.life_ended = False
+                    on_end()
         finally:
             asyncio._set_running_loop(None)
         if self.failure is not None:
@@ -189,8 +193,10 @@ class Kernel:
     def step(self):
         """One turn of one actor, or the clock moves on."""
         actors = [loop for loop in self.loops if loop.ready]
-        actors += self.runnable
-        actors += self.jobs
+        if self.runnable:
+            actors += self.runnable
+        if self.jobs:
+            actors += self.jobs
         if self.frozen is not None:
             actors = [each for each in actors if each.life is not self.frozen]
         self.now_s += self._step_s
@@ -203,7 +209,7 @@ class Kernel:
         actor = actors[at]
         if actor is None:
             self._advance()
-        elif isinstance(actor, Loop):
+        elif type(actor) is Loop:
             self._turn(actor)
         elif actor in self.jobs:
             self._work(actor)

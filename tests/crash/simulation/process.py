@@ -19,6 +19,7 @@ class Life:
     """One run of the broker."""
 
     def __init__(self, kernel):
+        self._kernel = kernel
         self.loop = Loop(kernel, self)
         self.fibers = []
         self.ended = ""
@@ -27,6 +28,12 @@ class Life:
         self.stop = None
         self.task = None
         self.error = None
+
+    def end(self, kind, error=None):
+        """Nothing of it runs any more; of two ends the first counts."""
+        if not self.ended:
+            self.ended, self.error = kind, error
+            self._kernel.life_ended = True
 
 
 class Process:
@@ -88,10 +95,9 @@ class Process:
 
         try:
             await server.serve(options, life.stop, ready)
-            life.ended = "stopped"
+            life.end("stopped")
         except (AckqError, OSError) as error:
-            life.error = error
-            life.ended = "refused"
+            life.end("refused", error)
 
     def make_server(self, **_):
         """Stands for `grpc.aio.server`."""
@@ -106,13 +112,12 @@ class Process:
 
     def _alarm(self):
         self._kernel.alarm_step = self._most_steps
-        if self.life is not None and not self.life.ended:
-            self.life.ended = self._planned
+        self.end(self._planned)
 
     def end(self, kind):
         """Ends the life at once."""
-        if self.life is not None and not self.life.ended:
-            self.life.ended = kind
+        if self.life is not None:
+            self.life.end(kind)
 
     def stop(self):
         """Asks the life to stop, as SIGTERM does."""
@@ -126,6 +131,7 @@ class Process:
             return None
         kernel.loops.remove(life.loop)
         life.loop.close()
+        kernel.jobs = [job for job in kernel.jobs if job.life is not life]
         while life.fibers:
             fiber = life.fibers[0]
             if fiber.waits:

@@ -18,7 +18,7 @@ from tests.crash.simulation.bugs import BUGS
 from tests.crash.simulation.scenario import Scenario
 from tests.crash.simulation.world import World
 
-SECONDS = 8.0
+SECONDS = 4.0
 # The garbage of so many worlds is collected at once.
 _COLLECT_EVERY = 20
 _CHUNK = 20

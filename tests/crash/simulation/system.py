@@ -99,9 +99,7 @@ class System:
 
     def die(self, error):
         """The process ends itself after an error."""
-        life = self.kernel.life
-        if not life.ended:
-            life.ended, life.error = "failed", error
+        self.kernel.life.end("failed", error)
         raise EndedError
 
     def identity(self, fd):

@@ -272,7 +272,7 @@ class _Future(concurrent.futures.Future):
 class _Executor:
     def __init__(self, max_workers, thread_name_prefix=""):
         self._most = self._free = max_workers
-        self._workers = 0
+        self._workers = self._in_one_step = 0
         self._jobs = deque()
         self._idle = self.future_of()
         self._idle.set_result(None)
@@ -281,7 +281,8 @@ class _Executor:
         future = self.future_of()
         kernel = self.kernel
         if self._most > 1 and kernel.random() < self.inline_chance:
-            kernel.jobs.append(_Job(kernel.life, partial(_run, future, work, args)))
+            self._in_one_step += 1
+            kernel.jobs.append(_Job(kernel.life, partial(self._run_here, future, work, args)))
             return future
         self._jobs.append((future, work, args))
         if self._free:
@@ -296,7 +297,15 @@ class _Executor:
         if cancel_futures:
             while self._jobs:
                 self._jobs.popleft()[0].cancel()
+        if self._in_one_step:
+            self.kernel.run_until(lambda: not self._in_one_step)
         self._idle.result()
+
+    def _run_here(self, future, work, args):
+        try:
+            _run(future, work, args)
+        finally:
+            self._in_one_step -= 1
 
     def _run(self):
         try:

@@ -157,7 +157,7 @@ class World:
         self.spawn("world", lambda: self._course(scenario))
         with self._installed():
             try:
-                self.kernel.run(self._after_step)
+                self.kernel.run(self._bury_broker)
             finally:
                 self._bury()
 
@@ -209,11 +209,10 @@ class World:
             error.add_note(f"in {name}")
             self.kernel.fail(error)
 
-    def _after_step(self):
-        life = self.process.life
-        if life is None or not life.ended:
+    def _bury_broker(self):
+        life = self.process.reap()
+        if life is None:
             return
-        self.process.reap()
         self.trace("broker ended", life.ended, life.error or "")
         if self.kernel.frozen is life:
             self.kernel.frozen = None
