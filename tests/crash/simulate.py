@@ -1,4 +1,4 @@
-"""Runs the broker in simulated worlds, one for each seed: `python tests/crash/simulate.py --help`."""
+"""The broker in simulated worlds, one for each seed: `python tests/crash/simulate.py --help`."""
 
 import sys
 from pathlib import Path

@@ -6,7 +6,7 @@ or over a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import Any, Final
@@ -426,7 +426,7 @@ class Core:
         """The service has read the blocks of a `no_ack` delivery; once for each such delivery."""
         self._state.blocks.unpin(piece.block_id for piece in pieces)
 
-    def drain_woken(self) -> set[str]:
+    def drain_woken(self) -> KeysView[str]:
         """The queues that gained ready messages since the last call; volatile."""
         return self._state.signals.drain_woken()
 

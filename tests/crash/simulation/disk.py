@@ -165,7 +165,10 @@ class SimulatedDisk:
         prefix = directory.rstrip("/") + "/"
         depth = prefix.count("/")
         files = [path for path in self.files if path.startswith(prefix)]
-        paths = [*files, *(p for p in sorted(self.directories) if p != "/" and p.startswith(prefix))]
+        paths = [
+            *files,
+            *(p for p in sorted(self.directories) if p != "/" and p.startswith(prefix)),
+        ]
         return [path.rpartition("/")[2] for path in paths if path.count("/") == depth]
 
     def sync_names(self, directory):

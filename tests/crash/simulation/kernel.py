@@ -219,6 +219,8 @@ class Kernel:
     def run_until(self, done):
         """Runs fibers alone, and the clock, for a main thread that waits for one."""
         while not done():
+            if self.life is not None and self.life.ended:
+                raise EndedError
             if self.runnable:
                 self.resume(self.runnable[int(self._random() * len(self.runnable))])
             elif self.jobs:
@@ -283,7 +285,7 @@ class Kernel:
             handle.context.run(handle.callback, *handle.args)
         except EndedError:
             pass
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it fails the world
             self.fail(error)
         finally:
             self.life = None

@@ -244,7 +244,7 @@ class Call:
                 self.to_client(self.serialize(response))
         except _Ended:
             pass
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it fails the world
             self.connection.kernel.fail(error)
         finally:
             self.over = True
@@ -317,7 +317,10 @@ class Connection:
     def cut(self, client_after_s=0.0, server_after_s=0.0):
         """Ends the connection, for each side after a time."""
         kernel = self.kernel
-        for after_s, end in ((client_after_s, self._cut_client), (server_after_s, self._cut_server)):
+        for after_s, end in (
+            (client_after_s, self._cut_client),
+            (server_after_s, self._cut_server),
+        ):
             if after_s:
                 kernel.at(kernel.now_s + after_s, end)
             else:

@@ -29,8 +29,6 @@ _LEAST_SECONDS = 0.1
 _STARTS = 5
 _APART = 1_000_000
 
-_worlds = 0
-
 
 class Choice(NamedTuple):
     """What of a seed's world is run: all of it, or less when it is shrunk.
@@ -78,7 +76,7 @@ def run(choice, *, keep_trace=False):
     gc.disable()  # a collection within a world, of another one, would be chance
     try:
         world.run(scenario)
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever it is, the seed failed
         failure = traceback.format_exc()
     finally:
         if collecting:
@@ -123,10 +121,8 @@ def search(choices, *, jobs, bug=None, until_failures=None, report=print):
     return counts, failed
 
 
-
-
 def prepare():
-    """Makes a process fit for many worlds: no log, and garbage is collected when it is asked for."""
+    """Makes a process fit for many worlds: no log, and no garbage is collected by itself."""
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that a kill ended before they ran
     sys.unraisablehook = lambda _: None  # a task that is collected half-way
@@ -146,10 +142,8 @@ def _begin(bug):
 
 
 def _run_one(choice):
-    global _worlds
     result, _ = run(choice)
-    _worlds += 1
-    if not _worlds % _COLLECT_EVERY:
+    if not choice.seed % _COLLECT_EVERY:
         gc.collect()
     return result
 

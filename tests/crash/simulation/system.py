@@ -259,7 +259,7 @@ class _Entry:
         self.name = path.name
         self._path = path
 
-    def stat(self, *, follow_symlinks=True):
+    def stat(self, **_):
         return self._path.stat()
 
 
@@ -288,10 +288,8 @@ class _Path(PurePosixPath):
     def glob(self, pattern):
         return (path for path in self.iterdir() if path.match(pattern))
 
-    def mkdir(self, mode=0o777, parents=False, exist_ok=False):
-        disk = self._disk()
-        if not (exist_ok and str(self) in disk.directories):
-            disk.make_directory(str(self))
+    def mkdir(self, **_):
+        self._disk().make_directory(str(self))
 
     def rmdir(self):
         self._disk().directories.remove(str(self))
@@ -318,10 +316,8 @@ class _Path(PurePosixPath):
     def hardlink_to(self, target):
         self._disk().link(str(target), str(self))
 
-    def unlink(self, missing_ok=False):
-        disk = self._disk()
-        if not missing_ok or str(self) in disk.files:
-            disk.unlink(str(self))
+    def unlink(self):
+        self._disk().unlink(str(self))
 
 
 def _stat(file):

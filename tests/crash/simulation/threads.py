@@ -1,5 +1,5 @@
-"""The broker's threads as fibers: what `threading`, `queue` and `concurrent.futures` offer, of which
-the scheduler runs one at a time.
+"""The broker's threads as fibers, of which the scheduler runs one at a time: what `threading`,
+`queue` and `concurrent.futures` offer.
 
 A main thread that waits (the event loop of the broker, for a lock) runs the fibers meanwhile. In a
 process that has ended every wait raises `EndedError`, so that its threads unwind.
@@ -17,7 +17,7 @@ from tests.crash.simulation.kernel import EndedError
 class _Worker:
     """A thread of the operating system that runs one fiber after another."""
 
-    idle = []
+    idle = []  # noqa: RUF012 - of all worlds
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -34,7 +34,7 @@ class _Worker:
                     fiber.run()
             except EndedError:
                 pass
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - it fails the world
                 if not fiber.life.ended:
                     fiber.kernel.fail(error)
             fiber.end()
@@ -210,7 +210,7 @@ class _Event:
 
 
 class _Thread:
-    def __init__(self, target, name="", daemon=True):
+    def __init__(self, target, **_):
         self._target = target
         self._fiber = None
 
@@ -251,11 +251,11 @@ class _SimpleQueue:
 
 
 class _Future(concurrent.futures.Future):
-    def result(self, timeout=None):
+    def result(self, timeout=None):  # noqa: ARG002 - none is given
         self._wait()
         return super().result(0)
 
-    def exception(self, timeout=None):
+    def exception(self, timeout=None):  # noqa: ARG002 - none is given
         self._wait()
         return super().exception(0)
 
@@ -270,7 +270,7 @@ class _Future(concurrent.futures.Future):
 
 
 class _Executor:
-    def __init__(self, max_workers, thread_name_prefix=""):
+    def __init__(self, max_workers, _name=""):
         self._most = self._free = max_workers
         self._workers = self._in_one_step = 0
         self._jobs = deque()
@@ -293,7 +293,7 @@ class _Executor:
             Fiber(self.kernel, self.kernel.life, self._run)
         return future
 
-    def shutdown(self, wait=True, *, cancel_futures=False):
+    def shutdown(self, *, cancel_futures=False):
         if cancel_futures:
             while self._jobs:
                 self._jobs.popleft()[0].cancel()
@@ -321,14 +321,13 @@ class _Executor:
                 self._idle.set_result(None)
 
 
-
 def _run(future, work, args):
     """Resolves a future with what the work gives."""
     try:
         result = work(*args)
     except EndedError:
         raise
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - it is the future's
         future.set_exception(error)
     else:
         future.set_result(result)

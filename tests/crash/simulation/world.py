@@ -163,7 +163,7 @@ class World:
 
     async def wait_served(self):
         """Returns when a broker serves."""
-        while self.process.server is None:
+        while self.process.server is None:  # noqa: ASYNC110 - time is virtual
             await asyncio.sleep(0.05)
 
     async def close(self):
@@ -180,7 +180,7 @@ class World:
             self.process.stop()
         else:
             self.process.end(kind)
-        while self.process.life is life:
+        while self.process.life is life:  # noqa: ASYNC110 - time is virtual
             await asyncio.sleep(0.05)
         await self.wait_served()
 
@@ -205,7 +205,7 @@ class World:
             await run()
         except asyncio.CancelledError:
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it fails the world
             error.add_note(f"in {name}")
             self.kernel.fail(error)
 

@@ -484,7 +484,7 @@ class Queue:
         self.next_position += messages
         self.ready.add_range(first, self.next_position)
         self.published += messages
-        self.signals.woken.add(self.name)
+        self.signals.woken[self.name] = None
         self._check()
 
     def _return(self, positions: BitMap64) -> None:
@@ -497,7 +497,7 @@ class Queue:
     def _make_ready(self, positions: BitMap64, sequence: int) -> None:
         self.ready |= positions
         self.requeued.add(sequence, positions, self.ready)
-        self.signals.woken.add(self.name)
+        self.signals.woken[self.name] = None
         self._check()
 
     def _leave(self, positions: BitMap64, reason: Gone) -> list[int]:

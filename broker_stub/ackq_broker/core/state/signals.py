@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
 from typing import Final
 
 # Counts of messages that only grow, by name; of dead letters, this and the cause.
@@ -45,7 +45,7 @@ class Signals:
     )
 
     def __init__(self) -> None:
-        self.woken: set[str] = set()
+        self.woken: dict[str, None] = {}
         self.now_us = 0
         self.started_us = 0
         self.origins = 0
@@ -55,10 +55,10 @@ class Signals:
         self._agenda: list[tuple[int, int]] = []
         self._noted: dict[int, int] = {}
 
-    def drain_woken(self) -> set[str]:
-        """The queues that gained ready messages since the last call."""
-        woken, self.woken = self.woken, set()
-        return woken
+    def drain_woken(self) -> KeysView[str]:
+        """The queues that gained ready messages since the last call, the first of them first."""
+        woken, self.woken = self.woken, {}
+        return woken.keys()
 
     def note(self, queue_id: int, instant_us: int) -> None:
         """Something is due for a queue at this instant, or later."""

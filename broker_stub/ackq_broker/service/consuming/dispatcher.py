@@ -82,7 +82,7 @@ class ConsumerDispatcher:
         self._core = engine.core
         self._turn_or_fail = engine.or_fail(self._turn)
         self._clock = clock
-        self._consumers: dict[str, set[QueueConsumer]] = {}
+        self._consumers: dict[str, dict[QueueConsumer, None]] = {}
         self._rings: dict[str, _Ring] = {}
         # Queues that may have messages for a consumer in their ring, in the order of their turns.
         self._active: OrderedDict[str, None] = OrderedDict()
@@ -95,7 +95,7 @@ class ConsumerDispatcher:
 
     def add(self, consumer: QueueConsumer) -> None:
         """Adds a consumer that starts."""
-        self._consumers.setdefault(consumer.queue, set()).add(consumer)
+        self._consumers.setdefault(consumer.queue, {})[consumer] = None
         self._rings.setdefault(consumer.queue, _Ring())
         self._note(consumer.queue)
         self.offer(consumer)
@@ -103,7 +103,7 @@ class ConsumerDispatcher:
     def remove(self, consumer: QueueConsumer) -> None:
         """Removes a consumer that ends."""
         consumers = self._consumers[consumer.queue]
-        consumers.remove(consumer)
+        del consumers[consumer]
         self._rings[consumer.queue].waiting.pop(consumer, None)
         if not consumers:
             del self._consumers[consumer.queue], self._rings[consumer.queue]

@@ -130,9 +130,10 @@ class Engine:
         self._snapshots = Snapshots(core, journal, self.or_fail)
         self._matching = asyncio.Lock()
         self._pool = ThreadPoolExecutor(_WORKERS, "ackq-worker")
-        self._listeners: set[Listener] = set()
+        # Both in the order in which they came: a simulated run replays.
+        self._listeners: dict[Listener, None] = {}
         self._alarmed = False
-        self._changed: set[asyncio.Future[None]] = set()
+        self._changed: dict[asyncio.Future[None], None] = {}
 
     # --- commands and queries ---
 
@@ -284,11 +285,11 @@ class Engine:
     async def wait_changed(self, timeout_s: float) -> None:
         """Returns when any record was applied, when the broker stops, or after `timeout_s`."""
         change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._changed.add(change)
+        self._changed[change] = None
         try:
             await asyncio.wait((change,), timeout=timeout_s)
         finally:
-            self._changed.discard(change)
+            self._changed.pop(change, None)
 
     async def wait_writable(self) -> None:
         """Backpressure: returns when the unsynced bytes are below the limit (P14)."""
@@ -299,7 +300,7 @@ class Engine:
                 await asyncio.sleep(_TRANSIENT_POLL_S)
 
     def _wake_changed(self) -> None:
-        changed, self._changed = self._changed, set()
+        changed, self._changed = self._changed, {}
         for change in changed:
             if not change.done():
                 change.set_result(None)
@@ -313,7 +314,7 @@ class Engine:
         An alarm is a reason, empty when it is over; a present one is passed at once.
         """
         listener = Listener(kind, alarm, stop)
-        self._listeners.add(listener)
+        self._listeners[listener] = None
         try:
             if self.alarm_reason:
                 alarm(self.alarm_reason)
@@ -321,7 +322,7 @@ class Engine:
                 stop()
             yield
         finally:
-            self._listeners.remove(listener)
+            del self._listeners[listener]
             self.ended_streams += 1
 
     def streams(self) -> Counter[str]:

@@ -40,7 +40,7 @@ class LivenessStreams:
     def __init__(self, engine: Engine, liveness: Liveness) -> None:
         self._engine = engine
         self._liveness = liveness
-        self._streams: dict[str, set[_Stream]] = {}
+        self._streams: dict[str, dict[_Stream, None]] = {}
         # Sessions with a session timeout, and its milliseconds, by incarnation.
         self._timeouts: dict[str, tuple[str, int]] = {}
         # Incarnations that `overdue` has returned, and whose holder has not attached again.
@@ -130,8 +130,8 @@ class LivenessStreams:
         self._check(first)
         stream = _Stream(first, RequestBuffer(_REQUESTS_BYTES))
         alive = self._liveness.opened(first.incarnation, first.token)
-        streams = self._streams.setdefault(first.incarnation, set())
-        streams.add(stream)
+        streams = self._streams.setdefault(first.incarnation, {})
+        streams[stream] = None
 
         async def receive() -> None:
             request: pb.HoldRequest | None = first
@@ -156,7 +156,7 @@ class LivenessStreams:
                 await alongside(answer(), receive())
         finally:
             self._liveness.disconnected(alive)
-            streams.remove(stream)
+            del streams[stream]
             if not streams:
                 del self._streams[first.incarnation]
 
