@@ -270,4 +270,4 @@ class Consumer(Client):
             self._alive = max(self._alive, operation.call)
 
     async def _write(self, **kind):
-        await self._stream_now.write(consuming_pb2.ConsumeRequest(**kind))
+        await self.send(self._stream_now, consuming_pb2.ConsumeRequest(**kind))

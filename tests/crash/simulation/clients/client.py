@@ -73,6 +73,10 @@ class Client:
         except TimeoutError:
             raise Silent(f"no word for {seconds} s") from None
 
+    async def send(self, stream, request):
+        """Sends a request; Silent when there is no room for it for long."""
+        await self.patiently(stream.write(request))
+
     def open(self, method):
         """A stream on a connection of its own; the one before is given up."""
         if self._connection is not None:
@@ -108,7 +112,7 @@ class Client:
     async def stream_rows(self, method, request, decode):
         """The rows of a call that is answered by frames."""
         stream = self.world.connect().open(method)
-        await stream.write(request)
+        await self.send(stream, request)
         await stream.close_writes()
         found = []
         while (frame := await self.patiently(stream.read())) is not None:

@@ -325,11 +325,10 @@ class Driver:
             sessions_pb2.OutcomeGroup(outcome=OUTCOMES[name], tags=tags, reason=name)
             for name, tags in chosen.items()
         ]
-        await stream.write(
-            sessions_pb2.StageOutcomesRequest(
-                owner=owner, stage_id=stage_id, discard=True, groups=groups, seal=True
-            )
+        request = sessions_pb2.StageOutcomesRequest(
+            owner=owner, stage_id=stage_id, discard=True, groups=groups, seal=True
         )
+        await self.query.send(stream, request)
         await stream.close_writes()
         answer = await self.query.patiently(stream.read())
         if answer is None:

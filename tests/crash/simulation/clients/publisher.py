@@ -92,7 +92,7 @@ class Publisher(Client):
     async def _write(self, block=b"", **kind):
         lowest = min(self._pending, default=self._number + 1)
         header = publishing_pb2.PublishHeader(lowest_unanswered=lowest, **kind)
-        await self._stream_now.write(publishing_pb2.PublishRequest(header=header, block=block))
+        await self.send(self._stream_now, publishing_pb2.PublishRequest(header=header, block=block))
 
     async def _send_new(self):
         exchange, key, queues = self.rng.choice(self._routes)

@@ -77,15 +77,17 @@ class Sink:
             label=label,
             mandatory=True,
         )
-        await stream.write(_header(open=opening))
+        await client.send(stream, _header(open=opening))
         rows = size = 0
         while rows < len(messages):
             bodies = [each.body for each in messages[rows : rows + client.rng.choice((1, 3, 10))]]
             data = publishing_pb2.StageData(rows=len(bodies))
-            await stream.write(_header(encoded(bodies, self._queue), data=data))
+            await client.send(stream, _header(encoded(bodies, self._queue), data=data))
             rows += len(bodies)
             size += payload_bytes(bodies, self._queue)
-        await stream.write(_header(seal=publishing_pb2.StageSeal(rows=rows, payload_bytes=size)))
+        await client.send(
+            stream, _header(seal=publishing_pb2.StageSeal(rows=rows, payload_bytes=size))
+        )
         while True:
             response = await client.patiently(stream.read())
             if response is None:

@@ -59,7 +59,7 @@ class TransactionalPublisher(Client):
 
     async def _write(self, **kind):
         header = publishing_pb2.PublishHeader(lowest_unanswered=self._number + 1, **kind)
-        await self._stream_now.write(publishing_pb2.PublishRequest(header=header))
+        await self.send(self._stream_now, publishing_pb2.PublishRequest(header=header))
 
     async def _transaction(self):
         transaction_id = self.token()
