@@ -10,7 +10,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import NamedTuple
 
@@ -68,19 +68,14 @@ class Result(NamedTuple):
 
 
 def run(choice, *, keep_trace=False):
-    """Runs one world; returns the result and the world."""
+    """Runs one world, within `quiet`; returns the result and the world."""
     world = World(choice.seed, choice.seconds, without=choice.without, keep_trace=keep_trace)
     scenario = Scenario(world, choice.clients)
     failure = ""
-    collecting = gc.isenabled()
-    gc.disable()  # a collection within a world, of another one, would be chance
     try:
         world.run(scenario)
     except Exception:  # noqa: BLE001 - whatever it is, the seed failed
         failure = traceback.format_exc()
-    finally:
-        if collecting:
-            gc.enable()
     counts = Counter({"lives": world.process.lives, "steps": world.kernel.steps})
     counts.update({f"fault {fault.kind}": 1 for _, fault in world.faults})
     counts.update(scenario.counts())
@@ -121,18 +116,31 @@ def search(choices, *, jobs, bug=None, until_failures=None, report=print):
     return counts, failed
 
 
-def prepare():
-    """Makes a process fit for many worlds: no log, and no garbage is collected by itself."""
+@contextmanager
+def quiet():
+    """For worlds: no log, no word about what a kill left half done, no collection of garbage.
+
+    What a world leaves has to be collected here: a collection within another one would be chance.
+    """
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     logging.disable(logging.CRITICAL)
-    warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that a kill ended before they ran
-    sys.unraisablehook = lambda _: None  # a task that is collected half-way
     gc.collect()
     gc.freeze()
     gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that never ran
+            yield
+            gc.collect()
+    finally:
+        gc.enable()
+        gc.unfreeze()
+        logging.disable(logging.NOTSET)
+        sys.unraisablehook = hook
 
 
 def _begin(bug):
-    prepare()
+    quiet().__enter__()
     # Fibers hand over to each other: on one processor that is cheaper.
     processors = sorted(os.sched_getaffinity(0))
     index = multiprocessing.current_process()._identity[0]
@@ -201,11 +209,10 @@ def main(arguments=None):
         return _find_bugs(options)
     chosen = options.replay if options.replay is not None else options.shrink
     if chosen is not None:
-        prepare()
         without = tuple(int(each) for each in options.without.split(",") if each)
         clients = tuple(options.clients.split(",")) if options.clients else None
         choice = Choice(chosen, options.seconds, without, clients)
-        with BUGS[options.bug]() if options.bug else nullcontext():
+        with quiet(), BUGS[options.bug]() if options.bug else nullcontext():
             if options.shrink is not None:
                 print(shrink(choice).command(options.bug))
                 return 0

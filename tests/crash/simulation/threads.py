@@ -311,8 +311,7 @@ class _Executor:
         try:
             while self._jobs:
                 future, work, args = self._jobs.popleft()
-                if not future.cancelled():
-                    _run(future, work, args)
+                _run(future, work, args)
                 self.kernel.point()
         finally:
             self._free += 1
@@ -322,7 +321,9 @@ class _Executor:
 
 
 def _run(future, work, args):
-    """Resolves a future with what the work gives."""
+    """Resolves a future with what the work gives, unless it was cancelled."""
+    if not future.set_running_or_notify_cancel():
+        return
     try:
         result = work(*args)
     except EndedError:

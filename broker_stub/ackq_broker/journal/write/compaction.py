@@ -113,6 +113,8 @@ class Compactor:
 
     def _start(self, done: Future[Any], work: Callable[[Future[Capture]], None]) -> None:
         """Starts a thread for work at a mark of now, behind the one before."""
+        # From here on it is the thread's alone: a caller that is cancelled does not cancel it.
+        done.set_running_or_notify_cancel()
         captured: Future[Capture] = Future()
         self._group_commit.put(Mark(captured))
         before, self._done = self._thread, done

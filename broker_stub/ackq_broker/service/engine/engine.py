@@ -460,8 +460,6 @@ def _fills_the_disk(command: commands.Command) -> bool:
 
 def _log_snapshot(sequence: int, written: Future[None]) -> None:
     """Logs a snapshot; after a failed one that before stays in force, so nothing is lost."""
-    if written.cancelled():
-        return
     if (error := written.exception()) is not None:
         _log.error("no snapshot was written: %s", error, extra=event("snapshot_failed"))
     else:

@@ -175,6 +175,21 @@ def test_a_snapshot_whose_name_is_in_doubt_ends_the_process(data):
         disk.fail.clear()
 
 
+def test_a_snapshot_that_nobody_waits_for_any_more(data):
+    """I1, Q7: its caller cannot cancel it: it counts, or its doubtful name ends the process."""
+    rename = HeldRename()
+    disk = FailingDisk()
+    with opened(data, disk=disk, failpoint=rename) as running:
+        running.append(b"one")
+        done = running.journal.write_snapshot((b"state",), 1)
+        assert rename.reached.wait(TIMEOUT_S)
+        assert not done.cancel()
+        disk.fail["sync_directory"] = OSError(errno.EIO, "the directory")
+        rename.go_on.set()
+        assert running.wait_failed().errno == errno.EIO
+        disk.fail.clear()
+
+
 def test_a_damaged_snapshot_is_refused(data):
     """A snapshot is covered by checksums in every byte."""
     with opened(data) as running:
