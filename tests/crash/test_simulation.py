@@ -11,7 +11,7 @@ import pytest
 
 from tests.crash.simulation.search import SECONDS, Choice, quiet, run
 
-SEEDS = 200
+SEEDS = 160
 SHARES = 8
 
 

@@ -38,9 +38,11 @@ class _Worker:
                 if not fiber.life.ended:
                     fiber.kernel.fail(error)
             fiber.end()
-            self.fiber = None
+            main = fiber.kernel.main
+            # Nothing of a world stays here when it is over.
+            fiber = self.fiber = None
             self.idle.append(self)
-            fiber.kernel.main.release()
+            main.release()
 
 
 class Fiber:
