@@ -85,14 +85,15 @@ def run(choice, *, keep_trace=False):
 # --- many ---
 
 
-def search(choices, *, jobs, bug=None, until_failures=None, report=print):
+def search(choices, *, jobs, bug=None, until_failures=None, minutes=None, report=print):
     """Runs worlds in so many processes; returns their counts and the results that failed.
 
     Args:
-        choices: Any number, without an end if `until_failures` is given.
+        choices: The worlds.
         jobs: Processes.
         bug: Name of a planted bug.
         until_failures: Ends after so many failures.
+        minutes: Ends after so long.
         report: Called with a line now and then.
     """
     counts, failed = Counter(), []
@@ -109,6 +110,9 @@ def search(choices, *, jobs, bug=None, until_failures=None, report=print):
                     pool.terminate()
                     break
             now_s = time.monotonic()
+            if minutes is not None and now_s - began_s > minutes * 60:
+                pool.terminate()
+                break
             if now_s - reported_s > _REPORT_S:
                 reported_s = now_s
                 rate = counts["seeds"] / (now_s - began_s)
@@ -219,7 +223,7 @@ def main(arguments=None):
             return replay(choice, log=options.log)
     choices = (Choice(seed, options.seconds) for seed in _seeds(options))
     began_s = time.monotonic()
-    counts, failed = search(choices, jobs=options.jobs, bug=options.bug)
+    counts, failed = search(choices, jobs=options.jobs, bug=options.bug, minutes=options.minutes)
     seconds = time.monotonic() - began_s
     print(f"{counts.pop('seeds', 0)} seeds in {seconds:.1f} s, {len(failed)} fail")
     print(", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
@@ -261,6 +265,7 @@ def _parser():
     add = parser.add_argument
     add("--seeds", type=int, default=200, help="how many worlds")
     add("--first", type=int, default=0, help="the first seed")
+    add("--minutes", type=float, help="stop after so long, however many worlds are left")
     add("--seconds", type=float, default=SECONDS, help="virtual seconds until a world closes")
     add("--jobs", type=int, default=2, help="processes")
     add("--bug", choices=sorted(BUGS), help="plant a bug")
