@@ -65,6 +65,8 @@ class SimulatedDisk:
         # Calls until a fault of a kind, and how many follow each other.
         self._armed = {}
         self.faults = Counter()
+        # Called with the kind of each change: write, resize, sync, name, rename, unlink, names.
+        self.on_change = lambda _: None
 
     # --- faults ---
 
@@ -136,6 +138,7 @@ class SimulatedDisk:
         file.links += 1
         self._pending_names.append(("rename", source, target, file))
         self._note(f"rename {source} {target}".encode())
+        self.on_change("rename")
 
     def link(self, source, target):
         if target in self.files:
@@ -147,6 +150,7 @@ class SimulatedDisk:
         self._drop(path)
         self._pending_names.append(("unlink", path))
         self._note(f"unlink {path}".encode())
+        self.on_change("unlink")
 
     def make_directory(self, path):
         if path in self.directories:
@@ -179,6 +183,7 @@ class SimulatedDisk:
         self._pending_names = others
         self._durable_names = _renamed(self._durable_names, mine)
         self._note(b"names")
+        self.on_change("names")
 
     # --- descriptors ---
 
@@ -228,6 +233,7 @@ class SimulatedDisk:
         file.data[offset:end] = data
         file.pending.append((offset, bytes(data)))
         self._note(data)
+        self.on_change("write")
 
     def resize(self, file, size):
         if size < len(file.data):
@@ -236,12 +242,14 @@ class SimulatedDisk:
             file.data.extend(bytes(size - len(file.data)))
         file.pending.append((None, size))
         self._note(b"resize %d" % size)
+        self.on_change("resize")
 
     def sync(self, file):
         if file.pending:
             file.durable = bytes(_with_all(file.durable, file.pending))
             file.pending = []
         self._note(b"sync %d" % file.number)
+        self.on_change("sync")
 
     def lose(self, file):
         """A sync that fails: any part is on the disk, and no later sync brings the rest."""
@@ -264,6 +272,7 @@ class SimulatedDisk:
         file.links += 1
         self._pending_names.append(("name", path, file))
         self._note(f"name {path}".encode())
+        self.on_change("name")
 
     def _drop(self, path):
         file = self.files.pop(path, None)

@@ -12,7 +12,7 @@ _OTHERS = {
     "stall": 1,
     "clock": 2,
     "slow": 2,
-    "sync": 1,
+    "sync": 3,
     "write": 1,
     "read": 1,
     "room": 1,
@@ -20,9 +20,15 @@ _OTHERS = {
     "full": 1,
 }
 _MOST_ENDS = 4
-_MOST_OTHERS = 5
-# A life may end at any of so many scheduling steps after the instant of its fault.
+_MOST_OTHERS = 4
+# A life may end at any of so many scheduling steps after the instant of its fault, or after a
+# change of the disk that follows: what is not synced is lost between two changes.
 _STEPS = (0, 3, 20, 100, 400)
+_CHANGES = ("rename", "rename", "unlink", "names", "name", "sync", "write", "resize")
+_STEPS_BEHIND = 6
+_MOST_CHANGES = 4
+# So many steps after a start it is over again, if it is to be.
+_STEPS_OF_A_START = (10, 60, 300, 1500)
 
 
 class Fault(NamedTuple):
@@ -40,7 +46,7 @@ class Fault(NamedTuple):
 
 def draw(random, seconds):
     """The faults of a world that is as long as that."""
-    kinds = [_choice(random, _ENDS) for _ in range(random.randrange(_MOST_ENDS + 1))]
+    kinds = [_choice(random, _ENDS) for _ in range(random.randrange(1, _MOST_ENDS + 1))]
     kinds += [_choice(random, _OTHERS) for _ in range(random.randrange(_MOST_OTHERS + 1))]
     found = [
         Fault(random.random() * seconds, kind, random.random(), random.random(), random.random())
@@ -56,7 +62,22 @@ def perform(fault, world):
 
 
 def _end(fault, world):
-    world.process.plan(fault.kind, int(_STEPS[int(fault.a * len(_STEPS))] * fault.b))
+    process = world.process
+    if fault.a < 1 / 3:
+        steps, rest = _pick(fault.b, _STEPS)
+        process.plan(fault.kind, int(steps * rest))
+    else:
+        change, rest = _pick(fault.b, _CHANGES)
+        count = int(rest * _MOST_CHANGES)
+        process.plan_at(fault.kind, change, count, int(fault.a * 1000) % _STEPS_BEHIND)
+    if fault.c < 1 / 3:
+        _end_the_next(fault.c * 3, world)
+
+
+def _end_the_next(number, world):
+    """A power cut, or a kill, soon after the next start."""
+    steps, rest = _pick(number, _STEPS_OF_A_START)
+    world.process.plan_next("power" if rest < 3 / 4 else "kill", int(steps * rest * 4 / 3))
 
 
 def _stop(_, world):
@@ -90,6 +111,9 @@ def _slow(fault, world):
 def _arm(fault, world):
     # Most of the operations of a broker are few.
     world.disk.arm(fault.kind, int(fault.a * 10))
+    if fault.kind == "sync":
+        # What it did not bring to the disk is in the page cache until then.
+        _end_the_next(fault.b, world)
 
 
 def _full(fault, world):
@@ -108,6 +132,12 @@ _PERFORM = {
     "full": _full,
     **dict.fromkeys(("sync", "write", "read", "room", "short"), _arm),
 }
+
+
+def _pick(number, options):
+    """One of the options by a number from 0 to 1, and another number from what is left of it."""
+    at = number * len(options)
+    return options[int(at)], at - int(at)
 
 
 def _choice(random, weights):

@@ -6,6 +6,7 @@ loop never runs again, its threads unwind, and its connections break.
 """
 
 import asyncio
+from functools import partial
 
 from ackq.errors import AckqError
 from ackq_broker.service import server
@@ -53,7 +54,9 @@ class Process:
         self._disk = disk
         self._system = system
         self._segment_bytes = segment_bytes
-        self._planned = None
+        self._planned = self._next = self._watched = self._strike = None
+        self._left = 0
+        disk.on_change = self._changed
         self.life = None
         self.lives = 0
         # Kept: what is collected runs its `finally`.
@@ -74,6 +77,9 @@ class Process:
         kernel = self._kernel
         life = self.life = Life(kernel)
         self.lives += 1
+        if self._next is not None:
+            (kind, steps), self._next = self._next, None
+            self.plan(kind, steps)
         kernel.loops.append(life.loop)
         life.stop = asyncio.Event()
         options = server.Options(
@@ -109,6 +115,27 @@ class Process:
         """Ends the life that runs after so many more steps: "kill" or "power"."""
         self._planned = kind
         self._kernel.alarm_step = self._kernel.steps + 1 + steps
+
+    def plan_at(self, kind, change, count, steps):
+        """As `plan`, so many steps after the n-th change of the disk of a kind from now on."""
+        self._watched, self._left = change, count
+        self._strike = partial(self.plan, kind, steps)
+
+    def plan_next(self, kind, steps):
+        """As `plan`, from the begin of the next life."""
+        self._next = kind, steps
+
+    def calm(self):
+        """Ends no life by plan any more."""
+        self._watched = self._next = None
+        self._kernel.alarm_step = self._most_steps
+
+    def _changed(self, change):
+        if change == self._watched:
+            self._left -= 1
+            if self._left < 0:
+                self._watched = None
+                self._strike()
 
     def _alarm(self):
         self._kernel.alarm_step = self._most_steps

@@ -66,7 +66,7 @@ class World:
             self.kernel,
             self.system,
             self.disk,
-            segment_bytes=chance.choice((4096, 16_384, 65_536)),
+            segment_bytes=chance.choice((1500, 4096, 16_384)),
             noticed_s=self._noticed_s,
         )
         self._limits = {
@@ -170,6 +170,7 @@ class World:
         """No fault comes any more; clients are to end."""
         self.closing = True
         self.disk.disarm()
+        self.process.calm()
         self.give_room()
 
     async def end_broker(self, kind):
