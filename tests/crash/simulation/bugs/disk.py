@@ -45,7 +45,9 @@ DISK = (
             Line(
                 GroupCommit._commit,
                 "    self._log.sync()",
-                "    self._on_synced(self._log._unsynced.sequence)\n        self._log.sync()",
+                "    self.synced = self._log._unsynced.sequence\n"
+                "        self._on_synced(self.synced)\n"
+                "        self._log.sync()",
             ),
         ),
     ),
@@ -79,18 +81,6 @@ DISK = (
         "Q7",
         "a clean end cuts the last segment without saying so in FORMAT",
         (Line(log.Log.close, "self._data.write_format()", "pass"),),
-    ),
-    Bug(
-        "format_not_renewed",
-        "Q7",
-        "a start leaves FORMAT as the clean end before wrote it",
-        (
-            Line(
-                recovery.recover,
-                "_renew_format(data, last.position, segment_bytes)",
-                "pass",
-            ),
-        ),
     ),
     Bug(
         "format_not_synced",
@@ -160,18 +150,6 @@ DISK = (
         ),
     ),
     Bug(
-        "torn_tail_kept",
-        "Q7",
-        "a torn tail is left behind the end of the log",
-        (
-            Line(
-                recovery._recover_last,
-                "_rewrite(directory, disk, file, position.offset, size)",
-                "_rewrite(directory, disk, file, file.size, size)",
-            ),
-        ),
-    ),
-    Bug(
         "tail_not_synced_again",
         "Q7",
         "recovery serves the last groups without syncing them once more",
@@ -191,18 +169,6 @@ DISK = (
             Line(
                 scan._parse_records,
                 "if crc32(data[bulk:end]) != header.bulk_crc and not header.flags & LOST:",
-                "if False:",
-            ),
-        ),
-    ),
-    Bug(
-        "order_of_groups_ignored",
-        "Q7",
-        "a group of an earlier life passes for the next one",
-        (
-            Line(
-                scan._check_order,
-                "if found != (at.group + 1, at.sequence + 1, at.chain):",
                 "if False:",
             ),
         ),

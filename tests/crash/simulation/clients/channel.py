@@ -80,7 +80,7 @@ class Consumer(Client):
                     if refusal.code not in ("fenced", "closed") and not self.excuses(refusal):
                         self.oracle.wrong(f"C2: {self._owner} was closed: {refusal}")
                     self._forget()
-                await self.pause(1.0)
+                await self.pause(self.pace_s)
         finally:
             self.oracle.may_release(self._owner, self._alive)
 
@@ -178,7 +178,7 @@ class Consumer(Client):
         """Settles some of what it holds."""
         self.trip(0.03)
         if self.sometimes(0.3):
-            await self.world.sleep(self.rng.random() * 0.1)
+            await self.world.sleep(self.rng.random() * self.pace_s / 2)
         while self._held and self.sometimes(0.7):
             await self._settle()
         if self._last_tag > self._acked_tag and self.sometimes(0.5):

@@ -33,6 +33,8 @@ class Client:
         self.oracle = oracle
         self.name = name
         self.rng = world.random(name)
+        # Seconds at most between two things that it does: faults shall meet it at work.
+        self.pace_s = self.rng.choice((0.1, 0.5, 1.5))
         self.finished = False
         self._connection = None
 

@@ -43,7 +43,7 @@ class Driver:
             if self.mortal and self._rng.random() < 0.08:
                 raise Killed
             if self._rng.random() < 0.3:
-                await self.query.pause(0.1)
+                await self.query.pause(self.query.pace_s)
             await self._next()
 
     async def linger(self):

@@ -82,8 +82,8 @@ class Publisher(Client):
                 await self._send_new()
             elif self._pending:
                 await self._read()
-            if self.sometimes(0.2):
-                await self.pause(0.05)
+            if self.sometimes(0.4):
+                await self.pause(self.pace_s)
             self.trip(0.02)
         if self.sometimes(0.5):
             await self._write(close=publishing_pb2.PublishClose())

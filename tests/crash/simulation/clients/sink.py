@@ -85,9 +85,8 @@ class Sink:
             await client.send(stream, _header(encoded(bodies, self._queue), data=data))
             rows += len(bodies)
             size += payload_bytes(bodies, self._queue)
-        await client.send(
-            stream, _header(seal=publishing_pb2.StageSeal(rows=rows, payload_bytes=size))
-        )
+        seal = publishing_pb2.StageSeal(rows=rows, payload_bytes=size)
+        await client.send(stream, _header(seal=seal))
         while True:
             response = await client.patiently(stream.read())
             if response is None:
@@ -159,7 +158,7 @@ class Writer(Client):
                 run = f"run-{self.rng.randrange(1 << 30)}"
                 continue
             batch += 1
-            await self.pause(0.3)
+            await self.pause(2 * self.pace_s)
         if self.sometimes(0.3):
             await self._go_back(sink, run)
 

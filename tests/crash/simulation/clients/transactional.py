@@ -52,8 +52,7 @@ class TransactionalPublisher(Client):
         while self._left:
             self._left -= 1
             await self._transaction()
-            if self.sometimes(0.3):
-                await self.pause(0.1)
+            await self.pause(self.pace_s)
             self.trip(0.05)
         await stream.close_writes()
 
