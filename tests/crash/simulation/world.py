@@ -52,7 +52,7 @@ class World:
             step_s=chance.choice((0.0, 0.0, 0.00002, 0.0005)),
         )
         self.disk = SimulatedDisk(self.random("disk"), self.kernel.note)
-        self._sync_s = chance.choice((0.0, 0.0005, 0.005, 0.05))
+        self._sync_s = chance.choice((0.0, 0.002, 0.03, 0.25))
         self._usual_sync_s = self._sync_s
         self._delays = self.random("network")
         self._delay_s = chance.choice((0.0, 0.0, 0.001, 0.02))
