@@ -3,7 +3,7 @@
 from ackq.v1 import admin_pb2
 from tests.crash.simulation.clients.channel import Consumer
 from tests.crash.simulation.clients.client import Client
-from tests.crash.simulation.clients.operator import Operator
+from tests.crash.simulation.clients.operator import Operator, Watcher
 from tests.crash.simulation.clients.publisher import Publisher
 from tests.crash.simulation.clients.session import Query
 from tests.crash.simulation.clients.sink import Writer
@@ -68,6 +68,7 @@ class Cast:
             )
         for kind in chosen:
             getattr(self, f"_add_{kind}")()
+        self._add(Watcher(world, oracle, "watcher"))
         if extra == "loose":
             self._add(Consumer(world, oracle, "taker", ["loose"], _OUTCOMES, no_ack=True))
 
@@ -89,7 +90,7 @@ class Cast:
                 "session",
                 rng.choice(("orders", "orders", "plain")),
                 rng.choice(("out", "out", "")),
-                rng.choice((2, 5)),
+                rng.choice((1, 2, 5)),
                 settles=rng.random() < 0.3,
             )
         )
@@ -103,18 +104,8 @@ class Cast:
         self._add(TransactionalPublisher(self._world, self.oracle, "tx", queues, count))
 
     def _add_operator(self):
-        tasks = [
-            "look",
-            "look",
-            "horizon",
-            "purge",
-            "redrive",
-            "redrive",
-            "delete",
-            "release",
-            "drop",
-        ]
-        some = self._rng.sample(tasks, 4)
+        tasks = ["purge", "redrive", "redrive", "delete", "release", "drop"]
+        some = self._rng.sample(tasks, 3)
         count = self._rng.choice((3, 6))
         names = ["orders", "plain"]
         declared = {each.name: self._declaration(each) for each in self._queues}

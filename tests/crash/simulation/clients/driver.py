@@ -40,7 +40,7 @@ class Driver:
         while True:
             if self.query.world.closing:
                 raise Ended
-            if self.mortal and self._rng.random() < 0.08:
+            if self.mortal and self._rng.random() < 0.05:
                 raise Killed
             if self._rng.random() < 0.3:
                 await self.query.pause(self.query.pace_s)

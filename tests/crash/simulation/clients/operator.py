@@ -1,8 +1,28 @@
 """Operators: purge, redrive, delete and declare again, release, look at figures."""
 
+from contextlib import suppress
+
 from ackq.v1 import admin_pb2, publishing_pb2, sessions_pb2
 from tests.crash.simulation.clients.client import Client
 from tests.crash.simulation.network import Cut, Refused
+
+
+class Watcher(Client):
+    """Asks for figures, again and again: what one tells is on disk (I1)."""
+
+    async def work(self):
+        self.finished = True
+        while True:
+            await self.pause(self.pace_s)
+            with suppress(Cut):
+                await self._look()
+
+    async def _look(self):
+        if self.sometimes(0.5):
+            info = await self.call("ServerInfo", admin_pb2.ServerInfoRequest())
+        else:
+            info = await self.call("Horizon", sessions_pb2.HorizonRequest())
+        self.oracle.sequence(info.sequence)
 
 
 class Operator(Client):
@@ -34,15 +54,6 @@ class Operator(Client):
                 known = ("session_not_found", "in_use", "queue_not_found", "batch_not_found")
                 if refusal.code not in known and not self.excuses(refusal):
                     self.oracle.wrong(f"Q4: {self.name} was refused to {task}: {refusal}")
-
-    async def _look(self):
-        """I1: what a figure tells is on disk."""
-        info = await self.call("ServerInfo", admin_pb2.ServerInfoRequest())
-        self.oracle.sequence(info.sequence)
-
-    async def _horizon(self):
-        answer = await self.call("Horizon", sessions_pb2.HorizonRequest())
-        self.oracle.sequence(answer.sequence)
 
     async def _purge(self):
         queue = self.rng.choice(self._queues)

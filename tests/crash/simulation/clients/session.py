@@ -52,6 +52,7 @@ class Query(Client):
         self.limit = limit
         self.settles = settles
         self.leases = {}
+        self.pace_s = min(self.pace_s, 0.2)
         self.zombies = 0
         self.lingering = []
         self.polls = 0
