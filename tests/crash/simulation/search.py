@@ -29,6 +29,8 @@ _LEAST_SECONDS = 0.1
 _STARTS = 5
 _APART = 1_000_000
 
+_entered = []
+
 
 class Choice(NamedTuple):
     """What of a seed's world is run: all of it, or less when it is shrunk.
@@ -144,13 +146,16 @@ def quiet():
 
 
 def _begin(bug):
-    quiet().__enter__()
+    # Kept, and never left: the process ends with them.
+    _entered.append(quiet())
     # Fibers hand over to each other: on one processor that is cheaper.
     processors = sorted(os.sched_getaffinity(0))
     index = multiprocessing.current_process()._identity[0]
     os.sched_setaffinity(0, {processors[index % len(processors)]})
     if bug is not None:
-        BUGS[bug]().__enter__()
+        _entered.append(BUGS[bug]())
+    for each in _entered:
+        each.__enter__()
 
 
 def _run_one(choice):

@@ -8,7 +8,6 @@ import asyncio
 import random
 import zlib
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 from ackq import limits
 from ackq_broker.journal.write import transient
@@ -18,7 +17,7 @@ from tests.crash.simulation import faults, system
 from tests.crash.simulation.disk import SimulatedDisk
 from tests.crash.simulation.kernel import Kernel, Loop
 from tests.crash.simulation.network import Connection
-from tests.crash.simulation.process import Process
+from tests.crash.simulation.process import Life, Process
 
 # What the clients take to end once the world closes, in virtual time: more is a hang.
 PATIENCE_S = 300.0
@@ -232,7 +231,9 @@ class World:
         self.process.end("kill")
         self.process.reap()
         self._loop.close()
-        self.kernel.life = SimpleNamespace(ended="buried")
+        # Whose code runs when it is collected is dead.
+        self.kernel.life = Life(self.kernel)
+        self.kernel.life.end("buried")
 
     def _thaw(self):
         self.kernel.frozen = None
