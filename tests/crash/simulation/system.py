@@ -276,6 +276,12 @@ class _Path(PurePosixPath):
         disk = self._disk()
         return str(self) in disk.files or str(self) in disk.directories
 
+    def absolute(self):
+        return self
+
+    def is_mount(self):
+        return str(self) == "/"
+
     def is_dir(self):
         return str(self) in self._disk().directories
 

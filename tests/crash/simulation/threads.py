@@ -170,6 +170,15 @@ class _Condition:
         self._lock.acquire()
         return notified
 
+    def wait_for(self, predicate, timeout=None):
+        ends_s = None if timeout is None else self.kernel.now_s + timeout
+        while not (found := predicate()):
+            left_s = None if ends_s is None else ends_s - self.kernel.now_s
+            if left_s is not None and left_s <= 0:
+                break
+            self.wait(left_s)
+        return found
+
     def notify(self):
         while self._waiting:
             token = self._waiting.popleft()
