@@ -31,9 +31,8 @@ from ackq_broker.service.engine import (
     recovery,
 )
 from ackq_broker.service.engine import snapshot as engine_snapshot
-from ackq_broker.service.engine.clock import BrokerClock
+from ackq_broker.service.engine.clock import BrokerClock, Uptime
 from ackq_broker.service.sessions import service as sessions
-from ackq_broker.service.sessions.liveness import Uptime
 from tests.crash.simulation.kernel import EndedError
 from tests.crash.simulation.threads import Threads
 
