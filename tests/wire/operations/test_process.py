@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -49,6 +50,14 @@ def test_ready_line_and_clean_shutdown(serving, tmp_path):
     assert process.wait(30) == 0
     assert list((tmp_path / "data").glob("snapshot-*.snap"))
     assert run("verify", data)[0] == 0
+
+
+def test_a_broker_imports_no_pandas(broker, own):
+    """pyarrow would, for the first array that it makes: a third of the time that a start takes."""
+    own.publish(b"a")
+    assert own.browse()[0] == [b"a"]
+    mapped = Path(f"/proc/{broker.pid}/maps").read_text()
+    assert ("/pyarrow/" in mapped, "/pandas/" in mapped) == (True, False)
 
 
 def test_shutdown_ends_open_streams(serving):
