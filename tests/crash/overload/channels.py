@@ -6,6 +6,8 @@ and has its accept answered. What a broker gave up is in its log.
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,9 @@ def add_arguments(parser):
     parser.add_argument("--channels", type=int, default=2000)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument(
+        "--stop", type=float, default=0, help="seconds for which the broker is stopped half way"
+    )
     parser.add_argument("--callbacks", action="store_true", help="each with a callback")
     parser.add_argument("--client", help=argparse.SUPPRESS)
 
@@ -49,7 +54,10 @@ def run(args):
             f"client {number}": client.pid for number, client in enumerate(clients)
         }
         meters = {name: measured.Meter(pid) for name, pid in pids.items()}
-        time.sleep(args.seconds)
+        time.sleep(args.seconds / 2)
+        if args.stop:
+            _stopped([broker.pid], args.stop)
+        time.sleep(args.seconds / 2)
         said = [f"{name}: {meter.said()}" for name, meter in meters.items()]
         each = args.channels // args.processes
         with Publisher(broker.endpoint) as publisher:
@@ -73,6 +81,17 @@ def run(args):
     )
     print(f"at the end: {total['taken']} took a message, {total['failed']} failed", *said, sep="\n")
     return total["taken"] == opened and not silent and not total["renewed"]
+
+
+def _stopped(pids, seconds):
+    """Processes that do not run for a while, as on a machine that is starved or suspended."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(seconds)
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def _client(args, endpoint, number):
