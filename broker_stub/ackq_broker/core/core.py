@@ -353,9 +353,17 @@ class Core:
     # --- sessions ---
 
     def fetch(
-        self, session: str, incarnation: str, epoch: int, after_tag: int, last_tag: int
+        self,
+        session: str,
+        incarnation: str,
+        epoch: int,
+        after_tag: int,
+        last_tag: int,
+        most_pieces: int | None = None,
     ) -> list[Piece]:
         """S2: the rows behind the tags (after_tag, last_tag] of the lease, holes left out.
+
+        With `most_pieces` the first of them: the rest is behind the last tag of the last piece.
 
         Raises:
             FencedError: The epoch is over; names the present holder (S3).
@@ -363,19 +371,29 @@ class Core:
             CheckpointMismatchError: The range is inside neither the outstanding lease nor the kept
                 one, or the session has another name (S10).
         """
-        return queries.fetch(self._state, session, incarnation, epoch, after_tag, last_tag)
+        return queries.fetch(
+            self._state, session, incarnation, epoch, after_tag, last_tag, most_pieces
+        )
 
     def lease_pieces(
-        self, session: str, first_tag: int = 0, last_tag: int = 0, max_messages: int = 0
+        self,
+        session: str,
+        first_tag: int = 0,
+        last_tag: int = 0,
+        max_messages: int = 0,
+        most_pieces: int | None = None,
     ) -> list[Piece]:
         """S8: the rows of the outstanding lease behind the tags first..last, holes left out.
 
-        0 means the lease's first tag, its last, no bound. None when nothing is leased.
+        0 means the lease's first tag, its last, no bound. None when nothing is leased. With
+        `most_pieces` the first of them.
 
         Raises:
             SessionNotFoundError: No such session.
         """
-        return queries.lease_pieces(self._state, session, first_tag, last_tag, max_messages)
+        return queries.lease_pieces(
+            self._state, session, first_tag, last_tag, max_messages, most_pieces
+        )
 
     def check_holder(self, session: str, incarnation: str, epoch: int, token: bytes) -> None:
         """S3: refuses a caller that does not hold the session in this epoch.
@@ -469,14 +487,25 @@ class Core:
         return queries.plan_browse(self._state, queue)
 
     def browse(
-        self, queue: str, first: int = 0, last: int = 0, max_messages: int = 0
+        self,
+        queue: str,
+        first: int = 0,
+        last: int = 0,
+        max_messages: int = 0,
+        most_pieces: int | None = None,
     ) -> list[Piece]:
         """Q5: the rows at the positions first..last; 0 means the head, the tail, no bound.
+
+        With `most_pieces` the first of them.
 
         Raises:
             QueueNotFoundError: No such queue.
         """
-        return queries.browse(self._state, queue, first, last, max_messages)
+        return queries.browse(self._state, queue, first, last, max_messages, most_pieces)
+
+    def tail(self, queue: str) -> int:
+        """The position of the last message that a queue was given; raises QueueNotFoundError."""
+        return queue_named(self._state, queue).next_position - 1
 
     def queues(self, name: str = "") -> list[QueueInfo]:
         """The queues by name, or one; raises QueueNotFoundError."""

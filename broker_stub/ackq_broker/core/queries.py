@@ -37,9 +37,17 @@ from ackq_broker.core.state.state import Lease, Session, StagedRows, State
 
 
 def fetch(
-    state: State, name: str, incarnation: str, epoch: int, after_tag: int, last_tag: int
+    state: State,
+    name: str,
+    incarnation: str,
+    epoch: int,
+    after_tag: int,
+    last_tag: int,
+    most_pieces: int | None = None,
 ) -> list[Piece]:
     """S2: the rows behind the tags (after_tag, last_tag], in tag order, holes left out.
+
+    With `most_pieces`, the first of them.
 
     Raises:
         FencedError: The epoch is over (S3).
@@ -50,11 +58,18 @@ def fetch(
     session = find_session(state, name, incarnation)
     check_epoch(session, epoch)
     lease = checkpoint.fetched(session, after_tag, last_tag)
-    return _rows_of(state, lease, lease.holes, after_tag, last_tag) if lease is not None else []
+    if lease is None:
+        return []
+    return list(islice(_rows_of(state, lease, lease.holes, after_tag, last_tag), most_pieces))
 
 
 def lease_pieces(
-    state: State, name: str, first_tag: int, last_tag: int, max_messages: int
+    state: State,
+    name: str,
+    first_tag: int,
+    last_tag: int,
+    max_messages: int,
+    most_pieces: int | None = None,
 ) -> list[Piece]:
     """S8: rows of the outstanding lease for an operator; raises SessionNotFoundError.
 
@@ -75,14 +90,13 @@ def lease_pieces(
     if max_messages and first <= last:
         there = bitmaps.lowest(bitmaps.span(first, last) - holes, max_messages)
         last = there.max() if there else first - 1
-    return _rows_of(state, lease, holes, first - 1, last)
+    return list(islice(_rows_of(state, lease, holes, first - 1, last), most_pieces))
 
 
 def _rows_of(
     state: State, lease: Lease, holes: BitMap64, after_tag: int, last_tag: int
-) -> list[Piece]:
+) -> Iterator[Piece]:
     """The rows behind the tags (after_tag, last_tag] of a lease, holes left out."""
-    found: list[Piece] = []
     for segment in lease.segments:
         after = max(after_tag + 1, segment.first_tag)
         last = min(last_tag, segment.last_tag)
@@ -99,8 +113,7 @@ def _rows_of(
         rows = Rows(
             present, np.delete(tags, gone), np.delete(counts, gone), np.ones(len(present), np.bool_)
         )
-        found += queue.pieces(rows)
-    return found
+        yield from queue.pieces(rows)
 
 
 def plan_browse(state: State, name: str) -> tuple[BrowseChunk, ...]:
@@ -111,11 +124,19 @@ def plan_browse(state: State, name: str) -> tuple[BrowseChunk, ...]:
     )
 
 
-def browse(state: State, name: str, first: int, last: int, max_messages: int) -> list[Piece]:
+def browse(
+    state: State,
+    name: str,
+    first: int,
+    last: int,
+    max_messages: int,
+    most_pieces: int | None = None,
+) -> list[Piece]:
     """Q5: the rows at the positions first..last, in any state; raises QueueNotFoundError.
 
-    A `last` of 0 means the tail, a `max_messages` of 0 no bound. The delivery count is that of the
-    present delivery for what is leased, of the next one for what waits.
+    A `last` of 0 means the tail, a `max_messages` of 0 no bound. With `most_pieces`, the first of
+    them. The delivery count is that of the present delivery for what is leased, of the next one
+    for what waits.
     """
     queue = queue_named(state, name)
     last = last or queue.next_position
@@ -128,7 +149,7 @@ def browse(state: State, name: str, first: int, last: int, max_messages: int) ->
     leased = np.zeros(len(values), np.bool_)
     leased[np.searchsorted(values, bitmaps.array(unacked))] = True
     rows = Rows(values, values, queue.delivery_counts(positions), leased)
-    return list(queue.pieces(rows))
+    return list(islice(queue.pieces(rows), most_pieces))
 
 
 def matching_names(

@@ -12,7 +12,7 @@ from ackq.v1 import admin_pb2 as pb
 from ackq.v1 import messages_pb2
 from ackq.wire import frame
 from ackq_broker.core import commands
-from ackq_broker.service.blocks.sending import send_pieces
+from ackq_broker.service.blocks.sending import MOST_PIECES, rows_in, send_pieces, slices
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.engine.backups import Backups
 from ackq_broker.service.engine.clock import age_ms
@@ -232,13 +232,20 @@ class AdminService:
         self, request: pb.BrowseRequest, write: Write[frame.Frame[messages_pb2.DeliveryRuns]]
     ) -> None:
         """Reads without consuming (Q5)."""
-        pieces = self._engine.core.browse(
-            request.queue, request.first_position, request.last_position, request.max_messages
-        )
-        cut = request.max_body_bytes
-        await send_pieces(
-            self._engine, pieces, request.columns, write, browse=True, max_body_bytes=cut
-        )
+        core, cut, left = self._engine.core, request.max_body_bytes, request.max_messages
+
+        def pieces(after: int, last: int) -> list[commands.Piece]:
+            return core.browse(request.queue, after + 1, last, left, MOST_PIECES)
+
+        before = max(request.first_position, 1) - 1
+        # What comes meanwhile is not waited for.
+        last = request.last_position or max(core.tail(request.queue), 1)
+        for found in slices(pieces, before, last):
+            await send_pieces(
+                self._engine, found, request.columns, write, browse=True, max_body_bytes=cut
+            )
+            if left and not (left := left - rows_in(found)):
+                return
 
 
 def _properties(properties: pb.QueueProperties) -> commands.QueueProperties:

@@ -1,19 +1,57 @@
 """Sends pieces to a reader: frames are built in a worker thread, one ahead of the wire.
 
-Invariant: no frame leaves before everything that the pieces depend on is on disk (I1).
+Invariant: no frame leaves before everything that the pieces depend on is on disk (I1). Of a reader
+that takes its time no more than a slice of pieces is kept: a message that was published alone is a
+piece, of 8 us and 340 bytes (I6).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
+from typing import Final
 
 from ackq_broker.core.commands import Piece
 from ackq_broker.service.blocks.frames import DeliveryFrame, FrameBuilder
 from ackq_broker.service.engine.engine import Engine
 from ackq_broker.service.engine.in_flight import StreamBytes
 from ackq_broker.service.transport.rpc import Write
+
+MOST_PIECES: Final = 4_096
+# The labels asked for next, to those that the slice before had.
+_WIDER: Final = 4
+
+
+def slices(
+    ask: Callable[[int, int], Sequence[Piece]], after: int, last: int
+) -> Iterator[Sequence[Piece]]:
+    """The pieces of the labels (after, last], each slice asked for when the one before was sent.
+
+    Args:
+        ask: The pieces behind one label up to another; the first `MOST_PIECES` of them.
+        after: A tag or position.
+        last: Another.
+    """
+    until = last
+    while True:
+        found = ask(after, until)
+        reached = until
+        if len(found) >= MOST_PIECES:
+            run = found[-1].runs[-1]
+            reached = run.first_tag + run.rows - 1
+        if found:
+            yield found
+        if reached >= last:
+            return
+        # To ask for all of the rest would take the longer the more there is, each time.
+        wider = _WIDER * (reached - after) if reached < until else last
+        after, until = reached, min(last, reached + wider)
+
+
+def rows_in(pieces: Sequence[Piece]) -> int:
+    """The rows of pieces."""
+    return sum(run.rows for piece in pieces for run in piece.runs)
 
 
 async def send_pieces(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from ackq import limits
@@ -14,7 +15,7 @@ from ackq.v1 import messages_pb2
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire import frame
 from ackq_broker.core import commands
-from ackq_broker.service.blocks.sending import send_pieces
+from ackq_broker.service.blocks.sending import MOST_PIECES, rows_in, send_pieces, slices
 from ackq_broker.service.engine.clock import age_ms
 from ackq_broker.service.engine.engine import Engine, Ticket
 from ackq_broker.service.engine.events import event
@@ -33,6 +34,7 @@ from ackq_broker.service.transport.rpc import Read, Write
 _log = logging.getLogger(__name__)
 
 _TOKEN_BYTES: Final = 16
+_NO_TAG: Final = 1 << 62
 
 
 class SessionsService:
@@ -104,23 +106,20 @@ class SessionsService:
         """Reads a sub-range of the outstanding lease; changes nothing (S2)."""
         core = self._engine.core
 
-        def pieces() -> list[commands.Piece]:
-            return core.fetch(
-                request.session,
-                request.incarnation,
-                request.epoch,
-                request.after_tag,
-                request.last_tag,
-            )
+        def pieces(after: int, last: int) -> list[commands.Piece]:
+            names = request.session, request.incarnation, request.epoch
+            return core.fetch(*names, after, last, MOST_PIECES)
 
-        found = pieces()
+        found = slices(pieces, request.after_tag, request.last_tag)
+        first = next(found, ())
         # After the check: a reader that was replaced must not be noted as that of the lease.
         self._note(request)
         try:
-            await send_pieces(self._engine, found, request.columns, write)
+            for each in chain((first,), found):
+                await send_pieces(self._engine, each, request.columns, write)
         except BlockNotFoundError:
             # The lease ended while it was read; the core raises why.
-            pieces()
+            pieces(request.after_tag, request.last_tag)
             raise
 
     # --- operators ---
@@ -168,10 +167,17 @@ class SessionsService:
         write: Write[frame.Frame[messages_pb2.DeliveryRuns]],
     ) -> None:
         """Reads the outstanding lease without being its holder (S8)."""
-        pieces = self._engine.core.lease_pieces(
-            request.session, request.first_tag, request.last_tag, request.max_messages
-        )
-        await send_pieces(self._engine, pieces, request.columns, write, browse=True)
+        left = request.max_messages
+
+        def pieces(after: int, last: int) -> list[commands.Piece]:
+            core = self._engine.core
+            return core.lease_pieces(request.session, after + 1, last, left, MOST_PIECES)
+
+        before = max(request.first_tag, 1) - 1
+        for found in slices(pieces, before, request.last_tag or _NO_TAG):
+            await send_pieces(self._engine, found, request.columns, write, browse=True)
+            if left and not (left := left - rows_in(found)):
+                return
 
     async def settle_session(self, request: pb.SettleSessionRequest) -> pb.SettleSessionResponse:
         """Rejects or releases tags of the outstanding lease, between two epochs (S8)."""
