@@ -15,6 +15,8 @@ _WAITS_S: Final = 2.0
 _GROUPS: Final = 4
 # The part of the groups before in the rate.
 _KEPT: Final = 3 / 4
+# A smaller group takes what a sync takes, and says nothing of the rate.
+_TELLING_BYTES: Final = 256 * limits.KIB
 
 
 class Pace:
@@ -22,7 +24,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._bytes = self._seconds = 0.0
-        self.waiting_bytes = limits.MAX_UNSYNCED_BYTES
+        self.waiting_bytes = limits.MIN_UNSYNCED_BYTES  # enough to find the rate out
 
     @property
     def group_bytes(self) -> int:
@@ -30,11 +32,9 @@ class Pace:
         return min(limits.MAX_GROUP_BYTES, self.waiting_bytes // _GROUPS)
 
     def add(self, size: int, seconds: float) -> None:
-        """One more group of `size` bytes was written and synced.
-
-        Small groups, which take what a sync takes, say little of the rate: then the least is left
-        to come first, which is enough to find it out.
-        """
+        """One more group of `size` bytes was written and synced."""
+        if size < _TELLING_BYTES:
+            return
         self._bytes = _KEPT * self._bytes + size
         self._seconds = _KEPT * self._seconds + seconds
         fits = _WAITS_S * self._bytes / max(self._seconds, 1e-6)
