@@ -6,6 +6,7 @@ answers come as `Frame(header, view of the block)`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeVar, cast
 
@@ -153,8 +154,11 @@ def patient(call: Any) -> Any:
 
     gRPC has it look ten times a second, for programs that read on their main thread and want to be
     interrupted; with 500 channels in a process that is 5,000 times. Each answer, and the end, wakes
-    it anyway. Where gRPC is made otherwise, the call is as it was.
+    it anyway. Where gRPC is made otherwise, or watches for forks as it looks, the call is as it
+    was.
     """
+    if os.environ.get("GRPC_ENABLE_FORK_SUPPORT"):
+        return call
     condition = getattr(getattr(call, "_state", None), "condition", None)
     wait = getattr(condition, "wait", None)
     if condition is not None and wait is not None:

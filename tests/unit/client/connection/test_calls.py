@@ -24,8 +24,9 @@ class Condition(threading.Condition):
         return False
 
 
-def test_a_reader_sleeps_until_it_is_woken():
+def test_a_reader_sleeps_until_it_is_woken(monkeypatch):
     """C12: whoever waits for a tenth of a second waits for a heartbeat."""
+    monkeypatch.delenv("GRPC_ENABLE_FORK_SUPPORT", raising=False)
     call = SimpleNamespace(_state=SimpleNamespace(condition=Condition()))
     assert calls.patient(call) is call
     call._state.condition.wait(timeout=0.1)
@@ -41,8 +42,18 @@ def test_another_grpc_is_left_as_it_is(call):
     assert calls.patient(call) is call
 
 
-def test_the_grpc_that_is_installed():
+def test_forks_are_watched_for_as_before(monkeypatch):
+    """C12: with fork support the threads of gRPC have to look, too."""
+    monkeypatch.setenv("GRPC_ENABLE_FORK_SUPPORT", "1")
+    call = SimpleNamespace(_state=SimpleNamespace(condition=Condition()))
+    assert calls.patient(call) is call
+    call._state.condition.wait(0.1)
+    assert call._state.condition.waited == [0.1]
+
+
+def test_the_grpc_that_is_installed(monkeypatch):
     """C12: a version that is made otherwise is noticed here."""
+    monkeypatch.delenv("GRPC_ENABLE_FORK_SUPPORT", raising=False)
     with grpc.insecure_channel("127.0.0.1:1") as channel:
         call = calls.consume(channel, iter(()))
         assert "wait" in vars(call._state.condition)
