@@ -6,7 +6,8 @@ Invariant: no frame is decoded that could take much more memory than its bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +23,15 @@ from ackq.errors import (
     SchemaError,
 )
 from ackq.v1 import messages_pb2 as pb
-from ackq.wire import block
+from ackq.wire import block, columns
 from ackq.wire.frame import Bytes
+
+# Two offsets and three bits.
+_ENTRY_BYTES: Final = 9
+# Behind a buffer, with the offset that is one more than there are rows.
+_PADDING_BYTES: Final = 72
+# The headers of block and Arrow message.
+_METADATA_BYTES: Final = 4 * limits.KIB
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -57,7 +65,8 @@ def decode(data: Bytes, announced: int) -> block.Block:
 
     Raises:
         LimitError: It announces more rows than a frame may hold.
-        MalformedBlockError: It is not a valid block, or compressed, or has not as many rows.
+        MalformedBlockError: It is not a valid block, or has not as many rows, or has bytes that no
+            message uses.
     """
     header, arrow = block.split(data)
     refusal = too_many_rows(header.rows)
@@ -68,7 +77,37 @@ def decode(data: Bytes, announced: int) -> block.Block:
             f"The frame announces {announced} rows and its block {header.rows}; it must hold at"
             " least one."
         )
-    return block.read(header, arrow, validate=True)
+    decoded = block.read(header, arrow, validate=True)
+    most = _most_bytes(decoded)
+    if len(data) > most:
+        raise MalformedBlockError(
+            f"The block has {len(data)} bytes, of which its {announced} messages use {most} at"
+            " most; send no others."
+        )
+    return decoded
+
+
+def _most_bytes(decoded: block.Block) -> int:
+    """What a block of these messages takes at most, as every writer of Arrow lays it out.
+
+    Limits and quotas count payload: what is stored beside it must be in proportion.
+    """
+    header, batch = decoded
+    row_bytes, most_padding = _overhead(header.columns)
+    entries = len(batch.column("headers").keys) if header.columns >> pb.COLUMN_HEADERS & 1 else 0
+    return header.payload_bytes + header.rows * row_bytes + entries * _ENTRY_BYTES + most_padding
+
+
+@cache
+def _overhead(mask: int) -> tuple[int, int]:
+    """Bytes beside the payload of a block with these columns: of each row, and once."""
+    row_bytes, padding = 0, _METADATA_BYTES
+    for field in columns.stored_schema(mask):
+        fixed = pa.types.is_primitive(field.type)
+        # A bit that says whether it is null, and a value or an offset.
+        row_bytes += 1 + (field.type.bit_width + 7) // 8 if fixed else 5
+        padding += _PADDING_BYTES * (9 if pa.types.is_map(field.type) else 3)
+    return row_bytes, padding
 
 
 def refusals_of(decoded: block.Block) -> tuple[Refusal, ...]:

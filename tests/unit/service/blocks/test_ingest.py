@@ -17,12 +17,13 @@ from ackq.errors import (
     SchemaError,
 )
 from ackq.v1 import messages_pb2 as pb
-from ackq.wire import block, columns
+from ackq.wire import block, columns, frame
 from ackq_broker.core.columns.deadlines import rounded
 from ackq_broker.core.commands import Route
 from ackq_broker.service.blocks import ingest, validation
 from ackq_broker.service.blocks.ingest import from_messages, routes_of, take
-from tests.fakes.blocks import decoded, encoded, rows
+from tests.fakes.arrow_messages import Message
+from tests.fakes.blocks import batch, decoded, encoded, rows
 
 NOW = 1_700_000_000_000_000
 
@@ -234,6 +235,37 @@ def test_compressed_batches_are_refused_unread(codec):
     assert len(data) < limits.MIB // 8
     with pytest.raises(MalformedBlockError, match="compressed"):
         prepare(data, NOW)
+
+
+def test_bytes_that_no_message_uses_are_refused():
+    """I6, A5: quotas count payload; what a frame has beside it would be stored uncounted."""
+    sound = decoded(body=[b"abc", b"d"])
+    message = Message.of(sound.batch)
+    (_, validity), (at, offsets), (start, used) = message.buffers
+    longer = message.but(
+        buffers=[(0, validity), (at, offsets), (start, used + 10_000)],
+        body=message.body + bytes(10_000 + 4),
+    )
+    unknown = frame.varint(14 << 3 | 2) + frame.varint(10_000) + bytes(10_000)
+    for data in (
+        block.join(sound.header, longer.encode()),
+        block.join(sound.header, message.encode()) + unknown,
+    ):
+        block.decode(data, validate=True)
+        with pytest.raises(MalformedBlockError, match="messages use 4"):
+            prepare(data, NOW)
+
+
+@pytest.mark.parametrize("rows", [1, 10, 1000])
+def test_no_block_of_a_writer_has_bytes_that_no_message_uses(rows):
+    """I6: with all columns, null or not, and without payload."""
+    plain = {"body": b"", "routing_key": "", "headers": [("", "")] * 3, "persistent": True}
+    full = {**plain, "message_id": "m" * 20, "ttl_ms": 5, "published_at": 5, "reply_to": None}
+    full |= {"correlation_id": "", "content_type": "t"}
+    for values in ({"body": None}, {"persistent": None}, {"ttl_ms": 1}, plain, full):
+        made = batch(**{name: [value] * rows for name, value in values.items()})
+        assert prepare(block.encode(made), NOW).refusals == ()
+        assert prepare(block.encode(made.slice(rows // 2)), NOW).refusals == ()
 
 
 def test_bytes_that_are_no_batch_are_malformed():
