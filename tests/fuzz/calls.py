@@ -27,7 +27,7 @@ from tests.fuzz.mutations import TEXTS, Filler, changed_value, mutated, some_byt
 SERVICES = (publishing_pb2, consuming_pb2, sessions_pb2, admin_pb2)
 # Drained or asked to copy itself it serves no more examples.
 LEFT_OUT = ("Drain", "Backup")
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 WAITS_S = 0.5
 RESTART_EVERY = 2_000
 LOOK_EVERY = 50
