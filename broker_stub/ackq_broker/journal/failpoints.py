@@ -59,8 +59,9 @@ _CHANGES: Final = (
     "create_backup",
     "write_backup",
     "sync_file_backup",
-    "sync_directory_backup",
     "rename_backup",
+    "sync_directory_backup",
+    "rename_backup_directory",
 )
 _AFTER: Final = ("sync", "rename")
 
@@ -165,6 +166,8 @@ class FailpointDisk(Disk):
         kind = self._kind(target)
         if kind == "segment" and target.suffix == ".new":
             kind = "spare"
+        elif source.is_dir():
+            kind += "_directory"
         with self._around("rename", kind):
             self._disk.rename(source, target)
 

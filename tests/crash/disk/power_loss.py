@@ -20,7 +20,7 @@ from tests.crash.disk.failpoints import environment
 from tests.crash.disk.volumes import Volume
 
 FAILED = 70
-NOTICED_S = 3
+NOTICED_S = 30
 
 
 class PowerCuts:

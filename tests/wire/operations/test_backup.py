@@ -135,7 +135,7 @@ def test_restored_publishers_wait_for_an_operator(broker):
 def test_a_kill_during_a_backup(tmp_path):
     """O5: the broker has all it had; there is no backup, and the next one of that name is whole."""
     environment = {"ACKQ_BROKER_BACKUP_DIR": str(tmp_path / "b")}
-    failing = {**environment, "ACKQ_FAILPOINT": "before_rename_backup"}
+    failing = {**environment, "ACKQ_FAILPOINT": "before_rename_backup_directory"}
     with ackq_broker.embedded(tmp_path / "data", env=failing) as broker:
         with Client(broker.endpoint) as client:
             client.declare("kept")

@@ -170,7 +170,7 @@ def test_snapshots_wait_for_a_backup(data, target):
     held, reached = threading.Event(), threading.Event()
 
     def failpoint(point):
-        if point == "before_rename_backup":
+        if point == "before_rename_backup_directory":
             reached.set()
             assert held.wait(TIMEOUT_S)
 
