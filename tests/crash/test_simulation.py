@@ -9,10 +9,13 @@ import sys
 
 import pytest
 
-from tests.crash.simulation.search import SECONDS, Choice, quiet, run
+from tests.crash.simulation.bugs import BUGS
+from tests.crash.simulation.search import SECONDS, Choice, quiet, run, shrink
 
 SEEDS = 160
 SHARES = 8
+# A planted bug takes far fewer.
+MOST_SEEDS = 300
 
 
 @pytest.mark.parametrize("share", range(SHARES))
@@ -30,6 +33,19 @@ def test_a_seed_says_everything():
     """I2: a world replays, whatever the hashes of the process are."""
     digests = {_digests(hash_seed) for hash_seed in ("0", "1")}
     assert len(digests) == 1
+
+
+def test_a_planted_bug_is_found_and_shrunk():
+    """I1: a confirm that does not wait for the disk is found, and what is left of its world fails,
+    too.
+    """
+    with quiet(), BUGS["confirm_before_sync"]():
+        choices = (Choice(seed, SECONDS) for seed in range(MOST_SEEDS))
+        found = next(choice for choice in choices if run(choice)[0].failure)
+        less = shrink(found, report=lambda _: None)
+        assert run(less)[0].failure
+    assert less.seed == found.seed
+    assert less.seconds < found.seconds or less.without or less.clients
 
 
 def _digests(hash_seed):
