@@ -11,6 +11,7 @@ import random
 import time as real_time
 import uuid as real_uuid
 from contextlib import contextmanager
+from functools import partial
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 
@@ -23,6 +24,8 @@ from ackq_broker.journal.write import backup, compaction, group_commit, log, spa
 from ackq_broker.service import admin, server
 from ackq_broker.service.consuming import channel, dispatcher
 from ackq_broker.service.consuming import service as consuming
+from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
+from ackq_broker.service.consuming.service import ConsumingService
 from ackq_broker.service.engine import (
     backups,
     block_cache,
@@ -55,7 +58,7 @@ _SEEN = [
         (spares, "threading"),
         (transient, "os threading ThreadPoolExecutor"),
         (admin, "time"),
-        (server, "time Uptime"),
+        (server, "time Uptime ConsumerDispatcher ConsumingService"),
         (channel, "secrets"),
         (dispatcher, "time"),
         (consuming, "time"),
@@ -381,10 +384,13 @@ def patches(system):
         "used_bytes": lambda: 0,
         "trim": lambda: None,
         "_die": system.die,
-        "Spares": lambda *args: spares.Spares(*args, clock=system.time.monotonic),
-        "BrokerClock": lambda floor_us=0: BrokerClock(
-            floor_us, system.time.time_ns, system.time.monotonic_ns
+        "Spares": partial(spares.Spares, clock=system.time.monotonic),
+        "BrokerClock": partial(
+            BrokerClock, wall_ns=system.time.time_ns, steady_ns=system.time.monotonic_ns
         ),
-        "Uptime": lambda: Uptime(system.time.monotonic),
+        # What has a clock by default has the real one.
+        "Uptime": partial(Uptime, clock=system.time.monotonic),
+        "ConsumerDispatcher": partial(ConsumerDispatcher, clock=system.time.monotonic),
+        "ConsumingService": partial(ConsumingService, clock=system.time.monotonic),
     }
     return [(module, name, by_name[name]) for module, name in _SEEN]
