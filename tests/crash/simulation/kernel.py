@@ -237,9 +237,18 @@ class Kernel:
             self._count()
             if life.ended:
                 raise EndedError
-        if fiber is not None and self._random() < self._switch_chance:
+        if fiber is not None and self._random() < self._switch_chance and self._others_ready():
             self.runnable.append(fiber)
             fiber.hand_over()
+
+    def _others_ready(self):
+        """Whether anything but the fiber that runs could go on."""
+        return (
+            self.runnable
+            or self.jobs
+            or (self._timers and self._timers[0][0] <= self.now_s)
+            or any(loop.ready for loop in self.loops)
+        )
 
     def resume(self, fiber):
         """Gives the baton to a fiber until it hands over."""

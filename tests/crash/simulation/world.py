@@ -54,7 +54,7 @@ class World:
         self._sync_s = chance.choice((0.0, 0.002, 0.03, 0.25))
         self._usual_sync_s = self._sync_s
         self._delays = self.random("network")
-        self._delay_s = chance.choice((0.0, 0.0, 0.001, 0.02))
+        self._delay_s = chance.choice((0.0, 0.001, 0.02, 0.2))
         self._window = chance.choice((1, 4, 16))
         self.system = system.System(
             self.kernel, self.disk, seed, self._next_sync_s, chance.choice((0.0, 0.9, 0.98))
