@@ -47,7 +47,7 @@ class World:
         chance = self.random("world")
         self.kernel = Kernel(
             seed,
-            switch_chance=chance.choice((0.05, 0.3, 0.8)),
+            switch_chance=chance.choice((0.05, 0.2, 0.6)),
             step_s=chance.choice((0.0, 0.0, 0.00002, 0.0005)),
         )
         self.disk = SimulatedDisk(self.random("disk"), self.kernel.note)
