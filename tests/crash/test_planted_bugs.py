@@ -6,11 +6,18 @@ All of them, with the seeds that each takes: `python tests/crash/simulate.py --b
 import pytest
 
 from tests.crash.simulation.bugs import BUGS
-from tests.crash.simulation.search import SECONDS, Choice, run
+from tests.crash.simulation.search import SECONDS, Choice, quiet, run
 
 LEAST = 25
-# Cheap ones of each kind: (bug, a seed that finds it).
-FOUND = ()
+# Some that are found soon, and seeds that are enough by far.
+SOON = (
+    "group_not_synced",
+    "snapshot_not_synced",
+    "live_segment_deleted",
+    "fetch_off_by_one",
+    "shared_block_counted_once",
+)
+MOST_SEEDS = 60
 
 
 def test_every_bug_can_be_planted():
@@ -25,12 +32,9 @@ def test_every_bug_can_be_planted():
         assert bug.what
 
 
-@pytest.mark.parametrize(("name", "seed"), FOUND)
-def test_a_planted_bug_is_found(name, seed):
-    """P4, Q7, I1, K3: a world that is fine without a bug fails with it."""
-    choice = Choice(seed, SECONDS)
-    found, _ = run(choice)
-    assert not found.failure, found.failure
-    with BUGS[name]():
-        found, _ = run(choice)
-    assert found.failure
+@pytest.mark.parametrize("name", SOON)
+def test_a_planted_bug_is_found(name):
+    """P4, Q7, I1, I4, S2: one of a few worlds fails with it."""
+    choices = (Choice(seed, SECONDS) for seed in range(MOST_SEEDS))
+    with quiet(), BUGS[name]():
+        assert any(run(choice)[0].failure for choice in choices)

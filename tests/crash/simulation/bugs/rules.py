@@ -3,11 +3,12 @@
 from ackq_broker.core import lifecycle, queries
 from ackq_broker.core.consuming import channels
 from ackq_broker.core.publishing import confirm_mode, publishers, transactions, writer_batches
-from ackq_broker.core.queues import dead_letters, timers
+from ackq_broker.core.queues import dead_letters
 from ackq_broker.core.sessions import accept, advance, checkpoint, holder
 from ackq_broker.core.snapshot import image
 from ackq_broker.core.state.block_references import BlockReferences
 from ackq_broker.core.state.queue import Queue
+from ackq_broker.service.blocks import ingest
 from tests.crash.simulation.bugs.patching import Bug, Line
 
 RULES = (
@@ -144,12 +145,6 @@ RULES = (
         ),
     ),
     Bug(
-        "unsealed_stage_survives",
-        "K3",
-        "a restart keeps a stage whose task was cut off",
-        (Line(lifecycle.apply_started, "if not stage.sealed}", "if False}"),),
-    ),
-    Bug(
         "epoch_not_raised",
         "S3",
         "another reader attaches in the epoch of the one before",
@@ -212,18 +207,6 @@ RULES = (
                 advance._lease,
                 "make_segments(record.leased, session.floor)",
                 "make_segments(record.leased, max(0, session.floor - 1))",
-            ),
-        ),
-    ),
-    Bug(
-        "outcomes_not_in_snapshot",
-        "S6",
-        "a snapshot does not have the outcomes of the outstanding lease",
-        (
-            Line(
-                image._lease_image,
-                "outcomes=said and replace(said, stages=said.stages.copy()),",
-                "outcomes=None,",
             ),
         ),
     ),
@@ -298,19 +281,13 @@ RULES = (
     Bug(
         "expired_too_early",
         "Q3",
-        "messages expire half a second before their time",
+        "a time to live counts as microseconds",
         (
             Line(
-                Queue.timely,
-                "self.expiries.due(now_us)",
-                "self.expiries.due(now_us + 500_000)",
+                ingest._expiring,
+                "np.clip(ttls, 0, limits.MAX_TTL_MS) * 1000",
+                "np.clip(ttls, 0, limits.MAX_TTL_MS)",
             ),
-            Line(
-                Queue.overdue,
-                "self.expiries.due(now_us)",
-                "self.expiries.due(now_us + 500_000)",
-            ),
-            Line(timers.tick, "queue.ticks(now_us)", "queue.ticks(now_us + 500_000)"),
         ),
     ),
     Bug(

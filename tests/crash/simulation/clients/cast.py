@@ -11,7 +11,10 @@ from tests.crash.simulation.clients.transactional import TransactionalPublisher
 from tests.crash.simulation.oracle.history import QueueRules
 from tests.crash.simulation.oracle.ledger import Oracle
 
-_OUTCOMES = {"accepted": 6, "failed": 1, "rejected": 1, "released": 2}
+_OUTCOMES = (
+    {"accepted": 6, "failed": 1, "rejected": 1, "released": 2},
+    {"accepted": 2, "failed": 5, "rejected": 1, "released": 2},
+)
 _FANOUT = 2
 
 
@@ -49,7 +52,7 @@ class Cast:
         extra = rng.choice(("", "", "memory", "loose", "scratch"))
         if extra:
             routes.append(("", extra, (extra,)))
-        ttl_ms = rng.choice((0, 0, 800))
+        ttl_ms = rng.choice((0, 800, 60_000))
         kinds = ["consumer", "query", "writer", "transactions", "operator"]
         chosen = [kind for kind in kinds if rng.random() < 0.55]
         # The rows of a batch are the same only as far as they are persistent (K2).
@@ -70,15 +73,16 @@ class Cast:
             getattr(self, f"_add_{kind}")()
         self._add(Watcher(world, oracle, "watcher"))
         if extra == "loose":
-            self._add(Consumer(world, oracle, "taker", ["loose"], _OUTCOMES, no_ack=True))
+            self._add(Consumer(world, oracle, "taker", ["loose"], _OUTCOMES[0], no_ack=True))
 
     def _add(self, client):
         self.clients.append(client)
 
     def _add_consumer(self):
         for number in range(self._rng.choice((1, 2))):
+            outcomes = self._rng.choice(_OUTCOMES)
             queues = self._rng.choice((["orders"], ["orders", "plain"], ["plain", "dead"]))
-            self._add(Consumer(self._world, self.oracle, f"c{number}", queues, _OUTCOMES))
+            self._add(Consumer(self._world, self.oracle, f"c{number}", queues, outcomes))
 
     def _add_query(self):
         rng = self._rng

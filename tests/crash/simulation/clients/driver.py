@@ -51,7 +51,7 @@ class Driver:
         self.mortal = False
         try:
             for _ in range(self._rng.randrange(1, 8)):
-                await self.query.pause(5.0)
+                await self.query.pause(8.0)
                 await self._next()
         except (Cut, Killed, Stuck, Ended):
             pass
@@ -151,7 +151,7 @@ class Driver:
         self.end = answer.end_tag
         if self.end == self.start:
             query.polls += 1
-            query.finished = query.polls > 2
+            query.finished = query.polls > 2 and all(z.done() for z in query.lingering)
             await query.pause(0.5)
             return self._advance
         return self._offsets
@@ -216,6 +216,10 @@ class Driver:
                 token=self.token,
             )
         )
+
+    def is_about_to_read(self):
+        """Whether a zombie of it would be fenced."""
+        return self._step in (self._offsets, self._fetch)
 
     def die(self, *, silently=False):
         """Its process ends, and so do its connections; or they only fall silent."""

@@ -76,7 +76,8 @@ class Query(Client):
                 await driver.run()
             except Killed:
                 self.oracle.figures["drivers killed"] += 1
-                silently = self.sometimes(0.3) and self.zombies < 2
+                chance = 0.9 if driver.is_about_to_read() else 0.2
+                silently = self.sometimes(chance) and self.zombies < 2
                 if silently:
                     # It goes on while another begins.
                     self.zombies += 1
@@ -103,7 +104,7 @@ class Query(Client):
 
     def _lose_files(self):
         ways = list(losses(self.files))
-        _, left = ways[0] if self.sometimes(0.6) else self.rng.choice(ways)
+        _, left = ways[0] if self.sometimes(0.4) else self.rng.choice(ways)
         self.lost |= len(left.offsets) < len(self.files.offsets)
         self.files = left._replace(
             synced_offsets=len(left.offsets), synced_commits=len(left.commits)

@@ -4,6 +4,8 @@
 own, in runs of which a newer one writes the last batch again.
 """
 
+from contextlib import suppress
+
 from ackq.v1 import publishing_pb2
 from tests.crash.simulation.clients.client import Client
 from tests.crash.simulation.clients.wire import body_of, encoded, payload_bytes
@@ -161,6 +163,8 @@ class Writer(Client):
             await self.pause(2 * self.pace_s)
         if self.sometimes(0.3):
             await self._go_back(sink, run)
+        elif self.sometimes(0.3):
+            await self._be_forgotten(sink, run)
 
     async def _write(self, sink, batch, run, messages):
         try:
@@ -168,11 +172,46 @@ class Writer(Client):
             if self.sometimes(0.15):
                 # Another attempt of each task staged the same rows, and nobody aborts them.
                 await sink.stage(batch, run, messages)
+            if self.sometimes(0.12):
+                await self._replace(sink, batch, run, stages, messages)
             await sink.commit(batch, run, stages, messages)
         except Refused as refusal:
             dropped = (self.name, batch) in self.oracle.dropped or self.excuses(refusal)
             self.oracle.check(dropped, f"K3: batch {batch} of {self.name} was refused: {refusal}")
             raise Cut("refused") from None
+
+    async def _replace(self, sink, batch, run, stages, messages):
+        """K3: a newer run drops the stages of this one, whose commit is then refused."""
+        newer = f"run-{self.rng.randrange(1 << 30)}"
+        await sink.stage(batch, newer, messages)
+        try:
+            repeated = await sink.commit(batch, run, stages, messages)
+        except Refused as refusal:
+            known = ("stage_mismatch", "batch_changed")
+            self.oracle.check(refusal.code in known, f"K3: {self.name}: {refusal}")
+        else:
+            self.oracle.check(repeated, f"K3: {self.name} committed what a newer run dropped")
+        raise Cut("a newer run took over")
+
+    async def _be_forgotten(self, sink, run):
+        """K3: whatever comes under the name of a writer that was forgotten is refused."""
+        forget = publishing_pb2.ForgetWriterRequest(writer=self.name, force=True)
+        request = publishing_pb2.CommitBatchRequest(
+            writer=self.name, batch_id=sink.last + 1, run_id=run, target=self._queue
+        )
+        with suppress(Cut):
+            try:
+                await self.call("ForgetWriter", forget, tries=10)
+            except Refused as refusal:
+                self.oracle.check(refusal.code == "in_use", f"K3: {self.name}: {refusal}")
+                return
+            try:
+                await self.call("CommitBatch", request, tries=10)
+            except Refused as refusal:
+                known = ("writer_forgotten", "outcome_unknown")
+                self.oracle.check(refusal.code in known, f"K3: {self.name}: {refusal}")
+            else:
+                self.oracle.wrong(f"K3: {self.name} committed after it was forgotten")
 
     async def _go_back(self, sink, run):
         """K3: a batch below the last one is an error."""
