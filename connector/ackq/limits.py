@@ -112,6 +112,10 @@ CLOCK_JUMP_WAIT_MS: Final = 600_000
 # --- client ---
 CONNECT_TIMEOUT_MS: Final = 10_000
 REQUEST_TIMEOUT_MS: Final = 30_000
+# A client pings its broker when a call is open and nothing came for so long; without any bytes for
+# the second, or the ping's own answer for twice that, the connection is dead.
+KEEPALIVE_MS: Final = 20_000
+KEEPALIVE_TIMEOUT_MS: Final = 10_000
 RETRY_INITIAL_MS: Final = 100
 RETRY_MAX_MS: Final = 5_000
 # How long a reader keeps trying a broker that is gone before its query fails.

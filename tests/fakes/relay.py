@@ -1,107 +1,309 @@
-"""A relay in front of a broker that may die: connections are cut, held back and let through again.
+"""A network between clients and a broker: forwards, cuts and holds back, by hand or by a schedule.
 
-Invariant: while nobody asks for anything it forwards every byte, in order, in both directions; a
-connection that was cut brings nothing more.
+Invariant: while nobody asks for anything and no fault has struck, it forwards every byte, in order,
+in both directions; a connection that was cut brings nothing more.
 """
 
+import asyncio
+import random
 import socket
 import struct
 import threading
 from contextlib import suppress
 
+from tests.fakes.faults import DIRECTIONS
+
 _CHUNK_BYTES = 1 << 16
 # Closing sends a reset instead of the last bytes and an orderly end.
 _RESET = struct.pack("ii", 1, 0)
+_ENDS = {"reset", "end", "truncate"}
+# A throttled direction forwards so many pieces in a second.
+_PIECES = 20
+# An overtaken connection is closed to its client so long after the fault, with what came until
+# then; it goes on when a newer one has brought the broker so much.
+_OVERTAKEN_S = 0.2
+_AHEAD_BYTES = 1_000
+_SOON_S = 10
 
 
 class Relay:
-    """Listens on a port of its own for as long as it lives, and forwards to `endpoint`."""
+    """Listens on a port of its own for as long as it lives, and forwards to `endpoint`.
 
-    def __init__(self, endpoint):
+    Args:
+        endpoint: The broker's `host:port`.
+        schedule: Gives the faults of a connection by its number, counted from 1 (`Schedule`).
+
+    Attributes:
+        endpoint: Where clients connect; `port` is its port.
+        accepted: How many connections there were.
+        passed: Bytes that came, by direction.
+        struck: The faults so far, each with its connection's number, as they struck.
+    """
+
+    def __init__(self, endpoint, schedule=None):
         host, _, port = endpoint.rpartition(":")
         self._broker = (host, int(port))
-        self._lock = threading.Lock()
-        self._ends = []
+        self._schedule = schedule
+        self.struck = []
+        self.passed = dict.fromkeys(DIRECTIONS, 0)
+        self._connections = {}  # with their tasks
+        self.accepted = 0
         self._healthy = True
-        self._open = {"to_broker": threading.Event(), "to_client": threading.Event()}
-        self.release()
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
         self.port = self._listener.getsockname()[1]
         self.endpoint = f"127.0.0.1:{self.port}"
-        threading.Thread(target=self._accept, name="relay", daemon=True).start()
+        self._loop = asyncio.new_event_loop()
+        self._open = {direction: asyncio.Event() for direction in DIRECTIONS}
+        self._calm = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
+        self._thread.start()
+        self.release()
+
+    # --- called by tests, from any thread ---
 
     def cut(self):
         """Resets what is connected, and takes no connection until `heal`."""
-        with self._lock:
-            self._healthy = False
-            ends, self._ends = self._ends, []
-        _reset(*ends)
+        self._do(self._cut())
 
     def heal(self):
         """Takes connections again."""
-        with self._lock:
-            self._healthy = True
+        self._healthy = True
 
     def hold(self, *directions):
-        """From here on nothing gets through "to_broker", "to_client"; none given: neither."""
-        for direction in directions or self._open:
-            self._open[direction].clear()
+        """From here on nothing gets through "to_broker", "to_client"; none given: neither.
+
+        What comes is kept for `release`. So all connections are half-open, and new ones as well.
+        """
+        self._do(self._set_gates(directions or DIRECTIONS, is_open=False))
 
     def release(self):
         """Everything gets through again, what was held back first."""
-        for gate in self._open.values():
-            gate.set()
+        self._do(self._set_gates(DIRECTIONS, is_open=True))
+
+    def half_open(self, *directions):
+        """What is connected loses its bytes "to_broker", "to_client", none given: both, for good.
+
+        Nobody is told, and new connections are sound.
+        """
+        self._do(self._swallow(directions or DIRECTIONS))
+
+    def calm(self):
+        """No fault strikes any more, and those that slow a connection end.
+
+        One that is half-open stays so: it is for the peers to notice.
+        """
+        self._do(self._end_faults())
 
     def close(self):
         """The end: nothing is connected any more."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        if not self._thread.is_alive():
+            return
         self.cut()
-        self.release()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_SOON_S)
 
-    def _accept(self):
+    def _do(self, work):
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(_SOON_S)
+
+    # --- on the relay's thread ---
+
+    def _run(self):
+        accepting = self._loop.create_task(self._accept())
+        self._loop.run_forever()
+        accepting.cancel()
+        self._loop.run_until_complete(asyncio.gather(accepting, return_exceptions=True))
+        self._listener.close()
+        self._loop.close()
+
+    async def _accept(self):
         while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
+            client, _ = await self._loop.sock_accept(self._listener)
+            self.accepted += 1
+            connection = Connection(self, self.accepted, client)
+            task = self._loop.create_task(connection.run(self._broker))
+            self._connections[connection] = task
+            task.add_done_callback(lambda _, ended=connection: self._connections.pop(ended))
+
+    async def _cut(self):
+        self._healthy = False
+        tasks = list(self._connections.values())
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _set_gates(self, directions, *, is_open):
+        for direction in directions:
+            gate = self._open[direction]
+            gate.set() if is_open else gate.clear()
+
+    async def _swallow(self, directions):
+        for each in self._connections:
+            each.swallowed.update(directions)
+
+    async def _end_faults(self):
+        self._schedule = None
+        self._calm.set()
+
+    # --- for its connections ---
+
+    @property
+    def healthy(self):
+        """Whether connections are taken."""
+        return self._healthy
+
+    def faults_of(self, number):
+        """What a connection will meet."""
+        return self._schedule(number) if self._schedule is not None else []
+
+    async def passable(self, direction):
+        """Waits while the direction is held back."""
+        await self._open[direction].wait()
+
+    @property
+    def is_calm(self):
+        """Whether no fault strikes any more."""
+        return self._calm.is_set()
+
+    async def overtaken(self, number):
+        """Waits until a newer connection has brought the broker something, or for the calm."""
+        while not self.is_calm:
+            newer = (each for each in self._connections if each.number > number)
+            if any(each.passed["to_broker"] > _AHEAD_BYTES for each in newer):
                 return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._calm.wait(), 0.02)
+
+
+class Connection:
+    """One connection of a client, and the one to the broker that it stands for.
+
+    Attributes:
+        number: Counted from 1.
+        passed: Bytes that came, by direction.
+        swallowed: Directions in which nothing gets through, without anybody's being told.
+    """
+
+    def __init__(self, relay, number, client):
+        self.number = number
+        self.passed = dict.fromkeys(DIRECTIONS, 0)
+        self._relay = relay
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self._faults = relay.faults_of(number)
+        self._slowing = {direction: [] for direction in DIRECTIONS}  # delay, throttle
+        self.swallowed = set()
+        self._rng = random.Random(number)
+
+    async def run(self, address):
+        """Forwards until both ends have ended, or one fault ends both."""
+        broker = socket.socket()
+        orderly = False
+        try:
+            for end in (self._client, broker):
+                end.setblocking(False)
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.sock_connect(broker, address)
+            if not self._relay.healthy:
+                return
+            both = [
+                self._loop.create_task(self._forward(self._client, broker, "to_broker")),
+                self._loop.create_task(self._forward(broker, self._client, "to_client")),
+            ]
             try:
-                broker = socket.create_connection(self._broker)
-            except OSError:  # it is dead
-                client.close()
-                continue
-            with self._lock:
-                healthy = self._healthy
-                if healthy:
-                    self._ends += (client, broker)
-            if not healthy:
-                _reset(client, broker)
-                continue
-            for source, sink, direction in (
-                (client, broker, "to_broker"),
-                (broker, client, "to_client"),
-            ):
-                way = (source, sink, self._open[direction])
-                threading.Thread(target=_forward, args=way, name="relay", daemon=True).start()
+                orderly = await self._until_ended(both)
+            finally:
+                for each in both:
+                    each.cancel()
+                await asyncio.gather(*both, return_exceptions=True)
+        except OSError:  # the broker is dead
+            orderly = True
+        finally:
+            for end in (self._client, broker):
+                if not orderly:
+                    with suppress(OSError):  # it ended by itself
+                        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                end.close()
 
+    async def _until_ended(self, both):
+        """Whether what ended the connection was orderly."""
+        pending = both
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                if each.result() is not None:
+                    return each.result() != "reset"
+        return True
 
-def _forward(source, sink, gate):
-    # A reset ends the stream like any other end: the far side is told.
-    with suppress(OSError):
-        source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while data := source.recv(_CHUNK_BYTES):
-            gate.wait()
-            sink.sendall(data)
-    gate.wait()
-    with suppress(OSError):
-        sink.shutdown(socket.SHUT_WR)
+    async def _forward(self, source, sink, direction):
+        """Forwards one direction to its end; returns the fault that ends both, if one does."""
+        # A reset ends the stream like any other end: the far side is told.
+        with suppress(OSError):
+            while data := await self._loop.sock_recv(source, _CHUNK_BYTES):
+                for fault in self._due(direction, len(data)):
+                    kept = data[: fault.at_bytes - self.passed[direction]]
+                    if fault.kind in {"truncate", "half-open"}:
+                        await self._pass_on(sink, kept, direction)
+                    if fault.kind in _ENDS:
+                        return fault.kind
+                    if fault.kind == "overtake":
+                        await self._be_overtaken(source, sink, data)
+                        return None
+                    if fault.kind == "half-open":
+                        self.swallowed.add(direction)
+                    else:
+                        self._slowing[direction].append(fault)
+                self.passed[direction] += len(data)
+                self._relay.passed[direction] += len(data)
+                await self._pass_on(sink, data, direction)
+        await self._relay.passable(direction)
+        if direction not in self.swallowed:
+            with suppress(OSError):
+                sink.shutdown(socket.SHUT_WR)
+        return None
 
+    def _due(self, direction, size):
+        """The faults that strike in the next so many bytes, in the order of their bytes."""
+        if self._relay.is_calm:
+            return []
+        end = self.passed[direction] + size
+        due = [each for each in self._faults if each.direction == direction and each.at_bytes < end]
+        self._faults = [each for each in self._faults if each not in due]
+        due.sort(key=lambda each: each.at_bytes)
+        self._relay.struck += ((self.number, each) for each in due)
+        return due
 
-def _reset(*ends):
-    for each in ends:
-        with suppress(OSError):  # it ended by itself
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            # Wakes the thread that reads it.
-            each.shutdown(socket.SHUT_RD)
-        each.close()
+    async def _pass_on(self, sink, data, direction):
+        """Sends bytes as slowly as the faults ask; to an end that is gone they go nowhere."""
+        await self._relay.passable(direction)
+        if direction in self.swallowed:
+            return
+        pieces = [data]
+        for fault in [] if self._relay.is_calm else self._slowing[direction]:
+            if fault.kind == "delay":
+                await asyncio.sleep(fault.amount * self._rng.uniform(0.5, 1.5))
+            else:
+                size = max(1, int(fault.amount / _PIECES))
+                pieces = [data[at : at + size] for at in range(0, len(data), size)]
+        for at, piece in enumerate(pieces):
+            if at and not self._relay.is_calm:
+                await asyncio.sleep(1 / _PIECES)
+            try:
+                await self._loop.sock_sendall(sink, piece)
+            except OSError:
+                self.swallowed.add(direction)
+                return
+
+    async def _be_overtaken(self, client, broker, data):
+        """Leaves the client, keeps what it sent, and brings that when it is too late."""
+        late = [data]
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_OVERTAKEN_S):
+                while more := await self._loop.sock_recv(client, _CHUNK_BYTES):
+                    late.append(more)
+        with suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)
+        await self._relay.overtaken(self.number)
+        with suppress(OSError):
+            await self._loop.sock_sendall(broker, b"".join(late))
+            broker.shutdown(socket.SHUT_WR)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +15,7 @@ import pytest
 from ackq.client import Admin
 from ackq.errors import AckqError, BrokerUnavailableError, status_of
 from ackq_broker.embedding import EmbeddedBroker
+from tests.fakes import machine
 from tests.fakes.raw_client import Client
 from tests.fakes.relay import Relay
 from tests.wire.brokers.ackq_channel import AckqChannel
@@ -28,7 +28,6 @@ T = TypeVar("T")
 
 ENDPOINT_VARIABLE = "ACKQ_CONFORMANCE_ENDPOINT"
 CRASH_VARIABLE = "ACKQ_CONFORMANCE_CRASH"
-_FAULTS = Path(__file__).with_name("faults")
 
 
 @contextlib.contextmanager
@@ -40,9 +39,7 @@ def target(folder: Path) -> Iterator[AckqDialect]:
         return
     faults = folder / "faults"
     faults.mkdir()
-    path = os.pathsep.join([str(_FAULTS), *(entry for entry in sys.path if entry)])
-    env = {"PYTHONPATH": path, "ACKQ_CONFORMANCE_FAULTS": str(faults)}
-    with EmbeddedBroker(folder / "data", env=env) as process:
+    with EmbeddedBroker(folder / "data", env=machine.with_faults(faults)) as process:
         yield AckqDialect(process.endpoint, process, faults)
 
 

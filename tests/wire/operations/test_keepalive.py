@@ -1,15 +1,27 @@
-"""A client whose host vanished sends no end of stream: the broker asks it for signs of life."""
+"""A peer that vanished sends no end of its streams: each side asks for signs of life."""
 
 import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
+
+import pytest
 
 from ackq import limits
+from ackq.client import Admin, Channel, Publisher, close_channels
+from ackq.client.connection import grpc_channels
 from ackq_broker.service import server
+from tests.fakes.faults import DIRECTIONS
 from tests.fakes.raw_client import Client
+from tests.fakes.relay import Relay
+from tests.wire.brokers.streams import until
 from tests.wire.in_process import broker_here
 from tests.wire.operations.processes import environment
+
+# A frame of HTTP/2 that asks for a sign of life.
+PING_BYTES = 17
+SOON_S = 60
 
 # Opens a stage with one row, and says when the broker has that on disk.
 VANISHING = """
@@ -67,3 +79,45 @@ def test_a_stage_of_a_vanished_client_gives_its_room_back(tmp_path, monkeypatch)
 
     with broker_here(tmp_path) as endpoint:
         assert vanish(endpoint) == 1
+
+
+def test_a_client_that_only_waits_goes_on_asking(broker, monkeypatch):
+    """P10: one that is blocked, say, sends nothing for hours, and has to notice a dead network."""
+    quick = dict(grpc_channels._OPTIONS) | {"grpc.keepalive_time_ms": 100}
+    monkeypatch.setattr(grpc_channels, "_OPTIONS", tuple(quick.items()))
+    with Admin(broker.endpoint) as admin:
+        admin.declare_queue("orders")
+    with (
+        closing(Relay(broker.endpoint)) as relay,
+        Publisher(relay.endpoint, routing_key="orders") as publisher,
+    ):
+        publisher.publish("opens the stream").result(SOON_S)
+        before = relay.passed["to_broker"]
+        # Without data of its own, gRPC would ask twice, and then once a minute.
+        until(lambda: relay.passed["to_broker"] >= before + 6 * PING_BYTES)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_channel_leaves_a_silent_connection(tmp_path, monkeypatch, direction):
+    """C12, C17: the heartbeat is missed long before gRPC knows that the connection is dead.
+
+    Whoever misses it, the channel is renewed by another connection, or its time would be over.
+    """
+    monkeypatch.setattr(limits, "HEARTBEAT_MS", 2_000)
+    monkeypatch.setattr(limits, "HEARTBEAT_SEND_MS", 500)
+    with (
+        broker_here(tmp_path) as endpoint,
+        closing(Relay(endpoint)) as relay,
+        Admin(endpoint) as admin,
+        Publisher(endpoint, routing_key="orders") as publisher,
+    ):
+        admin.declare_queue("orders")
+        with Channel(relay.endpoint, reconnect_timeout_ms=10_000) as channel:
+            consumer = channel.consume("orders", mode="client")
+            relay.half_open(direction)
+            accepted = False
+            while not accepted:
+                publisher.publish("a").result(SOON_S)
+                accepted = consumer.receive(SOON_S).accept().exception(SOON_S) is None
+        assert relay.accepted > 1
+        close_channels()

@@ -17,7 +17,7 @@ import grpc
 
 from ackq import limits
 from ackq.client.connection import calls, errors, retry
-from ackq.client.connection.grpc_channels import grpc_channel
+from ackq.client.connection.grpc_channels import forget_channel, grpc_channel
 from ackq.client.connection.security import Security
 from ackq.errors import AckqError, ClosedError, InternalError
 
@@ -40,7 +40,7 @@ class Wait(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """The broker has been silent for longer than the heartbeat: cancel the stream, reconnect."""
+    """The broker has been silent for longer than the heartbeat: reconnect by a new connection."""
 
 
 class Finish(NamedTuple):
@@ -110,6 +110,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         self._forks = _Forks.before_this
         self._thread: threading.Thread | None = None
         self._call: calls.AnswerStream[A] | None = None
+        self._channel: grpc.Channel | None = None  # of the last call
         self._calls_ended = 0  # the sender of an older call stops
         self._lost = False  # the present call was cancelled for the broker's silence
         self._abandoned = False
@@ -253,8 +254,8 @@ class DuplexStream(ABC, Generic[S, Q, A]):
             if self._abandoned or self._state.done:
                 return None
             self._lost = False
-            channel = grpc_channel(self.endpoint, self._security)
-            call = self._call = self._connect(channel, self._calls_ended)
+            self._channel = grpc_channel(self.endpoint, self._security)
+            call = self._call = self._connect(self._channel, self._calls_ended)
         error: AckqError | None = None
         try:
             for answer in call:
@@ -271,12 +272,20 @@ class DuplexStream(ABC, Generic[S, Q, A]):
                 done = self._state.done
             self._on_disconnect()
         if self._lost:
+            self._leave_connection()
             cause = f"it gave no sign of life for {limits.HEARTBEAT_MS} ms"
             error = errors.unavailable(self.endpoint, cause)
         elif error is None and not done:
             error = errors.unavailable(self.endpoint, "the broker ended the stream")
         self._outage = error
         return error
+
+    def _leave_connection(self) -> None:
+        """Makes the next call by another connection: on this one bytes are lost, it seems.
+
+        gRPC notices that only by its pings, and until then each call would meet the same.
+        """
+        forget_channel(self.endpoint, self._security, self._channel)
 
     # --- gRPC's sending thread ---
 

@@ -413,6 +413,8 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
     def _may_reconnect(self, error: AckqError) -> bool:
         # A broker that closed the channel, for its client's silence, may open another one.
         closed = self._renews and self._disconnected_at is not None and type(error) is ClosedError
+        if closed:
+            self._leave_connection()  # what this client sent has not arrived
         return closed or super()._may_reconnect(error)
 
     def _given_up(self, error: AckqError) -> AckqError:

@@ -1,14 +1,15 @@
 """A machine with faults for a broker process: Python runs this at its start, found on PYTHONPATH.
 
-Invariant: disk and clock are the machine's own unless a file in the folder that the environment
-names says otherwise.
+Invariant: disk, clock and limits are its own unless a file in the folder that the environment names
+says otherwise.
 """
 
+import json
 import os
 import time
 from pathlib import Path
 
-_faults = Path(os.environ["ACKQ_CONFORMANCE_FAULTS"])
+_faults = Path(os.environ["ACKQ_TEST_FAULTS"])
 _statvfs, _time_ns = os.statvfs, time.time_ns
 
 
@@ -31,4 +32,16 @@ def _wrong_clock():
     return _time_ns() + ahead_s * 1_000_000_000
 
 
+def _set_limits():
+    """`limits`: values of `ackq.limits` by name, before anything reads them."""
+    file = _faults / "limits"
+    if not file.exists():
+        return
+    from ackq import limits
+
+    for name, value in json.loads(file.read_text()).items():
+        setattr(limits, name, value)
+
+
 os.statvfs, time.time_ns = _full_disk, _wrong_clock
+_set_limits()

@@ -1,0 +1,160 @@
+"""A round: clients of every kind at once, each behind a relay with faults of its own, then calm.
+
+Invariant: every call that may wait is made under `Guard.within`, so that one which never ends is
+told with the line where it waits, and the run ends.
+"""
+
+import faulthandler
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from contextlib import contextmanager
+
+from ackq.client import Admin, close_channels
+from tests.crash.network.timeouts import notice_s
+from tests.fakes.faults import KINDS, Schedule
+from tests.fakes.relay import Relay
+
+# For a machine on which much else runs.
+MARGIN_S = 60.0
+
+
+class Guard:
+    """The calls that are under way, and when each has to be over."""
+
+    def __init__(self):
+        self._calls = {}  # (thread, what): until when
+        self._longest = Counter()
+
+    @contextmanager
+    def within(self, what, seconds):
+        """A call that has to be over in so many seconds, as documented, and the margin."""
+        begun = time.monotonic()
+        call = threading.current_thread().name, what
+        self._calls[call] = begun + seconds + MARGIN_S
+        try:
+            yield
+        finally:
+            del self._calls[call]
+            took_s = time.monotonic() - begun
+            self._longest[what] = max(self._longest[what], took_s)
+
+    def check(self):
+        """Ends the process, with the stacks of all threads, if a call is overdue."""
+        now = time.monotonic()
+        for call, until in list(self._calls.items()):
+            if now > until:
+                print("HANG", *call, flush=True)
+                faulthandler.dump_traceback(sys.stdout, all_threads=True)
+                os._exit(3)
+
+    @property
+    def longest(self):
+        """The most seconds that each call took."""
+        return dict(self._longest)
+
+
+class Actor(threading.Thread):
+    """A client of one kind: acts until `stopping`, ends in order, and then its books are right.
+
+    Attributes:
+        rng: Of its own, from the seed and its kind.
+        queue: A queue of its own.
+        patience_s: In which a call that waits for the network gets through: when the faults end.
+        wrong: What is not as it should be.
+        figures: Counts for the summary.
+    """
+
+    kind = ""
+
+    def __init__(self, endpoint, seed, guard, seconds, faults=tuple(KINDS)):
+        super().__init__(name=f"{self.kind} {seed}", daemon=True)
+        self.schedule = Schedule(f"{seed} {self.kind}", faults)
+        self.patience_s = seconds + notice_s()
+        self.rng = random.Random(f"{seed} {self.kind} acts")
+        self.direct = endpoint
+        self.relay = Relay(endpoint, self.schedule)
+        self.endpoint = self.relay.endpoint
+        self.queue = f"{self.kind}-{seed}"
+        self.guard = guard
+        self.stopping = threading.Event()
+        self.wrong = []
+        self.figures = Counter()
+
+    def run(self):
+        begun = time.monotonic()
+        try:
+            self.act()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the summary says so
+            self.report(f"ended with {error!r}")
+            traceback.print_exception(error, file=sys.stdout)
+        self.figures["seconds"] = round(time.monotonic() - begun)
+
+    def act(self):
+        """What the client does until `stopping`, and its orderly end."""
+        raise NotImplementedError
+
+    def check(self):
+        """Compares the books with the broker; called when the thread has ended."""
+        raise NotImplementedError
+
+    def report(self, what):
+        """Notes something that is wrong."""
+        self.wrong.append(f"{self.name}: {what}")
+
+    def pause(self):
+        """A moment between two things it does."""
+        threading.Event().wait(self.rng.uniform(0, 0.05))
+
+    def compare(self, found, once, *, maybe=()):
+        """Reports what is not in `found` exactly once, or is there and should not be."""
+        lost = [name for name in once if not found[name]]
+        doubled = [name for name, times in found.items() if times > 1]
+        strays = found.keys() - set(once) - set(maybe)
+        self.figures["messages"] += len(once)
+        for what, names in (("lost", lost), ("doubled", doubled), ("stray", sorted(strays))):
+            self.figures[what] += len(names)
+            if names:
+                self.report(f"{len(names)} {what}, first {names[0]}")
+
+
+def play(endpoint, actors, guard, seconds):
+    """Lets actors act under faults for so long, and then in calm; returns what was wrong."""
+    with Admin(endpoint) as admin:
+        for each in actors:
+            admin.declare_queue(each.queue)
+    for each in actors:
+        each.start()
+    calm_at = time.monotonic() + seconds
+    pause = threading.Event()
+    calm = False
+    while any(each.is_alive() for each in actors):
+        pause.wait(0.1)
+        guard.check()
+        if not calm and time.monotonic() > calm_at:
+            calm = True
+            for each in actors:
+                each.relay.calm()
+                each.stopping.set()
+    for each in actors:
+        each.join()
+        each.relay.close()
+    close_channels()
+    for each in actors:
+        each.check()
+    return [wrong for each in actors for wrong in each.wrong]
+
+
+def told(actors):
+    """A line of figures for each actor, and the faults that each of those met that are wrong."""
+    for each in actors:
+        struck = Counter(fault.kind for _, fault in each.relay.struck)
+        faults = ", ".join(f"{kind} {times}" for kind, times in sorted(struck.items()))
+        figures = ", ".join(f"{name} {times}" for name, times in sorted(each.figures.items()))
+        yield f"  {each.kind:<14} {figures}; {faults}"
+        if each.wrong:
+            yield from (f"    {number}: {fault}" for number, fault in each.relay.struck)

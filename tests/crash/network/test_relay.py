@@ -1,0 +1,197 @@
+"""The network itself: each fault does what it says, at its byte, and a seed replays."""
+
+import socket
+import threading
+import time
+from contextlib import closing, suppress
+
+import pytest
+
+from tests.fakes.faults import DIRECTIONS, KINDS, Fault, Schedule
+from tests.fakes.relay import Relay
+
+SOON_S = 20
+
+
+class Server:
+    """Keeps what each connection brings, in their order, and sends what it is told to."""
+
+    def __init__(self):
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.connections = []
+        self._changed = threading.Condition()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for each in self.connections:
+            each.end.close()
+
+    def _accept(self):
+        with suppress(OSError):
+            while True:
+                end, _ = self._listener.accept()
+                connection = Accepted(end, self._changed)
+                with self._changed:
+                    self.connections.append(connection)
+                    self._changed.notify_all()
+
+    def wait(self, done):
+        with self._changed:
+            assert self._changed.wait_for(lambda: done(self.connections), SOON_S)
+
+
+class Accepted:
+    """A connection at the server; `end_of` is how it ended, if it has."""
+
+    def __init__(self, end, changed):
+        self.end, self._changed = end, changed
+        self.came, self.ended = b"", None
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        ended = "end"
+        try:
+            while data := self.end.recv(1 << 16):
+                with self._changed:
+                    self.came += data
+                    self._changed.notify_all()
+        except OSError:
+            ended = "reset"
+        with self._changed:
+            self.ended = ended
+            self._changed.notify_all()
+
+
+@pytest.fixture
+def server():
+    with closing(Server()) as standing:
+        yield standing
+
+
+@pytest.fixture
+def network(server):
+    """Makes a relay whose connections have these faults, each one's in a list."""
+    made = []
+
+    def make(*faults):
+        of = dict(enumerate(faults, 1))
+        made.append(Relay(server.endpoint, lambda number: list(of.get(number, ()))))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def connect(relay):
+    end = socket.create_connection(("127.0.0.1", relay.port))
+    end.settimeout(SOON_S)
+    return closing(end)
+
+
+def read_to_end(end):
+    """What comes until the end, and whether that is a reset."""
+    came = b""
+    try:
+        while data := end.recv(1 << 16):
+            came += data
+    except ConnectionResetError:
+        return came, True
+    return came, False
+
+
+def test_without_faults_every_byte_passes_in_order(server, network):
+    """Both directions, and the end of one leaves the other alone."""
+    sent = bytes(range(256)) * 4_000
+    with connect(network()) as end:
+        end.sendall(sent)
+        end.shutdown(socket.SHUT_WR)
+        server.wait(lambda made: made and made[0].came == sent and made[0].ended == "end")
+        server.connections[0].end.sendall(sent)
+        server.connections[0].end.shutdown(socket.SHUT_WR)
+        assert read_to_end(end) == (sent, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "came", "ended"),
+    [("reset", b"", "reset"), ("end", b"", "end"), ("truncate", b"ab", "end")],
+)
+def test_a_cut_strikes_at_its_byte(server, network, kind, came, ended):
+    """Between chunks, or in the middle of one; both ends see it."""
+    relay = network([Fault(kind, "to_broker", 2)])
+    with connect(relay) as end:
+        end.sendall(b"abcd")
+        server.wait(lambda made: made and made[0].ended)
+        assert (server.connections[0].came, server.connections[0].ended) == (came, ended)
+        assert read_to_end(end) == (b"", ended == "reset")
+    assert relay.struck == [(1, Fault(kind, "to_broker", 2))]
+    with connect(relay) as end:
+        end.sendall(b"next")
+        server.wait(lambda made: len(made) == 2 and made[1].came == b"next")
+
+
+def test_half_open_swallows_one_direction_and_its_end(server, network):
+    """Nobody is told, not even when the client goes; the other direction is sound."""
+    relay = network([Fault("half-open", "to_broker", 2)])
+    with connect(relay) as end:
+        end.sendall(b"abcd")
+        server.wait(lambda made: made and made[0].came == b"ab")
+        server.connections[0].end.sendall(b"still here")
+        assert end.recv(100) == b"still here"
+    with connect(relay) as end:  # the relay has seen the end of the first by now
+        end.sendall(b"x")
+        server.wait(lambda made: len(made) == 2 and made[1].came == b"x")
+    assert (server.connections[0].came, server.connections[0].ended) == (b"ab", None)
+
+
+def test_an_older_connection_brings_its_bytes_after_a_newer_one(server, network):
+    """Its client has been told long ago; what it sent comes once."""
+    relay = network([Fault("overtake", "to_broker", 2)], [])
+    with connect(relay) as old:
+        old.sendall(b"ab")
+        server.wait(lambda made: made and made[0].came == b"ab")
+        old.sendall(b"late")
+        assert read_to_end(old) == (b"", False)
+    assert server.connections[0].came == b"ab"
+    with connect(relay) as new:
+        new.sendall(b"n" * 2_000)
+        server.wait(lambda made: made[0].ended == "end")
+        assert server.connections[0].came == b"ablate"
+        assert server.connections[1].came == b"n" * 2_000
+
+
+@pytest.mark.parametrize(
+    ("fault", "least_s"),
+    [(Fault("delay", "to_client", 0, 0.4), 0.2), (Fault("throttle", "to_client", 0, 1_000), 0.2)],
+)
+def test_a_slow_network_is_slow_and_whole(server, network, fault, least_s):
+    """And no slower once it is calm."""
+    relay = network([fault])
+    with connect(relay) as end:
+        end.sendall(b"x")
+        server.wait(lambda made: made and made[0].came)
+        begun = time.monotonic()
+        server.connections[0].end.sendall(b"a" * 300)
+        came = b""
+        while len(came) < 300:
+            came += end.recv(300)
+        assert time.monotonic() - begun >= least_s
+        relay.calm()
+        server.connections[0].end.sendall(b"b" * 1_000_000)
+        while len(came) < 1_000_300:
+            came += end.recv(1 << 16)
+
+
+def test_the_same_seed_is_the_same_schedule():
+    """Whatever the other connections met; another seed is another one."""
+    first, again = Schedule(7), Schedule(7)
+    plans = [first(number) for number in range(1, 400)]
+    assert [again(number) for number in reversed(range(1, 400))] == plans[::-1]
+    assert [Schedule(8)(number) for number in range(1, 400)] != plans
+    drawn = {(each.kind, each.direction) for plan in plans for each in plan}
+    assert drawn >= {(kind, "to_broker") for kind in KINDS}
+    assert drawn >= {(kind, way) for kind in set(KINDS) - {"overtake"} for way in DIRECTIONS}

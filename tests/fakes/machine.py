@@ -1,0 +1,23 @@
+"""The environment of a broker process whose machine, or whose limits, are not as usual.
+
+Invariant: what is usual stays so in this process, and in any other.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+_FAULTY = Path(__file__).with_name("faulty")
+
+
+def with_faults(folder):
+    """Has the process find its faults in files of a folder; `sitecustomize` there says which."""
+    path = os.pathsep.join([str(_FAULTY), *(entry for entry in sys.path if entry)])
+    return {"PYTHONPATH": path, "ACKQ_TEST_FAULTS": str(folder)}
+
+
+def with_limits(folder, values):
+    """Has the process begin with other values of `ackq.limits`, by name; `folder` is empty."""
+    Path(folder, "limits").write_text(json.dumps(values))
+    return with_faults(folder)
