@@ -22,10 +22,10 @@ from ackq_broker.journal.files.identity import Identity
 from ackq_broker.journal.read import blocks, scan, snapshot
 from ackq_broker.journal.write import backup, compaction, group_commit, log, spares, transient
 from ackq_broker.service import admin, server
+from ackq_broker.service.blocks import compaction as block_compaction
 from ackq_broker.service.consuming import channel, dispatcher
 from ackq_broker.service.consuming import service as consuming
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
-from ackq_broker.service.consuming.service import ConsumingService
 from ackq_broker.service.engine import (
     backups,
     block_cache,
@@ -58,12 +58,13 @@ _SEEN = [
         (spares, "threading"),
         (transient, "os threading ThreadPoolExecutor"),
         (admin, "time"),
-        (server, "time Uptime ConsumerDispatcher ConsumingService"),
+        (server, "time Uptime ConsumerDispatcher GarbageCollector"),
         (channel, "secrets"),
         (dispatcher, "time"),
         (consuming, "time"),
         (backups, "time"),
         (block_cache, "threading"),
+        (block_compaction, "time"),
         (engine, "ThreadPoolExecutor Future"),
         (process_memory, "trim"),
         (recovery, "os time machine_bytes used_bytes BrokerClock _die"),
@@ -361,6 +362,18 @@ class _Fcntl:
         self._disk.lock(fd)
 
 
+class _NoCollector:
+    """In the place of the broker's `GarbageCollector`."""
+
+    def __init__(self, done, ended):
+        """Takes what the broker's does."""
+
+    def start(self):
+        """Does nothing."""
+
+    stop = poll = start
+
+
 def patches(system):
     """(module, name, value) of what the product's modules see instead of the real machine."""
     threads = system.threads
@@ -391,6 +404,7 @@ def patches(system):
         # What has a clock by default has the real one.
         "Uptime": partial(Uptime, clock=system.time.monotonic),
         "ConsumerDispatcher": partial(ConsumerDispatcher, clock=system.time.monotonic),
-        "ConsumingService": partial(ConsumingService, clock=system.time.monotonic),
+        # The collector is the process's, which has more worlds than this one.
+        "GarbageCollector": _NoCollector,
     }
     return [(module, name, by_name[name]) for module, name in _SEEN]
