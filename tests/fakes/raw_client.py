@@ -379,10 +379,16 @@ class PublishCall:
         return response.header
 
     def confirmed(self, count, first=1):
-        """Reads confirms until `count` numbers from `first` have one; nothing else may come."""
+        """Reads confirms until `count` numbers from `first` have one.
+
+        Nothing else may come but that the disk is behind, and that it is no more (P14).
+        """
         numbers = set()
         while len(numbers) < count:
-            confirm = self.answer().confirm
+            answer = self.answer()
+            if answer.WhichOneof("kind") in ("blocked", "unblocked"):
+                continue
+            confirm = answer.confirm
             assert confirm.last_number
             low = first if confirm.multiple else confirm.first_number
             new = set(range(low, confirm.last_number + 1)) - self._answered

@@ -26,8 +26,8 @@ ROWS = 1000
 def add_arguments(parser):
     """How many, and how long."""
     parser.add_argument("--queues", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--most-ms", type=float, default=100, help="the longest pause allowed")
+    parser.add_argument("--seconds", type=float, default=40)
+    parser.add_argument("--most-ms", type=float, default=500, help="the longest pause allowed")
     parser.add_argument(
         "--quiet", action="store_true", help="nothing is spread: the queues are there alone"
     )
