@@ -53,11 +53,13 @@ class GarbageCollector:
         """What is there now is not walked through again."""
         gc.freeze()
         gc.set_threshold(_YOUNG_OBJECTS)
-        gc.callbacks.append(self._collected)
+        if _leave_out not in gc.callbacks:
+            gc.callbacks.append(_leave_out)
 
     def stop(self) -> None:
         """Leaves the collector as it was found."""
-        gc.callbacks.remove(self._collected)
+        if _leave_out in gc.callbacks:  # of several in a process the first one may have stopped
+            gc.callbacks.remove(_leave_out)
         gc.set_threshold(*self._thresholds)
         gc.unfreeze()
 
@@ -73,6 +75,11 @@ class GarbageCollector:
             gc.unfreeze()
             gc.collect()
 
-    def _collected(self, phase: str, info: Mapping[str, int]) -> None:
-        if phase == "stop" and info["generation"] == _OLDEST:
-            gc.freeze()
+
+def _leave_out(phase: str, info: Mapping[str, int]) -> None:
+    """Called by the collector: what a collection of the oldest has found alive is left out.
+
+    It refers to no broker: one that is given up without `stop` leaves nothing of itself.
+    """
+    if phase == "stop" and info["generation"] == _OLDEST:
+        gc.freeze()

@@ -1,6 +1,7 @@
 """The garbage collector beside a large state, over a clock of the test."""
 
 import gc
+import weakref
 
 import pytest
 
@@ -92,10 +93,24 @@ def test_a_broker_that_is_never_quiet(broker, walked):
     assert len(walked) == 2
 
 
+def test_a_broker_that_is_given_up_is_garbage():
+    """I6: where many brokers live in a process, one after the other, none is kept."""
+    after = Broker().collector
+    broker = Broker()
+    broker.collector.start()
+    given_up = weakref.ref(broker.collector)
+    del broker
+    gc.unfreeze()
+    gc.collect()
+    assert given_up() is None
+    after.stop()
+
+
 def test_a_process_goes_on_with_its_own_collector():
     """I6: a broker inside a test leaves nothing behind."""
     before = gc.get_threshold(), len(gc.callbacks)
     broker = Broker()
     broker.collector.start()
+    broker.collector.stop()
     broker.collector.stop()
     assert ((gc.get_threshold(), len(gc.callbacks)), gc.get_freeze_count()) == (before, 0)
