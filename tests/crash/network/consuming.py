@@ -21,7 +21,7 @@ from tests.crash.network.rounds import MARGIN_S, Actor
 WITHOUT_EFFECT = (StaleDeliveryTagError, OutcomeUnknownError)
 PATIENT_MS = 600_000
 RECEIVE_S = 0.2
-FILL = 500
+FILL = 200
 
 
 class Taking(Actor):
@@ -67,12 +67,14 @@ class Taking(Actor):
         """Whether nothing is left; more is published while the faults last."""
         if got:
             return False
-        if not self.stopping.is_set():
-            self.fill()
-            return False
         with Admin(self.direct) as admin:
             info = admin.queue(self.queue)
-        return not (info.ready or info.unacked)
+        if info.ready or info.unacked:
+            return False
+        stopping = self.stopping.is_set()
+        if not stopping:
+            self.fill()
+        return stopping
 
     def check(self):
         """C10: at least once; in PRE and NONE at most once, and of PRE few are missing."""

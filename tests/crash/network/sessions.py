@@ -28,7 +28,7 @@ class Reading(Actor):
         self.offset = ("", "", 0)  # session, incarnation, tag: the end of the last batch in the log
         planned = None
         while True:
-            if planned is None and self.stopping.is_set():
+            if planned is None and self.table and self.stopping.is_set():
                 break
             driver = Driver(self)
             try:
@@ -77,7 +77,7 @@ class Driver:
             lives = max(0, lives - 1)
             end = self._advance()
             if end == self.actor.offset:
-                if self.actor.stopping.is_set():
+                if self.actor.table and self.actor.stopping.is_set():
                     return None
                 self.actor.fill()
                 continue
