@@ -77,7 +77,10 @@ class BrokerClock:
     def jump_us(self) -> int:
         """How far the machine's clock is ahead of `now_us`, by a jump that is not accepted yet."""
         self.now_us()
-        return 0 if self._jumped_us is None else self._wall_ns() // 1000 - self._last_us
+        if self._jumped_us is None:
+            return 0
+        # After its jump the machine's clock may still be behind the time that the journal knows.
+        return max(0, self._wall_ns() // 1000 - self._last_us)
 
     @property
     def ahead_us(self) -> int:

@@ -130,3 +130,15 @@ def test_uptime_of_a_loop_that_is_always_late():
         uptime.tick()
     assert read == sorted(read)
     assert uptime() == pytest.approx(15)
+
+
+def test_a_jump_to_a_time_that_the_journal_is_ahead_of():
+    """Q8: the machine's clock jumps, and is still behind the broker's: it is ahead by nothing."""
+    wall_s = 1_000
+    clock = BrokerClock(5_000_000_000, lambda: wall_s * 10**9, lambda: 0)
+    clock.now_us()
+    wall_s += 120
+    assert clock.jump_us() == 0
+    assert clock.now_us() == 5_000_000_000
+    wall_s += 6_000
+    assert clock.jump_us() == 2_120_000_000
