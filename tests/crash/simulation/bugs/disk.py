@@ -126,18 +126,6 @@ DISK = (
         (Line(snapshots.dead_segments, " and number not in live", ""),),
     ),
     Bug(
-        "moved_block_forgotten",
-        "I4",
-        "recovery does not learn where compaction has put a block",
-        (
-            Line(
-                recovery._records,
-                "(blocks.place if core else blocks.move)(record.block_id, location)",
-                "core and blocks.place(record.block_id, location)",
-            ),
-        ),
-    ),
-    Bug(
         "names_not_synced_at_start",
         "Q7",
         "recovery deletes what a snapshot supersedes whose name may be in the page cache alone",
@@ -160,17 +148,5 @@ DISK = (
         "Q7",
         "a record with a wrong checksum passes",
         (Line(scan._parse_records, "if crc32(payload) != header.record_crc:", "if False:"),),
-    ),
-    Bug(
-        "block_checksum_ignored",
-        "Q7",
-        "a group whose block is torn passes",
-        (
-            Line(
-                scan._parse_records,
-                "if crc32(data[bulk:end]) != header.bulk_crc and not header.flags & LOST:",
-                "if False:",
-            ),
-        ),
     ),
 )
