@@ -56,6 +56,7 @@ def test_nothing_new_is_taken_in_and_the_rest_is_finished(broker, own):
 
             with Admin(broker.endpoint) as admin:
                 assert "drained for a restart" in admin.info().blocked
+            until(lambda: publisher.blocked)  # what it sends before it knows is still taken in
             blocked = publisher.publish(b"4")
             with pytest.raises(NotYetError):
                 blocked.result(SILENCE_S)
