@@ -116,7 +116,7 @@ class Engine:
         self.sync_gate = SyncGate(journal.synced)
         self.block_cache = BlockCache(journal.read_block)
         self.counters = Counter[str]()
-        self.stopping = False
+        self.stopping = self._closed = False
         self.draining = False
         self.ended_streams = 0
         self.failure: BaseException | None = None
@@ -179,6 +179,15 @@ class Engine:
             self.fail(error)
             raise
         return decision
+
+    def end(self, command: commands.ClosePublisherStream | commands.DropStage) -> None:
+        """Decides the end of a stream; without effect once the engine is closed.
+
+        A stream that did not end within the grace of a stop is cancelled, and may get here when the
+        journal is closed. The next start ends what has no stream.
+        """
+        if not self._closed:
+            self.decide(command)
 
     def check_taking(self) -> None:
         """Raises BrokerUnavailableError while the broker is drained (O6)."""
@@ -439,6 +448,7 @@ class Engine:
 
     async def close(self) -> None:
         """Writes a last snapshot and closes the journal; nothing may be decided any more."""
+        self._closed = True
         self.journal.stop_waiting()
         await asyncio.wait((asyncio.wrap_future(self._write_snapshot()),))
         await self.run(self.journal.close)

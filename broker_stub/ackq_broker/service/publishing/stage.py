@@ -77,7 +77,7 @@ class StageStream:
                 )
         finally:
             # Without effect on a sealed stage.
-            self._engine.decide(commands.DropStage(self._stage_id))
+            self._engine.end(commands.DropStage(self._stage_id))
 
     async def _opening(self) -> pb.StageOpen:
         request = await self._read()

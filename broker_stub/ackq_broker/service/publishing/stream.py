@@ -147,9 +147,7 @@ class PublisherStream(ABC, Generic[A]):
             if self._live.get(self._publisher_id) is self:
                 del self._live[self._publisher_id]
                 self._engine.buffering.discard(self._publisher_id)
-                self._engine.decide(
-                    commands.ClosePublisherStream(self._publisher_id, self._finished)
-                )
+                self._engine.end(commands.ClosePublisherStream(self._publisher_id, self._finished))
         if self._engine.stopping:
             raise BrokerUnavailableError(
                 "The broker is shutting down; publish what has no answer again when it is back."

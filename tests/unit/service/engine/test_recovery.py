@@ -61,3 +61,29 @@ def test_blocks_that_were_read_at_a_stop_do_not_leak(tmp_path, caplog):
         in_files, live_blocks = asyncio.run(live(tmp_path / "data", number))
         assert in_files == live_blocks
     assert "dropped 10 blocks that were dead" in caplog.text
+
+
+def test_a_stream_that_ends_behind_the_stop(tmp_path):
+    """I1, P10: one that the stop's grace was too short for writes nothing, and the broker's end is
+    no failure; the next start lets its publisher go on.
+    """
+
+    async def stopped():
+        recovered = recover(tmp_path / "data", sync=False, failpoint=unarmed)
+        await wait_synced(recovered)
+        engine = recovered.engine
+        engine.decide(commands.OpenPublisher(PUBLISHER))
+        await engine.close()
+        sequence = engine.core.sequence
+        engine.end(commands.ClosePublisherStream(PUBLISHER))
+        engine.end(commands.DropStage(b"s" * 16))
+        assert (engine.core.sequence, engine.failure) == (sequence, None)
+
+    async def started():
+        recovered = recover(tmp_path / "data", sync=False, failpoint=unarmed)
+        await wait_synced(recovered)
+        recovered.engine.decide(commands.OpenPublisher(PUBLISHER, resume=True))
+        await recovered.engine.close()
+
+    asyncio.run(stopped())
+    asyncio.run(started())
