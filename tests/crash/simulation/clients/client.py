@@ -93,7 +93,7 @@ class Client:
 
     def excuses(self, refusal):
         """Whether a refusal is no fault of the broker's: it stops, its disk is full or broken."""
-        if refusal.code == "internal" and "(OSError)" in refusal.message:
+        if refusal.code == "damaged" and "the disk cannot read" in refusal.message:
             return any(fault.kind == "read" for _, fault in self.world.faults)
         return refusal.code in ("unavailable", "disk_full")
 
