@@ -79,7 +79,12 @@ class TransportWindow:
         self._deliveries.append(delivery)
 
     def sent(self, delivery: PendingDelivery, now_s: float) -> None:
-        """Records that a delivery was sent, or sent again."""
+        """Records that a delivery was sent, or sent again; without effect when none is left.
+
+        A channel that ends drains its deliveries while the stream may be writing the last of them.
+        """
+        if not self._deliveries:
+            return
         if self._sent_tag <= self.acked_tag:
             self._waiting_since_s = now_s
         self._sent_tag = max(self._sent_tag, delivery.last_tag)

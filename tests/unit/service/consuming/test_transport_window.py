@@ -74,3 +74,13 @@ def test_nothing_is_due_that_was_not_sent():
     assert found.due_s == 5.0 + RETRANSMIT_S
     found.disconnect()
     assert found.due_s is None
+
+
+def test_nothing_is_due_of_a_channel_that_ended():
+    """C11, C12: a stream that writes on while its channel ends sends nothing again."""
+    found = TransportWindow(10)
+    written = delivery(1)
+    found.add(written)
+    assert list(found.drain()) == [written]
+    found.sent(written, 0.0)
+    assert (found.due_s, found.overdue(10 * RETRANSMIT_S)) == (None, None)
