@@ -26,6 +26,9 @@ from ackq_broker.service.transport.fields import shorten
 from ackq_broker.service.transport.rpc import Read, Write
 
 _ID_BYTES: Final = 16
+# The shortest wait: the uptime and the loop's time round differently, and what is left to that
+# would be waited for again and again.
+_LEAST_S: Final = 0.01
 
 
 class ConsumingService:
@@ -126,7 +129,7 @@ class ConsumingService:
             self._end(channel)
             return
         self._disconnected[channel] = asyncio.get_running_loop().call_later(
-            left_s, self._engine.or_fail(partial(self._end_at, channel, end_s))
+            max(left_s, _LEAST_S), self._engine.or_fail(partial(self._end_at, channel, end_s))
         )
 
     def _end(self, channel: BrokerChannel) -> None:

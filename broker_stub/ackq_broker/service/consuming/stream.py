@@ -49,7 +49,7 @@ _SMALL_BYTES: Final = 64 * limits.KIB
 _FEW_PIECES: Final = 64
 # Answers that a client may leave unread.
 _UNREAD_ANSWERS: Final = 10_000
-# The shortest wait for something that is due while the client does not read.
+# The shortest wait: for what is due while the client does not read, or by a clock that rounds.
 _LEAST_S: Final = 0.25
 
 
@@ -274,7 +274,7 @@ class ConsumeStream:
                 own_s = min(own_s, self._channel.window.due_s - self._clock())
             self._recheck.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(wait_s, max(own_s, _LEAST_S))):
+                async with asyncio.timeout(max(min(wait_s, own_s), _LEAST_S)):
                     await self._recheck.wait()
         self._channel.close()
         _log.warning(

@@ -71,7 +71,7 @@ class Driver:
         elif refusal.code == "fenced" or self.query_id != query.query_id:
             raise Cut("it was replaced")
         elif refusal.code in ("lease_held", "session_not_found") or (
-            query.lost and refusal.code in ("checkpoint_mismatch", "batch_changed")
+            query.lost and refusal.code in ("checkpoint_mismatch", "batch_changed", "batch_order")
         ):
             raise Stuck(refusal.code)
         elif query.zombies and refusal.code in ("checkpoint_mismatch", "batch_order"):
