@@ -7,7 +7,6 @@ them in part, and any of its changes of size. So may any of the changes of names
 of the directory.
 """
 
-import itertools
 import os
 
 from ackq_broker.journal.files.disk import Disk
@@ -86,7 +85,7 @@ class Image:
         self._synced = {}
         self._pending = {}
         self._by_inode = {}
-        self._numbers = itertools.count()
+        self._files = 0
         self.notes = []
         for name, content in (files or {}).items():
             self._names[name] = name
@@ -101,7 +100,8 @@ class Image:
         elif kind == "create":
             name, inode = what
             # Not the inode itself: a new file may have that of a deleted one, which may come back.
-            file = self._by_inode[inode] = next(self._numbers)
+            file = self._by_inode[inode] = self._files
+            self._files += 1
             self._synced[file], self._pending[file] = b"", []
             self._pending_names.append(("name", name, file))
         elif kind == "reopen":
