@@ -9,6 +9,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -108,17 +109,24 @@ def main():
     parser.add_argument("--seed", type=int, help="this seed, instead of new ones")
     options = parser.parse_args()
     end = time.monotonic() + options.minutes * 60
-    failed = False
+    failed, runs, total = False, 0, Counter()
     while time.monotonic() < end:
         seed = options.seed if options.seed is not None else time.time_ns() % 1_000_000
         print(f"seed {seed}", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             wrong, ledger = crash(seed, min(RUN_S, end - time.monotonic()), Path(folder, "data"))
-        print("  " + ", ".join(f"{name} {n}" for name, n in sorted(ledger.figures.items())))
+        print(f"  {figures(ledger.figures)}")
         for each in wrong:
             print(f"  WRONG {each}", flush=True)
-        failed = failed or bool(wrong)
+        failed, runs = failed or bool(wrong), runs + 1
+        total.update(ledger.figures)
+    print(f"in {runs} runs: {figures(total)}")
     return int(failed)
+
+
+def figures(counts):
+    """A line of all that was counted; `kill` and `failpoint` are the deaths of brokers."""
+    return ", ".join(f"{name} {n}" for name, n in sorted(counts.items()))
 
 
 if __name__ == "__main__":
