@@ -1,7 +1,7 @@
 """A broker's start on what a killed one left, against reading the same files.
 
 Invariant: the journal has a backlog of the size asked for, every message of it confirmed; after
-each start all of them are there.
+each start all of them are there, ready or leased as before.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import harness
+import psutil
 from harness import Figures
 
 import ackq_broker
-from ackq.client import Admin, close_channels
+from ackq.client import Admin, Session, close_channels, holder
+from ackq.v1 import sessions_pb2
 from ackq_broker.embedding import EmbeddedBroker
 
-HELP = "seconds until a killed broker with a journal of so many GiB serves again"
+HELP = "seconds until a killed broker with so many messages serves again, and what it takes"
 _READ_BYTES = 1 << 20
 _GIB = 1 << 30
+_MIB = 1 << 20
 QUEUE = "backlog"
 
 
@@ -33,51 +36,76 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[1.0, 4.0],
         help="of message bodies, separated by commas (1,4)",
     )
+    parser.add_argument(
+        "--messages",
+        type=lambda text: [int(part) for part in text.split(",")],
+        default=[],
+        help="numbers of messages instead, separated by commas",
+    )
+    parser.add_argument(
+        "--unacked", type=int, default=0, help="messages besides that a session has leased (0)"
+    )
 
 
 def run(args: argparse.Namespace, endpoint: str) -> Iterator[Figures]:  # noqa: ARG001
     """Figures per body size and journal, each with a broker of its own."""
     for size in args.sizes:
-        for gibibytes in args.gibibytes:
-            yield recovery(size, int(gibibytes * _GIB / size), args.repetitions)
+        for messages in args.messages or [int(each * _GIB / size) for each in args.gibibytes]:
+            yield from recovery(size, messages, args.unacked, args.repetitions)
 
 
-def recovery(size: int, messages: int, repetitions: int) -> Figures:
-    """Kills and starts a broker with so many messages."""
-    figures = Figures(f"recovery, {messages:,} messages of {size:,} B", "s")
+def recovery(size: int, ready: int, unacked: int, repetitions: int) -> Iterator[Figures]:
+    """Kills and starts a broker with so many messages: the seconds, and the memory."""
+    title = f"recovery, {ready:,} messages of {size:,} B" + f" and {unacked:,} unacked" * (
+        unacked > 0
+    )
+    figures, memory = Figures(title, "s"), Figures(title, "MiB")
     with (
         tempfile.TemporaryDirectory(prefix="ackq-benchmark-") as folder,
         ackq_broker.embedded(data=Path(folder, "data")) as broker,
     ):
         with Admin(broker.endpoint) as admin:
             admin.declare_queue(QUEUE)
-        harness.fill(broker.endpoint, QUEUE, rows=messages, size=size)
+        harness.fill(broker.endpoint, QUEUE, rows=ready + unacked, size=size)
+        if unacked:
+            lease(broker.endpoint, unacked)
         for _ in range(repetitions):
             broker.kill()
             read_s = read(broker.data_dir)
-            figures.add(
-                {"start after SIGKILL": start(broker, messages), "reading its files": read_s}
-            )
-            figures.add({"start after a stop": stop_and_start(broker, messages)})
+            figures.add({"start after SIGKILL": start(broker, ready, unacked)})
+            process = psutil.Process(broker.pid)
+            times = process.cpu_times()
+            figures.add({"its CPU": times.user + times.system, "reading its files": read_s})
+            memory.add({"after SIGKILL": process.memory_info().rss / _MIB})
+            figures.add({"start after a stop": stop_and_start(broker, ready, unacked)})
             print(figures.title, {name: values[-1] for name, values in figures.values.items()})
-    return figures
+    yield from (figures, memory)
 
 
-def start(broker: EmbeddedBroker, messages: int) -> float:
+def lease(endpoint: str, messages: int) -> None:
+    """Leases so many messages to a session, which keeps them whoever dies (S5)."""
+    request = sessions_pb2.AdvanceRequest(
+        holder=holder("benchmark"), queues=[QUEUE], max_messages=messages, open_and_lease=True
+    )
+    assert Session(endpoint).advance(request).end_tag == messages
+
+
+def start(broker: EmbeddedBroker, ready: int, unacked: int) -> float:
     """Seconds from the start of the process until it has answered for its queue."""
     started = time.perf_counter()
     broker.restart()
     with Admin(broker.endpoint) as admin:
-        assert admin.queue(QUEUE).ready == messages
+        info = admin.queue(QUEUE)
+        assert (info.ready, info.unacked) == (ready, unacked)
     seconds = time.perf_counter() - started
     close_channels()
     return seconds
 
 
-def stop_and_start(broker: EmbeddedBroker, messages: int) -> float:
+def stop_and_start(broker: EmbeddedBroker, ready: int, unacked: int) -> float:
     """The same after a clean stop, which is not counted."""
     broker.stop()
-    return start(broker, messages)
+    return start(broker, ready, unacked)
 
 
 def read(folder: Path) -> float:
