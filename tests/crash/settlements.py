@@ -132,6 +132,16 @@ class Ledger:
         settled = sum(self.figures[f"{outcome} done"] for outcome in FINAL)
         return self.figures["published"] - settled
 
+    @property
+    def answers(self):
+        """How many publishes and settlements were answered as done."""
+        with self._lock:
+            return sum(
+                count
+                for name, count in self.figures.items()
+                if name == "confirmed" or name.endswith(" done")
+            )
+
     # --- the verdict, when all queues are empty ---
 
     def wrong(self):

@@ -21,7 +21,7 @@ from ackq.client import Admin, Publisher, close_channels
 from ackq.errors import AckqError, BrokerUnavailableError
 from ackq_broker import embedded
 from ackq_broker.journal import POINTS
-from tests.crash.consuming import Actor, Run
+from tests.crash.consuming import CALM_S, PATIENT_MS, Actor, Run
 from tests.crash.harness import fill, ids, in_queue
 
 SMALL_FILES = Path(__file__).with_name("small_files")
@@ -33,8 +33,9 @@ AT_BIRTH = POINTS[
 IN_LIFE = tuple(point for point in POINTS if "make_directory_" not in point or "backup" in point)
 # A point that is met only where another process died before; and where.
 LEFT_BY = {"before_unlink_format": "before_rename_format"}
-# How long a life may be until it meets its point; then it is stopped, which meets others.
-LIFE_S = 6
+# A life that does not come to its point is stopped, which meets others: after so many seconds,
+# answers and backups. A busy machine needs longer for those; `CALM_S` bounds it.
+LIFE_S, ANSWERS, BACKUPS = 6, 2_000, 2
 OFTEN = ("write_segment", "sync_data_segment", "write_transient")
 KILLED = "exit status -9"
 BACKUP_EVERY = 5
@@ -54,7 +55,11 @@ class Operating(Actor):
         with (
             Admin(self.relay.endpoint) as admin,
             Publisher(
-                self.relay.endpoint, routing_key="volatile", persistent=False, mandatory=False
+                self.relay.endpoint,
+                routing_key="volatile",
+                persistent=False,
+                mandatory=False,
+                retry_total_ms=PATIENT_MS,
             ) as out,
         ):
             turn = 0
@@ -105,7 +110,17 @@ class Deaths:
             self.broker.restart(env=environment(self.folder, f"{point}:{hit}"))
         except BrokerUnavailableError as error:
             return KILLED in str(error)
-        return self.broker.wait_dead(LIFE_S) or self._dies_of_its_end()
+        return self._dies_alive() or self._dies_of_its_end()
+
+    def _dies_alive(self):
+        answers = self.ledger.answers + ANSWERS
+        backups = self.ledger.figures["backups"] + BACKUPS
+        deadline = time.monotonic() + CALM_S
+        while not self.broker.wait_dead(LIFE_S):
+            worked = self.ledger.answers >= answers and self.ledger.figures["backups"] >= backups
+            if worked or time.monotonic() > deadline:
+                return False
+        return True
 
     def _dies_of_its_end(self):
         self.broker.stop()

@@ -15,12 +15,16 @@ from functools import partial
 from pathlib import Path
 
 from ackq_broker import embedded
-from tests.crash.consuming import Run
+from tests.crash.consuming import CALM_S, Run
 from tests.crash.disk.failpoints import environment
 from tests.crash.disk.volumes import Volume
 
 FAILED = 70
-NOTICED_S = 30
+# A broker that nobody asks for anything has nothing to write, and cannot notice.
+NOTICED_S = 90
+# Of the cuts, those that do not wait until clients had answers from this life of the broker.
+AT_ONCE = 0.25
+POLL_S = 0.05
 
 
 class PowerCuts:
@@ -42,6 +46,8 @@ class PowerCuts:
         """All cuts; the broker serves again at the end."""
         pause = threading.Event()
         for _ in range(self.cuts):
+            if self.rng.random() >= AT_ONCE:
+                self._wait_for_answers(pause)
             pause.wait(self.rng.uniform(0, 2))
             self.volume.cut_power()
             if not self.broker.wait_dead(NOTICED_S):
@@ -52,6 +58,16 @@ class PowerCuts:
             self.volume.mount_again()
             self.ledger.figures["cut"] += 1
             self.broker.restart()
+
+    def _wait_for_answers(self, pause):
+        """Until something was answered: clients take long to come back to a busy machine."""
+        before = self.ledger.answers
+        deadline = time.monotonic() + CALM_S
+        while self.ledger.answers == before:
+            if time.monotonic() > deadline:
+                self.ledger.report(f"nothing was answered for {CALM_S} s")
+                return
+            pause.wait(POLL_S)
 
 
 def crash(folder, seed, cuts):
