@@ -1,6 +1,7 @@
 """Power cuts under a broker on a real ext4, with publishers and consumers, and the ledger adds up.
 
-The broker meets them as a failing disk: it ends by itself, without another answer.
+The broker meets them as a failing disk: it ends by itself, without another answer. Some come while
+it recovers from the one before.
 
     python -m tests.crash.disk.power_loss --cuts 50 [--seed N]
 """
@@ -14,21 +15,27 @@ import time
 from functools import partial
 from pathlib import Path
 
+from ackq.errors import BrokerUnavailableError
 from ackq_broker import embedded
 from tests.crash.consuming import CALM_S, Run
 from tests.crash.disk.failpoints import environment
 from tests.crash.disk.volumes import Volume
 
-FAILED = 70
+# The exit status of a broker whose disk fails, and of one that cannot read its journal.
+FAILED, REFUSED = 70, (1, 2)
 # A broker that nobody asks for anything has nothing to write, and cannot notice.
 NOTICED_S = 90
 # Of the cuts, those that do not wait until clients had answers from this life of the broker.
 AT_ONCE = 0.25
-POLL_S = 0.05
+# Of the starts, those that are cut off, at most so long after the first file was opened.
+IN_RECOVERY, RECOVERY_S = 0.3, 0.5
+POLL_S = 0.01
 
 
 class PowerCuts:
-    """Cuts the power of a broker's volume, again and again; `figures["cut"]` counts.
+    """Cuts the power of a broker's volume, again and again.
+
+    `figures["cut"]` counts, and those of them that met a broker before it served.
 
     Args:
         volume: Has the data directory.
@@ -45,19 +52,49 @@ class PowerCuts:
     def go_on(self, _seconds):
         """All cuts; the broker serves again at the end."""
         pause = threading.Event()
-        for _ in range(self.cuts):
+        while self._cuts_are_left():
             if self.rng.random() >= AT_ONCE:
                 self._wait_for_answers(pause)
             pause.wait(self.rng.uniform(0, 2))
             self.volume.cut_power()
-            if not self.broker.wait_dead(NOTICED_S):
-                self.ledger.report("the broker did not notice")
-                self.broker.kill()
-            elif self.broker._child.returncode != FAILED:
-                self.ledger.report(f"it ended with {self.broker._child.returncode}")
-            self.volume.mount_again()
-            self.ledger.figures["cut"] += 1
+            self._end()
+            while self._cuts_are_left() and self.rng.random() < IN_RECOVERY:
+                self._cut_recovery(self.rng.uniform(0, RECOVERY_S))
             self.broker.restart()
+
+    def _cuts_are_left(self):
+        return self.ledger.figures["cut"] < self.cuts
+
+    def _end(self, statuses=(FAILED,)):
+        """The broker ends by itself, and the machine starts again."""
+        if not self.broker.wait_dead(NOTICED_S):
+            self.ledger.report("the broker did not notice")
+            self.broker.kill()
+        elif self.broker._child.returncode not in statuses:
+            self.ledger.report(f"it ended with {self.broker._child.returncode}")
+        self.volume.mount_again()
+        self.ledger.figures["cut"] += 1
+
+    def _cut_recovery(self, after_s):
+        """Starts the broker, and cuts the power so long after it has opened a file."""
+        cut = threading.Thread(target=self._cut_once_open, args=(self.broker.pid, after_s))
+        cut.start()
+        try:
+            self.broker.restart()
+        except BrokerUnavailableError:
+            self.ledger.figures["cut before it served"] += 1
+        cut.join()
+        self._end((FAILED, *REFUSED))
+
+    def _cut_once_open(self, before, after_s):
+        """Cuts the power of the process that follows another."""
+        pause = threading.Event()
+        deadline = time.monotonic() + CALM_S
+        while self.broker.pid == before or not self.volume.is_open_in(self.broker.pid):
+            assert time.monotonic() < deadline
+            pause.wait(POLL_S)
+        pause.wait(after_s)
+        self.volume.cut_power()
 
     def _wait_for_answers(self, pause):
         """Until something was answered: clients take long to come back to a busy machine."""

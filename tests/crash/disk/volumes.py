@@ -17,6 +17,7 @@ import os
 import shutil
 import struct
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,14 @@ class Volume:
         """As after a start of the machine: no process may have a file of it open."""
         run("umount", self.mount_point)
         self._mount()
+
+    def is_open_in(self, pid):
+        """Whether a process has a file of it open; False for one that has ended."""
+        with suppress(OSError):
+            for each in Path(f"/proc/{pid}/fd").iterdir():
+                if each.readlink().is_relative_to(self.mount_point):
+                    return True
+        return False
 
     def fail(self, path):
         """From now on the device fails for this file, and whatever is behind its begin.
