@@ -21,3 +21,9 @@ def with_limits(folder, values):
     """Has the process begin with other values of `ackq.limits`, by name; `folder` is empty."""
     Path(folder, "limits").write_text(json.dumps(values))
     return with_faults(folder)
+
+
+def with_slow_disk(folder, bytes_per_s):
+    """Has the journal's syncs take as long as on a disk of that rate; `folder` is empty."""
+    Path(folder, "slow-disk").write_text(str(bytes_per_s))
+    return with_faults(folder)

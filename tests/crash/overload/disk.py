@@ -23,8 +23,8 @@ import ackq_broker
 from ackq.client import Admin, Channel, Publisher
 from ackq.errors import AckqError
 from tests.crash.overload import measured
+from tests.fakes import machine
 
-FAULTS = Path(__file__).with_name("faults")
 BODY = 1024
 ROWS = 1000
 
@@ -43,14 +43,10 @@ def run(args):
     """Floods; prints the figures. Whether everything held."""
     if args.flood:
         return flood(args)
-    env = {
-        "ACKQ_DISK_BYTES_S": f"{args.disk * 1e6}",
-        "ACKQ_MEMORY_LIMIT": f"{int(args.memory * measured.MIB)}",
-    }
-    sys.path.insert(0, str(FAULTS))  # for the broker alone: this process has begun
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        env = machine.with_slow_disk(folder, args.disk * 1e6)
+        env["ACKQ_MEMORY_LIMIT"] = str(int(args.memory * measured.MIB))
         broker = stack.enter_context(ackq_broker.embedded(Path(folder) / "data", env=env))
-        sys.path.remove(str(FAULTS))
         with Admin(broker.endpoint) as admin:
             for queue in ("flood", "beside", "idle", "single"):
                 admin.declare_queue(queue)

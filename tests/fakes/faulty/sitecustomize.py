@@ -43,5 +43,30 @@ def _set_limits():
         setattr(limits, name, value)
 
 
+def _slow_down():
+    """`slow-disk`: bytes a second that the journal's disk takes, whatever the machine's takes."""
+    file = _faults / "slow-disk"
+    if not file.exists():
+        return
+    from ackq_broker.journal.files.disk import Disk
+
+    bytes_per_s, write, sync_data = float(file.read_text()), Disk.write, Disk.sync_data
+    unsynced = 0
+
+    def counted_write(self, fd, buffers, offset):
+        nonlocal unsynced
+        unsynced += sum(memoryview(buffer).nbytes for buffer in buffers)
+        write(self, fd, buffers, offset)
+
+    def slow_sync(self, fd):
+        nonlocal unsynced
+        began, size, unsynced = time.monotonic(), unsynced, 0
+        sync_data(self, fd)
+        time.sleep(max(0.0, size / bytes_per_s - (time.monotonic() - began)))
+
+    Disk.write, Disk.sync_data = counted_write, slow_sync
+
+
 os.statvfs, time.time_ns = _full_disk, _wrong_clock
 _set_limits()
+_slow_down()
