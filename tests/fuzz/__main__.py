@@ -1,7 +1,7 @@
 """Hostile bytes by hand: `python -m tests.fuzz --minutes 9 --seed 7`; `--target publish` for one.
 
-Each target runs in a process of its own, so that a crash is seen: an example is a seed, noted
-before it runs, and `--replay publish:7:1234` runs it again.
+Each target runs in a process of its own, so that a crash is seen: an example is a seed, noted with
+the figures so far before it runs, and `--replay publish:7:1234` runs it again.
 """
 
 import argparse
@@ -16,15 +16,19 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
-from tests.fuzz.targets import TARGETS
+from ackq_broker import embedding
+from tests.fuzz.targets import AROUND, TARGETS
 
-# An example that takes so long hangs: more than the time-outs of its calls, on a machine that does
-# much else.
-HANGS_S = 120
+# A broker that is still not there then does not start: at a low priority, on a busy machine.
+STARTS_S = 600
+# An example that takes so long hangs: beside its calls it may start the broker again.
+HANGS_S = STARTS_S + 300
 # The exit status of a run in which examples failed; any other says that the process did.
 FAILED = 3
+MOST_FAILED = 20
 # Above what the process took when its first examples had run.
 MOST_GROWTH_BYTES = 512 << 20
 
@@ -53,6 +57,7 @@ def child(name, seed, seconds):
     """Runs a target in a process of its own; `FAILED` when something was wrong."""
     with tempfile.TemporaryDirectory() as folder:
         note = Path(folder, "note")
+        note.touch()
         command = [sys.executable, "-m", "tests.fuzz", "--here", str(note), "--target", name]
         command += ["--seed", str(seed), "--minutes", str(seconds / 60)]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -60,7 +65,7 @@ def child(name, seed, seconds):
         if ended.returncode in (0, FAILED):
             return ended.returncode
         how = signal.Signals(-ended.returncode).name if ended.returncode < 0 else ended.returncode
-        print(f"{name}: ENDED WITH {how}; --replay {note.read_text().strip()}")
+        print(f"{name}: ENDED WITH {how}; {note.read_text() or 'before its first example'}")
         print(ended.stderr[-3000:], flush=True)
         return FAILED
 
@@ -68,32 +73,55 @@ def child(name, seed, seconds):
 def examples(name, seed, seconds, note):
     """Runs examples of a target for a while, in this process."""
     faulthandler.enable()
-    target, said, failed = TARGETS[name], Counter(), 0
-    began, number, first_peak = time.monotonic(), 0, 0
-    with note.open("wb", buffering=0) as noted:
-        while time.monotonic() < began + seconds:
-            number += 1
-            which = f"{name}:{seed}:{number}"
+    embedding._START_S = STARTS_S
+    with AROUND.get(name, nullcontext)(), note.open("wb", buffering=0) as noted:
+        figures = Figures()
+        while figures.seconds() < seconds and figures.failed <= MOST_FAILED:
+            which = f"{name}:{seed}:{figures.examples + 1}"
             noted.seek(0)
-            noted.write(f"{which:<80}".encode())
+            noted.truncate()
+            noted.write(f"--replay {which}; before it {figures}".encode())
             faulthandler.dump_traceback_later(HANGS_S, exit=True)
             try:
-                said[target(random.Random(which))] += 1
+                figures.count(TARGETS[name](random.Random(which)))
             except Exception:  # noqa: BLE001 - whatever it is, the others are run
-                failed += 1
+                figures.count("")
                 print(f"{name}: FAILED; --replay {which}")
                 traceback.print_exc(file=sys.stdout)
-                if failed > 20:
-                    break
-            if number == 100:
-                first_peak = _peak()
-    faulthandler.cancel_dump_traceback_later()
-    grown = _peak() - first_peak if first_peak else 0
-    wrong = failed + (grown > MOST_GROWTH_BYTES)
-    took_s = round(time.monotonic() - began, 1)
-    figures = {"examples": number, "failed": failed, "seconds": took_s, "grown_MB": grown >> 20}
-    print(name, json.dumps({**figures, **dict(said.most_common())}), flush=True)
-    return FAILED if wrong else 0
+        faulthandler.cancel_dump_traceback_later()
+    print(name, figures, flush=True)
+    return FAILED if figures.failed or figures.grown() > MOST_GROWTH_BYTES else 0
+
+
+class Figures:
+    """How many examples there were, what they said, and what that took."""
+
+    def __init__(self):
+        self.examples = self.failed = 0
+        self._said = Counter()
+        self._began, self._first_peak = time.monotonic(), 0
+
+    def count(self, said):
+        """Another example; one that failed says nothing."""
+        self.examples += 1
+        self.failed += not said
+        self._said.update([said] if said else [])
+        if self.examples == 100:
+            self._first_peak = _peak()
+
+    def seconds(self):
+        """Since the first example."""
+        return time.monotonic() - self._began
+
+    def grown(self):
+        """Bytes above what the first examples took."""
+        return _peak() - self._first_peak if self._first_peak else 0
+
+    def __str__(self):
+        took = {"seconds": round(self.seconds(), 1), "cpu_s": round(time.process_time(), 1)}
+        told = {"examples": self.examples, "failed": self.failed, **took}
+        told["grown_MB"] = self.grown() >> 20
+        return json.dumps({**told, **dict(self._said.most_common())})
 
 
 def _peak():

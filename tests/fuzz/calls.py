@@ -9,7 +9,7 @@ import json
 import secrets
 import socket
 import tempfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -89,9 +89,13 @@ class Running:
             assert "Traceback" not in logged, logged
             self.client.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=TIMEOUT_S)
         if number % RESTART_EVERY == 0:
-            self.client.channel.close()
-            self.broker.restart()
-            self.connect()
+            self.restart()
+
+    def restart(self):
+        """Starts it again from what the examples left."""
+        self.client.channel.close()
+        self.broker.restart()
+        self.connect()
 
     def log(self):
         """What was logged since the last look."""
@@ -105,6 +109,15 @@ class Running:
 @cache
 def running():
     return Running()
+
+
+@contextmanager
+def serving():
+    """Examples have a broker that is up, and at the end it opens once more what they left."""
+    now = running()
+    yield
+    now.restart()
+    assert "Traceback" not in now.log()
 
 
 @cache
@@ -250,3 +263,4 @@ def raw_request(host, rng):
 
 
 TARGETS = {each.__name__: each for each in (call, http)}
+AROUND = dict.fromkeys(TARGETS, serving)

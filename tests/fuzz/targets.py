@@ -1,4 +1,4 @@
-"""All targets by name."""
+"""All targets by name, and what some need around their examples."""
 
 from tests.fuzz import answers, blocks, calls, journals, texts
 
@@ -9,3 +9,4 @@ TARGETS = {
     **journals.TARGETS,
     **texts.TARGETS,
 }
+AROUND = calls.AROUND
