@@ -42,6 +42,7 @@ LONG = (
     "tests/crash/test_consuming_ledger.py",
     "tests/spark/test_secrets.py",
     "tests/spark/test_delta.py",
+    "tests/crash/network/test_spark.py",
     "tests/wire/consuming/test_storms.py",
     "tests/structure/test_tools.py",
 )

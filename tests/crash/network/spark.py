@@ -1,0 +1,238 @@
+"""A streaming query behind a network with faults, from queue to queue; status 1 if it was wrong.
+
+    python -m tests.crash.network.spark --minutes 10 --seed 1
+
+Its source and its sink have a relay each, whose faults follow from the seed. A query that fails is
+started again from its checkpoint, and one that goes on is stopped now and then. In the end the
+network is calm and the queue is drained: then each row stands in the target once, and nothing is
+left in the source (K1-K3). No call of the source or the sink may pass its time-out.
+"""
+
+import argparse
+import faulthandler
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from tests.crash.network import timeouts
+from tests.fakes import machine
+from tests.fakes.faults import KINDS, Schedule
+from tests.fakes.relay import Relay
+
+SIDES = ("source", "sink")
+# What a query may fail with while the network does: the time of its retries has passed.
+EXPECTED = {"BrokerUnavailableError"}
+# A drain that meets a connection that is still half-open from before the calm may fail.
+DRAINS = 3
+# Behind the faults: what is left to strike, a stop of the query, and the drains.
+OVER_S = 900
+AHEAD = 1_000
+FRAME = 100
+MAX_MESSAGES = (50, 200, 500)
+# Of a query, until it is stopped.
+BATCHES = (1, 40)
+
+
+def arguments():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10, help="of faults, and one of each side")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", nargs="+", choices=KINDS, default=list(KINDS))
+    return parser.parse_args()
+
+
+class Run:
+    """One queue that a query moves to another one, and what became of its messages."""
+
+    def __init__(self, spark, endpoint, relays, folder, seed):
+        self.spark = spark
+        self.direct = endpoint
+        self.relays = relays
+        self.folder = folder
+        self.rng = random.Random(f"{seed} query")
+        self.names = []
+        self.ended = Counter()
+        self.begun = self._end = time.monotonic()
+        self.wrong = []
+
+    def go(self, seconds):
+        """Faults for so long, and until each side has met one; then calm, until all is drained."""
+        faulthandler.dump_traceback_later(seconds + OVER_S, exit=True)
+        self._end = time.monotonic() + seconds
+        while self._under_faults():
+            self._live()
+        for each in self.relays.values():
+            each.calm()
+        for _ in range(DRAINS):
+            with self._failing():
+                self._start(availableNow=True).awaitTermination()
+                self._tell("drained")
+            if self._left() == (0, 0):
+                break
+        faulthandler.cancel_dump_traceback_later()
+
+    def _under_faults(self):
+        struck = all(each.struck for each in self.relays.values())
+        return time.monotonic() < self._end or not struck
+
+    def _live(self):
+        """One start of the query: until it fails, has had so many batches, or the run ends."""
+        last = self._committed() + self.rng.randint(*BATCHES)
+        with self._failing():
+            query = self._start(processingTime="100 milliseconds")
+            while self._under_faults() and self._committed() < last:
+                self._fill()
+                query.awaitTermination(0.2)
+            query.stop()
+            self._tell("stopped")
+
+    @contextmanager
+    def _failing(self):
+        """What the query failed with, if it did, is counted; or is wrong."""
+        from pyspark.errors import StreamingQueryException
+
+        try:
+            yield
+        except StreamingQueryException as failure:
+            found = re.search(r"ackq\.errors\.(\w+)", str(failure))
+            self._tell(found[1] if found else "failed otherwise")
+            if found is None or found[1] not in EXPECTED:
+                self.wrong.append(f"the query failed: {failure}")
+
+    def _tell(self, how):
+        """A query has ended so."""
+        self.ended[how] += 1
+        took_s = time.monotonic() - self.begun
+        print(f"{took_s:.0f} s: {how}, {self._committed()} batches in all", flush=True)
+
+    def _committed(self):
+        return len(list((self.folder / "checkpoint" / "commits").glob("[0-9]*")))
+
+    def _start(self, **trigger):
+        from tests.crash.network.timed import RETRY_S
+
+        side = {
+            name: {"endpoint": relay.endpoint, "retryTimeout": f"{RETRY_S}s"}
+            for name, relay in self.relays.items()
+        }
+        rows = self.spark.readStream.format("ackq_timed").options(
+            **side["source"],
+            queue="in",
+            minPartitions="2",
+            maxMessagesPerTrigger=str(self.rng.choice(MAX_MESSAGES)),
+        )
+        writer = rows.load().select("body", "message_id").writeStream.format("ackq_timed")
+        writer = writer.options(**side["sink"], queue="out")
+        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
+        return writer.trigger(**trigger).start()
+
+    def _fill(self):
+        """More messages when there are few, published without faults."""
+        from tests.crash.harness import fill
+
+        if sum(self._left()) < AHEAD:
+            first = len(self.names)
+            more = [f"m-{number:07d}" for number in range(first, first + FRAME)]
+            fill(self.direct, "in", more, frame=FRAME)
+            self.names += more
+
+    def _left(self):
+        from tests.crash.harness import unacked
+
+        return unacked(self.direct, "in")
+
+    def check(self):
+        """Compares the books with the broker; returns what is wrong."""
+        from tests.crash.harness import in_queue
+
+        found, left = in_queue(self.direct, "out"), self._left()
+        lost, doubled = len(set(self.names) - found.keys()), found.total() - len(found)
+        print(f"messages {len(self.names)}, lost {lost}, doubled {doubled}")
+        if found != Counter(self.names) or left != (0, 0):
+            self.wrong.append(f"lost {lost}, doubled {doubled}, left in the source {left}")
+        for overdue in self.folder.glob("overdue-*"):
+            if stacks := overdue.read_text():
+                self.wrong.append(f"{overdue.name}: {stacks}")
+        return self.wrong
+
+    def told(self):
+        """Lines of figures."""
+        yield f"batches {self._committed()}"
+        yield f"queries {', '.join(f'{how} {n}' for how, n in sorted(self.ended.items()))}"
+        for name, relay in self.relays.items():
+            struck = Counter(fault.kind for _, fault in relay.struck)
+            faults = ", ".join(f"{kind} {times}" for kind, times in sorted(struck.items()))
+            yield f"{name}: connections {relay.accepted}, faults {len(relay.struck)}: {faults}"
+        calls, longest = Counter(), Counter()
+        for line in (self.folder / "calls").read_text().splitlines():
+            what, took_s = line.split()
+            calls[what] += 1
+            longest[what] = max(longest[what], float(took_s))
+        for what, n in sorted(calls.items()):
+            yield f"{what}: {n} calls, longest {longest[what]:.1f} s"
+
+
+def start_spark(folder):
+    """Spark of this process: two tasks at once, each tried four times."""
+    from pyspark.sql import SparkSession
+
+    from ackq.spark import configure
+    from tests.crash.network.timed import Source
+
+    builder = SparkSession.builder.appName("network").master("local[2,4]")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.local.dir": str(folder / "local"),
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = configure(builder).getOrCreate()
+    spark.dataSource.register(Source)
+    return spark
+
+
+def main():
+    """Runs a query, and tells what it met."""
+    options = arguments()
+    timeouts.lower()  # before anything reads them
+    from ackq.client import Admin
+    from ackq_broker import embedded
+    from tests.crash.network.timed import FOLDER
+
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        low = machine.with_limits(folder, timeouts.LOW)
+        os.environ.update(low, **{FOLDER: made})  # of Spark's processes
+        with embedded(folder / "data", env=low) as broker:
+            with Admin(broker.endpoint) as admin:
+                for queue in ("in", "out"):
+                    admin.declare_queue(queue)
+            relays = {
+                side: Relay(broker.endpoint, Schedule(f"{options.seed} {side}", options.faults))
+                for side in SIDES
+            }
+            with closing(relays["source"]), closing(relays["sink"]):
+                spark = start_spark(folder)
+                run = Run(spark, broker.endpoint, relays, folder, options.seed)
+                run.go(options.minutes * 60)
+                wrong = run.check()
+                print(*run.told(), *(f"WRONG {each}" for each in wrong), sep="\n", flush=True)
+                spark.stop()
+    print(f"{'WRONG' if wrong else 'OK'}: seed {options.seed}")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
