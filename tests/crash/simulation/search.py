@@ -11,7 +11,6 @@ import traceback
 import warnings
 from collections import Counter
 from contextlib import contextmanager, nullcontext
-from itertools import islice
 from typing import NamedTuple
 
 from tests.crash.simulation.bugs import BUGS
@@ -25,9 +24,8 @@ _CHUNK = 20
 _MOST_SHOWN = 3
 _REPORT_S = 30.0
 _LEAST_SECONDS = 0.1
-# Of a planted bug: starts, and how far apart their seeds are.
-_STARTS = 5
-_APART = 1_000_000
+# Where the seeds begin that look for planted bugs.
+_FIRSTS = (10_000, 20_000, 30_000, 50_000)
 
 _entered = []
 
@@ -214,7 +212,7 @@ def replay(choice, *, log=False):
 def main(arguments=None):
     """The command line; returns the exit status."""
     options = _parser().parse_args(arguments)
-    if options.bugs:
+    if options.bugs is not None:
         return _find_bugs(options)
     chosen = options.replay if options.replay is not None else options.shrink
     if chosen is not None:
@@ -243,26 +241,40 @@ def _seeds(options):
 
 
 def _find_bugs(options):
-    """Prints, for each planted bug, the seeds until it was found, from several starts."""
+    """Prints, for each planted bug, the seeds until it was found, from several first seeds."""
+    names = options.bugs.split(",") if options.bugs else list(BUGS)
+    firsts = [int(each) for each in options.firsts.split(",")]
+    hunts = [
+        (name, range(first, first + options.seeds), options.seconds)
+        for name in names
+        for first in firsts
+    ]
     missed = 0
-    for name in BUGS:
-        needed = []
-        for start in range(_STARTS):
-            first = options.first + start * _APART
-            choices = (Choice(first + n, options.seconds) for n in range(options.seeds))
-            counts, failed = search(
-                islice(choices, options.seeds),
-                jobs=options.jobs,
-                bug=name,
-                until_failures=1,
-                report=lambda _: None,
+    context = multiprocessing.get_context("fork")
+    with context.Pool(options.jobs, _begin, (None,)) as pool:
+        found = pool.imap(_hunt, hunts, 1)
+        for name in names:
+            needed = [next(found) for _ in firsts]
+            missed += None in needed
+            least = sorted(options.seeds + 1 if each is None else each for each in needed)
+            median = least[len(least) // 2]
+            each = ", ".join("-" if each is None else str(each) for each in needed)
+            shown = f"> {options.seeds}" if median > options.seeds else median
+            print(
+                f"| `{name}` | {BUGS[name].rule} | {BUGS[name].what} | {shown} | {each} |",
+                flush=True,
             )
-            needed.append(counts["seeds"] if failed else None)
-        found = sorted(each for each in needed if each is not None)
-        missed += not found
-        median = found[len(found) // 2] if len(found) > _STARTS // 2 else None
-        print(f"{name}: {needed}, median {median}", flush=True)
     return missed
+
+
+def _hunt(what):
+    """How many worlds it takes until one fails with a bug; None: more than these."""
+    name, seeds, seconds = what
+    with BUGS[name]():
+        for number, seed in enumerate(seeds, 1):
+            if _run_one(Choice(seed, seconds)).failure:
+                return number
+    return None
 
 
 def _parser():
@@ -274,7 +286,14 @@ def _parser():
     add("--seconds", type=float, default=SECONDS, help="virtual seconds until a world closes")
     add("--jobs", type=int, default=2, help="processes")
     add("--bug", choices=sorted(BUGS), help="plant a bug")
-    add("--bugs", action="store_true", help="find each planted bug within --seeds seeds, 5 times")
+    add(
+        "--bugs",
+        nargs="?",
+        const="",
+        metavar="NAME,...",
+        help="seeds that these bugs, or all, take",
+    )
+    add("--firsts", default=",".join(map(str, _FIRSTS)), help="with --bugs: where seeds begin")
     add("--replay", type=int, metavar="SEED", help="run one world, with its trace")
     add("--shrink", type=int, metavar="SEED", help="find less of a failing world that still fails")
     add("--without", default="", metavar="N,...", help="with --replay: leave these faults out")

@@ -41,7 +41,8 @@ class Bug(NamedTuple):
     @contextmanager
     def __call__(self):
         """The product has the bug inside."""
-        changed = [(line.function, _changed(line)) for line in self.lines]
+        functions = dict.fromkeys(line.function for line in self.lines)
+        changed = [(each, _changed(each, self.lines)) for each in functions]
         with ExitStack() as stack:
             for function, code in changed:
                 stack.callback(setattr, function, "__code__", function.__code__)
@@ -49,15 +50,17 @@ class Bug(NamedTuple):
             yield
 
 
-def _changed(line):
-    """The code of a function with the line's text replaced; AssertionError when it has no such."""
-    function = line.function
+def _changed(function, lines):
+    """A function's code with the text of its lines replaced; AssertionError when it has no such."""
     source = textwrap.dedent(inspect.getsource(function))
-    found = source.count(line.text)
     where = f"{function.__module__}.{function.__qualname__}"
-    assert found == 1, f"{where} has {found} times: {line.text}"
+    for line in lines:
+        if line.function is function:
+            found = source.count(line.text)
+            assert found == 1, f"{where} has {found} times: {line.text}"
+            source = source.replace(line.text, line.instead)
     module = compile(
-        source.replace(line.text, line.instead),
+        source,
         f"<{where} with a bug>",
         "exec",
         flags=__future__.annotations.compiler_flag,
