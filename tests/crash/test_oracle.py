@@ -31,9 +31,9 @@ class History:
         self.message.operations.append(self._operation("deliver", what))
         return self
 
-    def settle(self, hold, *outcomes, answered=True):
+    def settle(self, hold, *outcomes, answered=True, kind="settle"):
         """A settlement."""
-        self.message.operations.append(self._operation("settle", (hold, *outcomes), must=answered))
+        self.message.operations.append(self._operation(kind, (hold, *outcomes), must=answered))
         return self
 
     def end(self, hold):
@@ -51,9 +51,9 @@ class History:
         self.message.operations.append(self._operation("purge", "orders", must=answered))
         return self
 
-    def is_possible(self, place, *, put=None):
-        """Whether it may be there at the end."""
-        self.message.operations.append(self._operation("final", place))
+    def is_possible(self, place, *, put=None, count=None):
+        """Whether it may be there at the end, before a delivery of this number."""
+        self.message.operations.append(self._operation("final", (place, count)))
         judge = Judge(self.message, lambda hold: self._ends.get(hold, NEVER), gaps=self._gaps)
         return judge.explains(put=put)
 
@@ -108,6 +108,19 @@ def test_a_delivery_that_nobody_saw():
     assert not back.is_possible(HOME)
 
 
+def test_the_count_at_the_end():
+    """C7: what is left counts the deliveries that ended, and may count some that nobody saw."""
+
+    def released(*, gaps=False):
+        return History(gaps=gaps).deliver(CHANNEL, 1).settle(CHANNEL, "released")
+
+    assert released().is_possible(HOME, count=2)
+    assert not released().is_possible(HOME, count=1)
+    assert not released().is_possible(HOME, count=3)
+    assert released(gaps=True).is_possible(HOME, count=3)
+    assert not released(gaps=True).is_possible(HOME, count=1)
+
+
 def test_the_delivery_limit():
     """C13: one FAILED too many moves it to the dead letters, and not one before."""
 
@@ -148,3 +161,33 @@ def test_one_of_several_outcomes():
     for place in (GONE, DEAD):
         history = History().deliver(CHANNEL, 1).settle(CHANNEL, "accepted", "rejected")
         assert history.is_possible(place)
+
+
+def test_what_an_operator_settles():
+    """S8: what is in the lease is settled, and accepted by no later accept."""
+    lease = Hold("incarnation", 1)
+    settled = History().deliver(lease, 1).settle(lease, "released", kind="operate")
+    assert settled.is_possible(HOME)
+    for place, possible in ((HOME, True), (GONE, False)):
+        accepted = History().deliver(lease, 1).settle(lease, "released", kind="operate")
+        accepted.settle(lease, "accepted", kind="operate")
+        assert accepted.is_possible(place) is possible
+    twice = History().deliver(lease, 1).settle(lease, "rejected", kind="operate")
+    assert not twice.settle(lease, "accepted", kind="operate").is_possible(GONE)
+
+
+def test_a_lease_that_timed_out():
+    """S5: its accept takes what is still ready, and leaves alone what somebody else has or had."""
+    lease = Hold("incarnation", 1)
+
+    def timed_out():
+        return History().deliver(lease, 1).end(lease)
+
+    def accept(history):
+        return history.settle(lease, "accepted", kind="resume")
+
+    assert accept(timed_out()).is_possible(GONE)
+    assert not accept(timed_out()).is_possible(HOME)
+    held = accept(timed_out().deliver(OTHER, 2)).settle(OTHER, "rejected")
+    assert held.is_possible(DEAD)
+    assert not accept(timed_out().deliver(OTHER, 2)).settle(OTHER, "rejected").is_possible(GONE)

@@ -8,7 +8,7 @@ import pytest
 from tests.crash.simulation.bugs import BUGS
 from tests.crash.simulation.search import SECONDS, Choice, quiet, run
 
-LEAST = 25
+LEAST = 50
 # Some that are found soon, and seeds that are enough by far.
 SOON = (
     "group_not_synced",

@@ -65,7 +65,8 @@ class SimulatedDisk:
         # Calls until a fault of a kind, and how many follow each other.
         self._armed = {}
         self.faults = Counter()
-        # Called with the kind of each change: write, resize, sync, name, rename, unlink, names.
+        # Called with the kind of each change: write, resize, syncing (a sync begins), sync, lost
+        # (it failed), name, rename, unlink, names.
         self.on_change = lambda _: None
 
     # --- faults ---
@@ -99,10 +100,9 @@ class SimulatedDisk:
     def cut_power(self):
         """Keeps what was synced, and any subset of the rest."""
         random = self._random
-        share = random.choice((0, 0, 1, random.random()))
-        kept = [change for change in self._pending_names if random.random() < share]
+        kept = random.choice((_none, _all, _some, _late))(self._pending_names, random)
         names = _renamed(self._durable_names, kept)
-        share = random.choice((0, 0, 1, random.random()))
+        share = random.choice((0, 0, 1, random.random(), random.random(), random.random()))
         for file in {id(file): file for file in names.values()}.values():
             file.durable = _with_some(file.durable, file.pending, share, random)
         self.files = names
@@ -255,6 +255,7 @@ class SimulatedDisk:
         """A sync that fails: any part is on the disk, and no later sync brings the rest."""
         file.durable = _with_some(file.durable, file.pending, self._random.random(), self._random)
         file.pending = []
+        self.on_change("lost")
 
     # --- inside ---
 
@@ -278,6 +279,24 @@ class SimulatedDisk:
         file = self.files.pop(path, None)
         if file is not None:
             file.links -= 1
+
+
+def _none(_changes, _random):
+    return []
+
+
+def _all(changes, _random):
+    return changes
+
+
+def _some(changes, random):
+    share = random.random()
+    return [change for change in changes if random.random() < share]
+
+
+def _late(changes, random):
+    """The last of them without those before."""
+    return changes[random.randrange(len(changes)) :] if changes else []
 
 
 def _error(number, path):

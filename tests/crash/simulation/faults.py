@@ -24,11 +24,22 @@ _MOST_OTHERS = 4
 # A life may end at any of so many scheduling steps after the instant of its fault, or after a
 # change of the disk that follows: what is not synced is lost between two changes.
 _STEPS = (0, 3, 20, 100, 400)
-_CHANGES = ("rename", "rename", "unlink", "names", "name", "sync", "write", "resize")
-_STEPS_BEHIND = 6
+_CHANGES = (
+    *("rename", "rename", "unlink", "names", "name", "sync", "write", "resize"),
+    *("syncing", "syncing", "answer", "answer", "answer"),
+)
+# While a sync is under way answers that do not wait for it have time to arrive; and what was
+# answered is to be there when the power goes at once.
+_STEPS_BEHIND = {"syncing": 60}
+_FEW_STEPS = 6
 _MOST_CHANGES = 4
-# So many steps after a start it is over again, if it is to be.
+_MOST_ANSWERS = 16
+# After a sync that failed the power may be cut while nobody has read the files again.
+_STEPS_OF_A_LOSS = 200
+# So many steps after a start it is over again, if it is to be; or after a change that it makes.
+_TWICE = 0.4
 _STEPS_OF_A_START = (10, 60, 300, 1500)
+_CHANGES_OF_A_START = ("rename", "unlink", "names", "sync")
 
 
 class Fault(NamedTuple):
@@ -68,16 +79,24 @@ def _end(fault, world):
         process.plan(fault.kind, int(steps * rest))
     else:
         change, rest = _pick(fault.b, _CHANGES)
-        count = int(rest * _MOST_CHANGES)
-        process.plan_at(fault.kind, change, count, int(fault.a * 1000) % _STEPS_BEHIND)
-    if fault.c < 1 / 3:
-        _end_the_next(fault.c * 3, world)
+        count = int(rest * (_MOST_ANSWERS if change == "answer" else _MOST_CHANGES))
+        steps = _STEPS_BEHIND.get(change, _FEW_STEPS)
+        process.plan_at(fault.kind, change, count, int(fault.a * 1000) % steps)
+    if fault.c < _TWICE:
+        _end_the_next(fault.c / _TWICE, world)
 
 
 def _end_the_next(number, world):
     """A power cut, or a kill, soon after the next start."""
-    steps, rest = _pick(number, _STEPS_OF_A_START)
-    world.process.plan_next("power" if rest < 3 / 4 else "kill", int(steps * rest * 4 / 3))
+    number, rest = _pick(number, (0, 1))
+    if number:
+        change, rest = _pick(rest, _CHANGES_OF_A_START)
+        count = int(rest * _MOST_CHANGES)
+        kind = "power" if int(rest * 1000) % 4 else "kill"
+        world.process.plan_next_at(kind, change, count, int(rest * 100_000) % _FEW_STEPS)
+    else:
+        steps, rest = _pick(rest, _STEPS_OF_A_START)
+        world.process.plan_next("power" if rest < 3 / 4 else "kill", int(steps * rest * 4 / 3))
 
 
 def _stop(_, world):
@@ -113,7 +132,10 @@ def _arm(fault, world):
     world.disk.arm(fault.kind, int(fault.a * 10))
     if fault.kind == "sync":
         # What it did not bring to the disk is in the page cache until then.
-        _end_the_next(fault.b, world)
+        if fault.c < 1 / 2:
+            world.process.plan_at("power", "lost", 0, int(fault.b * _STEPS_OF_A_LOSS))
+        else:
+            _end_the_next(fault.b, world)
 
 
 def _full(fault, world):

@@ -145,6 +145,8 @@ class Kernel:
         # Called at a step: a life may end there.
         self.alarm_step = most_steps
         self.alarm = None
+        # Called when a client has read an answer.
+        self.on_answer = lambda: None
         self.main = threading.Lock()
         self.main.acquire()
 

@@ -182,6 +182,7 @@ class Call:
         self.unread -= 1
         if self.unread <= connection.window and self.room is not None and not self.room.done():
             self.room.set_result(None)
+        connection.kernel.on_answer()
         return data
 
     def wake_client(self):

@@ -57,6 +57,7 @@ class Process:
         self._planned = self._next = self._watched = self._strike = None
         self._left = 0
         disk.on_change = self._changed
+        kernel.on_answer = partial(self._changed, "answer")
         self.life = None
         self.lives = 0
         # Kept: what is collected runs its `finally`.
@@ -78,8 +79,8 @@ class Process:
         life = self.life = Life(kernel)
         self.lives += 1
         if self._next is not None:
-            (kind, steps), self._next = self._next, None
-            self.plan(kind, steps)
+            planned, self._next = self._next, None
+            planned()
         kernel.loops.append(life.loop)
         life.stop = asyncio.Event()
         options = server.Options(
@@ -117,13 +118,17 @@ class Process:
         self._kernel.alarm_step = self._kernel.steps + 1 + steps
 
     def plan_at(self, kind, change, count, steps):
-        """As `plan`, so many steps after the n-th change of the disk of a kind from now on."""
+        """As `plan`, so many steps after the n-th change of the disk of a kind, or "answer"."""
         self._watched, self._left = change, count
         self._strike = partial(self.plan, kind, steps)
 
     def plan_next(self, kind, steps):
         """As `plan`, from the begin of the next life."""
-        self._next = kind, steps
+        self._next = partial(self.plan, kind, steps)
+
+    def plan_next_at(self, kind, change, count, steps):
+        """As `plan_at`, from the begin of the next life."""
+        self._next = partial(self.plan_at, kind, change, count, steps)
 
     def calm(self):
         """Ends no life by plan any more."""

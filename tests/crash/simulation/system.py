@@ -231,6 +231,7 @@ class _Os:
             return
         file = opened.file
         fiber = kernel.fiber
+        disk.on_change("syncing")
         if fiber is not None and (seconds := self._sync_s()):
             kernel.at(kernel.now_s + seconds, kernel.wake, fiber)
             fiber.wait()

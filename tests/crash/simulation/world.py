@@ -8,11 +8,13 @@ import asyncio
 import random
 import zlib
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 from ackq import limits
 from ackq_broker.journal.write import transient
 from ackq_broker.service import server
 from ackq_broker.service.engine import in_flight, snapshot
+from ackq_broker.service.sessions import liveness
 from tests.crash.simulation import faults, system
 from tests.crash.simulation.disk import SimulatedDisk
 from tests.crash.simulation.kernel import Kernel, Loop
@@ -21,6 +23,8 @@ from tests.crash.simulation.process import Life, Process
 
 # What the clients take to end once the world closes, in virtual time: more is a hang.
 PATIENCE_S = 300.0
+# Between an end of the broker and its next start, at most.
+_PAUSES_S = (0.0, 0.0, 0.1, 0.1, 0.5, 0.5, 1.0, 20.0)
 
 
 class World:
@@ -69,7 +73,7 @@ class World:
             noticed_s=self._noticed_s,
         )
         self._limits = {
-            "SNAPSHOT_EVERY_BYTES": chance.choice((1, 3000, 30_000, 1 << 30)),
+            "SNAPSHOT_EVERY_BYTES": chance.choice((1, 2000, 6000, 1 << 30)),
             "MAX_GROUP_BYTES": chance.choice((500, 1 << 24)),
         }
         self._others = (
@@ -77,6 +81,10 @@ class World:
             (in_flight, "_POLL_S", 2.0),
             (snapshot, "_SLICE_S", chance.choice((-1.0, 0.003))),
         )
+        # Readers of sessions are away sooner than in life, so that others replace them.
+        away_ms = chance.choice((500, 500, 2000, 15_000))
+        holders = SimpleNamespace(HEARTBEAT_MS=away_ms, HOLDER_CUT_GRACE_MS=away_ms // 8)
+        self._others += ((liveness, "limits", holders),)
         drawn = list(enumerate(faults.draw(self.random("faults"), seconds)))
         self.faults = [(index, fault) for index, fault in drawn if index not in without]
         self._restarts = self.random("restarts")
@@ -219,7 +227,7 @@ class World:
         if life.error is not None and not (self.disk.faults and _of_disk(life.error)):
             self.kernel.fail(life.error)
             return
-        pause_s = self._restarts.choice((0.0, 0.1, 1.0, 20.0)) * self._restarts.random()
+        pause_s = self._restarts.choice(_PAUSES_S) * self._restarts.random()
         self.kernel.at(self.kernel.now_s + pause_s, self._restart)
 
     def _restart(self):

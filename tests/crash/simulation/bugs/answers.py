@@ -1,5 +1,6 @@
 """Bugs between a decision and its answer: waits that are missing, answers that are not kept."""
 
+from ackq_broker.service.admin import AdminService
 from ackq_broker.service.consuming.channel import BrokerChannel
 from ackq_broker.service.consuming.stream import ConsumeStream
 from ackq_broker.service.engine.engine import Engine
@@ -77,6 +78,18 @@ ANSWERS = (
                 "    await self._stored.drained()",
                 "self._engine.decide(commands.SealStage"
                 "(self._stage_id, seal.rows, seal.payload_bytes))",
+            ),
+        ),
+    ),
+    Bug(
+        "declare_before_sync",
+        "Q1",
+        "a declare is answered when it is decided",
+        (
+            Line(
+                AdminService.declare_queue,
+                "await self._engine.call(",
+                "(lambda command: self._engine.decide(command).reply)(",
             ),
         ),
     ),

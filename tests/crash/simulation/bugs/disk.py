@@ -8,7 +8,6 @@ from ackq_broker.journal.read import snapshot as snapshots
 from ackq_broker.journal.write import log
 from ackq_broker.journal.write.compaction import Compactor
 from ackq_broker.journal.write.group_commit import GroupCommit
-from ackq_broker.journal.write.spares import Spares
 from tests.crash.simulation.bugs.patching import Bug, Line
 
 DISK = (
@@ -89,12 +88,6 @@ DISK = (
         (Line(DataDirectory._write_format, "self._disk.sync_file(fd)", "pass"),),
     ),
     Bug(
-        "spare_not_renamed_on_disk",
-        "Q7",
-        "a dead segment is written over before its new name is on the disk",
-        (Line(Spares.take, "self._disk.sync_directory(self._directory)", "pass"),),
-    ),
-    Bug(
         "snapshot_not_synced",
         "I1",
         "a snapshot gets its name before it is on the disk",
@@ -126,14 +119,16 @@ DISK = (
         (Line(snapshots.dead_segments, " and number not in live", ""),),
     ),
     Bug(
-        "names_not_synced_at_start",
+        "format_before_tail",
         "Q7",
-        "recovery deletes what a snapshot supersedes whose name may be in the page cache alone",
+        "recovery says in FORMAT where the log ends before the log is on the disk up to there",
         (
             Line(
-                recovery.recover,
-                "disk.sync_directory(data.path)\n    created",
-                "created",
+                recovery._recover_last,
+                "    fd = _rewrite(",
+                "    if data.formatted:\n"
+                "            _renew_format(data, position, segment_bytes)\n"
+                "        fd = _rewrite(",
             ),
         ),
     ),

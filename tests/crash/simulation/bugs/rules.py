@@ -4,7 +4,7 @@ from ackq_broker.core import lifecycle, queries
 from ackq_broker.core.consuming import channels
 from ackq_broker.core.publishing import confirm_mode, publishers, transactions, writer_batches
 from ackq_broker.core.queues import dead_letters
-from ackq_broker.core.sessions import accept, advance, checkpoint, holder
+from ackq_broker.core.sessions import accept, advance, checkpoint, holder, operator, timeout
 from ackq_broker.core.snapshot import image
 from ackq_broker.core.state.block_references import BlockReferences
 from ackq_broker.core.state.queue import Queue
@@ -175,6 +175,36 @@ RULES = (
         ),
     ),
     Bug(
+        "holes_not_kept",
+        "S5",
+        "a lease that timed out has messages that others took meanwhile",
+        (
+            Line(
+                timeout.apply_resumed,
+                "session.lease.add_holes(hole.tags, hole.reason)",
+                "pass",
+            ),
+        ),
+    ),
+    Bug(
+        "settled_tags_stay",
+        "S8",
+        "what an operator settled of a lease is read and accepted all the same",
+        (
+            Line(
+                operator.apply_settled,
+                "lease.add_holes(record.tags, Gone.SETTLED)",
+                "pass",
+            ),
+        ),
+    ),
+    Bug(
+        "settled_under_its_reader",
+        "S8",
+        "an operator's settlement does not end the epoch",
+        (Line(operator.apply_settled, "holder.end_epoch(state, session)", "pass"),),
+    ),
+    Bug(
         "kept_lease_dropped",
         "K2",
         "the lease accepted last cannot be read again",
@@ -241,10 +271,10 @@ RULES = (
         (Line(Queue._return, "self.deliveries.add(positions)", "pass"),),
     ),
     Bug(
-        "failures_not_in_snapshot",
-        "C13",
-        "a snapshot does not have how often messages failed",
-        (Line(image._columns, '"failures": queue.failures.dump()', '"failures": ()'),),
+        "deliveries_not_in_snapshot",
+        "C7",
+        "a snapshot does not have how often messages were delivered",
+        (Line(image._columns, '"deliveries": queue.deliveries.dump()', '"deliveries": ()'),),
     ),
     Bug(
         "delays_not_in_snapshot",

@@ -3,7 +3,7 @@
 from ackq.v1 import admin_pb2
 from tests.crash.simulation.clients.channel import Consumer
 from tests.crash.simulation.clients.client import Client
-from tests.crash.simulation.clients.operator import Operator, Watcher
+from tests.crash.simulation.clients.operator import Importer, Operator, Watcher
 from tests.crash.simulation.clients.publisher import Publisher
 from tests.crash.simulation.clients.session import Query
 from tests.crash.simulation.clients.sink import Writer
@@ -42,6 +42,7 @@ class Cast:
         self._fans = rng.random() < 0.3
         self.oracle = Oracle(world, self._queues)
         self.clients = []
+        self._query = None
         self._choose()
 
     def _choose(self):
@@ -54,7 +55,10 @@ class Cast:
             routes.append(("", extra, (extra,)))
         ttl_ms = rng.choice((0, 800, 60_000))
         kinds = ["consumer", "query", "writer", "transactions", "operator"]
-        chosen = [kind for kind in kinds if rng.random() < 0.55]
+        chosen = [kind for kind in kinds if rng.random() < (0.7 if kind == "query" else 0.55)]
+        if rng.random() < 0.2:
+            # What queries do takes many steps: now and then nobody is beside them.
+            chosen = ["query", rng.choice(kinds[2:])]
         # The rows of a batch are the same only as far as they are persistent (K2).
         transient = 0.0 if "query" in chosen else rng.choice((0.0, 0.2))
         for number in range(rng.choice((1, 1, 2))):
@@ -72,6 +76,8 @@ class Cast:
         for kind in chosen:
             getattr(self, f"_add_{kind}")()
         self._add(Watcher(world, oracle, "watcher"))
+        if rng.random() < 0.15:
+            self._add_importer()
         if extra == "loose":
             self._add(Consumer(world, oracle, "taker", ["loose"], _OUTCOMES[0], no_ack=True))
 
@@ -86,18 +92,21 @@ class Cast:
 
     def _add_query(self):
         rng = self._rng
-        self._add(
-            Query(
-                self._world,
-                self.oracle,
-                "query",
-                "session",
-                rng.choice(("orders", "orders", "plain")),
-                rng.choice(("out", "out", "")),
-                rng.choice((1, 2, 5)),
-                settles=rng.random() < 0.3,
-            )
+        target = rng.choice(("out", ""))
+        # What a sink has cannot be compared with a batch that has holes: that is at least once.
+        timeout_ms = 0 if target else rng.choice((0, 100, 300))
+        self._query = Query(
+            self._world,
+            self.oracle,
+            "query",
+            "session",
+            rng.choice(("orders", "orders", "plain")),
+            target,
+            rng.choice((1, 2, 5)),
+            settles=not timeout_ms and rng.random() < 0.3,
+            timeout_ms=timeout_ms,
         )
+        self._add(self._query)
 
     def _add_writer(self):
         self._add(Writer(self._world, self.oracle, "job", "out", self._rng.choice((2, 4))))
@@ -110,10 +119,28 @@ class Cast:
     def _add_operator(self):
         tasks = ["purge", "redrive", "redrive", "delete", "release", "drop"]
         some = self._rng.sample(tasks, 3)
+        if self._query is not None and not self._query.target:
+            some = [*some, "settle", "settle", "settle"]
         count = self._rng.choice((3, 6))
         names = ["orders", "plain"]
         declared = {each.name: self._declaration(each) for each in self._queues}
-        self._add(Operator(self._world, self.oracle, "op", some, names, count, declared))
+        self._add(
+            Operator(self._world, self.oracle, "op", some, names, count, declared, self._query)
+        )
+
+    def _add_importer(self):
+        make = admin_pb2.DeclareQueueRequest
+        dead = admin_pb2.QueueProperties(durable=True)
+        orders = admin_pb2.QueueProperties(
+            durable=True, max_length=50, dead_letter_queue="imported-dead"
+        )
+        queues = [
+            make(queue="imported-dead", properties=dead),
+            make(queue="imported", properties=orders),
+        ]
+        exchange = admin_pb2.DeclareExchangeRequest(exchange="in", type=_FANOUT, durable=True)
+        bindings = [admin_pb2.BindRequest(exchange="in", queue="imported", binding_key="")]
+        self._add(Importer(self._world, self.oracle, "importer", queues, exchange, bindings))
 
     def keep(self, names):
         """Leaves all clients out but these."""

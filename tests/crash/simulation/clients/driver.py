@@ -40,9 +40,14 @@ class Driver:
         while True:
             if self.query.world.closing:
                 raise Ended
-            if self.mortal and self._rng.random() < 0.05:
+            # Its lease is there already, and no file tells of it.
+            chance = 0.25 if self._step == self._offsets else 0.08
+            if self.mortal and self._rng.random() < chance:
                 raise Killed
-            if self._rng.random() < 0.3:
+            if self.query.timeout_ms and self._rng.random() < 0.1:
+                # Long enough for its lease to be given back (S5).
+                await self.query.pause(6.0)
+            elif self._rng.random() < 0.3:
                 await self.query.pause(self.query.pace_s)
             await self._next()
 
@@ -51,7 +56,7 @@ class Driver:
         self.mortal = False
         try:
             for _ in range(self._rng.randrange(1, 8)):
-                await self.query.pause(8.0)
+                await self.query.pause(3.0)
                 await self._next()
         except (Cut, Killed, Stuck, Ended):
             pass
@@ -67,7 +72,7 @@ class Driver:
         if query.excuses(refusal):
             await query.pause()
         elif refusal.code == "already_held":
-            await query.pause(3.0)
+            await query.pause(1.5)
         elif refusal.code == "fenced" or self.query_id != query.query_id:
             raise Cut("it was replaced")
         elif refusal.code in ("lease_held", "session_not_found") or (
@@ -112,9 +117,14 @@ class Driver:
             "Advance", self._advance_request(incarnation="", takeover=query.takeover)
         )
         self.incarnation = answer.incarnation
-        query.oracle.opened(query.session, answer.incarnation, begun)
+        self._opened(answer.incarnation, begun)
         await self._attached(answer, begun)
         return self._advance
+
+    def _opened(self, incarnation, begun):
+        self.oracle.opened(self.query.session, incarnation, begun)
+        if self.query.timeout_ms:
+            self.oracle.may_release(incarnation, begun)
 
     def _advance_request(self, **fields):
         query = self.query
@@ -126,6 +136,7 @@ class Driver:
                 "queues": [query.queue],
                 "start_tag": self.start,
                 "max_messages": query.limit,
+                "session_timeout_ms": query.timeout_ms,
                 **fields,
             }
         )
@@ -160,7 +171,7 @@ class Driver:
         if answer.incarnation != self.incarnation:
             self.oracle.check(not self.start, f"S9: {self.query.name} opened anew at a tag")
             self.incarnation = answer.incarnation
-            self.oracle.opened(self.query.session, answer.incarnation, begun)
+            self._opened(answer.incarnation, begun)
 
     def _accepting(self):
         """The operations of the accept that this call may be; None for none."""
@@ -169,12 +180,7 @@ class Driver:
         lease = self.query.leases.get((self.incarnation, self.start))
         if lease is None or lease.rows is None:
             return None
-        if lease.accept is None:
-            lease.accept = []
-            for hold, message, tag in lease.holds:
-                outcomes = lease.outcomes.get(tag, ("accepted",))
-                lease.accept += self.oracle.settle([message], [hold], *outcomes)
-        return lease.accept
+        return self.query.accept(lease)
 
     async def _offsets(self):
         """Writes offsets/N, which must not be there."""
@@ -204,7 +210,7 @@ class Driver:
     async def _attached(self, answer, called):
         """Notes the epoch, and opens the stream of heartbeats that says who is live (S3)."""
         self.epoch = answer.epoch
-        self.attached = self.oracle.attached(self.incarnation, self.token, called)
+        self.attached = self.oracle.attached(self.incarnation, self.token, self.epoch, called)
         if self._life is not None and not self._life.client_cut:
             return
         self._life = self.query.world.connect()
@@ -229,6 +235,7 @@ class Driver:
     async def _fetch(self):
         """Tasks read ranges of the batch, some of them twice."""
         query = self.query
+        begun = self.oracle.now()
         cut = self._rng.randrange(self.start, self.end + 1)
         ranges = [(self.start, cut), (cut, self.end)]
         ranges = [each for each in ranges if each[0] < each[1]]
@@ -241,7 +248,7 @@ class Driver:
                 [r[:5] for r in again] == [r[:5] for r in rows[: len(again)]],
                 f"S2: {query.name} reads {again} instead of {rows}",
             )
-        self._read(rows)
+        self._read(rows, begun)
         self.rows = rows
         return self._settle if query.settles else self._write
 
@@ -265,11 +272,13 @@ class Driver:
         self.oracle.check(not fenced, f"S3: {query.name} reads, and another holder attached")
         return rows
 
-    def _read(self, rows):
+    def _read(self, rows, begun):
         """The rows of a lease, which are held from then on, or have been."""
         query = self.query
         lease = query.lease(self.incarnation, self.end)
         seen = tuple((row.tag, row.name, row.count) for row in rows)
+        if lease.rows is not None:
+            seen = self._with_holes(lease, seen, begun)
         self.oracle.rows((self.query_id, self.batch), seen)
         self.oracle.rows((self.incarnation, self.end), seen)
         if lease.rows is not None:
@@ -277,6 +286,7 @@ class Driver:
             return
         self.oracle.figures["leases read"] += 1
         lease.rows = seen
+        lease.begun = self.oracle.now()
         hold = query.hold(self.incarnation, self.end)
         begun = self.oracle.begun(self.incarnation)
         self.oracle.in_lease_order(rows)
@@ -284,6 +294,23 @@ class Driver:
             message = self.oracle.delivered(row, row.queue, hold, begun)
             if message is not None:
                 lease.holds.append((hold, message, row.tag))
+        query.read(lease)
+
+    def _with_holes(self, lease, seen, begun):
+        """S5, S8: the rows as they were read first, where what is left out may be a hole.
+
+        A fetch that began before that one ended may have read what was a hole for it.
+        """
+        if begun < lease.begun:
+            first = dict.fromkeys(lease.rows)
+            seen = tuple(row for row in seen if row in first or not self.query.may_be_hole(row[0]))
+        there = {row[0] for row in seen}
+        left_out = [
+            row for row in lease.rows if row[0] not in there and self.query.may_be_hole(row[0])
+        ]
+        if left_out:
+            self.oracle.figures["leases read with holes"] += 1
+        return tuple(sorted((*seen, *left_out)))
 
     async def _settle(self):
         """A settle call: outcomes of some rows, staged by tasks and committed (S6)."""

@@ -1,10 +1,14 @@
-"""Operators: purge, redrive, delete and declare again, release, look at figures."""
+"""Operators: purge, redrive, delete and declare again, release, settle, import, look at figures."""
 
 from contextlib import suppress
 
 from ackq.v1 import admin_pb2, publishing_pb2, sessions_pb2
+from tests.crash.simulation.clients.channel import OUTCOMES
 from tests.crash.simulation.clients.client import Client
 from tests.crash.simulation.network import Cut, Refused
+
+# For a lease that somebody has read.
+_LOOKS = 12
 
 
 class Watcher(Client):
@@ -33,14 +37,16 @@ class Operator(Client):
         queues: What may be purged.
         count: Tasks in all.
         definitions: As `declarations` gives them, of what is deleted and declared again.
+        query: Whose leases are settled; None: nobody's.
     """
 
-    def __init__(self, world, oracle, name, tasks, queues, count, definitions):
+    def __init__(self, world, oracle, name, tasks, queues, count, definitions, query=None):
         super().__init__(world, oracle, name)
         self._tasks = tasks
         self._queues = queues
         self._count = count
         self._definitions = definitions
+        self._query = query
 
     async def work(self):
         for _ in range(self._count):
@@ -52,6 +58,8 @@ class Operator(Client):
                 pass
             except Refused as refusal:
                 known = ("session_not_found", "in_use", "queue_not_found", "batch_not_found")
+                if task == "settle":
+                    known = ("session_not_found", "unknown_delivery_tag")
                 if refusal.code not in known and not self.excuses(refusal):
                     self.oracle.wrong(f"Q4: {self.name} was refused to {task}: {refusal}")
 
@@ -103,6 +111,40 @@ class Operator(Client):
         request = sessions_pb2.ReleaseSessionRequest(session=info.session, fence=True)
         await self.call("ReleaseSession", request)
 
+    async def _settle(self):
+        """S8: some tags of the lease of a query, which ends its reader."""
+        query = self._query
+        for _ in range(_LOOKS):
+            listed = await self.call("ListSessions", sessions_pb2.ListSessionsRequest())
+            for info in listed.sessions:
+                lease = query.leases.get((info.incarnation, info.end_tag))
+                if lease is not None and lease.rows and info.leased:
+                    await self._settle_lease(query, info, [tag for tag, _, _ in lease.rows])
+                    return
+            await self.pause(0.2)
+
+    async def _settle_lease(self, query, info, tags):
+        tags = self.rng.sample(tags, self.rng.randint(1, len(tags)))
+        outcome = self.rng.choice(("rejected", "released"))
+        operations = query.operate(tags, outcome)
+        request = sessions_pb2.SettleSessionRequest(
+            session=info.session,
+            outcome=OUTCOMES[outcome],
+            first_tag=tags,
+            last_tag=tags,
+            reason=f"{outcome} by {self.name}",
+            fence=True,
+            discard=True,
+        )
+        answer = await self.call("SettleSession", request)
+        self.oracle.figures["leases settled"] += 1
+        for operation in operations:
+            operation.done(self.oracle.now())
+        self.oracle.check(
+            answer.settled <= len(tags), f"S8: {answer.settled} settled of {len(tags)} tags"
+        )
+        self.oracle.ended(info.session, info.incarnation, answer.epoch)
+
     async def _drop(self):
         """K3: a batch that is staged and not committed."""
         listed = await self.call("ListBatches", publishing_pb2.ListBatchesRequest())
@@ -111,3 +153,69 @@ class Operator(Client):
             key = publishing_pb2.BatchKey(writer=info.writer, batch_id=info.batch_id)
             self.oracle.dropped.add((info.writer, info.batch_id))
             await self.call("DropBatch", publishing_pb2.DropBatchRequest(batch=key, force=True))
+
+
+class Importer(Client):
+    """Imports definitions, as `ackq definitions import` does, until all of them are there (O7).
+
+    Args:
+        queues: Requests to declare them, dead-letter queues first.
+        exchange: A request to declare one.
+        bindings: Requests to bind queues to it.
+    """
+
+    def __init__(self, world, oracle, name, queues, exchange, bindings):
+        super().__init__(world, oracle, name)
+        self._queues = queues
+        self._exchange = exchange
+        self._bindings = bindings
+
+    async def work(self):
+        await self.pause(2.0)
+        await self._until_done(self._import)
+        again = await self._until_done(self._import)
+        self.oracle.check(not again, f"O7: {again} was made again")
+        self.oracle.figures["imports"] += 1
+        await self._until_done(self._differ)
+
+    async def _until_done(self, step):
+        while True:
+            try:
+                return await step()
+            except Cut:
+                await self.pause()
+
+    async def _import(self):
+        """Declares what is missing; what was made."""
+        listed = (await self.call("ListQueues", admin_pb2.ListQueuesRequest())).queues
+        queues = {info.queue for info in listed}
+        exchanges = (await self.call("ListExchanges", admin_pb2.ListExchangesRequest())).exchanges
+        bound = {(info.exchange, each.queue) for info in exchanges for each in info.bindings}
+        made = []
+        for each in self._queues:
+            if each.queue not in queues:
+                made.append(each.queue)
+                await self.call("DeclareQueue", each)
+            self.oracle.imported[each.queue] = each.properties
+        name = self._exchange.exchange
+        if name not in {info.exchange for info in exchanges}:
+            made.append(name)
+            await self.call("DeclareExchange", self._exchange)
+        for each in self._bindings:
+            if (each.exchange, each.queue) not in bound:
+                made.append((each.exchange, each.queue))
+                await self.call("Bind", each)
+            self.oracle.bound.add((each.exchange, each.queue))
+        return made
+
+    async def _differ(self):
+        """Q1: a queue that is there keeps its properties, whatever is declared."""
+        request = admin_pb2.DeclareQueueRequest()
+        request.CopyFrom(self._queues[-1])
+        request.properties.max_length += 1
+        try:
+            await self.call("DeclareQueue", request)
+        except Refused as refusal:
+            self.oracle.check(refusal.code == "properties_differ", f"Q1: {self.name}: {refusal}")
+        else:
+            self.oracle.wrong(f"Q1: {request.queue} was declared with other properties")

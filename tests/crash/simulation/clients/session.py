@@ -22,11 +22,13 @@ class Lease:
         holds: The hold and message of each row.
         accept: Operations of its accept; None before one is asked for.
         outcomes: What each tag may have been settled as, if anything, in `settled_epoch`.
+        begun: When the fetch began that read it first.
     """
 
     def __init__(self, end):
         self.end = end
         self.rows = None
+        self.begun = 0
         self.holds = []
         self.accept = None
         self.outcomes = {}
@@ -42,15 +44,31 @@ class Query(Client):
         target: Where its sink writes; "" for a sink of another system.
         limit: Messages of a batch.
         settles: Whether it gives rows other outcomes than accepted (S6).
+        timeout_ms: Its session timeout (S5); 0: none.
     """
 
-    def __init__(self, world, oracle, name, session, queue, target, limit, *, settles=False):
+    def __init__(
+        self,
+        world,
+        oracle,
+        name,
+        session,
+        queue,
+        target,
+        limit,
+        *,
+        settles=False,
+        timeout_ms=0,
+    ):
         super().__init__(world, oracle, name)
         self.session = session
         self.queue = queue
         self.target = target
         self.limit = limit
         self.settles = settles
+        self.timeout_ms = timeout_ms
+        # What operators settled: tags, outcome, and the operation of the first lease with them.
+        self.operated = []
         self.leases = {}
         self.pace_s = min(self.pace_s, 0.2)
         self.zombies = 0
@@ -76,7 +94,7 @@ class Query(Client):
                 await driver.run()
             except Killed:
                 self.oracle.figures["drivers killed"] += 1
-                chance = 0.9 if driver.is_about_to_read() else 0.2
+                chance = 0.6 if driver.is_about_to_read() else 0.2
                 silently = self.sometimes(chance) and self.zombies < 2
                 if silently:
                     # It goes on while another begins.
@@ -118,3 +136,46 @@ class Query(Client):
 
     def hold(self, incarnation, end):
         return Hold(incarnation, end)
+
+    def may_be_hole(self, tag):
+        """Whether a tag that was read may be a hole by now (S5, S8)."""
+        return self.timeout_ms or any(tag in tags for tags, _, _ in self.operated)
+
+    def accept(self, lease):
+        """The operations of an accept of a lease that was read."""
+        if lease.accept is None:
+            lease.accept = []
+            for hold, message, tag in lease.holds:
+                kind = "settle"
+                if self.may_be_hole(tag):
+                    kind = "resume" if self.timeout_ms else "operate"
+                outcomes = lease.outcomes.get(tag, ("accepted",))
+                lease.accept += self.oracle.settle([message], [hold], *outcomes, kind=kind)
+        return lease.accept
+
+    def operate(self, tags, outcome):
+        """An operator is about to settle tags of a lease, whatever its incarnation is by then.
+
+        Returns the operations, to be `done`.
+        """
+        called = self.oracle.now()
+        self.operated.append((tags, outcome, called))
+        found = []
+        for lease in self.leases.values():
+            found += self._operate(lease, tags, outcome, called)
+        return found
+
+    def read(self, lease):
+        """The rows of a lease are known: what operators settled of it, too."""
+        for tags, outcome, called in self.operated:
+            self._operate(lease, tags, outcome, called)
+
+    def _operate(self, lease, tags, outcome, called):
+        found = []
+        for at, (hold, message, tag) in enumerate(lease.holds):
+            if tag in tags:
+                found += self.oracle.settle([message], [hold], outcome, kind="operate")
+                found[-1].call = called
+                if lease.accept is not None and lease.accept[at].kind == "settle":
+                    lease.accept[at].kind = "operate"
+        return found

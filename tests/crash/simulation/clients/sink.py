@@ -155,7 +155,7 @@ class Writer(Client):
                     await self.pause()
                     continue
                 break
-            if self.sometimes(0.3):
+            if self.sometimes(0.4):
                 # Killed before its commit log was written: the batch is run again.
                 run = f"run-{self.rng.randrange(1 << 30)}"
                 continue

@@ -24,11 +24,12 @@ async def drain(world, oracle):
     await client.drop_stages()
     await asyncio.sleep(_PIECE_S)  # what has expired meanwhile is on its way
     queues = await client.settled_queues()
+    await client.find_imported(queues)
     places = defaultdict(list)
     for info in queues:
         for row in await client.browse(info):
             home = row.headers.get("ackq-dead-queue", info.queue)
-            places[home, row.name].append(info.queue)
+            places[home, row.name].append((info.queue, row.count))
             message = oracle.message(info.queue, row.name, row.headers)
             if message is not None:
                 oracle.check(row.body == message.body, f"I4: the body of {row.name} is another")
@@ -76,6 +77,23 @@ class _Counter(Client):
                 not any(left.values()), f"Q5: {info.queue} has {left} when everybody is gone"
             )
         return queues
+
+    async def find_imported(self, queues):
+        """O7: what was imported is there, as it was imported."""
+        there = {info.queue: info.properties for info in queues}
+        for name, properties in self.oracle.imported.items():
+            found = there.get(name)
+            kept = found is not None and all(
+                getattr(found, field.name) == value for field, value in properties.ListFields()
+            )
+            self.oracle.check(kept, f"O7: {name} was imported, and is {found}")
+        if self.oracle.bound:
+            listed = await self.call("ListExchanges", admin_pb2.ListExchangesRequest())
+            bound = {
+                (info.exchange, each.queue) for info in listed.exchanges for each in info.bindings
+            }
+            missing = self.oracle.bound - bound
+            self.oracle.check(not missing, f"O7: bindings {missing} were imported")
 
     async def browse(self, info):
         rows = await self._browse(admin_pb2.BrowseRequest(queue=info.queue))

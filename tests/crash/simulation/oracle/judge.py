@@ -87,15 +87,14 @@ class Judge:
         for free in self._free(state, operation):
             if free.place != place or free.hold is not None:
                 continue
-            before = count - 1
-            if before != free.deliveries and not (self._gaps and before > free.deliveries):
+            if not self._counts(free, count):
                 continue
             if place == DEAD and not self._is_of(free, cause, died_after):
                 continue
             if hold is None:
                 found.append(State(GONE))
             else:
-                found.append(free._replace(deliveries=before, hold=hold, waits=False))
+                found.append(free._replace(deliveries=count - 1, hold=hold, waits=False))
         return found
 
     def _settle(self, state, operation):
@@ -104,6 +103,26 @@ class Judge:
         if state.hold != hold:
             return ()
         return [after for outcome in outcomes for after in self._settled(state, outcome)]
+
+    def _operate(self, state, operation):
+        """S8: as a settlement, of what is still in the lease; else its tag is a hole."""
+        hold = operation.what[0]
+        found = list(self._settle(state, operation))
+        return found + [free for free in self._free(state, operation) if free.hold != hold]
+
+    def _resume(self, state, operation):
+        """S5: an accept of a lease that may have timed out.
+
+        What is ready is in it again, and accepted; what another reader has, or had, is a hole.
+        """
+        found = []
+        for after in self._operate(state, operation):
+            if after.place == HOME and after.hold is None:
+                found.append(State(GONE))
+                found += self._passed_over(after)
+            else:
+                found.append(after)
+        return found
 
     def _settled(self, state, outcome):
         if outcome == "accepted":
@@ -168,10 +187,12 @@ class Judge:
         ]
 
     def _final(self, state, operation):
-        """The place in which it was found when everything had ended."""
-        place = operation.what
+        """Where it was found when everything had ended, and its next delivery (C7)."""
+        place, count = operation.what
         for free in self._free(state, operation):
             if free.hold is not None:
+                continue
+            if count is not None and not self._counts(free, count):
                 continue
             if place == free.place or (place == GONE and free.place == NOWHERE):
                 return (free,)
@@ -188,6 +209,11 @@ class Judge:
         if self._released_from(state.hold) <= operation.ret:
             return (self._requeued(state), state)
         return (state,)
+
+    def _counts(self, state, count):
+        """C7: whether its next delivery may have this number."""
+        before = count - 1
+        return before == state.deliveries or (self._gaps and before > state.deliveries)
 
     def _is_of(self, state, cause, died_after):
         """C13: whether a dead letter tells of its death what is known of it."""

@@ -37,14 +37,20 @@ class Oracle:
         self._sequence = 0
         self._rows = {}
         self._attaches = defaultdict(list)
+        # The holder's token of each epoch of an incarnation.
+        self._epochs = {}
         self._firsts = {}
         self._incarnations = defaultdict(list)
+        self._openings = Counter()
         self._begun = {}
         # (when, message) for those with a time to live, the first first.
         self._expiries = []
         self._expires_from = {}
         # Batches that an operator dropped: (writer, batch).
         self.dropped = set()
+        # What an import made: properties of queues by name, and bindings.
+        self.imported = {}
+        self.bound = set()
 
     # --- time ---
 
@@ -144,17 +150,18 @@ class Oracle:
         """Whether a message stands where it was published: no redrive has moved it."""
         return message.order is not None and not (message.queue.dead and self.figures["redrives"])
 
-    def settle(self, messages, hold_of, *outcomes):
+    def settle(self, messages, hold_of, *outcomes, kind="settle"):
         """Messages about to be settled as one of the outcomes; the operations, to be `done`.
 
         Args:
             messages: What is settled.
             hold_of: The hold of each.
             outcomes: Names of outcomes; `later` is a release with a delay.
+            kind: `operate` or `resume` where tags may be holes.
         """
         found = []
         for message, hold in zip(messages, hold_of, strict=True):
-            operation = Operation("settle", self.now(), what=(hold, *outcomes))
+            operation = Operation(kind, self.now(), what=(hold, *outcomes))
             message.operations.append(operation)
             found.append(operation)
         return found
@@ -219,6 +226,7 @@ class Oracle:
     def opening(self, session):
         """A session is about to be opened or released: whoever had it may have to give back."""
         instant = self.now()
+        self._openings[session] += 1
         for incarnation in self._incarnations[session]:
             self.may_release(incarnation, instant)
         return instant
@@ -232,11 +240,24 @@ class Oracle:
         """An instant before anything was leased under an incarnation."""
         return self._begun.get(incarnation, 0)
 
-    def attached(self, incarnation, token, called):
+    def attached(self, incarnation, token, epoch, called):
         """S3: a holder attached, as it was asked after an instant; the instant of the answer."""
         answered = self.now()
+        self.check(
+            self._epochs.setdefault((incarnation, epoch), token) == token,
+            f"S3: two readers of {incarnation} have epoch {epoch}",
+        )
         self._attaches[incarnation].append((token, called, answered))
         return answered
+
+    def ended(self, session, incarnation, epoch):
+        """S8: an operator ended a holder, and with it began an epoch that nobody has."""
+        if self._openings[session] > 1:
+            return  # it may be that of another incarnation
+        self.check(
+            self._epochs.setdefault((incarnation, epoch), b"") == b"",
+            f"S8: epoch {epoch} of {incarnation} has a reader, and an operator began it",
+        )
 
     def fenced(self, incarnation, token, attached):
         """S3: whether another holder certainly attached after this one had its last answer."""
@@ -247,13 +268,14 @@ class Oracle:
     # --- the end ---
 
     def found(self, places):
-        """When everything has ended: the place of each message, by (home queue, name)."""
+        """When everything has ended: queue and next delivery count, by (home queue, name)."""
         instant = self.now()
         for key, message in self._messages.items():
             seen = places.pop(key, [])
             self.check(len(seen) <= 1, f"I4: {message} is in {len(seen)} places: {seen}")
-            place = GONE if not seen else HOME if seen[0] == message.queue.name else DEAD
-            message.operations.append(Operation("final", instant, instant, True, place))
+            queue, count = seen[0] if seen else ("", None)
+            place = GONE if not seen else HOME if queue == message.queue.name else DEAD
+            message.operations.append(Operation("final", instant, instant, True, (place, count)))
         for home, name in places:
             self.wrong(f"I4: {name} is left, and was never published to {home}")
 
