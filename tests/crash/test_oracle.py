@@ -156,6 +156,13 @@ def test_a_purge():
     assert History().deliver(CHANNEL, 1).purge().end(CHANNEL).is_possible(HOME)
 
 
+def test_a_holder_that_nobody_saw():
+    """Q4, C7: one that a purge passed over may be the same one that the next passed over."""
+    assert History(gaps=True).purge().purge().is_possible(HOME, count=2)
+    assert History(gaps=True).purge().purge().is_possible(HOME, count=3)
+    assert not History(gaps=True).purge().purge().is_possible(HOME, count=1)
+
+
 def test_one_of_several_outcomes():
     """S6: where a settle call has no answer, either outcome explains what follows."""
     for place in (GONE, DEAD):

@@ -25,6 +25,7 @@ class State(NamedTuple):
         waits: Whether it may be delayed, and not ready.
         cause: What it died of.
         died_after: Deliveries when it died.
+        unseen: Somebody may have it still who never saw it; that delivery is counted.
     """
 
     place: str = NOWHERE
@@ -34,6 +35,7 @@ class State(NamedTuple):
     waits: bool = False
     cause: str = ""
     died_after: int = 0
+    unseen: bool = False
 
 
 class Judge:
@@ -94,8 +96,11 @@ class Judge:
             if hold is None:
                 found.append(State(GONE))
             else:
-                found.append(free._replace(deliveries=count - 1, hold=hold, waits=False))
+                found.append(self._delivered(free, hold, count))
         return found
+
+    def _delivered(self, state, hold, count):
+        return state._replace(deliveries=count - 1, hold=hold, waits=False, unseen=False)
 
     def _settle(self, state, operation):
         """C4, C13: its holder settles it; one outcome of several that are possible."""
@@ -229,7 +234,8 @@ class Judge:
         if state.waits:
             yield state
         if self._gaps:
-            yield state._replace(deliveries=state.deliveries + 1)
+            deliveries = state.deliveries + (not state.unseen)
+            yield state._replace(deliveries=deliveries, unseen=True)
 
     def _requeued(self, state):
         if state.place == ORPHAN:
