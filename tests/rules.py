@@ -31,7 +31,10 @@ HEADINGS = {
     "O": "Operations",
     "I": "Invariants",
     "M": "Monitoring",
+    "L": "Links",
 }
+# Letters with rules that are numbered and not yet written: their numbers ascend, with gaps.
+WITH_GAPS = frozenset("L")
 
 _NUMBER = rf"([{''.join(HEADINGS)}])(\d{{1,2}})"
 _CITATION = re.compile(rf"\b{_NUMBER}(?:(?:\s?[-\N{{EN DASH}}]\s?|\s+to\s+)\1(\d{{1,2}}))?\b")

@@ -15,6 +15,7 @@ SHARED = {
     "Spark": ("tests/spark/",),
     "RabbitMQ": (
         "tests/wire/consuming/",
+        "tests/wire/links/",
         "tests/wire/publishing/",
         "tests/wire/queues/",
         "tests/wire/test_differential.py",

@@ -17,6 +17,7 @@ LAYERS = {
     "broker_cli": ROOT / "broker_stub/ackq_broker/cli",
     "core": ROOT / "broker_stub/ackq_broker/core",
     "journal": ROOT / "broker_stub/ackq_broker/journal",
+    "link": ROOT / "broker_stub/ackq_broker/link",
     "service": ROOT / "broker_stub/ackq_broker/service",
     "trace": ROOT / "broker_stub/ackq_broker/trace",
 }

@@ -39,6 +39,11 @@ class RabbitMqDialect(Dialect):
         self._server = server
         self._admin: AmqpConnection | None = None
 
+    @property
+    def port(self) -> int:
+        """Where the node listens."""
+        return self._server.port
+
     def connect(self, heartbeat_s: int | None = None) -> AmqpConnection:
         """A new connection, over a relay of its own."""
         return AmqpConnection(Relay(self._server.endpoint), heartbeat_s)

@@ -1,0 +1,136 @@
+"""What a link needs of another broker: deliver, settle, publish, and the limits of all three.
+
+The one interface of an adapter: a new one implements `Source` and `PublishTarget`, and no more; see
+`amqp091`. Invariant: everything is columnar, and nothing outlives the connection it came on: a tag
+belongs to its subscription, so no acknowledgement can leave on another channel (L12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from ackq.errors import AckqError
+
+
+class CutError(Exception):
+    """A subscription or producer that is no more: connection, channel or consumer ended (L17).
+
+    Args:
+        reason: What ended it, in words without credentials.
+        refusal: The error it is when it happens at the start, where nothing is to be waited for: a
+            queue that does not exist, a permission that is missing, a certificate.
+    """
+
+    def __init__(self, reason: str, refusal: AckqError | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a source or target, which the guarantee of its link is computed from.
+
+    Attributes:
+        window_messages: Most messages that are delivered and not settled, or sent and unconfirmed.
+        window_bytes: At this many payload bytes it takes no more.
+    """
+
+    window_messages: int
+    window_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """Deliveries in their order, as columns.
+
+    Attributes:
+        rows: Bodies and properties: columns of `ackq.wire.columns.PUBLISHABLE`.
+        first_tag: The delivery tag of the first row; the others follow without a gap.
+        redelivered: Per row, what the other broker says.
+        payload_bytes: Sum of the bodies.
+    """
+
+    rows: pa.RecordBatch
+    first_tag: int
+    redelivered: Sequence[bool]
+    payload_bytes: int
+
+    @property
+    def last_tag(self) -> int:
+        """The delivery tag of the last row."""
+        rows: int = self.rows.num_rows
+        return self.first_tag + rows - 1
+
+
+class SourceSubscription(Protocol):
+    """One consumer on one connection."""
+
+    async def deliver(self) -> Deliveries:
+        """Everything that came, at least one row; waits for it. Raises CutError."""
+        ...
+
+    def settle(self, last_tag: int) -> None:
+        """Acknowledges all deliveries up to a tag, soon; nothing when the connection is gone."""
+        ...
+
+    async def close(self) -> None:
+        """Sends the acknowledgements that were asked for, and ends; never raises."""
+        ...
+
+
+class Source(Protocol):
+    """A queue of another broker to consume from."""
+
+    @property
+    def limits(self) -> Limits:
+        """Its window."""
+        ...
+
+    async def subscribe(self) -> SourceSubscription:
+        """Connects and starts to consume. Raises CutError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRows:
+    """What became of rows that were published.
+
+    Attributes:
+        confirmed: The rows that the other broker has, by their number in the batch.
+        refused: Why it has not taken others: returned as unroutable, nacked, or not encodable.
+        cut: Set when the connection ended; rows that are in neither of the above are in doubt.
+    """
+
+    confirmed: Sequence[int]
+    refused: Mapping[int, str] = field(default_factory=dict)
+    cut: CutError | None = None
+
+
+class Producer(Protocol):
+    """One publishing connection."""
+
+    async def publish(self, rows: pa.RecordBatch) -> PublishedRows:
+        """Publishes rows in order and waits for their answers; several calls may be under way."""
+        ...
+
+    async def close(self) -> None:
+        """Ends; never raises."""
+        ...
+
+
+class PublishTarget(Protocol):
+    """A queue or exchange of another broker to publish to."""
+
+    @property
+    def limits(self) -> Limits:
+        """Its window."""
+        ...
+
+    async def connect(self) -> Producer:
+        """Connects. Raises CutError."""
+        ...

@@ -1,0 +1,231 @@
+"""Where an AMQP broker is, and how a link proves who it is there.
+
+Invariant: no `repr`, message or log shows a password, wherever it was said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import aiormq
+from aiormq.exceptions import (
+    AuthenticationError,
+    ChannelAccessRefused,
+    ChannelNotFoundEntity,
+    ConnectionNotAllowed,
+    IncompatibleProtocolError,
+    InvalidFrameError,
+    ProbableAuthenticationError,
+)
+from yarl import URL
+
+from ackq.errors import (
+    AckqError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    TlsError,
+    UnauthenticatedError,
+)
+from ackq_broker.link.adapter import CutError
+
+_SCHEMES: Final = ("amqp", "amqps")
+_CONNECT_S: Final = 20.0
+_CLOSE_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files of a TLS connection, as PEM; empty: the system's authorities, no certificate."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """What encrypts and checks the broker's certificate and name. Raises TlsError."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca or None)
+            if self.cert:
+                context.load_cert_chain(self.cert, self.key or None)
+        except OSError as error:  # ssl.SSLError too
+            raise TlsError(
+                f"The files of TLS ({', '.join(filter(None, (self.ca, self.cert, self.key)))})"
+                f" cannot be used: {error.strerror or error}. Name PEM files that this user can"
+                " read, the key without a passphrase."
+            ) from error
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """A virtual host of a broker, and the user there.
+
+    Attributes:
+        url: `amqp://HOST[:PORT][/VHOST]`, or amqps, without user and password.
+        user: Its name there.
+        password: Of that user; never shown.
+        password_file: Instead: a file that holds it, read at each connect.
+        tls: Files, for amqps.
+        heartbeat_s: A connection that is silent three times as long is cut.
+    """
+
+    url: str
+    user: str = "guest"
+    password: str = field(default="guest", repr=False)
+    password_file: str = ""
+    tls: Tls = Tls()
+    heartbeat_s: int = 10
+
+    @property
+    def secure(self) -> bool:
+        """Whether it is encrypted."""
+        return self.url.startswith("amqps:")
+
+    def connect_url(self) -> URL:
+        """The URL with everything in it, for the client library alone."""
+        password = self.password
+        if self.password_file:
+            try:
+                password = Path(self.password_file).read_text(encoding="utf-8").strip()
+            except (OSError, ValueError) as error:
+                raise InvalidArgumentError(
+                    f"The password file {self.password_file} cannot be read:"
+                    f" {getattr(error, 'strerror', None) or 'it is no text'}. Name another one."
+                ) from error
+        return (
+            URL(self.url)
+            .with_user(self.user)
+            .with_password(password)
+            .with_query(heartbeat=self.heartbeat_s)
+        )
+
+
+def parse_url(text: str) -> tuple[str, str | None, str | None]:
+    """The URL without its user, the user, and the password; None: not said.
+
+    Raises:
+        InvalidArgumentError: It is none of AMQP; the message does not show it.
+    """
+    try:
+        url = URL(text)
+        bare = url.with_user(None) if url.host else url
+        url.explicit_port  # noqa: B018 - raises for one that is none
+    except ValueError:
+        url = bare = URL()
+    if url.scheme not in _SCHEMES or not url.host or url.query_string or url.fragment:
+        raise InvalidArgumentError(
+            "The broker's URL is not of the form amqp://HOST[:PORT][/VHOST], or amqps:// for TLS;"
+            " write a / within the name of the virtual host as %2F."
+        )
+    return str(bare), url.user, url.password
+
+
+class AmqpConnection:
+    """A connection with one channel, closed together."""
+
+    def __init__(self, connection: aiormq.Connection, channel: aiormq.Channel) -> None:
+        self._connection = connection
+        self.channel = channel
+
+    async def close(self) -> None:
+        """Ends both; never raises."""
+        await _close(self._connection)
+
+
+async def connect(address: BrokerAddress, name: str, *, confirms: bool) -> AmqpConnection:
+    """Connects and opens a channel; `name` is shown to operators there. Raises CutError."""
+    context = address.tls.context() if address.secure else None
+    connection = aiormq.Connection(
+        address.connect_url(),
+        context=context,
+        client_properties={"connection_name": f"ackq link {name}"},
+    )
+    try:
+        async with asyncio.timeout(_CONNECT_S):
+            await connection.connect()
+            channel = await connection.channel(
+                publisher_confirms=confirms, **({"on_return_raises": False} if confirms else {})
+            )
+    except BaseException as error:
+        await _close(connection)
+        if isinstance(error, Exception):
+            raise cut_of(error, address) from None
+        raise
+    assert isinstance(channel, aiormq.Channel)
+    return AmqpConnection(connection, channel)
+
+
+async def _close(connection: aiormq.Connection) -> None:
+    """Ends a connection, at once or by leaving it; never raises."""
+    try:
+        async with asyncio.timeout(_CLOSE_S):
+            await connection.close()
+    except Exception:  # noqa: BLE001, S110 - the other end has what it needs, or is gone
+        pass
+
+
+def cut_of(error: BaseException, address: BrokerAddress, place: str = "") -> CutError:
+    """The cut that an error of the library is, in words.
+
+    Args:
+        error: As it was raised.
+        address: The broker.
+        place: The queue or exchange that was used.
+    """
+    refusal = _refusal(error, address, place)
+    if refusal is not None:
+        return CutError(refusal.message, refusal)
+    said = " ".join(str(each) for each in error.args) or type(error).__name__
+    return CutError(f"{address.url}: {said}")
+
+
+def _refusal(error: BaseException, address: BrokerAddress, place: str) -> AckqError | None:
+    """The error that waiting does not mend, if it is one."""
+    said = " ".join(str(each) for each in error.args)
+    if isinstance(error, ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError):
+        return TlsError(
+            f"{address.url}: TLS failed: {said}. Check that the port speaks TLS, that ca names the"
+            " authority of the broker's certificate, and that the certificate has this host name."
+        )
+    if isinstance(error, InvalidFrameError) and "Connection.OpenOk" in said:
+        # The library has no other error for a close that answers the open.
+        error, said = ConnectionNotAllowed(), "refused at the open"
+    for kind, refusal, sentence in _REFUSALS:
+        if isinstance(error, kind):
+            message = sentence.format(user=address.user, place=place, said=said)
+            return refusal(f"{address.url}: {message}")
+    return None
+
+
+_CREDENTIALS: Final = (
+    "the broker refuses user '{user}' or the password. Set them with user and password-file;"
+    " 'guest' may connect from the broker's own machine only."
+)
+_VHOST: Final = (
+    "user '{user}' may not use this virtual host, or it does not exist: {said}. Name another one in"
+    " the URL, or give the permission: rabbitmqctl set_permissions -p VHOST {user} '' '.*' '.*'"
+)
+_PROTOCOL: Final = (
+    "what listens there does not speak AMQP 0-9-1. Check the port: 5672, or 5671 with amqps."
+)
+_PERMISSION: Final = (
+    "user '{user}' has no permission for '{place}': {said}. A link needs read on the queue it"
+    " consumes, write on the exchange it publishes to: rabbitmqctl set_permissions"
+)
+_PLACE: Final = (
+    "there is no '{place}': {said}. Declare it there, or correct the name; a link declares nothing"
+    " at another broker."
+)
+_REFUSALS: Final[tuple[tuple[type[Exception], type[AckqError], str], ...]] = (
+    (AuthenticationError, UnauthenticatedError, _CREDENTIALS),
+    (ProbableAuthenticationError, UnauthenticatedError, _CREDENTIALS),
+    (ConnectionNotAllowed, PermissionDeniedError, _VHOST),
+    (IncompatibleProtocolError, InvalidArgumentError, _PROTOCOL),
+    (ChannelAccessRefused, PermissionDeniedError, _PERMISSION),
+    (ChannelNotFoundEntity, NotFoundError, _PLACE),
+)

@@ -1,0 +1,256 @@
+"""What links to run: a TOML file with several, or the flags of one, as checked values.
+
+    [edge]
+    endpoint = "127.0.0.1:5775"
+
+    [[link]]
+    name = "orders"
+    direction = "in"
+    broker = "amqp://link@rabbit.example/sales"
+    password-file = "/run/secrets/rabbit"
+    broker-queue = "orders"
+    queue = "orders"
+    ack = "stored"
+
+Invariant: no message of an error shows a URL that was said, which may hold a password.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ackq.client import Security
+from ackq.errors import InvalidArgumentError, UnknownOptionError
+from ackq.limits import DEFAULT_ENDPOINT, MAX_NAME_BYTES
+from ackq_broker.link.adapter import Limits
+from ackq_broker.link.amqp091.address import BrokerAddress, Tls, parse_url
+from ackq_broker.link.amqp091.source import MAX_PREFETCH, QueueSource
+from ackq_broker.link.amqp091.target import ExchangeTarget
+from ackq_broker.link.edge import Edge
+from ackq_broker.link.inbound import Inbound
+from ackq_broker.link.outbound import Outbound
+
+Link = Inbound | Outbound
+
+# The password of a broker, where no file has it.
+PASSWORD: Final = "ACKQ_LINK_PASSWORD"  # noqa: S105 - the name of the variable
+_GUEST: Final = "guest"
+
+
+class Key(NamedTuple):
+    """A key of a link: its type, its default (None: must be said), and what it is."""
+
+    kind: type
+    default: Any
+    help: str
+
+
+LINK_KEYS: Final = {
+    "name": Key(str, None, "The link's name, shown at both brokers and in the log."),
+    "direction": Key(str, None, "in: from the other broker to the edge; out: to the other one."),
+    "broker": Key(str, None, "amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS."),
+    "queue": Key(str, None, "The edge's queue."),
+    "broker-queue": Key(str, "", "The other broker's queue; out: behind its default exchange."),
+    "exchange": Key(str, "", "Out: publish to this exchange, with each message's routing key."),
+    "routing-key": Key(str, "", "Out: with an exchange, this routing key for all messages."),
+    "ack": Key(str, "", "In: 'stored': acknowledge there what is on the edge's disk."),
+    "user": Key(str, "", "The user there, instead of the URL's."),
+    "password-file": Key(str, "", f"A file with its password; else {PASSWORD}."),
+    "prefetch": Key(int, 5_000, f"Most messages under way, 1 to {MAX_PREFETCH}."),
+    "window-bytes": Key(int, 64 << 20, "In: at so many bytes under way it takes no more."),
+    "heartbeat": Key(int, 10, "Seconds between heartbeats, 1 to 3600."),
+    "ca": Key(str, "", "PEM file with the authority to trust, for amqps."),
+    "cert": Key(str, "", "PEM file with a client certificate, for amqps."),
+    "key": Key(str, "", "PEM file with its key."),
+}
+EDGE_KEYS: Final = {
+    "endpoint": Key(str, DEFAULT_ENDPOINT, "HOST:PORT of the ackq broker."),
+    "ca": Key(str, "", "PEM file to trust; turns TLS on."),
+    "cert": Key(str, "", "Client's PEM file."),
+    "key": Key(str, "", "Its key's PEM file."),
+    "token-file": Key(str, "", "File with the token that says who the links are."),
+}
+
+
+def read(path: Path) -> list[Link]:
+    """The links of a file.
+
+    Raises:
+        InvalidArgumentError: Names the file, the link and the key, and what is expected.
+        UnknownOptionError: There is no such key; names the nearest.
+    """
+    try:
+        written = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidArgumentError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"{path} is no TOML: {error}") from error
+    _known(written, ("edge", "link"), str(path))
+    tables = written.get("link", [])
+    if not isinstance(tables, list) or not tables:
+        raise InvalidArgumentError(f"{path} has no link; write a table [[link]] for each.")
+    edge = _values(_table(written.get("edge", {}), "[edge]"), EDGE_KEYS, f"{path}, [edge]")
+    links = [
+        link(_table(table, "[[link]]"), edge, f"{path}, link {number}")
+        for number, table in enumerate(tables, 1)
+    ]
+    names = [each.name for each in links]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgumentError(
+                f"{path} has {names.count(name)} links of the name '{name}'; give each its own."
+            )
+    return links
+
+
+def of_flags(flags: Mapping[str, Any]) -> list[Link]:
+    """The one link of the command's flags, of which those that were not given are None."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    edge = {name.removeprefix("edge-"): given[name] for name in given if name.startswith("edge-")}
+    rest = {name: value for name, value in given.items() if not name.startswith("edge-")}
+    if "broker" in rest and parse_url(rest["broker"])[2] is not None:
+        raise InvalidArgumentError(
+            "The broker's URL has a password, which every user of this machine would see (ps). Put"
+            f" it into a file and name that with --password-file, or into {PASSWORD}."
+        )
+    return [link(rest, _values(edge, EDGE_KEYS, "the edge"), "the link")]
+
+
+def link(table: Mapping[str, Any], edge: Mapping[str, Any], where: str) -> Link:
+    """A link of its keys.
+
+    Args:
+        table: Its keys as they were said.
+        edge: All keys of the edge.
+        where: Where it stands, for errors.
+    """
+    if isinstance(table.get("name"), str):
+        where += f" '{table['name']}'"
+    try:
+        said = _values(table, LINK_KEYS, where)
+        return _link(said, edge)
+    except InvalidArgumentError as error:
+        if error.message.startswith(where):
+            raise
+        raise InvalidArgumentError(f"{where}: {error.message}") from error
+
+
+def _link(said: Mapping[str, Any], edge: Mapping[str, Any]) -> Link:
+    name = said["name"]
+    if not 0 < len(name.encode()) <= MAX_NAME_BYTES or not name.isprintable():
+        raise InvalidArgumentError(f"name is {name!r}; it has 1 to {MAX_NAME_BYTES} printed bytes.")
+    if not 1 <= said["heartbeat"] <= 3600:  # noqa: PLR2004 - as the key's help says
+        raise InvalidArgumentError(f"heartbeat is {said['heartbeat']}; give 1 to 3600 seconds.")
+    if said["window-bytes"] < 1:
+        raise InvalidArgumentError(f"window-bytes is {said['window-bytes']}; give 1 or more.")
+    here = Edge(edge["endpoint"], said["queue"], _security(edge))
+    address = _address(said)
+    limits = Limits(said["prefetch"], said["window-bytes"])
+    match said["direction"]:
+        case "in":
+            _without(said, "exchange", "routing-key")
+            queue = _needed(said, "broker-queue", "the queue there that it consumes")
+            ack = _needed(said, "ack", "'stored'")
+            return Inbound(name, QueueSource(address, queue, name, limits), here, ack)
+        case "out":
+            _without(said, "ack")
+            return Outbound(name, _target(said, address, limits), here)
+        case other:
+            raise InvalidArgumentError(f"direction is {other!r}; it is in or out.")
+
+
+def _target(said: Mapping[str, Any], address: BrokerAddress, limits: Limits) -> ExchangeTarget:
+    if not 1 <= limits.window_messages <= MAX_PREFETCH:
+        raise InvalidArgumentError(
+            f"prefetch is {limits.window_messages}; give one from 1 to {MAX_PREFETCH}."
+        )
+    if bool(said["broker-queue"]) == bool(said["exchange"]):
+        raise InvalidArgumentError(
+            "a link with direction out has either broker-queue, the queue there, or exchange."
+        )
+    key = said["broker-queue"] or said["routing-key"] or None
+    if said["broker-queue"] and said["routing-key"]:
+        raise InvalidArgumentError("routing-key goes with exchange, not with broker-queue.")
+    return ExchangeTarget(address, said["exchange"], key, said["name"], limits)
+
+
+def _address(said: Mapping[str, Any]) -> BrokerAddress:
+    url, user, password = parse_url(said["broker"])
+    tls = Tls(said["ca"], said["cert"], said["key"])
+    if not url.startswith("amqps:") and tls != Tls():
+        raise InvalidArgumentError(
+            "ca, cert or key is given, but the URL is amqp://, which is not encrypted; write amqps."
+        )
+    return BrokerAddress(
+        url,
+        said["user"] or user or _GUEST,
+        password if password is not None else os.environ.get(PASSWORD, _GUEST),
+        said["password-file"],
+        tls,
+        said["heartbeat"],
+    )
+
+
+def _security(edge: Mapping[str, Any]) -> Security | None:
+    tls = any((edge["ca"], edge["cert"], edge["key"]))
+    token = "" if edge["token-file"] else os.environ.get("ACKQ_TOKEN", "")
+    if not (tls or token or edge["token-file"]):
+        return None
+    return Security(
+        tls=tls,
+        ca=edge["ca"],
+        cert=edge["cert"],
+        key=edge["key"],
+        token=token,
+        token_file=edge["token-file"],
+    )
+
+
+def _needed(said: Mapping[str, Any], key: str, what: str) -> str:
+    if not said[key]:
+        raise InvalidArgumentError(f"{key} is missing; say {what}.")
+    return str(said[key])
+
+
+def _without(said: Mapping[str, Any], *keys: str) -> None:
+    for key in keys:
+        if said[key]:
+            raise InvalidArgumentError(
+                f"{key} means nothing to a link with direction {said['direction']}; leave it out."
+            )
+
+
+def _values(table: Mapping[str, Any], keys: Mapping[str, Key], where: str) -> dict[str, Any]:
+    """Every key with the value said or its default."""
+    _known(table, keys, where)
+    values = {}
+    for name, key in keys.items():
+        value = table.get(name, key.default)
+        if value is None:
+            raise InvalidArgumentError(f"{where}: {name} is missing. {key.help}")
+        if type(value) is not key.kind:
+            kind = "a text" if key.kind is str else "a whole number"
+            raise InvalidArgumentError(f"{where}: {name} must be {kind}. {key.help}")
+        values[name] = value
+    return values
+
+
+def _table(value: object, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidArgumentError(f"{name} must be a table.")
+    return value
+
+
+def _known(table: Mapping[str, Any], keys: Mapping[str, Key] | Sequence[str], where: str) -> None:
+    for name in table:
+        if name not in keys:
+            near = difflib.get_close_matches(name, keys, 1, 0.7)
+            raise UnknownOptionError(
+                f"{where}: there is no key {name!r}.{f' Is it {near[0]}?' if near else ''} All of"
+                f" them: {', '.join(keys)}."
+            )

@@ -1,0 +1,269 @@
+"""The outbound link: from a queue of the edge to another broker. Rules L17 and L22.
+
+Invariant: a message is accepted at the edge after its confirm came, and no return before it; what
+is refused there goes back to its queue for a while, and what is in doubt goes back to its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ackq.client import AsyncChannel, AsyncConsumer
+from ackq.errors import AckqError, ClosedError, StaleDeliveryTagError, UnknownDeliveryTagError
+from ackq.outcomes import Outcome
+from ackq.text import printable
+from ackq_broker.link import edge
+from ackq_broker.link.adapter import CutError, Producer, PublishedRows, PublishTarget
+from ackq_broker.link.backoff import RetryDelay
+from ackq_broker.link.edge import Edge
+from ackq_broker.link.events import log
+from ackq_broker.link.stopping import StoppedError, unless
+
+STOP_GRACE_S: Final = 10.0
+_WAIT_FOR_EDGE_MS: Final = 2**31 - 1
+# Batches under way share the window.
+_BATCHES: Final = 4
+_REFUSED_FIRST_S: Final = 1.0
+_REFUSED_MOST_S: Final = 60.0
+# Of a settlement from before the edge's channel was renewed: the message is delivered again.
+_STALE: Final = (StaleDeliveryTagError, UnknownDeliveryTagError, ClosedError)
+
+
+@dataclass
+class OutboundCounters:
+    """What an outbound link did; each grows only.
+
+    Attributes:
+        published: Rows that the other broker confirmed.
+        refused: Rows that it returned or nacked, each time.
+        cuts: Connections to it that ended.
+        stale: Confirmed rows whose accept came too late at the edge: they are published again.
+    """
+
+    published: int = 0
+    refused: int = 0
+    cuts: int = 0
+    stale: int = 0
+
+
+@dataclass
+class Outbound:
+    """Moves messages from a queue of the edge to a target.
+
+    Args:
+        name: The link's.
+        target: Where they go.
+        edge: Where they come from.
+    """
+
+    name: str
+    target: PublishTarget
+    edge: Edge
+    counters: OutboundCounters = field(default_factory=OutboundCounters)
+
+    @property
+    def guarantee(self) -> str:
+        """What the link promises, in a line."""
+        return (
+            f"link {self.name}: out: at least once; a cut doubles at most the messages that are"
+            f" under way, {self.target.limits.window_messages} of them; each keeps its message_id,"
+            " and one that has none gets another at each try"
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Runs until a stop. Raises AckqError when waiting mends nothing."""
+        backoff = RetryDelay()
+        before = False
+        try:
+            await self._check_edge(stop)
+            while True:
+                try:
+                    producer = await unless(stop, self.target.connect())
+                except CutError as cut:
+                    if cut.refusal is not None and not before:
+                        raise cut.refusal from None
+                    await self._wait(backoff, stop, cut)
+                    continue
+                before = True
+                log(logging.INFO, self.name, "connected", "publishes", cuts=self.counters.cuts)
+                published = self.counters.published
+                try:
+                    await self._move(producer, stop)
+                except CutError as cut:
+                    self.counters.cuts += 1
+                    if cut.refusal is not None and not self.counters.published:
+                        raise cut.refusal from None
+                    if self.counters.published > published:
+                        backoff.reset()
+                    await self._wait(backoff, stop, cut)
+                finally:
+                    await producer.close()
+        except StoppedError:
+            pass
+        finally:
+            log(
+                logging.INFO,
+                self.name,
+                "stopped",
+                f"stopped, {self.counters.published} rows published",
+                **vars(self.counters),
+            )
+
+    async def _move(self, producer: Producer, stop: asyncio.Event) -> None:
+        """Publishes what the edge delivers, several batches at a time, until a cut or a stop.
+
+        The channel is closed at the end, which requeues what is in doubt at its place.
+        """
+        window = self.target.limits.window_messages
+        channel = AsyncChannel(
+            self.edge.endpoint,
+            reconnect_timeout_ms=_WAIT_FOR_EDGE_MS,
+            label=f"link {self.name}",
+            security=self.edge.security,
+        )
+        flight = _RowsUnderWay(self, producer)
+        try:
+            consumer = await unless(
+                stop,
+                channel.consume(
+                    self.edge.queue, mode="client", outcomes=[Outcome.RELEASED], prefetch=window
+                ),
+            )
+            most = max(1, window // _BATCHES)
+            while True:
+                rows = await unless(stop, flight.or_cut(consumer.receive_batch(most)))
+                await unless(stop, flight.add(consumer, rows), STOP_GRACE_S)
+        finally:
+            await flight.finish(STOP_GRACE_S)
+            with suppress(AckqError):
+                await channel.close(STOP_GRACE_S)
+
+    async def _check_edge(self, stop: asyncio.Event) -> None:
+        """Waits for the edge; raises for a queue that it does not have."""
+        backoff = RetryDelay()
+        while True:
+            try:
+                await unless(stop, self.edge.queue_info())
+            except edge.PASSING as error:
+                log(logging.WARNING, self.name, "edge_unavailable", printable(error.message))
+                await unless(stop, asyncio.sleep(backoff.next_s()))
+            else:
+                return
+
+    async def _wait(self, backoff: RetryDelay, stop: asyncio.Event, cut: CutError) -> None:
+        wait_s = backoff.next_s()
+        log(
+            logging.WARNING,
+            self.name,
+            "cut",
+            f"cut, connects again in {wait_s:.1f} s: {printable(cut.reason)}",
+            wait_s=wait_s,
+            cuts=self.counters.cuts,
+            reason=cut.reason,
+        )
+        await unless(stop, asyncio.sleep(wait_s))
+
+
+class _RowsUnderWay:
+    """The batches that are under way on one connection; settles each as it is answered."""
+
+    def __init__(self, link: Outbound, producer: Producer) -> None:
+        self._link = link
+        self._producer = producer
+        self._room = asyncio.Semaphore(_BATCHES)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cut: asyncio.Future[CutError] = asyncio.get_running_loop().create_future()
+        self._refused = RetryDelay(_REFUSED_FIRST_S, _REFUSED_MOST_S)
+
+    async def or_cut(self, receiving: Coroutine[Any, Any, pa.RecordBatch | None]) -> pa.RecordBatch:
+        """What is received; raises CutError as soon as a batch has met one."""
+        task = asyncio.ensure_future(receiving)
+        try:
+            await asyncio.wait((task, self._cut), return_when=asyncio.FIRST_COMPLETED)
+            if self._cut.done():
+                raise self._cut.result()
+            return task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def add(self, consumer: AsyncConsumer, rows: pa.RecordBatch) -> None:
+        """Publishes rows behind those that are under way; waits while there are many."""
+        await self._room.acquire()
+        task = asyncio.create_task(self._publish(consumer, rows))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def finish(self, timeout_s: float) -> None:
+        """Waits for the answers under way; what has none then is in doubt."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._cut.cancel()
+
+    async def _publish(self, consumer: AsyncConsumer, rows: pa.RecordBatch) -> None:
+        published = await self._producer.publish(rows)
+        await self._accept(consumer, rows, published)
+        if published.cut is None:
+            self._release(consumer, rows, published)
+        elif not self._cut.done():
+            self._cut.set_result(published.cut)
+
+    async def _accept(
+        self, consumer: AsyncConsumer, rows: pa.RecordBatch, published: PublishedRows
+    ) -> None:
+        """Accepts at the edge what the other broker has (L22)."""
+        confirmed = published.confirmed
+        self._link.counters.published += len(confirmed)
+        if not confirmed:
+            return
+        whole = len(confirmed) == rows.num_rows
+        try:
+            await consumer.settle(rows if whole else rows.take(pa.array(confirmed)))
+        except _STALE:
+            self._link.counters.stale += len(confirmed)
+
+    def _release(
+        self, consumer: AsyncConsumer, rows: pa.RecordBatch, published: PublishedRows
+    ) -> None:
+        """Requeues what was refused, for twice as long each time, with a bound."""
+        if not published.refused:
+            self._refused.reset()
+            return
+        wait_s = self._refused.next_s()
+        reason = next(iter(published.refused.values()))
+        self._link.counters.refused += len(published.refused)
+        log(
+            logging.WARNING,
+            self._link.name,
+            "refused",
+            f"{len(published.refused)} messages go back to '{self._link.edge.queue}' for"
+            f" {wait_s:.1f} s, the first for: {printable(reason)}",
+            refused=len(published.refused),
+            reason=reason,
+            wait_s=wait_s,
+        )
+        with suppress(*_STALE):
+            consumer.settle(
+                rows.take(pa.array(sorted(published.refused))),
+                Outcome.RELEASED,
+                delay_ms=int(1000 * wait_s),
+            )
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._room.release()
+        if task.cancelled() or self._cut.done():
+            return
+        error = task.exception()
+        if error is not None:
+            self._cut.set_result(CutError(f"the edge: {error}"))

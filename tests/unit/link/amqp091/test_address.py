@@ -1,0 +1,100 @@
+"""Addresses, and errors of the library in words."""
+
+import ssl
+
+import pytest
+from aiormq import exceptions
+
+from ackq.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    TlsError,
+    UnauthenticatedError,
+)
+from ackq_broker.link.amqp091.address import BrokerAddress, Tls, cut_of, parse_url
+
+SECRET = "pa%40ss"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"amqp://u:{SECRET}@h:5/v", ("amqp://h:5/v", "u", "pa@ss")),
+        ("amqp://u@h", ("amqp://h", "u", None)),
+        ("amqps://h/a%2Fb", ("amqps://h/a%2Fb", None, None)),
+    ],
+)
+def test_a_url_without_its_user(text, expected):
+    """What is shown from then on has no password."""
+    assert parse_url(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"http://u:{SECRET}@h",
+        f"u:{SECRET}@h",
+        f"amqp://u:{SECRET}@",
+        f"amqp://u:{SECRET}@h:x",
+        f"amqp://u:{SECRET}@h?heartbeat=5",
+    ],
+)
+def test_no_url(text):
+    """Its error does not show it."""
+    with pytest.raises(InvalidArgumentError, match="amqp://HOST") as raised:
+        parse_url(text)
+    assert SECRET not in str(raised.value)
+
+
+def test_a_password_is_never_shown(tmp_path):
+    """Nor what its file has, which is read at each connect."""
+    address = BrokerAddress("amqp://h", "u", "hidden")
+    assert "hidden" not in repr(address)
+    assert address.connect_url().password == "hidden"
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    address = BrokerAddress("amqp://h/v", "u", password_file=str(file), heartbeat_s=7)
+    assert address.connect_url().password == "first"
+    file.write_text("second")
+    assert address.connect_url().password == "second"
+    assert address.connect_url().query["heartbeat"] == "7"
+    with pytest.raises(InvalidArgumentError, match="Name another one"):
+        BrokerAddress("amqp://h", password_file=str(tmp_path / "none")).connect_url()
+
+
+def test_tls_files_that_are_none(tmp_path):
+    """The error names them."""
+    with pytest.raises(TlsError, match=str(tmp_path)):
+        Tls(ca=str(tmp_path / "ca.pem")).context()
+
+
+def tls_failure():
+    error = exceptions.AMQPConnectionError(1, "certificate verify failed")
+    error.__cause__ = ssl.SSLError()
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "refusal", "remedy"),
+    [
+        (exceptions.ProbableAuthenticationError("x"), UnauthenticatedError, "password-file"),
+        (exceptions.ConnectionNotAllowed("vhost v not found"), PermissionDeniedError, "vhost v"),
+        (exceptions.ChannelAccessRefused("x"), PermissionDeniedError, "'q'"),
+        (exceptions.ChannelNotFoundEntity("x"), NotFoundError, "Declare it there"),
+        (tls_failure(), TlsError, "names the authority"),
+        (exceptions.IncompatibleProtocolError("x"), InvalidArgumentError, "5672"),
+    ],
+)
+def test_what_waiting_does_not_mend(error, refusal, remedy):
+    """L17: the error has the broker, the cause and the remedy."""
+    cut = cut_of(error, BrokerAddress("amqp://h", "u", "hidden"), "q")
+    assert type(cut.refusal) is refusal
+    assert cut.reason.startswith("amqp://h: ")
+    assert remedy in cut.reason
+
+
+def test_what_passes():
+    """L17: a connection that is lost is a cut, and no more."""
+    cut = cut_of(exceptions.AMQPConnectionError("reset"), BrokerAddress("amqp://h"))
+    assert (cut.refusal, cut.reason) == (None, "amqp://h: reset")

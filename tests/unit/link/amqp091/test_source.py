@@ -1,0 +1,221 @@
+"""The window and the acknowledgements of a subscription, on a channel that only records."""
+
+import asyncio
+
+import pytest
+from aiormq.abc import DeliveredMessage
+from pamqp import commands
+from pamqp.header import ContentHeader
+
+from ackq.errors import InvalidArgumentError
+from ackq_broker.link.adapter import CutError, Limits
+from ackq_broker.link.amqp091.address import BrokerAddress
+from ackq_broker.link.amqp091.properties import Properties
+from ackq_broker.link.amqp091.source import QueueSource, QueueSubscription
+
+
+class Channel:
+    """Records what is sent, in order."""
+
+    def __init__(self):
+        self.on_consumer_cancel_callbacks = set()
+        self.closing = asyncio.get_running_loop().create_future()
+        self.sent = []
+        self.deliver = None
+        self.told = asyncio.Event()
+
+    def _send(self, *what):
+        self.sent.append(what)
+        self.told.set()
+
+    async def basic_qos(self, *, prefetch_count):
+        self._send("qos", prefetch_count)
+
+    async def basic_consume(self, queue, callback):
+        self._send("consume", queue)
+        self.deliver = callback
+        return commands.Basic.ConsumeOk("tag")
+
+    async def basic_cancel(self, tag):
+        self._send("cancel", tag)
+
+    async def basic_ack(self, tag, *, multiple, wait):
+        assert multiple
+        assert not wait
+        self._send("ack", tag)
+
+    async def close(self):
+        self._send("close")
+
+    async def until(self, what):
+        while what not in self.sent:
+            self.told.clear()
+            await self.told.wait()
+
+    @property
+    def acks(self):
+        return [what[1] for what in self.sent if what[0] == "ack"]
+
+    async def message(self, tag, body=b"x"):
+        delivery = commands.Basic.Deliver("tag", tag, False, "", "q")
+        header = ContentHeader(0, len(body), Properties())
+        await self.deliver(DeliveredMessage(delivery, header, body, self))
+
+
+class AmqpConnection:
+    """What a subscription has of a connection."""
+
+    def __init__(self):
+        self.channel = Channel()
+        self.closed = False
+
+    async def close(self):
+        self.closed = True
+
+
+async def subscribed(window=8, window_bytes=1000):
+    connection = AmqpConnection()
+    source = QueueSource(BrokerAddress("amqp://h"), "q", "link", Limits(window, window_bytes))
+    subscription = QueueSubscription(source, connection)
+    await subscription.start()
+    return connection.channel, subscription
+
+
+def run(test):
+    asyncio.run(asyncio.wait_for(test(), 20))
+
+
+def test_deliveries_come_in_their_order():
+    """L8: as one batch of all that came, with the tags of the channel."""
+
+    async def test():
+        channel, subscription = await subscribed()
+        for tag in (1, 2, 3):
+            await channel.message(tag, b"%d" % tag)
+        taken = await subscription.deliver()
+        assert taken.rows.column("body").to_pylist() == [b"1", b"2", b"3"]
+        assert (taken.first_tag, taken.last_tag, taken.payload_bytes) == (1, 3, 3)
+        await subscription.close()
+
+    run(test)
+
+
+def test_only_what_was_settled_is_acknowledged():
+    """L9, L12: with its tag, and all before; the end acknowledges nothing else."""
+
+    async def test():
+        channel, subscription = await subscribed(window=4)
+        await channel.message(1)
+        first = await subscription.deliver()
+        for tag in (2, 3):
+            await channel.message(tag)
+        await subscription.deliver()
+        subscription.settle(first.last_tag)
+        await channel.until(("ack", 1))
+        await subscription.close()
+        assert channel.acks == [1]
+
+    run(test)
+
+
+def test_acknowledgements_share_a_frame():
+    """L12: those of less than a quarter of the window wait a little for others."""
+
+    async def test():
+        channel, subscription = await subscribed(window=100)
+        for tag in range(1, 6):
+            await channel.message(tag)
+            subscription.settle((await subscription.deliver()).last_tag)
+        await channel.until(("ack", 5))
+        assert channel.acks == [5]
+        await subscription.close()
+        assert channel.acks == [5]
+
+    run(test)
+
+
+def test_the_end_sends_what_waited():
+    """L12: what was settled and still waited for others leaves before the connection does."""
+
+    async def test():
+        channel, subscription = await subscribed(window=100)
+        await channel.message(1)
+        subscription.settle((await subscription.deliver()).last_tag)
+        await subscription.close()
+        assert channel.sent[-2:] == [("ack", 1), ("close",)]
+
+    run(test)
+
+
+@pytest.mark.parametrize("tags", [(2,), (1, 3), (1, 1)])
+def test_a_gap_is_a_cut(tags):
+    """L12: a cumulative acknowledgement would cover what never came."""
+
+    async def test():
+        _, subscription = channel_and = await subscribed()
+        for tag in tags:
+            await channel_and[0].message(tag)
+        with pytest.raises(CutError, match="came after"):
+            await subscription.deliver()
+        await subscription.close()
+        assert channel_and[0].acks == []
+
+    run(test)
+
+
+def test_a_cancel_is_a_cut():
+    """L17: sent by the server; what is settled afterwards is not acknowledged any more."""
+
+    async def test():
+        channel, subscription = await subscribed()
+        await channel.message(1)
+        taken = await subscription.deliver()
+        for each in channel.on_consumer_cancel_callbacks:
+            each(commands.Basic.Cancel("tag"))
+        with pytest.raises(CutError, match="cancelled"):
+            await subscription.deliver()
+        subscription.settle(taken.last_tag)
+        await subscription.close()
+        assert channel.acks == []
+
+    run(test)
+
+
+def test_a_closed_channel_is_a_cut():
+    """L17: with what the broker said."""
+
+    async def test():
+        channel, subscription = await subscribed()
+        waiting = asyncio.create_task(subscription.deliver())
+        await asyncio.sleep(0)
+        channel.closing.set_exception(ConnectionResetError("reset by peer"))
+        with pytest.raises(CutError, match="reset by peer"):
+            await waiting
+        await subscription.close()
+
+    run(test)
+
+
+def test_the_window_in_bytes():
+    """L19: at its bound the consumer is cancelled, and at half of it started with what fits."""
+
+    async def test():
+        channel, subscription = await subscribed(window=100, window_bytes=1000)
+        assert channel.sent == [("qos", 100), ("consume", "q")]
+        for tag in (1, 2):
+            await channel.message(tag, b"x" * 500)
+        await channel.until(("cancel", "tag"))
+        taken = await subscription.deliver()
+        subscription.settle(taken.last_tag)
+        await channel.until(("qos", 2))
+        assert channel.sent[-1] == ("consume", "q") or ("ack", 2) in channel.sent
+        await subscription.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("prefetch", [0, -1, 65_536])
+def test_prefetches_that_are_none(prefetch):
+    """L19: 0 would be 2000 on a quorum queue."""
+    with pytest.raises(InvalidArgumentError, match="from 1 to 65535"):
+        QueueSource(BrokerAddress("amqp://h"), "q", "link", Limits(prefetch, 1))

@@ -1,0 +1,130 @@
+"""Links of a file, and of flags."""
+
+import pytest
+
+from ackq.errors import InvalidArgumentError, UnknownOptionError
+from ackq_broker.link import configuration
+from ackq_broker.link.inbound import Inbound
+from ackq_broker.link.outbound import Outbound
+
+INBOUND = {
+    "name": "orders",
+    "direction": "in",
+    "broker": "amqp://u:hidden@h/v",
+    "broker-queue": "there",
+    "queue": "here",
+    "ack": "stored",
+}
+OUTBOUND = {
+    "name": "results",
+    "direction": "out",
+    "broker": "amqp://h",
+    "broker-queue": "there",
+    "queue": "here",
+}
+
+
+def written(tmp_path, *links, edge=""):
+    path = tmp_path / "links.toml"
+    tables = ["[[link]]\n" + "\n".join(f"{k} = {v!r}" for k, v in link.items()) for link in links]
+    path.write_text("\n".join([edge, *tables]))
+    return path
+
+
+def test_a_file_with_two(tmp_path):
+    """Both directions, with the edge of both."""
+    file = written(tmp_path, INBOUND, OUTBOUND, edge='[edge]\nendpoint = "e:1"')
+    inbound, outbound = configuration.read(file)
+    assert isinstance(inbound, Inbound)
+    assert isinstance(outbound, Outbound)
+    assert (inbound.edge.endpoint, inbound.edge.queue) == ("e:1", "here")
+    assert "hidden" not in repr(inbound)
+
+
+def test_the_guarantees():
+    """L9, L22: at least once, with the number that a cut doubles at most."""
+    (inbound,) = configuration.of_flags({**INBOUND, "broker": "amqp://h", "prefetch": 7})
+    assert "at least once" in inbound.guarantee
+    assert "7 of them" in inbound.guarantee
+    (outbound,) = configuration.of_flags({**OUTBOUND, "prefetch": 8})
+    assert "at least once" in outbound.guarantee
+    assert "8 of them" in outbound.guarantee
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ({"prefetch": 0}, "from 1 to 65535"),
+        ({"prefetch": 65_536}, "from 1 to 65535"),
+        ({"ack": "settled"}, "'stored'"),
+        ({"ack": ""}, "ack is missing"),
+        ({"direction": "up"}, "in or out"),
+        ({"broker": "http://h"}, "amqp://HOST"),
+        ({"broker-queue": ""}, "broker-queue is missing"),
+        ({"exchange": "x"}, "leave it out"),
+        ({"ca": "file"}, "write amqps"),
+        ({"heartbeat": 0}, "1 to 3600"),
+        ({"window-bytes": 0}, "1 or more"),
+        ({"name": ""}, "1 to 255"),
+        ({"prefetch": "many"}, "must be a whole number"),
+    ],
+)
+def test_bad_inbound_links(tmp_path, change, remedy):
+    """L9, L19: refused with the place and the remedy, before anything is taken."""
+    with pytest.raises(InvalidArgumentError, match=remedy) as raised:
+        configuration.read(written(tmp_path, {**INBOUND, **change}))
+    assert "link 1" in str(raised.value)
+    assert "hidden" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ({"ack": "stored"}, "leave it out"),
+        ({"broker-queue": ""}, "either"),
+        ({"exchange": "x"}, "either"),
+        ({"routing-key": "k"}, "goes with exchange"),
+        ({"prefetch": 0}, "from 1 to 65535"),
+    ],
+)
+def test_bad_outbound_links(tmp_path, change, remedy):
+    """Likewise."""
+    with pytest.raises(InvalidArgumentError, match=remedy):
+        configuration.read(written(tmp_path, {**OUTBOUND, **change}))
+
+
+def test_two_of_one_name(tmp_path):
+    """Refused, with the name."""
+    with pytest.raises(InvalidArgumentError, match="2 links of the name 'orders'"):
+        configuration.read(written(tmp_path, INBOUND, INBOUND))
+
+
+def test_an_unknown_key(tmp_path):
+    """The nearest is named."""
+    with pytest.raises(UnknownOptionError, match="Is it prefetch"):
+        configuration.read(written(tmp_path, {**INBOUND, "prefech": 5}))
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [("", "no link"), ("[[link]", "no TOML"), ("link = 5", "no link"), ("link = [5]", "a table")],
+)
+def test_bad_files(tmp_path, text, remedy):
+    """Each with its cause."""
+    path = tmp_path / "links.toml"
+    path.write_text(text)
+    with pytest.raises(InvalidArgumentError, match=remedy):
+        configuration.read(path)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    """It is named."""
+    with pytest.raises(InvalidArgumentError, match=r"none\.toml cannot be read"):
+        configuration.read(tmp_path / "none.toml")
+
+
+def test_a_password_in_a_flag():
+    """Refused, because `ps` shows it; a file and the environment are named."""
+    with pytest.raises(InvalidArgumentError, match="password-file") as raised:
+        configuration.of_flags(INBOUND)
+    assert "hidden" not in str(raised.value)

@@ -1,0 +1,202 @@
+"""A RabbitMQ queue, a queue of the edge, and links between them as processes."""
+
+import subprocess
+import uuid
+
+import pika
+import pytest
+
+from ackq.client import Admin, Publisher, close_channels
+from tests.wire.brokers.streams import until
+from tests.wire.operations.processes import command, environment
+
+WAIT_S = 60
+
+
+class Rabbit:
+    """A queue of RabbitMQ, and what tests do there."""
+
+    def __init__(self, port, kind):
+        self.port = port
+        self.queue = f"link-{uuid.uuid4().hex[:12]}"
+        self.kind = kind
+        self.declare()
+
+    def connect(self):
+        return pika.BlockingConnection(
+            pika.ConnectionParameters("127.0.0.1", self.port, heartbeat=600)
+        )
+
+    def declare(self):
+        arguments = {"x-queue-type": self.kind}
+        self.call(
+            lambda channel: channel.queue_declare(self.queue, durable=True, arguments=arguments)
+        )
+
+    def delete(self):
+        self.call(lambda channel: channel.queue_delete(self.queue))
+
+    def call(self, work):
+        connection = self.connect()
+        try:
+            return work(connection.channel())
+        finally:
+            connection.close()
+
+    def publish(self, ids, **properties):
+        """Messages of these ids, whose bodies say the same."""
+
+        def work(channel):
+            channel.confirm_delivery()
+            for each in ids:
+                channel.basic_publish(
+                    "",
+                    self.queue,
+                    str(each).encode(),
+                    pika.BasicProperties(message_id=str(each), delivery_mode=2, **properties),
+                )
+
+        self.call(work)
+
+    @property
+    def ready(self):
+        found = self.call(lambda channel: channel.queue_declare(self.queue, passive=True))
+        return found.method.message_count
+
+    def take(self):
+        """Everything that is ready, as (properties, body), acknowledged."""
+
+        def work(channel):
+            taken = []
+            while True:
+                method, properties, body = channel.basic_get(self.queue, auto_ack=True)
+                if method is None:
+                    return taken
+                taken.append((properties, body))
+
+        return self.call(work)
+
+
+class EdgeQueue:
+    """The edge's queue `q`."""
+
+    def __init__(self, endpoint):
+        self.endpoint = endpoint
+        with Admin(endpoint) as admin:
+            admin.declare_queue("q")
+
+    @property
+    def messages(self):
+        """The rows of the queue, in its order."""
+        with Admin(self.endpoint) as admin:
+            return [row for batch in admin.browse("q") for row in batch.to_pylist()]
+
+    @property
+    def ids(self):
+        return [int(row["message_id"]) for row in self.messages]
+
+    @property
+    def ready(self):
+        with Admin(self.endpoint) as admin:
+            return admin.queue("q").ready
+
+    @property
+    def total(self):
+        with Admin(self.endpoint) as admin:
+            found = admin.queue("q")
+        return found.ready + found.unacked
+
+    def publish(self, ids):
+        with Publisher(self.endpoint, routing_key="q") as publisher:
+            for each in ids:
+                publisher.publish(str(each), message_id=str(each))
+
+
+class LinkProcess:
+    """`ackq-broker link` of one link, which can be killed and started again."""
+
+    def __init__(self, folder, **keys):
+        self._config = folder / "link.toml"
+        self._log = folder / "link.log"
+        edge = keys.pop("edge")
+        lines = [f"{name.replace('_', '-')} = {value!r}" for name, value in keys.items()]
+        self._config.write_text(
+            "\n".join([f"[edge]\nendpoint = {edge!r}", "[[link]]", "name = 'link'", *lines])
+        )
+        self._process = None
+
+    def start(self):
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command("link", "--config", self._config, "--log-format", "json"),
+                env=environment(),
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait(WAIT_S)
+
+    def stop(self):
+        """Its exit status after SIGTERM."""
+        self._process.terminate()
+        return self._process.wait(WAIT_S)
+
+    @property
+    def ended(self):
+        return self._process.poll()
+
+    @property
+    def log(self):
+        return self._log.read_text()
+
+    def end(self):
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+
+@pytest.fixture(params=["classic", "quorum"])
+def rabbit(request, rabbitmq_dialect):
+    """A queue of each kind."""
+    queue = Rabbit(rabbitmq_dialect.port, request.param)
+    yield queue
+    queue.delete()
+
+
+@pytest.fixture
+def classic(rabbitmq_dialect):
+    """A classic queue."""
+    queue = Rabbit(rabbitmq_dialect.port, "classic")
+    yield queue
+    queue.delete()
+
+
+@pytest.fixture
+def edge(broker):
+    """A broker of the test's own with a queue."""
+    yield EdgeQueue(broker.endpoint)
+    close_channels()
+
+
+@pytest.fixture
+def links(tmp_path):
+    """Starts links, and ends them with the test."""
+    started = []
+
+    def start(**keys):
+        folder = tmp_path / f"link-{len(started)}"
+        folder.mkdir()
+        process = LinkProcess(folder, **keys)
+        started.append(process)
+        process.start()
+        return process
+
+    yield start
+    for each in started:
+        each.end()
+
+
+def eventually(ready):
+    """Waits as long as a busy machine may need."""
+    return until(ready, WAIT_S, 0.05)

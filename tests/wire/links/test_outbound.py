@@ -1,0 +1,98 @@
+"""Outbound links with a real RabbitMQ, as processes that are killed and cut."""
+
+from collections import Counter
+
+from ackq.client import Admin, Publisher
+from tests.fakes.relay import Relay
+from tests.wire.links.conftest import eventually
+
+PREFETCH = 50
+
+
+def outbound(links, rabbit, edge, port=None, endpoint=None):
+    return links(
+        edge=endpoint or edge.endpoint,
+        direction="out",
+        broker=f"amqp://127.0.0.1:{port or rabbit.port}",
+        broker_queue=rabbit.queue,
+        queue="q",
+        prefetch=PREFETCH,
+    )
+
+
+def taken(rabbit, count, cuts):
+    """The ids of what is there: nothing is lost, and so much is doubled at most (L22)."""
+    ids = [int(properties.message_id) for properties, _ in rabbit.take()]
+    assert set(ids) == set(range(count))
+    assert sum(times - 1 for times in Counter(ids).values()) <= cuts * PREFETCH
+    return ids
+
+
+def test_all_go_out_in_order(rabbit, edge, links):
+    """L22: persistent, with their properties, and are accepted at the edge."""
+    edge.publish(range(300))
+    with Publisher(edge.endpoint, routing_key="q") as publisher:
+        publisher.publish(b"last", message_id="300", headers={"a": "b"}, reply_to="r")
+        publisher.publish(b"without an id")
+    link = outbound(links, rabbit, edge)
+    eventually(lambda: rabbit.ready == 302 and edge.total == 0)
+    assert link.stop() == 0
+    there = rabbit.take()
+    assert [body for _, body in there[:300]] == [str(n).encode() for n in range(300)]
+    properties, body = there[300]
+    assert (properties.message_id, properties.reply_to) == ("300", "r")
+    assert (properties.headers["a"], properties.delivery_mode, body) == ("b", 2, b"last")
+    assert there[301][0].message_id.startswith("ackq:")
+
+
+def test_kills(rabbit, edge, links):
+    """L22: in mid-flow, again and again; nothing is lost, and the doubles are bounded."""
+    count, kills = 1_500, 3
+    edge.publish(range(count))
+    link = outbound(links, rabbit, edge)
+    for kill in range(1, kills + 1):
+        eventually(lambda most=count - kill * count // (kills + 1): edge.total <= most)
+        link.kill()
+        link.start()
+    eventually(lambda: edge.total == 0)
+    assert link.stop() == 0
+    taken(rabbit, count, kills)
+
+
+def test_cuts(classic, edge, links):
+    """L17, L22: there, and then here."""
+    count = 1_000
+    there, here = Relay(f"127.0.0.1:{classic.port}"), Relay(edge.endpoint)
+    try:
+        edge.publish(range(count))
+        link = outbound(links, classic, edge, port=there.port, endpoint=here.endpoint)
+        eventually(lambda: edge.total <= count * 3 // 4)
+        there.cut()
+        there.heal()
+        eventually(lambda: edge.total <= count // 2)
+        here.cut()
+        here.heal()
+        eventually(lambda: edge.total == 0)
+        assert link.stop() == 0
+        taken(classic, count, 2)
+    finally:
+        there.close()
+        here.close()
+
+
+def test_a_returned_message_is_not_accepted(classic, edge, links):
+    """L22: a queue that is gone returns it before the confirm; it waits at the edge, and goes."""
+    link = outbound(links, classic, edge)
+    eventually(lambda: "link_connected" in link.log)
+    classic.delete()
+    edge.publish([0])
+    eventually(lambda: "link_refused" in link.log)
+    assert edge.total + delayed(edge) == 1
+    classic.declare()
+    eventually(lambda: edge.total + delayed(edge) == 0)
+    taken(classic, 1, 0)
+
+
+def delayed(edge):
+    with Admin(edge.endpoint) as admin:
+        return admin.queue("q").delayed
