@@ -40,10 +40,14 @@ def connect(environ: Mapping[str, str]) -> IO[bytes]:
     size = int(environ.get("SPARK_BUFFER_SIZE", "65536"))
     stream = cast("IO[bytes]", sock.makefile("rwb", size))
     sock.close()  # the stream keeps the connection
-    if not path:
-        _authenticate(stream, environ["PYTHON_WORKER_FACTORY_SECRET"].encode())
-    stream.write(_INT.pack(os.getpid()))
-    stream.flush()
+    try:
+        if not path:
+            _authenticate(stream, environ["PYTHON_WORKER_FACTORY_SECRET"].encode())
+        stream.write(_INT.pack(os.getpid()))
+        stream.flush()
+    except OSError:
+        stream.close()
+        raise
     return stream
 
 
