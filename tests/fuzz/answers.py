@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import grpc
+import pyarrow as pa
 
 from ackq.client import Admin, Channel, Publisher, Session
 from ackq.errors import AckqError
@@ -31,7 +32,7 @@ class Hostile(grpc.GenericRpcHandler):
     """Answers every call with the next answers of the example, and then ends it."""
 
     def __init__(self):
-        self.answers = []
+        self.openings = self.answers = ()
         self.trailing = ()
         self.code = grpc.StatusCode.OK
         self.failures = []
@@ -51,6 +52,10 @@ class Hostile(grpc.GenericRpcHandler):
 
     def _streamed(self, requests, context):
         next(requests, None)
+        if self.openings:
+            # The answers are to what the client asks for on the stream that it opened.
+            yield from self.openings
+            next(requests, None)
         yield from self.answers
         self._end(context)
 
@@ -76,7 +81,7 @@ def hostile():
 def scripted(rng, method, openings=()):
     """A broker that answers a method so: sound openings, and then what its messages could be."""
     broker, filler = hostile(), Filler(rng, GIVEN)
-    made = list(openings)
+    made = []
     for _ in range(rng.randrange(1, 4) if method.server_streaming else 1):
         message = filler.message(method.output_type)
         if "block" in method.output_type.fields_by_name:
@@ -84,7 +89,7 @@ def scripted(rng, method, openings=()):
         else:
             data = message.SerializeToString()
         made.append(mutated(data, rng) if rng.random() < 0.3 else data)
-    broker.answers = made
+    broker.openings, broker.answers = openings, made
     broker.trailing, broker.code = (), grpc.StatusCode.OK
     if rng.random() < 0.3:
         broker.code = rng.choice([each for each in grpc.StatusCode if each.value[0]])
@@ -200,12 +205,16 @@ def publisher_answers(rng):
     )
     opening = frame.encode(publishing_pb2.PublishAnswer(opened=opened).SerializeToString())
     broker = scripted(rng, method_of("Publish"), (opening,))
+    confirm = publishing_pb2.PublishConfirm(last_number=3, multiple=True)
+    if rng.random() < 0.4:  # hostile is then what comes before all is confirmed, or behind it
+        at = rng.randrange(len(broker.answers) + 1)
+        sound = frame.encode(publishing_pb2.PublishAnswer(confirm=confirm).SerializeToString())
+        broker.answers.insert(at, sound)
 
     def publish():
         with Publisher(broker.endpoint, retry_total_ms=0, on_return=list) as publisher:
-            futures = [publisher.publish(b"x", routing_key="q") for _ in range(3)]
-            for future in futures:
-                future.result(SOON_S * 20)
+            rows = pa.record_batch({"body": [b"x"] * 3})
+            publisher.publish_batch(rows, routing_key="q").result(SOON_S * 20)
 
     return outcome_of(publish, broker)
 

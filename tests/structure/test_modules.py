@@ -144,6 +144,14 @@ SMALL = {
         "users_editor": "for an operator's command; the broker does not import it",
         "users_file": "a file that changes",
     },
+    "ackq_broker/link": {
+        "adapter": "the interface of adapters",
+        "backoff": "a wait of its own for each use",
+        "edge": "what both directions ask of the edge",
+        "events": "one form of log lines",
+        "runner": "several links in a process",
+        "stopping": "a stop that each wait meets",
+    },
     "ackq_broker/service/transport": {"access": "rule A1", "descriptors": "rule I6"},
 }
 # Folders with more or fewer modules.
