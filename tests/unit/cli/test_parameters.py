@@ -75,5 +75,6 @@ def test_a_loss_is_confirmed(terminal, arguments, typed, status, said, monkeypat
 
     result = CliRunner().invoke(command, arguments, input=typed)
     assert result.exit_code == status
-    assert result.stdout == ("dropped\n" if status == 0 else "")
+    # The runner of older versions of click has there what was typed, too.
+    assert ("dropped" in result.stdout.splitlines()) == (status == 0)
     assert said in result.stderr
