@@ -151,6 +151,7 @@ SMALL = {
         "events": "one form of log lines",
         "runner": "several links in a process",
         "stopping": "a stop that each wait meets",
+        "waiting": "what both directions wait for",
     },
     "ackq_broker/service/transport": {"access": "rule A1", "descriptors": "rule I6"},
 }

@@ -22,10 +22,7 @@ from ackq_broker.link.backoff import RetryDelay
 from ackq_broker.link.edge import Edge
 from ackq_broker.link.events import log
 from ackq_broker.link.stopping import StoppedError, unless
-
-# The publisher itself waits for the edge, under the numbers that it gave: nothing doubles (P10).
-_WAIT_FOR_EDGE_MS = 2**31 - 1
-STOP_GRACE_S = 10.0
+from ackq_broker.link.waiting import EDGE_PATIENCE_MS, STOP_GRACE_S, after_cut, for_edge
 
 
 @dataclass
@@ -84,12 +81,14 @@ class Inbound:
         publisher = AsyncPublisher(
             self.edge.endpoint,
             routing_key=self.edge.queue,
-            retry_total_ms=_WAIT_FOR_EDGE_MS,
+            retry_total_ms=EDGE_PATIENCE_MS,  # under the numbers that it gave: no doubles (P10)
             label=f"link {self.name}",
             security=self.edge.security,
         )
         try:
-            await self._check_edge(stop)
+            info = await for_edge(self.name, self.edge, stop)
+            edge.check_target(info)
+            self._bounded = edge.is_bounded(info)
             await self._run(publisher, stop)
         except StoppedError:
             pass
@@ -113,7 +112,7 @@ class Inbound:
             except CutError as cut:
                 if cut.refusal is not None and not before:
                     raise cut.refusal from None
-                await self._wait(backoff, stop, cut)
+                await after_cut(self.name, backoff, stop, cut, self.counters.cuts)
                 continue
             log(logging.INFO, self.name, "connected", "takes messages", cuts=self.counters.cuts)
             before = True
@@ -121,10 +120,10 @@ class Inbound:
                 await self._move(subscription, publisher, backoff, stop)
             except CutError as cut:
                 self.counters.cuts += 1
-                await subscription.close()
-                await self._wait(backoff, stop, cut)
+                lost = cut
             finally:
                 await subscription.close()
+            await after_cut(self.name, backoff, stop, lost, self.counters.cuts)
 
     async def _move(
         self,
@@ -188,30 +187,3 @@ class Inbound:
         self._bounded = True
         left = pa.Table.from_batches([part for part, _ in failed]).combine_chunks()
         return left.to_batches()[0], refusal
-
-    async def _check_edge(self, stop: asyncio.Event) -> None:
-        """Waits for the edge, and raises for a queue that is not one to link to."""
-        backoff = RetryDelay()
-        while True:
-            try:
-                info = await unless(stop, self.edge.queue_info())
-            except edge.PASSING as error:
-                log(logging.WARNING, self.name, "edge_unavailable", printable(error.message))
-                await unless(stop, asyncio.sleep(backoff.next_s()))
-                continue
-            edge.check_target(info)
-            self._bounded = edge.is_bounded(info)
-            return
-
-    async def _wait(self, backoff: RetryDelay, stop: asyncio.Event, cut: CutError) -> None:
-        wait_s = backoff.next_s()
-        log(
-            logging.WARNING,
-            self.name,
-            "cut",
-            f"cut, connects again in {wait_s:.1f} s: {printable(cut.reason)}",
-            wait_s=wait_s,
-            cuts=self.counters.cuts,
-            reason=cut.reason,
-        )
-        await unless(stop, asyncio.sleep(wait_s))

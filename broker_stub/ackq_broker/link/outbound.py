@@ -19,15 +19,13 @@ from ackq.client import AsyncChannel, AsyncConsumer
 from ackq.errors import AckqError, ClosedError, StaleDeliveryTagError, UnknownDeliveryTagError
 from ackq.outcomes import Outcome
 from ackq.text import printable
-from ackq_broker.link import edge
 from ackq_broker.link.adapter import CutError, Producer, PublishedRows, PublishTarget
 from ackq_broker.link.backoff import RetryDelay
 from ackq_broker.link.edge import Edge
 from ackq_broker.link.events import log
 from ackq_broker.link.stopping import StoppedError, unless
+from ackq_broker.link.waiting import EDGE_PATIENCE_MS, STOP_GRACE_S, after_cut, for_edge
 
-STOP_GRACE_S: Final = 10.0
-_WAIT_FOR_EDGE_MS: Final = 2**31 - 1
 # Batches under way share the window.
 _BATCHES: Final = 4
 _REFUSED_FIRST_S: Final = 1.0
@@ -82,14 +80,14 @@ class Outbound:
         backoff = RetryDelay()
         before = False
         try:
-            await self._check_edge(stop)
+            await for_edge(self.name, self.edge, stop)
             while True:
                 try:
                     producer = await unless(stop, self.target.connect())
                 except CutError as cut:
                     if cut.refusal is not None and not before:
                         raise cut.refusal from None
-                    await self._wait(backoff, stop, cut)
+                    await after_cut(self.name, backoff, stop, cut, self.counters.cuts)
                     continue
                 before = True
                 log(logging.INFO, self.name, "connected", "publishes", cuts=self.counters.cuts)
@@ -102,7 +100,7 @@ class Outbound:
                         raise cut.refusal from None
                     if self.counters.published > published:
                         backoff.reset()
-                    await self._wait(backoff, stop, cut)
+                    await after_cut(self.name, backoff, stop, cut, self.counters.cuts)
                 finally:
                     await producer.close()
         except StoppedError:
@@ -124,7 +122,7 @@ class Outbound:
         window = self.target.limits.window_messages
         channel = AsyncChannel(
             self.edge.endpoint,
-            reconnect_timeout_ms=_WAIT_FOR_EDGE_MS,
+            reconnect_timeout_ms=EDGE_PATIENCE_MS,
             label=f"link {self.name}",
             security=self.edge.security,
         )
@@ -144,31 +142,6 @@ class Outbound:
             await flight.finish(STOP_GRACE_S)
             with suppress(AckqError):
                 await channel.close(STOP_GRACE_S)
-
-    async def _check_edge(self, stop: asyncio.Event) -> None:
-        """Waits for the edge; raises for a queue that it does not have."""
-        backoff = RetryDelay()
-        while True:
-            try:
-                await unless(stop, self.edge.queue_info())
-            except edge.PASSING as error:
-                log(logging.WARNING, self.name, "edge_unavailable", printable(error.message))
-                await unless(stop, asyncio.sleep(backoff.next_s()))
-            else:
-                return
-
-    async def _wait(self, backoff: RetryDelay, stop: asyncio.Event, cut: CutError) -> None:
-        wait_s = backoff.next_s()
-        log(
-            logging.WARNING,
-            self.name,
-            "cut",
-            f"cut, connects again in {wait_s:.1f} s: {printable(cut.reason)}",
-            wait_s=wait_s,
-            cuts=self.counters.cuts,
-            reason=cut.reason,
-        )
-        await unless(stop, asyncio.sleep(wait_s))
 
 
 class _RowsUnderWay:
