@@ -329,7 +329,9 @@ class Driver:
         )
         stages = []
         # Once accepted it stays as it was; and an epoch does not change what a later one said.
-        counts = lease.accept is None and self.epoch >= lease.settled_epoch
+        counts = not lease.accepted and self.epoch >= lease.settled_epoch
+        # An accept that had no answer may have come before: then what was said first counts.
+        asked = lease.accept is not None
         if chosen:
             stages.append(await self._stage_outcomes(owner, chosen))
         for row in self.rows:
@@ -337,7 +339,7 @@ class Driver:
             said = "later" if said == "released" else said
             known = lease.outcomes.get(row.tag, ("accepted",))
             if counts and said not in known:
-                lease.outcomes[row.tag] = (*known, said)
+                lease.tell(row.tag, *known, said)
         answer = await query.call(
             "CommitOutcomes", sessions_pb2.CommitOutcomesRequest(owner=owner, stages=stages)
         )
@@ -346,7 +348,8 @@ class Driver:
             lease.settled_epoch = self.epoch
             for row in self.rows:
                 said = next((o for o, tags in chosen.items() if row.tag in tags), "accepted")
-                lease.outcomes[row.tag] = ("later" if said == "released" else said,)
+                if not asked:
+                    lease.tell(row.tag, "later" if said == "released" else said)
         return self._write
 
     async def _stage_outcomes(self, owner, chosen):

@@ -34,6 +34,19 @@ class Lease:
         self.outcomes = {}
         self.settled_epoch = 0
 
+    @property
+    def accepted(self):
+        """Whether an accept was answered: nothing changes its outcomes any more."""
+        return any(operation.must for operation in self.accept or ())
+
+    def tell(self, tag, *outcomes):
+        """What a tag may have been settled as; also by an accept that was asked for before."""
+        self.outcomes[tag] = outcomes
+        if self.accept is not None:
+            for operation, (hold, _, held) in zip(self.accept, self.holds, strict=True):
+                if held == tag:
+                    operation.what = (hold, *outcomes)
+
 
 class Query(Client):
     """A streaming query that is started again whenever its driver ends.
