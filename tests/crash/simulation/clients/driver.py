@@ -227,6 +227,10 @@ class Driver:
         """Whether a zombie of it would be fenced."""
         return self._step in (self._offsets, self._fetch)
 
+    def is_behind_its_accept(self):
+        """Whether it has accepted a batch, and no file tells of it; drawn, half of the time."""
+        return self._step == self._offsets and self._rng.random() < 0.5
+
     def die(self, *, silently=False):
         """Its process ends, and so do its connections; or they only fall silent."""
         if self._life is not None and not silently:
