@@ -155,16 +155,21 @@ class Query(Client):
 
     def may_be_hole(self, tag):
         """Whether a tag that was read may be a hole by now (S5, S8)."""
-        return self.timeout_ms or any(tag in tags for tags, _, _ in self.operated)
+        return self.timeout_ms or self._may_be_settled(tag)
+
+    def _may_be_settled(self, tag):
+        return any(tag in tags for tags, _, _ in self.operated)
 
     def accept(self, lease):
         """The operations of an accept of a lease that was read."""
         if lease.accept is None:
             lease.accept = []
             for hold, message, tag in lease.holds:
-                kind = "settle"
-                if self.may_be_hole(tag):
-                    kind = "resume" if self.timeout_ms else "operate"
+                settled = self._may_be_settled(tag)
+                if self.timeout_ms:
+                    kind = "resume_settled" if settled else "resume"
+                else:
+                    kind = "operate" if settled else "settle"
                 outcomes = lease.outcomes.get(tag, ("accepted",))
                 lease.accept += self.oracle.settle([message], [hold], *outcomes, kind=kind)
         return lease.accept
@@ -192,6 +197,9 @@ class Query(Client):
             if tag in tags:
                 found += self.oracle.settle([message], [hold], outcome, kind="operate")
                 found[-1].call = called
-                if lease.accept is not None and lease.accept[at].kind == "settle":
-                    lease.accept[at].kind = "operate"
+                if lease.accept is not None:
+                    accept = lease.accept[at]
+                    accept.kind = {"settle": "operate", "resume": "resume_settled"}.get(
+                        accept.kind, accept.kind
+                    )
         return found

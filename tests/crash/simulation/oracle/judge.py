@@ -129,6 +129,10 @@ class Judge:
                 found.append(after)
         return found
 
+    def _resume_settled(self, state, operation):
+        """S5, S8: as `resume`, of a tag that an operator may have settled: then it is a hole."""
+        return self._resume(state, operation) + self._operate(state, operation)
+
     def _settled(self, state, outcome):
         if outcome == "accepted":
             return (State(GONE),)
