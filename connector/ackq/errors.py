@@ -95,6 +95,12 @@ class SessionNotFoundError(NotFoundError):
     code = "session_not_found"
 
 
+class LinkNotFoundError(NotFoundError):
+    """No such link: none of that name was opened, or it was removed (L25)."""
+
+    code = "link_not_found"
+
+
 class BatchNotFoundError(NotFoundError):
     """No stage of such a batch: it was committed, aborted, dropped, or never staged (K3)."""
 

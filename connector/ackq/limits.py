@@ -98,6 +98,18 @@ MAX_SETTLE_RUNS: Final = 4_096
 # What a client's consumer asks for unless told otherwise (C8).
 CONSUMER_PREFETCH_MESSAGES: Final = 1_000
 
+# --- links ---
+MAX_LINKS: Final = 1_000
+# What a link may be of, in words.
+MAX_LINK_SOURCE_BYTES: Final = 1_024
+# Messages that a link remembers: those it holds, and those whose acknowledgement may come to
+# nothing; 50 bytes each.
+MAX_LINK_ENTRIES: Final = 4_000_000
+# A proven acknowledgement is remembered for so long: a RabbitMQ node that dies takes back what it
+# had not synced. One in doubt is for so long at least (L10).
+LINK_ACK_GRACE_S: Final = 60
+LINK_DOUBT_S: Final = 24 * 3600
+
 # --- time ---
 # A publish time, microseconds since the epoch: 0001-01-03 to 9999-12-30, UTC. Arrow, Spark and
 # datetime hold the years 1 to 9999; a day or two less at each end can be shown in every time zone.

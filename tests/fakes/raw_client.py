@@ -15,6 +15,7 @@ from ackq.v1 import (
     admin_pb2_grpc,
     consuming_pb2,
     consuming_pb2_grpc,
+    links_pb2_grpc,
     messages_pb2,
     publishing_pb2,
     publishing_pb2_grpc,
@@ -104,6 +105,7 @@ class Client:
     """A channel to a broker with all stubs; with a token, as its user; with authorities, by TLS."""
 
     def __init__(self, endpoint, token=None, *, ca=None):
+        self.endpoint = endpoint
         self.channel = grpc.insecure_channel(endpoint, options=_OPTIONS)
         if ca is not None:
             credentials = grpc.ssl_channel_credentials(ca)
@@ -113,6 +115,7 @@ class Client:
         self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
         self.publishing = publishing_pb2_grpc.PublishingServiceStub(self.channel)
         self.sessions = sessions_pb2_grpc.SessionsServiceStub(self.channel)
+        self.links = links_pb2_grpc.LinksServiceStub(self.channel)
         self.consuming = consuming_pb2_grpc.ConsumingServiceStub(self.channel)
 
     def __enter__(self):

@@ -3,6 +3,7 @@
 A server in this process answers each call with the bytes that an example made.
 """
 
+import asyncio
 import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,9 +12,16 @@ from functools import cache
 import grpc
 import pyarrow as pa
 
-from ackq.client import Admin, Channel, Publisher, Session
+from ackq.client import Admin, AsyncLink, Channel, Publisher, Session
 from ackq.errors import AckqError
-from ackq.v1 import admin_pb2, consuming_pb2, messages_pb2, publishing_pb2, sessions_pb2
+from ackq.v1 import (
+    admin_pb2,
+    consuming_pb2,
+    links_pb2,
+    messages_pb2,
+    publishing_pb2,
+    sessions_pb2,
+)
 from ackq.wire import block, frame
 from tests.fuzz.blocks import hostile_block, hostile_runs, sound_block
 from tests.fuzz.mutations import Filler, mutated
@@ -22,7 +30,7 @@ GIVEN = {"queue": ("q",), "history_id": ("h",), "queues": ("q",), "consumer": ("
 SOON_S = 0.3
 OUTPUTS = {
     f"/{service.full_name}/{method.name}": method
-    for module in (publishing_pb2, consuming_pb2, sessions_pb2, admin_pb2)
+    for module in (publishing_pb2, consuming_pb2, sessions_pb2, admin_pb2, links_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
@@ -140,6 +148,7 @@ def admin_answers(rng):
             ("ListHoldings", lambda admin: admin.holdings("q")),
             ("ListSessions", lambda admin: admin.session("s")),
             ("ListBatches", lambda admin: admin.batch("w", 1)),
+            ("ListLinks", lambda admin: admin.link("l")),
             ("ListWriters", lambda admin: admin.writer("w")),
             ("DeclareQueue", lambda admin: admin.declare_queue("q")),
             ("PlanBrowse", lambda admin: admin.plan_browse("q")),
@@ -219,6 +228,39 @@ def publisher_answers(rng):
     return outcome_of(publish, broker)
 
 
+def link_answers(rng):
+    """L5, L10: answers and permits of a link: none of what was not delivered, and each once."""
+    opened = links_pb2.LinkOpened(incarnation="i", epoch=1, history="h")
+    subscribed = links_pb2.LinkSubscribed(subscription=1)
+    stored = links_pb2.LinkStored(
+        first_number=1, rows=[3], first_position=[5], matched=[0], permitted=[1]
+    )
+    openings = tuple(
+        links_pb2.LinkResponse(**{name: answer}).SerializeToString()
+        for name, answer in (("opened", opened), ("subscribed", subscribed))
+    )
+    broker = scripted(rng, method_of("Link"), openings)
+    if rng.random() < 0.5:  # hostile is then what comes before the answer, or behind it
+        at = rng.randrange(len(broker.answers) + 1)
+        sound = links_pb2.LinkResponse(stored=stored).SerializeToString()
+        broker.answers.insert(at, sound)
+
+    async def store():
+        link = AsyncLink(broker.endpoint, link="l", source="s", queue="q", retry_total_ms=0)
+        async with asyncio.timeout(SOON_S * 20), link:
+            await link.subscribe(lambda: 0)
+            rows = pa.record_batch({"body": [b"x"] * 3})
+            found = await link.store(1, rows, keys=bytes(48), checks=bytes(24))
+            assert found.rows == 3
+            if found.permitted:
+                taken = (await link.permits()).ranges
+                numbers = [each for first, last in taken for each in range(first, last + 1)]
+                assert sorted(set(numbers)) == sorted(numbers)
+                assert set(numbers) <= {1, 2, 3}
+
+    return outcome_of(lambda: asyncio.run(store()), broker)
+
+
 TARGETS = {
     each.__name__: each
     for each in (
@@ -227,5 +269,6 @@ TARGETS = {
         fetched_answers,
         consumed_answers,
         publisher_answers,
+        link_answers,
     )
 }

@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from ackq.client.blocks import decoding
 from ackq.errors import AckqError
-from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
+from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns, frame
 from ackq_broker.service.blocks import coalescing, ingest
+from ackq_broker.service.links import deliveries
 from ackq_broker.service.transport.requests import RequestParser
 from tests.fakes.arrow_messages import Message
 from tests.fakes.blocks import batch
@@ -25,7 +26,7 @@ from tests.fuzz.mutations import SIGNED, TEXTS, Filler, mutated, with_numbers
 NOW_US = 1_700_000_000_000_000
 # What Arrow may hold beside the bytes that came: the answers of its kernels, row by row.
 ALLOWED_BYTES = 1 << 20
-SERVICES = (publishing_pb2, consuming_pb2, sessions_pb2, admin_pb2)
+SERVICES = (publishing_pb2, consuming_pb2, sessions_pb2, admin_pb2, links_pb2)
 
 
 @cache
@@ -157,6 +158,31 @@ def prepared(group):
     return ingest.prepare(*coalescing.coalesce(group, NOW_US), NOW_US)
 
 
+def linked(rng):
+    """L2, L5, I6: deliveries of a link: a key and a check for each row, a block as it is stored."""
+    data = hostile_block(rng) if rng.random() < 0.6 else sound_block(rng)
+    rows = rng.choice((1, 2, 3, 4, 100))
+    with suppress(AckqError):
+        rows = min(block.split(data)[0].rows, 1_000_001)
+    filler = Filler(rng, {"subscription": (1, 2), "first_number": (1, 2, 7), "rows": (rows,)})
+    sent = filler.message(links_pb2.LinkDeliveries.DESCRIPTOR)
+    if rng.random() < 0.8:
+        sent.lowest_unanswered, sent.proven = sent.first_number, 0
+        sent.keys, sent.checks = rng.randbytes(16 * rows), rng.randbytes(8 * rows)
+        for name in ("content", "redelivered", "at_once"):
+            setattr(sent, name, rng.choice((b"", bytes((rows + 7) // 8), rng.randbytes(1))))
+    framed = frame.Frame(links_pb2.LinkHeader(deliveries=sent), data)
+    said, found = outcome_of(lambda: deliveries.decode(framed, NOW_US), data)
+    if found is None:
+        return said
+    held = block.decode(b"".join(found.block), validate=True)
+    assert held.header.rows == found.rows == len(found.checks) == len(found.keys)
+    assert found.keys.shape == (found.rows, 2)
+    for flags in (found.content, found.redelivered, found.at_once):
+        assert not flags or flags.max() < found.rows
+    return said
+
+
 @cache
 def parsers():
     """A parser for the requests of every method, with valid bytes of each."""
@@ -243,4 +269,6 @@ def returned(rng):
     return said
 
 
-TARGETS = {each.__name__: each for each in (publish, coalesced, request, delivery, returned)}
+TARGETS = {
+    each.__name__: each for each in (publish, coalesced, linked, request, delivery, returned)
+}

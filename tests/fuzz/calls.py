@@ -17,14 +17,21 @@ from pathlib import Path
 import grpc
 import psutil
 
-from ackq.v1 import admin_pb2, consuming_pb2, messages_pb2, publishing_pb2, sessions_pb2
+from ackq.v1 import (
+    admin_pb2,
+    consuming_pb2,
+    links_pb2,
+    messages_pb2,
+    publishing_pb2,
+    sessions_pb2,
+)
 from ackq.wire import frame
 from ackq_broker import embedded
 from tests.fakes.raw_client import DETAIL_KEY, Client
 from tests.fuzz.blocks import hostile_block, sound_block
 from tests.fuzz.mutations import TEXTS, Filler, changed_value, mutated, some_bytes
 
-SERVICES = (publishing_pb2, consuming_pb2, sessions_pb2, admin_pb2)
+SERVICES = (publishing_pb2, consuming_pb2, sessions_pb2, admin_pb2, links_pb2)
 # Drained or asked to copy itself it serves no more examples.
 LEFT_OUT = ("Drain", "Backup")
 TIMEOUT_S = 60
@@ -38,6 +45,10 @@ GIVEN = {
     "queues": ("q", "r", "dead"),
     "exchange": ("", "x", "t"),
     "session": ("s1", "s2"),
+    "link": ("l1", "l2"),
+    "source": ("there",),
+    "subscription": (1, 2, 3),
+    "proven": (0, 1, 2),
     "writer": ("w1", "w2"),
     "run_id": ("r1", "r2"),
     "query_id": ("q1",),
@@ -174,7 +185,7 @@ def requests(method, rng):
         if number == 0 and method.client_streaming and rng.random() < 0.9:
             opening(method, request, rng)
         elif framed and rng.random() < 0.6:
-            request.header.data.rows = rng.choice((1, 2, 3, 4, 100))
+            announce(method, request.header, rng)
         if not framed:
             data = request.SerializeToString()
         elif number and rng.random() < 0.7:
@@ -184,6 +195,28 @@ def requests(method, rng):
             data = request.SerializeToString()
         made.append(mutated(data, rng) if rng.random() < 0.15 else data)
     return made
+
+
+def announce(method, header, rng):
+    """Makes a frame say of its rows what could be so."""
+    rows = rng.choice((1, 2, 3, 4, 100))
+    if method.name != "Link":
+        header.data.rows = rows
+        return
+    first = rng.choice((1, 1, 2, 4, 101))
+    header.deliveries.CopyFrom(
+        links_pb2.LinkDeliveries(
+            subscription=rng.choice((1, 2, 3)),
+            first_number=first,
+            rows=rows,
+            lowest_unanswered=rng.choice((1, first)),
+            keys=rng.choice((bytes(16 * rows), rng.randbytes(16 * rows), rng.randbytes(17))),
+            checks=rng.randbytes(rng.choice((8 * rows, 8 * rows, 7))),
+            content=rng.choice((b"", bytes((rows + 7) // 8), rng.randbytes(1))),
+            redelivered=rng.choice((b"", b"\x01", bytes((rows + 7) // 8))),
+            proven=rng.choice((0, 0, 1)),
+        )
+    )
 
 
 def opening(method, request, rng):
@@ -198,6 +231,16 @@ def opening(method, request, rng):
     elif method.name == "Consume":
         request.open.channel_id = fresh
         request.open.window_messages = rng.choice((0, 1, 100, 1 << 20))
+    elif method.name == "Link":
+        request.header.open.CopyFrom(
+            links_pb2.LinkOpen(
+                link=rng.choice(GIVEN["link"]),
+                holder=sessions_pb2.Holder(token=rng.choice(IDS)),
+                source="there",
+                queue=rng.choice(("q", "r")),
+                ack=rng.choice((1, 2)),
+            )
+        )
     elif method.name == "StageOutcomes":
         request.stage_id = fresh
 

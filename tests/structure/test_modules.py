@@ -80,6 +80,7 @@ SMALL = {
         "checks": "shared by all rooms",
         "clock": "rule Q8",
         "history": "rule Q8",
+        "link_records": "records of rules L",
         "places": "what a trace asks of a state",
     },
     "ackq_broker/core/columns": {
@@ -93,6 +94,7 @@ SMALL = {
         "queues": "types of one proto file",
         "writer_batches": "types of one proto file",
     },
+    "ackq_broker/core/links": {"answers": "replies of rule L5", "permits": "rule L10"},
     "ackq_broker/core/queues": {"redrive": "rule Q6", "routing": "rule Q2"},
     "ackq_broker/core/state": {
         "block_references": "a data structure",
@@ -134,6 +136,7 @@ SMALL = {
     },
     "ackq_broker/service/publishing": {"info": "what operators see"},
     "ackq_broker/service/sessions": {"info": "what operators see", "liveness": "rule S3"},
+    "ackq_broker/service/links": {"info": "what operators see", "numbers": "a data structure"},
     "ackq_broker/service/security": {
         "callers": "rule A2",
         "logins": "rule A3",

@@ -1,15 +1,18 @@
 """The brokers under test, each started once, and the table that is printed at the end."""
 
+import grpc
 import pytest
 
 import ackq_broker
 from ackq.client import close_channels
-from ackq.v1 import admin_pb2, sessions_pb2
-from tests.fakes.raw_client import Client, holder
+from ackq.errors import InUseError
+from ackq.v1 import admin_pb2, links_pb2, sessions_pb2
+from tests.fakes.raw_client import Client, error_of, holder
 from tests.wire.bench import Bench
 from tests.wire.brokers import ackq as ackq_target
 from tests.wire.brokers import rabbitmq as rabbitmq_target
 from tests.wire.brokers import rabbitmq_server
+from tests.wire.brokers.streams import until
 from tests.wire.table import BROKERS, Table
 
 _table = Table()
@@ -39,10 +42,23 @@ def client(shared_broker):
             raw.sessions.ReleaseSession(
                 sessions_pb2.ReleaseSessionRequest(session=info.session, fence=True)
             )
+        for info in raw.links.ListLinks(links_pb2.ListLinksRequest()).links:
+            request = links_pb2.RemoveLinkRequest(link=info.link, forget=True)
+            until(lambda request=request: _removed(raw, request))
         for info in raw.admin.ListExchanges(admin_pb2.ListExchangesRequest()).exchanges:
             raw.admin.DeleteExchange(admin_pb2.DeleteExchangeRequest(exchange=info.exchange))
         for info in raw.admin.ListQueues(admin_pb2.ListQueuesRequest()).queues:
             raw.admin.DeleteQueue(admin_pb2.DeleteQueueRequest(queue=info.queue, force=True))
+
+
+def _removed(raw, request):
+    """Whether a link could be removed: not while its process counts as live."""
+    try:
+        return raw.links.RemoveLink(request) is not None
+    except grpc.RpcError as refused:
+        error, _ = error_of(refused)
+        assert isinstance(error, InUseError)
+        return False
 
 
 @pytest.fixture

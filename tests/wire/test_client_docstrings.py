@@ -8,18 +8,20 @@ import doctest
 import itertools
 import queue
 
+import pyarrow as pa
 import pytest
 
 from ackq import client
 from ackq.client import Admin, Publisher, close_channels, outcomes
 from ackq.client.consuming import async_channel, channel
+from ackq.client.links import async_link
 from ackq.client.publishing import async_publisher, transactional
 from ackq_broker import embedded
 
 
 def blocks():
     """Blocks of examples, parted by text, by the name of what they explain."""
-    for module in (outcomes, channel, async_channel, transactional, async_publisher):
+    for module in (outcomes, channel, async_channel, transactional, async_publisher, async_link):
         for found in doctest.DocTestFinder().find(module):
             parts = doctest.DocTestParser().parse(found.docstring)
             number = 0
@@ -54,6 +56,7 @@ def test_docstring(endpoint, found, block):
         "asyncio": asyncio,
         "endpoint": endpoint,
         "itertools": itertools,
+        "pa": pa,
         "queue": queue,
         "seen": queue.Queue(),
     }

@@ -52,5 +52,5 @@ async def _accept(directory: Path) -> None:
         accepted: commands.RefusedByHistory = await engine.call(commands.AcceptHistory())
     click.echo(
         f"history {engine.history_id} accepted: publishers={accepted.publishers}"
-        f" sessions={accepted.sessions} writers={accepted.writers} may go on"
+        f" sessions={accepted.sessions} writers={accepted.writers} links={accepted.links} may go on"
     )

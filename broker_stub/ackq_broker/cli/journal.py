@@ -98,5 +98,6 @@ async def _drop_lost(directory: Path) -> None:
     if any(refused):
         click.echo(
             f"refused from now on: publishers={refused.publishers} sessions={refused.sessions}"
-            f" writers={refused.writers}, until 'ackq-broker accept-history --data {directory}'"
+            f" writers={refused.writers} links={refused.links}, until"
+            f" 'ackq-broker accept-history --data {directory}'"
         )

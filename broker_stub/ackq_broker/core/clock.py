@@ -54,6 +54,10 @@ def apply_clock_set(state: State, _sequence: int, record: records.ClockSet) -> N
         )
         for lease in session.leases():
             lease.leased_us, lease.accepted_us = moved(lease.leased_us), moved(lease.accepted_us)
+    for name in tuple(state.links):
+        link = state.links[name]
+        link.set_clock_back(record.at_us, record.back_us)
+        link.holder = msgspec.structs.replace(link.holder, since_us=moved(link.holder.since_us))
 
 
 def _staged(blocks: list[StagedRows], moved: Callable[[int], int]) -> list[StagedRows]:

@@ -9,21 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
-from typing import Any, Final
 
 from pyroaring import BitMap, BitMap64
 
-from ackq_broker.core import (
-    access,
-    clock,
-    commands,
-    history,
-    holdings,
-    lifecycle,
-    places,
-    queries,
-    records,
-)
+from ackq_broker.core import access, commands, history, holdings, places, queries
 from ackq_broker.core.checks import queue_named
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands import (
@@ -34,6 +23,7 @@ from ackq_broker.core.commands import (
     DeadLetterGroup,
     Decision,
     ExchangeInfo,
+    LinkInfo,
     Piece,
     QueueInfo,
     QueueUse,
@@ -41,108 +31,17 @@ from ackq_broker.core.commands import (
     SessionInfo,
     WriterInfo,
 )
-from ackq_broker.core.consuming import channels
-from ackq_broker.core.publishing import (
-    confirm_mode,
-    publishers,
-    staged,
-    transactions,
-    writer_batches,
-    writers,
-)
-from ackq_broker.core.queues import redrive, timers, topology
+from ackq_broker.core.handlers import APPLY, DECIDE
+from ackq_broker.core.links import operator
+from ackq_broker.core.publishing import confirm_mode, staged
+from ackq_broker.core.queues import timers
 from ackq_broker.core.queues.routing import match, router_of
 from ackq_broker.core.records import Record
-from ackq_broker.core.sessions import advance, holder, operator, outcomes, readers, timeout
+from ackq_broker.core.sessions import holder
 from ackq_broker.core.snapshot.cut import Cut, dump
 from ackq_broker.core.snapshot.load import load
 from ackq_broker.core.state.signals import Totals
 from ackq_broker.core.state.state import State
-
-_DECIDE: Final[dict[type[Command], Callable[[State, Any, int], Decision]]] = {
-    commands.DeclareQueue: topology.declare_queue,
-    commands.DeleteQueue: topology.delete_queue,
-    commands.PurgeQueue: topology.purge_queue,
-    commands.DeclareExchange: topology.declare_exchange,
-    commands.DeleteExchange: topology.delete_exchange,
-    commands.Bind: topology.bind,
-    commands.Unbind: topology.unbind,
-    commands.OpenPublisher: publishers.open_publisher,
-    commands.ClosePublisherStream: publishers.close_stream,
-    commands.Publish: confirm_mode.publish,
-    commands.TransactionBlock: transactions.stage_block,
-    commands.CommitTransaction: transactions.commit,
-    commands.RollbackTransaction: transactions.roll_back,
-    commands.OpenStage: writer_batches.open_stage,
-    commands.StageBlock: writer_batches.stage_block,
-    commands.SealStage: writer_batches.seal_stage,
-    commands.DropStage: writer_batches.drop_stage,
-    commands.CommitBatch: writer_batches.commit_batch,
-    commands.AbortBatch: writer_batches.abort_batch,
-    commands.DropBatch: writer_batches.drop_batch,
-    commands.ForgetWriter: writers.forget,
-    commands.AssignWriter: writers.assign,
-    commands.Advance: advance.advance,
-    commands.Attach: advance.attach,
-    commands.ReleaseSession: operator.release,
-    commands.DetachSession: timeout.detach,
-    commands.NoteFetch: readers.note,
-    commands.StageOutcomes: outcomes.stage,
-    commands.CommitOutcomes: outcomes.commit,
-    commands.AbortOutcomes: outcomes.abort,
-    commands.SettleLease: operator.settle,
-    commands.Deliver: channels.deliver,
-    commands.Settle: channels.settle,
-    commands.CloseChannel: channels.close_channel,
-    commands.Redrive: redrive.redrive,
-    commands.Tick: timers.tick,
-    commands.Start: lifecycle.start,
-    commands.AcceptHistory: history.accept,
-    commands.Housekeep: lifecycle.housekeep,
-    commands.SetClock: clock.set_back,
-}
-
-_APPLY: Final[dict[type[Record], Callable[[State, int, Any], None]]] = {
-    records.QueueDeclared: topology.apply_queue_declared,
-    records.QueueDeleted: topology.apply_queue_deleted,
-    records.QueuePurged: topology.apply_queue_purged,
-    records.ExchangeDeclared: topology.apply_exchange_declared,
-    records.ExchangeDeleted: topology.apply_exchange_deleted,
-    records.QueueBound: topology.apply_queue_bound,
-    records.QueueUnbound: topology.apply_queue_unbound,
-    records.PublisherOpened: publishers.apply_publisher_opened,
-    records.PublisherClosed: publishers.apply_publisher_closed,
-    records.Published: confirm_mode.apply_published,
-    records.TransactionStaged: transactions.apply_transaction_staged,
-    records.TransactionCommitted: transactions.apply_transaction_committed,
-    records.TransactionRolledBack: transactions.apply_transaction_rolled_back,
-    records.StageOpened: writer_batches.apply_stage_opened,
-    records.BlockStaged: writer_batches.apply_block_staged,
-    records.StageSealed: writer_batches.apply_stage_sealed,
-    records.StagesDropped: writer_batches.apply_stages_dropped,
-    records.BatchCommitted: writer_batches.apply_batch_committed,
-    records.BatchRepeated: writer_batches.apply_batch_repeated,
-    records.WriterForgotten: writers.apply_forgotten,
-    records.WriterAssigned: writers.apply_assigned,
-    records.SessionOpened: advance.apply_session_opened,
-    records.SessionAdvanced: advance.apply_session_advanced,
-    records.SessionReleased: advance.apply_session_released,
-    records.SessionDetached: timeout.apply_detached,
-    records.FetchNoted: readers.apply_noted,
-    records.OutcomesStaged: outcomes.apply_staged,
-    records.OutcomesCommitted: outcomes.apply_committed,
-    records.OutcomesDropped: outcomes.apply_dropped,
-    records.SessionSettled: operator.apply_settled,
-    records.Delivered: channels.apply_delivered,
-    records.Settled: channels.apply_settled,
-    records.ChannelClosed: channels.apply_channel_closed,
-    records.Redriven: redrive.apply_redriven,
-    records.Ticked: timers.apply_ticked,
-    records.Started: lifecycle.apply_started,
-    records.HistoryAccepted: history.apply_history_accepted,
-    records.Expired: lifecycle.apply_expired,
-    records.ClockSet: clock.apply_clock_set,
-}
 
 
 class Core:
@@ -189,7 +88,7 @@ class Core:
             AckqError: The command is refused; each command names the kinds.
         """
         self._state.signals.now_us = now_us
-        return _DECIDE[type(command)](self._state, command, now_us)
+        return DECIDE[type(command)](self._state, command, now_us)
 
     def apply(self, sequence: int, record: Record) -> None:
         """Applies a record to the state; `sequence` is the next one.
@@ -198,10 +97,10 @@ class Core:
         """
         assert sequence == self._state.sequence + 1, (sequence, self._state.sequence)
         if self._cut is None or not self._cut.open:
-            _APPLY[type(record)](self._state, sequence, record)
+            APPLY[type(record)](self._state, sequence, record)
         else:
             with self._cut.guarding():
-                _APPLY[type(record)](self._state, sequence, record)
+                APPLY[type(record)](self._state, sequence, record)
         self._state.sequence = sequence
 
     def snapshot(self) -> bytes:
@@ -432,6 +331,31 @@ class Core:
     def sessions(self, name: str = "") -> list[SessionInfo]:
         """The sessions by name, or one; raises SessionNotFoundError."""
         return queries.sessions(self._state, name)
+
+    # --- links ---
+
+    def links(self, name: str = "") -> list[LinkInfo]:
+        """The links by name, or one; raises LinkNotFoundError."""
+        return operator.infos(self._state, name)
+
+    def link_names(self) -> list[str]:
+        """The names of the links, in no order."""
+        return list(self._state.links)
+
+    def link(self, name: str) -> LinkInfo:
+        """One link; raises LinkNotFoundError."""
+        (found,) = operator.infos(self._state, name)
+        return found
+
+    def link_queue(self, name: str) -> str:
+        """The queue that a link brings messages to; empty: there is no such link."""
+        found = self._state.links.get(name)
+        return self._state.queues[found.queue_id].name if found is not None else ""
+
+    def link_holder(self, name: str) -> tuple[str, bytes] | None:
+        """The incarnation of a link, and its holder's token; None: there is no such link."""
+        found = self._state.links.get(name)
+        return (found.incarnation, found.holder.token) if found is not None else None
 
     # --- channels ---
 

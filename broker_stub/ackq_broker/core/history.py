@@ -78,4 +78,5 @@ def refused_by_history(state: State) -> commands.RefusedByHistory:
         publishers=sum(each.history < oldest for each in state.publishers.values()),
         sessions=sum(each.history < oldest for each in state.sessions.values()),
         writers=sum(each.history < oldest for each in state.writers.values()),
+        links=sum(each.history < oldest for each in state.links.values()),
     )

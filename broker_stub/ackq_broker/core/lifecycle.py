@@ -10,6 +10,7 @@ from ackq import limits
 from ackq_broker.core import commands, history, records
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.consuming import channels
+from ackq_broker.core.links import holder as link_holder
 from ackq_broker.core.publishing import publishers, writer_batches, writers
 from ackq_broker.core.queues.topology import detach_queue, drop_exchange, forget_if_drained
 from ackq_broker.core.sessions import accept, advance
@@ -37,6 +38,7 @@ def start(state: State, command: commands.Start, now_us: int) -> Decision:
 
 def apply_started(state: State, sequence: int, record: records.Started) -> None:
     """Drops what did not survive: messages, non-durable topology, uploads, streams, channels."""
+    known = state.histories
     history.begin(state, record.history_id, record.cause, record.at_us)
     state.signals.started_us = record.at_us
     state.signals.departed = Totals()
@@ -44,10 +46,13 @@ def apply_started(state: State, sequence: int, record: records.Started) -> None:
     for channel_id in sorted(state.channels):
         channels.end_channel(state, channel_id, sequence)
     vanished: dict[int, BitMap64] = {}
+    unsettled: dict[int, BitMap64] = {}
     for queue in tuple(state.queues.values()):
         queue.count_anew()
         lost = _lost(queue, record.lost_blocks)
         queue.dropped += len(lost)
+        if lost:
+            unsettled[queue.queue_id] = lost
         positions = _transient(queue) | lost
         if record.lost_blocks:
             positions |= queue.placements.of_blocks(record.lost_blocks) & queue.kept
@@ -60,6 +65,8 @@ def apply_started(state: State, sequence: int, record: records.Started) -> None:
     for queue_id in state.queue_ids.values():
         state.signals.before.update(state.queues[queue_id].totals())
     _make_holes(state, vanished)
+    began = state.histories != known
+    link_holder.end_subscriptions(state, unsettled, record.at_us, new_history=began)
     for name in [e.name for e in state.exchanges.values() if not e.durable]:
         drop_exchange(state, name)
     for publisher in state.publishers.values():

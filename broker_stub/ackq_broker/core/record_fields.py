@@ -14,6 +14,10 @@ from pyroaring import BitMap, BitMap64
 from ackq.outcomes import Disposition, Outcome
 
 
+class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A change of state: the base of `records`."""
+
+
 class Field(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A part of a record."""
 

@@ -9,6 +9,7 @@ is read as version 2. A decoded bitmap is never mutated: state may refer to it.
 
 from __future__ import annotations
 
+# ruff: noqa: PLC0414 (the records of links are records as any)
 from typing import Final
 
 import msgspec
@@ -16,6 +17,12 @@ from pyroaring import BitMap64
 
 from ackq.errors import UnsupportedError
 from ackq_broker.core.columns.bitmaps import decode_hook, encode_hook
+from ackq_broker.core.link_records import LinkOpened as LinkOpened
+from ackq_broker.core.link_records import LinkPaused as LinkPaused
+from ackq_broker.core.link_records import LinkPermitted as LinkPermitted
+from ackq_broker.core.link_records import LinkRemoved as LinkRemoved
+from ackq_broker.core.link_records import LinkStored as LinkStored
+from ackq_broker.core.link_records import LinkSubscribed as LinkSubscribed
 from ackq_broker.core.record_fields import (
     Delay,
     Drop,
@@ -29,13 +36,10 @@ from ackq_broker.core.record_fields import (
     TagOutcome,
     Unroutable,
 )
+from ackq_broker.core.record_fields import Record as Record
 
 VERSION: Final = 2
 _READABLE: Final = (1, 2)
-
-
-class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A change of state."""
 
 
 # --- topology ---
@@ -521,6 +525,12 @@ _AnyRecord = (
     | HistoryAccepted
     | Expired
     | ClockSet
+    | LinkOpened
+    | LinkSubscribed
+    | LinkStored
+    | LinkPermitted
+    | LinkPaused
+    | LinkRemoved
 )
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=encode_hook)

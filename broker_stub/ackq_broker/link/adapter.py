@@ -45,20 +45,44 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """What the other broker does to deliveries that are held (L14); None: not known.
+
+    Attributes:
+        kind: What it calls the queue: `classic`, `quorum`, `anycast` ...; empty when not known.
+        consumer_timeout_s: A delivery that is held for longer ends its consumer; 0: none does.
+        delivery_limit: A message is dropped or dead-lettered at so many deliveries; 0: never.
+        cut_counts: Whether a cut counts as a delivery of each message that was held.
+        dead_letters: Whether what is dropped for any reason goes to another queue.
+        remedy: The command that would set a limit right, for an error.
+    """
+
+    kind: str = ""
+    consumer_timeout_s: float | None = None
+    delivery_limit: int | None = None
+    cut_counts: bool = True
+    dead_letters: bool | None = None
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Deliveries:
     """Deliveries in their order, as columns.
 
     Attributes:
-        rows: Bodies and properties: columns of `ackq.wire.columns.PUBLISHABLE`.
-        first_tag: The delivery tag of the first row; the others follow without a gap.
+        rows: Bodies and properties: columns of `ackq.wire.columns.PUBLISHABLE`, without anything
+            that another delivery of the same message would change (L3).
+        first_tag: The delivery tag of the first row, from 1; the others follow without a gap.
         redelivered: Per row, what the other broker says.
         payload_bytes: Sum of the bodies.
+        delivery_counts: Per row, how often it was delivered before, where that is told (L16).
     """
 
     rows: pa.RecordBatch
     first_tag: int
     redelivered: Sequence[bool]
     payload_bytes: int
+    delivery_counts: Sequence[int] = ()
 
     @property
     def last_tag(self) -> int:
@@ -74,12 +98,31 @@ class SourceSubscription(Protocol):
         """Everything that came, at least one row; waits for it. Raises CutError."""
         ...
 
-    def settle(self, last_tag: int) -> None:
-        """Acknowledges all deliveries up to a tag, soon; nothing when the connection is gone."""
+    def settle(self, first_tag: int, last_tag: int) -> None:
+        """Acknowledges the deliveries of a range of tags, soon and in the order of the calls.
+
+        Each tag once; nothing when the connection is gone.
+        """
         ...
 
-    async def close(self) -> None:
-        """Sends the acknowledgements that were asked for, and ends; never raises."""
+    @property
+    def proven(self) -> int:
+        """How many deliveries, in the order they were settled in, are proven to be settled (L10).
+
+        By an answer of the other broker, or by what it delivered since: it never falls.
+        """
+        ...
+
+    def reject(self, first_tag: int, last_tag: int) -> None:
+        """Rejects deliveries there, where its dead-letter policy applies (L13); as `settle`."""
+        ...
+
+    async def close(self, *, requeue: bool = False) -> None:
+        """Sends the acknowledgements that were asked for, and ends; never raises.
+
+        Args:
+            requeue: Give back what is held in a way that costs it no life, if there is one (L15).
+        """
         ...
 
 
@@ -89,6 +132,15 @@ class Source(Protocol):
     @property
     def limits(self) -> Limits:
         """Its window."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """The protocol, host, port and queue, without credentials: the same at each start (L1)."""
+        ...
+
+    async def learn(self) -> QueueLimits:
+        """What the other broker does to deliveries that are held (L14). Raises CutError."""
         ...
 
     async def subscribe(self) -> SourceSubscription:

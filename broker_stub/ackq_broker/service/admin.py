@@ -85,7 +85,7 @@ class AdminService:
         )
 
     async def accept_history(self, _: pb.AcceptHistoryRequest) -> pb.AcceptHistoryResponse:
-        """Accepts publishers, sessions and writers of older histories (Q8)."""
+        """Accepts publishers, sessions, writers and links of older histories (Q8)."""
         accepted: commands.RefusedByHistory = await self._engine.call(commands.AcceptHistory())
         return pb.AcceptHistoryResponse(history_id=self._engine.history_id, **accepted._asdict())
 

@@ -19,7 +19,7 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from ackq import __version__, limits
-from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
+from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
 from ackq.wire import allocator
 from ackq_broker.journal import Failpoint
 from ackq_broker.service.admin import AdminService
@@ -35,6 +35,7 @@ from ackq_broker.service.engine.recovery import Recovered, recover, wait_synced
 from ackq_broker.service.engine.timer import TickTimer
 from ackq_broker.service.holdings import Holdings
 from ackq_broker.service.http.context import Context
+from ackq_broker.service.links.service import LinksService
 from ackq_broker.service.publishing.service import PublishingService
 from ackq_broker.service.security.authorization import Authorization
 from ackq_broker.service.security.certificates import Credentials
@@ -190,6 +191,7 @@ async def _serve(
     )
     authorization = Authorization(engine.core, users_file)
     sessions = SessionsService(engine, Liveness(uptime))
+    links = LinksService(engine, Liveness(uptime))
     dispatcher, tick_timer = ConsumerDispatcher(engine), TickTimer(engine)
     tick_timer.schedule()
     publishing = PublishingService(engine)
@@ -208,6 +210,7 @@ async def _serve(
         {
             admin_pb2.DESCRIPTOR: admin,
             consuming_pb2.DESCRIPTOR: consuming,
+            links_pb2.DESCRIPTOR: links,
             publishing_pb2.DESCRIPTOR: publishing,
             sessions_pb2.DESCRIPTOR: sessions,
         },
@@ -217,7 +220,9 @@ async def _serve(
     await wait_synced(recovered)
     await server.start()
     if http is not None:
-        await http.start(Context(engine, admin, publishing, sessions, authorization, credentials))
+        await http.start(
+            Context(engine, admin, publishing, sessions, links, authorization, credentials)
+        )
     garbage = GarbageCollector(lambda: engine.core.sequence, lambda: engine.ended_streams)
     timers = [
         asyncio.create_task(_every(_POLL_S, engine.or_fail(engine.poll_disk))),

@@ -194,7 +194,7 @@ class _Follower:
 
     def _note_brought(self, sequence: int, row: TracedRow, record: records.Record) -> None:
         """The record that brought a message, read without the state that it was applied to."""
-        if not isinstance(record, records.Published):
+        if not isinstance(record, records.Published | records.LinkStored):
             self._note_staged(sequence, record, row)
             return
         for part in record.parts:
@@ -214,7 +214,7 @@ class _Follower:
 
     def _may_place(self, record: records.Record, *, moved: bool) -> bool:
         """Whether a record may have put one of the messages somewhere."""
-        if isinstance(record, records.Published):
+        if isinstance(record, records.Published | records.LinkStored):
             return record.block_id in self._blocks
         if isinstance(record, records.BatchCommitted | records.TransactionCommitted):
             return bool(self._blocks)
@@ -290,6 +290,8 @@ class _Follower:
             if stage is None:
                 return ""
             return f"batch {stage.batch_id} of writer '{stage.writer}' ({stage.label or 'a task'})"
+        if isinstance(record, records.LinkStored):
+            return f"link '{record.link}'"
         if isinstance(record, records.BatchCommitted):
             return f"batch {record.batch_id} of writer '{record.writer}'"
         return ""

@@ -24,7 +24,7 @@ def broker() -> None:
 @broker.command("accept-history")
 @connected
 def accept_history(target: Target) -> None:
-    """Let publishers, sessions and writers from before a restore or repair go on.
+    """Let publishers, sessions, writers and links from before a restore or repair go on.
 
     The broker refuses them, because the journal that it serves now may lack what it had answered
     for: messages that were confirmed, batches that were accepted or committed. `ackq info` shows
@@ -37,7 +37,8 @@ def accept_history(target: Target) -> None:
     else:
         click.echo(
             f"history {accepted.history_id} accepted: publishers={accepted.publishers}"
-            f" sessions={accepted.sessions} writers={accepted.writers} may go on"
+            f" sessions={accepted.sessions} writers={accepted.writers} links={accepted.links}"
+            " may go on"
         )
 
 

@@ -19,6 +19,7 @@ from ackq.cli.context import (
 )
 from ackq.cli.definitions import definitions
 from ackq.cli.exchanges import bind, exchange, unbind
+from ackq.cli.links import link
 from ackq.cli.output import as_dict, print_fields, print_json
 from ackq.cli.publish import publish
 from ackq.cli.queues import queue
@@ -68,7 +69,7 @@ def info(target: Target) -> None:
 
 # `--help` and a shell's completion import what stands here: 0.1 s (tests/structure).
 for each in (
-    *(queue, exchange, bind, unbind, publish, consume, session, batch, writer, broker),
+    *(queue, exchange, bind, unbind, publish, consume, session, link, batch, writer, broker),
     *(top, definitions),
 ):
     ackq.add_command(each)

@@ -1,7 +1,7 @@
 """Python client of an ackq broker, without Spark.
 
 Publishes with confirms or in transactions, consumes with acknowledgements, reads sessions, stages
-writer batches, administers.
+writer batches, runs links, administers.
 
 Names are imported on first use, so that a process which only needs `Security` does not pay for gRPC
 and Arrow (0.2 s and more in each of Spark's Python processes).
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ackq.client.consuming.message import Message as Message
     from ackq.client.consuming.settlement import Settlement as Settlement
     from ackq.client.consuming.stream import Reconnected as Reconnected
+    from ackq.client.links.async_link import AsyncLink as AsyncLink
+    from ackq.client.links.deliveries import Permits as Permits
+    from ackq.client.links.deliveries import StoredDeliveries as StoredDeliveries
     from ackq.client.outcomes import AcknowledgeMode as AcknowledgeMode
     from ackq.client.publishing.async_publisher import AsyncPublisher as AsyncPublisher
     from ackq.client.publishing.confirmations import Confirmation as Confirmation
@@ -59,6 +62,7 @@ _HOME = {
     "Admin": "admin",
     "AsyncChannel": "consuming.async_channel",
     "AsyncConsumer": "consuming.async_channel",
+    "AsyncLink": "links.async_link",
     "AsyncPublisher": "publishing.async_publisher",
     "Channel": "consuming.channel",
     "Committed": "publishing.transaction_state",
@@ -68,6 +72,7 @@ _HOME = {
     "Message": "consuming.message",
     "Outcome": "outcomes",
     "OutcomeStage": "sessions.outcomes",
+    "Permits": "links.deliveries",
     "Publisher": "publishing.publisher",
     "Reconnected": "consuming.stream",
     "Returned": "publishing.receipts",
@@ -76,6 +81,7 @@ _HOME = {
     "Settlement": "consuming.settlement",
     "Stage": "publishing.stage",
     "StageWriter": "publishing.stage",
+    "StoredDeliveries": "links.deliveries",
     "TransactionalPublisher": "publishing.transactional",
     "abort_batch": "publishing.stage",
     "close_channels": "connection.grpc_channels",

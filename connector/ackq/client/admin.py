@@ -1,4 +1,7 @@
-"""Administration: exchanges, queues, bindings, browse, sessions, writers. Q1-Q6, Q8, S8, K3."""
+"""Administration: exchanges, queues, bindings, browse, sessions, links, writers.
+
+Rules Q1-Q6, Q8, S8, L25, K3.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from ackq.errors import (
 )
 from ackq.outcomes import Outcome
 from ackq.v1 import admin_pb2 as pb
-from ackq.v1 import publishing_pb2, sessions_pb2
+from ackq.v1 import links_pb2, publishing_pb2, sessions_pb2
 from ackq.wire.outcomes import TO_WIRE
 
 if TYPE_CHECKING:
@@ -87,7 +90,7 @@ class Admin:
         return health.serving(self._endpoint, self._timeout_s, security=self._security)
 
     def accept_history(self) -> pb.AcceptHistoryResponse:
-        """Readmits publishers, sessions and writers of older histories (Q8); how many they are.
+        """Readmits publishers, sessions, writers and links of older histories (Q8); how many.
 
         For an operator who knows that the restored or repaired journal lacks nothing that was
         confirmed, accepted or committed before, or that it does not matter.
@@ -477,6 +480,48 @@ class Admin:
             columns=wire_columns.bits(names),
         )
         return self._rows(lambda to: calls.browse_lease(to, request), decoding.delivered, names)
+
+    # --- links ---
+
+    def links(self) -> list[links_pb2.LinkInfo]:
+        """All links, by name (L26)."""
+        return self._links("")
+
+    def link(self, name: str) -> links_pb2.LinkInfo:
+        """One link. Raises LinkNotFoundError."""
+        return _some(self._links(name))[0]
+
+    def pause_link(self, name: str, *, paused: bool = True) -> bool:
+        """Pauses a link, which takes no more then and goes on to acknowledge, or lets it go on.
+
+        Returns:
+            Whether that changed it (L25).
+
+        Raises:
+            LinkNotFoundError: No such link.
+        """
+        request = links_pb2.PauseLinkRequest(link=name, paused=paused)
+        return self._call("LinksService/PauseLink", request, links_pb2.PauseLinkResponse).changed
+
+    def remove_link(self, name: str, *, forget: bool = False) -> links_pb2.RemoveLinkResponse:
+        """Ends a link; what was held and not proven (L25).
+
+        Args:
+            name: The link's.
+            forget: Though messages are held or acknowledgements not proven: what the other broker
+                delivers again then, is new here.
+
+        Raises:
+            LinkNotFoundError: No such link.
+            InUseError: It runs, or (without `forget`) holds something.
+        """
+        request = links_pb2.RemoveLinkRequest(link=name, forget=forget)
+        return self._call("LinksService/RemoveLink", request, links_pb2.RemoveLinkResponse)
+
+    def _links(self, name: str) -> list[links_pb2.LinkInfo]:
+        request = links_pb2.ListLinksRequest(link=name)
+        answer = self._call("LinksService/ListLinks", request, links_pb2.ListLinksResponse)
+        return list(answer.links)
 
     # --- writers ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ackq.v1 import admin_pb2 as pb
-from ackq.v1 import publishing_pb2, sessions_pb2
+from ackq.v1 import links_pb2, publishing_pb2, sessions_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class QueueFacts:
         sessions: The sessions that read it or hold some of it, by name.
         batches: Batches of writers that have rows staged for it.
         dead_letters: Its dead-letter queue; None: it has none, or there is none of that name.
+        links: The links that bring messages to it.
         serving: Whether the broker says that it serves: False while it starts or stops.
     """
 
@@ -31,6 +32,7 @@ class QueueFacts:
     batches: tuple[publishing_pb2.BatchInfo, ...] = ()
     dead_letters: pb.QueueInfo | None = None
     serving: bool = True
+    links: tuple[links_pb2.LinkInfo, ...] = ()
 
     @property
     def now_us(self) -> int:

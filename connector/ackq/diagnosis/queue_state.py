@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ackq.diagnosis import holders
+from ackq.diagnosis import holders, link_state
 from ackq.diagnosis.finding import Finding, Severity, ordered
 from ackq.diagnosis.queue_facts import QueueFacts
 from ackq.diagnosis.wording import are, argument, count, duration, size
@@ -341,6 +341,14 @@ def _transient(_: QueueFacts, queue: pb.QueueInfo) -> Iterator[Finding]:
         )
 
 
+def _links(facts: QueueFacts, _: pb.QueueInfo) -> Iterator[Finding]:
+    """What keeps messages of other brokers from coming; a full window is what the rest explains."""
+    for link in facts.links:
+        for found in link_state.held_up(link):
+            if found.severity is Severity.WARNING and found.code != "link-window-full":
+                yield found
+
+
 _QUEUE_RULES: Final[tuple[Callable[[QueueFacts, pb.QueueInfo], Iterator[Finding]], ...]] = (
     _bound,
     holders.unread,
@@ -354,4 +362,5 @@ _QUEUE_RULES: Final[tuple[Callable[[QueueFacts, pb.QueueInfo], Iterator[Finding]
     _staged,
     _expiry,
     _transient,
+    _links,
 )

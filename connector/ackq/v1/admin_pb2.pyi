@@ -67,16 +67,18 @@ class AcceptHistoryRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class AcceptHistoryResponse(_message.Message):
-    __slots__ = ("history_id", "publishers", "sessions", "writers")
+    __slots__ = ("history_id", "publishers", "sessions", "writers", "links")
     HISTORY_ID_FIELD_NUMBER: _ClassVar[int]
     PUBLISHERS_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     WRITERS_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
     history_id: str
     publishers: int
     sessions: int
     writers: int
-    def __init__(self, history_id: _Optional[str] = ..., publishers: _Optional[int] = ..., sessions: _Optional[int] = ..., writers: _Optional[int] = ...) -> None: ...
+    links: int
+    def __init__(self, history_id: _Optional[str] = ..., publishers: _Optional[int] = ..., sessions: _Optional[int] = ..., writers: _Optional[int] = ..., links: _Optional[int] = ...) -> None: ...
 
 class BackupRequest(_message.Message):
     __slots__ = ("name",)

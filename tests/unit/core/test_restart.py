@@ -12,6 +12,7 @@ from ackq_broker.core import Core, record_fields, records
 from ackq_broker.core import commands as c
 from ackq_broker.core.columns import bitmaps
 from tests.unit.core.harness import BOB, PUBLISHER, Harness, group, labels, routes
+from tests.unit.core.link_process import LinkProcess, accept
 
 
 def busy(harness: Harness) -> None:
@@ -42,6 +43,7 @@ def busy(harness: Harness) -> None:
     dead_letter(harness)
     settle(harness)
     transact(harness)
+    link(harness)
     harness.commit("owned", 0, user="alice")
     harness.do(c.AssignWriter("owned", "bob"))
     harness.commit("forgotten", 0)
@@ -114,6 +116,26 @@ def settle(harness: Harness) -> None:
     away.detach()
     harness.deliver("thief", "raw", 1)
     harness.settle("thief", Outcome.ACCEPTED, 1)
+
+
+def link(harness: Harness) -> None:
+    """Links that hold, have acknowledged, are in doubt, and are removed (L5, L10)."""
+    harness.declare("linked")
+    process = LinkProcess(harness, queue="linked")
+    process.subscribe()
+    process.store(["1", "2", "3", "4", "same", "same"])
+    accept(harness, 1, 2, 3, queue="linked")
+    process.permit()
+    process.prove(3)
+    process.store(["none"], ids=[""])
+    accept(harness, 4, queue="linked")
+    process.permit()
+    process.subscribe()
+    process.store(["same", "5", "4"])
+    process.store(["same"], content=True, redelivered=True)
+    harness.do(c.PauseLink("l", paused=True))
+    LinkProcess(harness, "gone", queue="linked", ack=c.LinkAck.STORED)
+    harness.do(c.RemoveLink("gone"))
 
 
 def transact(harness: Harness) -> None:

@@ -1,7 +1,8 @@
 """Q9: the story of a message, from the records and blocks of a real journal."""
 
+import numpy as np
 import pytest
-from pyroaring import BitMap64
+from pyroaring import BitMap, BitMap64
 
 from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import commands as c
@@ -20,6 +21,22 @@ def broker(tmp_path):
 def settle(broker, outcome, *tags, reason=""):
     disposition = {"reason": reason} if reason else {}
     return broker.do(c.Settle(CHANNEL, outcome, BitMap64(tags), 0, **disposition))
+
+
+def test_a_message_of_a_link(broker):
+    """Q9, L5: it is published by the link, once, wherever it stood in a frame that was matched."""
+    broker.declare("q")
+    broker.do(c.OpenLink("there", BOB, "amqp://x/q", "q", c.LinkAck.SETTLED))
+    keys = np.array([[1, 1], [2, 2]], np.uint64)
+    for subscription, rows in ((1, 1), (2, 2)):
+        broker.do(c.SubscribeLink("there", 1))
+        columns = (keys[:rows], keys[:rows, 0], BitMap(), BitMap())
+        frame = c.StoreLinked("there", 1, subscription, 1, rows, 10 * rows, *columns)
+        broker.do(frame, block_of("m", "n") if rows == 2 else block_of("m"))
+    stored, matched = broker.traced("m")[0]
+    assert stored[0].sentence == "published by link 'there' to queue 'q' at position 1"
+    assert [line.what for line in matched] == ["gone"]
+    assert broker.sentences("n")[0] == "published by link 'there' to queue 'q' at position 2"
 
 
 def test_a_message_that_fails_dies_and_comes_back(broker):

@@ -11,6 +11,7 @@ from ackq_broker.embedding import EmbeddedBroker
 from ackq_broker.service.security import users, users_editor
 from ackq_broker.service.security.name_pattern import NamePattern
 from tests.fakes.raw_client import Client, holder
+from tests.fakes.raw_link import RawLink
 
 # What the users of the table have permissions on, and nothing else.
 PATTERN = "q|x|dead"
@@ -97,11 +98,15 @@ class World(NamedTuple):
 
     reader: object
     lease: object
+    held_link: str
 
 
 @pytest.fixture(scope="module")
 def world(table):
-    """Queues `q`, `dead`, exchange `x`, session `s` with a lease of `q`, committed writer `w`."""
+    """Queues `q`, `dead`, exchange `x`, session `s` with a lease of `q`, committed writer `w`.
+
+    Links `l`, of `q`, and one that holds a message of it, so that it is not removed.
+    """
     reader = holder()
     with table.client("master") as master:
         master.declare("dead")
@@ -112,4 +117,9 @@ def world(table):
         master.publish(b"a", b"b", b"c")
         _, lease = master.open(reader, max_messages=2)
         master.commit(target="queue/q")
-    return World(reader, lease)
+        RawLink(master).close()
+        held = RawLink(master, link="held")
+        held.deliver(held.subscribe(), 1, [1])
+        held.stored()
+        held.close()
+    return World(reader, lease, "held")

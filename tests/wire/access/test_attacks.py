@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import ackq_broker
 from ackq.errors import PermissionDeniedError, UnauthenticatedError
-from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
+from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import Client, error_of, refused_with
 from tests.wire.access.conftest import add_user
@@ -204,9 +204,11 @@ def test_the_audit_says_who(guarded):
         master.declare()
         with pytest.raises(grpc.RpcError):
             master.admin.PurgeQueue(admin_pb2.PurgeQueueRequest(queue="none"))
+        with pytest.raises(grpc.RpcError):
+            master.links.PauseLink(links_pb2.PauseLinkRequest(link="none", paused=True))
         refused_with(PermissionDeniedError, app.delete)
         refused_with(PermissionDeniedError, app.delete)
-    until(lambda: len(audit(guarded)) >= 3)
+    until(lambda: len(audit(guarded)) >= 4)
     found = [json.loads(line.partition(" ackq.audit ")[2]) for line in audit(guarded)]
     peers = {each.pop("peer").rpartition(":")[0] for each in found}
     assert peers == {"ipv4:127.0.0.1"}
@@ -214,6 +216,13 @@ def test_the_audit_says_who(guarded):
     assert [each for each in found if each.get("reason") != "unauthenticated"] == [
         act("DeclareQueue", request=declared, result="done"),
         act("PurgeQueue", request={"queue": "none"}, result="queue_not_found"),
+        {
+            "event": "act",
+            "call": "LinksService.PauseLink",
+            "user": "master",
+            "request": {"link": "none", "paused": True},
+            "result": "link_not_found",
+        },
         {
             "event": "refused",
             "call": "AdminService.DeleteQueue",

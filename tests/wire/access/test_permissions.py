@@ -9,6 +9,7 @@ from ackq.errors import PermissionDeniedError, UnauthenticatedError
 from ackq.v1 import (
     admin_pb2,
     consuming_pb2,
+    links_pb2,
     messages_pb2,
     publishing_pb2,
     sessions_pb2,
@@ -20,7 +21,7 @@ from tests.fakes.raw_client import TIMEOUT_S, error_of
 from tests.wire.access.conftest import KINDS, add_user
 from tests.wire.access.test_users import known, until
 
-PB = (admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2)
+PB = (admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2)
 METHODS = {
     method.full_name: method
     for module in PB
@@ -30,6 +31,7 @@ METHODS = {
 STUBS = {
     "AdminService": "admin",
     "ConsumingService": "consuming",
+    "LinksService": "links",
     "PublishingService": "publishing",
     "SessionsService": "sessions",
 }
@@ -78,6 +80,14 @@ def stage(exchange="", key="q", unroutable="", writer=""):
     for name, part, content in (("open", opening, b""), ("data", data, block), ("seal", seal, b"")):
         header = publishing_pb2.StageHeader(**{name: part})
         yield publishing_pb2.StageRequest(header=header, block=content)
+
+
+def link(queue="q"):
+    """The request of a new link's process."""
+    holder = sessions_pb2.Holder(token=secrets.token_bytes(16))
+    name = secrets.token_hex(8)
+    opening = links_pb2.LinkOpen(link=name, holder=holder, source="there", queue=queue, ack=1)
+    yield links_pb2.LinkRequest(header=links_pb2.LinkHeader(open=opening))
 
 
 def consume(**request):
@@ -269,6 +279,23 @@ CASES = [
         lambda _: publishing_pb2.AssignWriterRequest(writer="nobody", user="app"),
         acts_as("operator"),
     ),
+    ("LinksService.Link", lambda _: link(), has("write")),
+    ("LinksService.ListLinks", lambda _: links_pb2.ListLinksRequest(), anybody),
+    (
+        "LinksService.PauseLink",
+        lambda _: links_pb2.PauseLinkRequest(link="l", paused=True),
+        has("configure"),
+    ),
+    (
+        "LinksService.PauseLink",
+        lambda _: links_pb2.PauseLinkRequest(link="none"),
+        acts_as("operator"),
+    ),
+    (
+        "LinksService.RemoveLink",
+        lambda world: links_pb2.RemoveLinkRequest(link=world.held_link),
+        has("configure"),
+    ),
     ("SessionsService.Horizon", lambda _: sessions_pb2.HorizonRequest(), anybody),
     (
         "SessionsService.Advance",
@@ -407,6 +434,16 @@ def test_without_a_token(table, world, name):
             "read on each queue of session 'none'",
         ),
         ("AdminService.AcceptHistory", admin_pb2.AcceptHistoryRequest(), "the role operator"),
+        (
+            "LinksService.PauseLink",
+            links_pb2.PauseLinkRequest(link="l"),
+            "configure on the queue of link 'l'",
+        ),
+        (
+            "LinksService.RemoveLink",
+            links_pb2.RemoveLinkRequest(link="none"),
+            "configure on the queue of link 'none'",
+        ),
     ],
 )
 def test_a_refusal_names_the_permission_alone(table, name, requests, missing):
@@ -425,6 +462,15 @@ def test_a_hidden_session_is_not_found(table, name):
         request = sessions_pb2.ListSessionsRequest(session=name)
         error = outcome(client, "SessionsService.ListSessions", request)
     assert error.message == f"There is no session '{name}'. See `ackq session list`."
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("name", ["l", "none"])
+def test_a_hidden_link_is_not_found(table, name):
+    """A3: by its name it cannot be told from one that is not there."""
+    with table.client("none") as client:
+        error = outcome(client, "LinksService.ListLinks", links_pb2.ListLinksRequest(link=name))
+    assert error.message == f"There is no link '{name}'. See `ackq link list`."
 
 
 def test_a_refused_frame_is_in_no_queue(guarded):
@@ -452,17 +498,19 @@ def test_lists_show_what_one_may_see(table):
             queues = client.admin.ListQueues(admin_pb2.ListQueuesRequest()).queues
             exchanges = client.admin.ListExchanges(admin_pb2.ListExchangesRequest()).exchanges
             sessions = client.sessions.ListSessions(sessions_pb2.ListSessionsRequest()).sessions
+            links = client.links.ListLinks(links_pb2.ListLinksRequest()).links
             bound = {each.queue for exchange in exchanges for each in exchange.bindings}
             seen[name] = (
                 {each.queue for each in queues} & {"q", "dead", "secret"},
                 {each.exchange for each in exchanges},
                 bound & {"secret"},
                 {each.session for each in sessions} & {"s"},
+                {each.link for each in links} & {"l"},
             )
     assert seen == {
-        "none": (set(), set(), set(), set()),
-        "read-none": ({"q", "dead"}, {"x"}, set(), {"s"}),
-        "observer": ({"q", "dead", "secret"}, {"x"}, {"secret"}, {"s"}),
+        "none": (set(), set(), set(), set(), set()),
+        "read-none": ({"q", "dead"}, {"x"}, set(), {"s"}, {"l"}),
+        "observer": ({"q", "dead", "secret"}, {"x"}, {"secret"}, {"s"}, {"l"}),
     }
 
 

@@ -370,7 +370,7 @@ def test_accept_history(run):
     history = read(run("info", "--json"))["history_id"]
     assert read(run("broker", "accept-history", "--json"))["history_id"] == history
     assert run("broker", "accept-history").stdout == (
-        f"history {history} accepted: publishers=0 sessions=0 writers=0 may go on\n"
+        f"history {history} accepted: publishers=0 sessions=0 writers=0 links=0 may go on\n"
     )
 
 

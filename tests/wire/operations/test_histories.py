@@ -120,7 +120,7 @@ def test_restored_from_a_copy(broker, query):
 
     done = CliRunner().invoke(ackq, ["--endpoint", broker.endpoint, "broker", "accept-history"])
     assert done.output == (
-        f"history {info.history_id} accepted: publishers=1 sessions=1 writers=1 may go on\n"
+        f"history {info.history_id} accepted: publishers=1 sessions=1 writers=1 links=0 may go on\n"
     )
     query.write()
     assert query.admin.info().held_back == 0
@@ -135,7 +135,7 @@ def test_a_live_publisher_goes_on_in_an_accepted_history(broker):
         status, out, _ = run("accept-history", "--data", broker.data_dir)
         assert (status, out.partition(" accepted: ")[2]) == (
             0,
-            "publishers=1 sessions=0 writers=0 may go on\n",
+            "publishers=1 sessions=0 writers=0 links=0 may go on\n",
         )
         broker.restart()
         publisher.publish(b"after").result(SOON_S)
@@ -181,7 +181,7 @@ def test_the_rest_of_a_repaired_queue_is_delivered(broker, query, ends):
     assert status == 0
     assert "2 blocks are lost" in out
     assert "dropped: 2 messages of queue 'q'\n" in out
-    assert "refused from now on: publishers=1 sessions=1 writers=1, until 'ackq-broker acc" in out
+    assert "refused from now on: publishers=1 sessions=1 writers=1 links=0, until 'ackq-b" in out
     assert run("repair", "--keep-damaged", broker.data_dir)[:2] == (
         0,
         "The journal is sound; nothing was changed.\n",

@@ -9,8 +9,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import ackq_broker
-from ackq.v1 import consuming_pb2
+from ackq.v1 import consuming_pb2, links_pb2
 from tests.fakes.raw_client import Client, holder
+from tests.fakes.raw_link import RawLink
 from tests.wire.operations.test_http import ask
 
 REJECTED = consuming_pb2.OUTCOME_REJECTED
@@ -95,6 +96,44 @@ def test_sessions_with_query_and_batch(broker):
     assert value(each, "ackq_session_live", session="s") == 1
     assert value(together, "ackq_session_messages_leased") == 2
     assert 0 < value(together, "ackq_session_lease_age_seconds") < 600
+
+
+def test_links_together_and_each(broker):
+    """L26: their counts, and what their processes tell while they run."""
+    with Client(broker.endpoint) as client:
+        client.declare("l.q")
+        link = RawLink(client, link="orders", queue="l.q", source="amqp://there/orders")
+        subscription = link.subscribe()
+        link.deliver(subscription, 1, [1, 2, 3])
+        link.stored()
+        report = links_pb2.LinkReport(window_messages=500, lives_left=17, limited_by="tides")
+        beat = links_pb2.LinkHeartbeat(subscription=subscription, report=report)
+        link.send(heartbeat=beat)
+        assert next(link.call).HasField("state")
+        each, together = scrape(broker, "/metrics/queues?queue=l.*"), scrape(broker)
+        others = scrape(broker, "/metrics/queues?queue=none")
+        link.close()
+        gone = scrape(broker, "/metrics/queues?queue=l.*")
+    for samples, labels in ((each, {"link": "orders"}), (together, {})):
+        assert value(samples, "ackq_link_messages_taken_total", **labels) == 3
+        assert value(samples, "ackq_link_messages_held", **labels) == 3
+        assert value(samples, "ackq_link_live", **labels) == 1
+        assert value(samples, "ackq_link_window_messages", **labels) == 500
+        assert value(samples, "ackq_link_lives_left", **labels) == 17
+        assert 0 < value(samples, "ackq_link_held_oldest_age_seconds", **labels) < 600
+    assert value(together, "ackq_links") == 1
+    assert value(together, "ackq_streams", kind="link") == 1
+    (info,) = each["ackq_link_info"]
+    assert dict(info) == {
+        "link": "orders",
+        "queue": "l.q",
+        "source": "amqp://there/orders",
+        "host": "h",
+        "limited_by": "other",
+    }
+    assert "ackq_link_live" not in others
+    assert value(gone, "ackq_link_live", link="orders") == 0
+    assert value(gone, "ackq_link_lives_left", link="orders") == -1
 
 
 def test_dead_letters_have_their_cause(broker):

@@ -157,6 +157,7 @@ def test_reflection(client):
     assert names >= {
         "ackq.v1.AdminService",
         "ackq.v1.ConsumingService",
+        "ackq.v1.LinksService",
         "ackq.v1.PublishingService",
         "ackq.v1.SessionsService",
         "grpc.health.v1.Health",

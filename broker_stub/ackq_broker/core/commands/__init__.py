@@ -13,6 +13,7 @@ from __future__ import annotations
 from ackq_broker.core.commands.consuming import *
 from ackq_broker.core.commands.decision import *
 from ackq_broker.core.commands.lifecycle import *
+from ackq_broker.core.commands.links import *
 from ackq_broker.core.commands.publishing import *
 from ackq_broker.core.commands.queues import *
 from ackq_broker.core.commands.sessions import *

@@ -50,6 +50,7 @@ class RefusedByHistory(NamedTuple):
     publishers: int
     sessions: int
     writers: int
+    links: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from ackq_broker.core.checks import (
     plural,
     queue_named,
 )
-from ackq_broker.core.commands import Decision, DeclaredQueue, DeletedQueue
+from ackq_broker.core.commands import Decision, DeclaredQueue, DeletedQueue, LinkAck
 from ackq_broker.core.record_fields import QueueProperties
 from ackq_broker.core.state.exchange import KINDS, Exchange, check_words
 from ackq_broker.core.state.queue import Gone, Queue
@@ -118,6 +118,8 @@ def add_queue(state: State, queue: Queue) -> None:
 def delete_queue(state: State, command: commands.DeleteQueue, _now_us: int) -> Decision:
     """Q4: refuses a queue in use, unless forced; unacked messages stay until settled."""
     queue = queue_named(state, command.queue)
+    if queue.links:
+        raise _linked(queue, "deleted", min(queue.links))
     if command.if_empty and queue.messages:
         raise InUseError(
             f"The queue '{queue.name}' was not deleted: it holds "
@@ -186,6 +188,11 @@ def purge_queue(state: State, command: commands.PurgeQueue, _now_us: int) -> Dec
     queue = queue_named(state, command.queue)
     if not queue.ready:
         return Decision(reply=0)
+    for name in sorted(queue.links):
+        # Their messages would be acknowledged at the other broker, and gone from both.
+        link = state.links[name]
+        if link.ack is LinkAck.SETTLED and not link.held(queue).isdisjoint(queue.ready):
+            raise _linked(queue, "purged", name)
     return Decision((records.QueuePurged(queue.queue_id),), len(queue.ready))
 
 
@@ -337,6 +344,17 @@ def _check_same(queue: Queue, properties: QueueProperties) -> None:
         f"The queue '{queue.name}' exists with other properties: {differing}. Declare it as it is, "
         "declare it passively, or delete it first.",
         queue=queue.name,
+    )
+
+
+def _linked(queue: Queue, what: str, link: str) -> InUseError:
+    """L13: what goes from a link's queue is acknowledged at the other broker, and lost there."""
+    return InUseError(
+        f"The queue '{queue.name}' was not {what}: the link '{link}' brings messages to it, which "
+        "would be gone here and acknowledged at the other broker. Stop that link and end it with "
+        f"`ackq link remove {link}`: then the other broker keeps what it has.",
+        queue=queue.name,
+        link=link,
     )
 
 

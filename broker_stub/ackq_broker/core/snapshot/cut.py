@@ -27,6 +27,7 @@ _IMAGES: Final[dict[str, Callable[[Any, Any], object]]] = {
     "stages": image.stage_image,
     "sessions": image.session_image,
     "channels": image.channel_image,
+    "links": image.link_image,
 }
 
 

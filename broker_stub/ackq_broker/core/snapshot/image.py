@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ackq_broker.core.columns.pieces import Encoded, Listed, encoded
 from ackq_broker.core.state.channel import ChannelTags, UnackedRun
 from ackq_broker.core.state.exchange import Exchange
+from ackq_broker.core.state.link import Link
 from ackq_broker.core.state.origins import Origins
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import Lease, Publisher, Session, Stage, State, Writer
@@ -41,6 +42,7 @@ def head_image(state: State) -> dict[str, Any]:
         "sessions": (),
         "ended": tuple(state.ended.items()),
         "channels": (),
+        "links": (),
         "histories": state.histories,
         "admitted_history": state.admitted_history,
         "sizes": state.blocks.sizes.dump(),
@@ -109,6 +111,45 @@ def channel_image(channel_id: bytes, channel: ChannelTags) -> dict[str, Any]:
 def _hold_image(queue_id: int, run: UnackedRun) -> dict[str, Any]:
     keys, shifts = run.dump_shifts()
     return {"queue_id": queue_id, "tags": run.tags.copy(), "shift_keys": keys, "shifts": shifts}
+
+
+def link_image(_name: str, link: Link) -> object:
+    """A link's columns as they are now, shared or copied; fields of `_LinkImage`."""
+    keys, checks = link.entries.dump()
+    columns = {
+        "name": link.name,
+        "incarnation": link.incarnation,
+        "holder": link.holder,
+        "source": link.source,
+        "epoch": link.epoch,
+        "queue_id": link.queue_id,
+        "ack": link.ack.value,
+        "drop_ambiguous": link.drop_ambiguous,
+        "paused": link.paused,
+        "opened_us": link.opened_us,
+        "history": link.history,
+        "subscription": link.subscription,
+        "subscribed": link.subscribed,
+        "fresh_from": link.fresh_from,
+        "next_number": link.next_number,
+        "lowest_unanswered": link.lowest_unanswered,
+        "deliveries": link.deliveries.astype("<i8").tobytes(),
+        "positions": link.entries.positions.copy(),
+        "keys": keys,
+        "checks": checks,
+        "content": link.content.copy(),
+        "bound": link.bound.copy(),
+        "waiting": link.waiting.copy(),
+        "batches": tuple(link.batches),
+        "proved": link.proved,
+        "fresh_proven": link.fresh_proven,
+        "redelivered": link.redelivered.copy(),
+        "loose": tuple(sorted(link.loose.items())),
+        "doubt": link.doubt.copy(),
+        "graces": tuple(sorted(link.graces.items())),
+        "counts": link.counts,
+    }
+    return encoded(columns) if len(link.entries) < _MANY_MESSAGES else columns
 
 
 def exchange_image(_name: str, exchange: Exchange) -> object:

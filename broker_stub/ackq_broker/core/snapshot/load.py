@@ -14,21 +14,24 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 from pyroaring import BitMap, BitMap64
 
 from ackq.errors import UnsupportedError
 from ackq_broker.core.columns.bitmaps import decode_hook
 from ackq_broker.core.columns.deadlines import Deadlines
+from ackq_broker.core.columns.origin_keys import OriginKeys
 from ackq_broker.core.columns.position_counts import Counts
 from ackq_broker.core.columns.requeued import Requeued
-from ackq_broker.core.commands import BatchKey
+from ackq_broker.core.commands import BatchKey, LinkAck
 from ackq_broker.core.publishing import writer_batches
 from ackq_broker.core.queues import topology
-from ackq_broker.core.record_fields import QueueProperties
+from ackq_broker.core.record_fields import Holder, QueueProperties
 from ackq_broker.core.sessions import readers
 from ackq_broker.core.state.block_sizes import BlockSizes
 from ackq_broker.core.state.channel import ChannelTags, UnackedRun
 from ackq_broker.core.state.exchange import Exchange
+from ackq_broker.core.state.link import Batch, Link, LinkCounts, joined
 from ackq_broker.core.state.origins import DeadLetterOrigin, Origins
 from ackq_broker.core.state.placements import Placements
 from ackq_broker.core.state.queue import Queue
@@ -111,6 +114,40 @@ class _ExchangeImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bindings: tuple[tuple[str, tuple[int, ...]], ...]
 
 
+class _LinkImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    incarnation: str
+    holder: Holder
+    source: str
+    epoch: int
+    queue_id: int
+    ack: str
+    drop_ambiguous: bool
+    paused: bool
+    opened_us: int
+    history: int
+    subscription: int
+    subscribed: bool
+    fresh_from: int
+    next_number: int
+    lowest_unanswered: int
+    deliveries: bytes
+    positions: BitMap64
+    keys: bytes
+    checks: bytes
+    content: BitMap64
+    bound: BitMap64
+    waiting: BitMap64
+    batches: tuple[Batch, ...]
+    proved: int
+    fresh_proven: bool
+    redelivered: BitMap64
+    loose: tuple[tuple[int, BitMap64], ...]
+    doubt: BitMap64
+    graces: tuple[tuple[int, BitMap64], ...]
+    counts: LinkCounts
+
+
 class _Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequence: int
     history_id: str
@@ -130,7 +167,15 @@ class _Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sizes: tuple[tuple[int, bytes], ...] = ()
     queries: tuple[QueryBatch, ...] = ()
     forgotten: tuple[tuple[bytes, int], ...] = ()
+    links: tuple[_LinkImage, ...] = ()
 
+
+# What a link has just as its image.
+_LINK_FIELDS: Final = (
+    *("epoch", "queue_id", "drop_ambiguous", "paused", "opened_us", "history", "subscription"),
+    *("subscribed", "fresh_from", "next_number", "lowest_unanswered", "content", "bound"),
+    *("waiting", "proved", "fresh_proven", "redelivered", "doubt", "counts"),
+)
 
 _DECODER: Final[msgspec.msgpack.Decoder[_Image]] = msgspec.msgpack.Decoder(
     _Image, dec_hook=decode_hook
@@ -174,6 +219,7 @@ def load(data: bytes) -> State:
         ended=dict(image.ended),
         channels={channel.channel_id: _channel(channel) for channel in image.channels},
         queries={query.query_id: query for query in image.queries},
+        links={link.name: _link(link) for link in image.links},
     )
     state.exchanges = {each.name: _exchange(each, state.route_cache) for each in image.exchanges}
     state.blocks.sizes = BlockSizes(image.sizes)
@@ -229,6 +275,20 @@ def _channel(image: _ChannelImage) -> ChannelTags:
     return channel
 
 
+def _link(image: _LinkImage) -> Link:
+    link = Link(image.name, image.incarnation, image.holder, image.source)
+    for name in _LINK_FIELDS:
+        setattr(link, name, getattr(image, name))
+    link.ack = LinkAck(image.ack)
+    link.deliveries = np.frombuffer(image.deliveries, "<i8").astype(np.int64).reshape(3, -1)
+    link.entries = OriginKeys.load(image.positions, image.keys, image.checks)
+    link.batches = list(image.batches)
+    link.permits = joined(link.batches).positions
+    link.loose = dict(image.loose)
+    link.graces = dict(image.graces)
+    return link
+
+
 def _exchange(image: _ExchangeImage, cache: RouteCache) -> Exchange:
     exchange = Exchange(image.name, image.kind, durable=image.durable, cache=cache)
     for key, queue_ids in image.bindings:
@@ -257,6 +317,8 @@ def _index(state: State) -> None:
         readers.index(state, session)
         for lease in session.leases():
             state.outcome_stages.update(dict.fromkeys(lease.stages, session.name))
+    for link in state.links.values():
+        state.queues[link.queue_id].links.add(link.name)
     for stage in sorted(state.stages.values(), key=lambda stage: stage.touched_us):
         state.stages_of.setdefault(stage.writer, set()).add(stage.stage_id)
         _index_staged(state, stage.blocks, stage.batch)

@@ -67,6 +67,7 @@ class Queue:
         bindings: (exchange, binding key) pairs that name this queue; an index.
         sessions: Names of the sessions that read it; `sources`: ids of the other queues whose dead
             letters come here; both are indexes.
+        links: Names of the links that bring messages to it (L1); an index.
         signals: Collects what becomes ready, and what is due when.
         consumers: Consumers that the service has on it now; `demand` tells what they have room for;
             `used_us` is when the queue was last used (queue expiry). All are volatile.
@@ -91,6 +92,7 @@ class Queue:
         "failures",
         "kept",
         "late",
+        "links",
         "name",
         "next_position",
         "origins",
@@ -157,6 +159,7 @@ class Queue:
         self.bindings: set[tuple[str, str]] = set()
         self.sessions: set[str] = set()
         self.sources: set[int] = set()
+        self.links: set[str] = set()
         self.signals = signals
         self.consumers = 0
         self.demand: Callable[[], Demand] = Demand
@@ -229,7 +232,12 @@ class Queue:
     @property
     def in_use(self) -> bool:
         """Whether something other than messages that wait refers to the queue (Q4)."""
-        return bool(self.sessions or self.unacked or self.staged or self.consumers or self.sources)
+        used = self.sessions or self.unacked or self.staged or self.consumers or self.sources
+        return bool(used or self.links)
+
+    def gone(self, positions: BitMap64) -> BitMap64:
+        """Those of some positions that it has given, and that are no messages of it any more."""
+        return positions - self.ready - self.delayed - self.unacked
 
     def timely(self, positions: BitMap64, now_us: int) -> BitMap64:
         """Those of some positions that are not overdue (Q3)."""

@@ -19,6 +19,7 @@ from ackq_broker.core.record_fields import Holder, RoutedRows, TagOutcome
 from ackq_broker.core.state.block_references import BlockReferences
 from ackq_broker.core.state.channel import ChannelTags
 from ackq_broker.core.state.exchange import Exchange
+from ackq_broker.core.state.link import Link
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.route_cache import RouteCache
 from ackq_broker.core.state.signals import Signals
@@ -367,6 +368,7 @@ class State:
     ended: dict[str, Ended] = field(default_factory=dict)
     queries: dict[str, QueryBatch] = field(default_factory=dict)
     channels: MutableMapping[bytes, ChannelTags] = field(default_factory=dict)
+    links: MutableMapping[str, Link] = field(default_factory=dict)
     blocks: BlockReferences = field(default_factory=BlockReferences)
     runs: dict[str, set[str]] = field(default_factory=dict)
     outcome_stages: dict[bytes, str] = field(default_factory=dict)

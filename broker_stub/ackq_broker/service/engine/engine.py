@@ -52,6 +52,7 @@ _FILLS_THE_DISK: Final = (
     commands.StageBlock,
     commands.CommitBatch,
     commands.StageOutcomes,
+    commands.StoreLinked,
     commands.DeclareQueue,
     commands.DeclareExchange,
     commands.Bind,
@@ -142,8 +143,8 @@ class Engine:
 
         Args:
             command: Of any kind.
-            block: The block of a `Publish`, `TransactionBlock` or `StageBlock`, as buffers to be
-                joined; dropped when the core places none of its rows.
+            block: The block of a `Publish`, `TransactionBlock`, `StageBlock` or `StoreLinked`, as
+                buffers to be joined; dropped when the core places none of its rows.
 
         Raises:
             AckqError: The core refuses, or the disk is full and the command would add to it;
@@ -484,6 +485,6 @@ def _block_of(record: records.Record) -> tuple[int, bool]:
     """The id of the block a record places, 0 for none, and whether the journal keeps its bytes."""
     if isinstance(record, records.Published | records.TransactionStaged):
         return record.block_id, record.durable
-    if isinstance(record, records.BlockStaged):
+    if isinstance(record, records.BlockStaged | records.LinkStored):
         return record.block_id, True
     return 0, True

@@ -158,8 +158,9 @@ def recover(
         )
     if any(refused := core.refused_by_history()):
         _log.warning(
-            "the journal is history %s, because it was %s: %d publishers, %d sessions and %d "
-            "writers of older histories are refused until `ackq broker accept-history`",
+            "the journal is history %s, because it was %s: %d publishers, %d sessions, "
+            "%d writers and %d links of older histories are refused until"
+            " `ackq broker accept-history`",
             recovery.history_id,
             recovery.history_cause,
             *refused,

@@ -14,6 +14,7 @@ from ackq.errors import UnauthenticatedError
 from ackq_broker.core.commands.views import QueueUse
 from ackq_broker.service.admin import AdminService
 from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.links.service import LinksService
 from ackq_broker.service.publishing.service import PublishingService
 from ackq_broker.service.security.authorization import Authorization
 from ackq_broker.service.security.callers import Caller
@@ -71,6 +72,7 @@ class Context:
         admin: The RPCs of administration, to be awaited with their protobuf requests.
         publishing: Those of publishing.
         sessions: Those of sessions.
+        links: Those of links.
         authorization: Who may call them; the same as for gRPC.
         credentials: The certificate; None without TLS.
     """
@@ -79,6 +81,7 @@ class Context:
     admin: AdminService
     publishing: PublishingService
     sessions: SessionsService
+    links: LinksService
     authorization: Authorization
     credentials: Credentials | None = None
 

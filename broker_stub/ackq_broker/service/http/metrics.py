@@ -7,7 +7,7 @@ names are RabbitMQ's where it has them, with `ackq` for `rabbitmq`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from aiohttp import web
@@ -22,10 +22,10 @@ from prometheus_client.exposition import choose_encoder, generate_latest
 from prometheus_client.registry import Collector
 
 from ackq import __version__, limits
-from ackq.v1 import admin_pb2
+from ackq.v1 import admin_pb2, links_pb2
 from ackq_broker.core.commands import QueueInfo, SessionInfo
 from ackq_broker.journal.write.sync_times import BOUNDS_S
-from ackq_broker.service.http import figures
+from ackq_broker.service.http import figures, link_metrics
 from ackq_broker.service.http.context import Context
 from ackq_broker.service.http.figures import QUEUE_FIGURES, QueueTotals, SessionTotals
 
@@ -57,6 +57,7 @@ def add_routes(app: web.Application, context: Context) -> None:
                 context,
                 await figures.queue_totals(context.engine),
                 await figures.session_totals(context.engine, context.sessions.live),
+                await _links(context),
                 await context.engine.run(lambda: _files(context)),
             )
         registry = CollectorRegistry(auto_describe=False)
@@ -69,14 +70,16 @@ def add_routes(app: web.Application, context: Context) -> None:
         context.check(request, _LIST_QUEUES, admin_pb2.ListQueuesRequest())
         pattern = request.query.get("queue", "")
         response = web.StreamResponse(headers={"Content-Type": _TEXT})
+        every = not pattern
         async with scraping:
             found = await figures.queues(context.engine, pattern)
             held = await figures.sessions(context.engine)
+            links = await _links(context)
         # One that reads slowly holds up no other, and is not waited for without end.
         async with asyncio.timeout(_WRITE_S):
             await response.prepare(request)
             chunk = bytearray()
-            async for line in figures.slices(_lines(context, found, held, every=not pattern)):
+            async for line in figures.slices(_lines(context, found, held, links, every=every)):
                 chunk += line
                 if len(chunk) > _WRITE_BYTES:
                     await response.write(chunk)
@@ -87,6 +90,10 @@ def add_routes(app: web.Application, context: Context) -> None:
 
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/metrics/queues", queues)
+
+
+async def _links(context: Context) -> Sequence[links_pb2.LinkInfo]:
+    return (await context.links.list_links(links_pb2.ListLinksRequest())).links
 
 
 class _DiskBytes(NamedTuple):
@@ -109,15 +116,22 @@ class Scrape(Collector):
         context: The broker's parts.
         queues: All queues.
         sessions: All sessions.
+        links: All links.
         files: The data directory.
     """
 
     def __init__(
-        self, context: Context, queues: QueueTotals, sessions: SessionTotals, files: _DiskBytes
+        self,
+        context: Context,
+        queues: QueueTotals,
+        sessions: SessionTotals,
+        links: Sequence[links_pb2.LinkInfo],
+        files: _DiskBytes,
     ) -> None:
         self._context = context
         self._queues = queues
         self._sessions = sessions
+        self._links = links
         self._files = files
 
     def collect(self) -> Iterator[Metric]:
@@ -130,6 +144,7 @@ class Scrape(Collector):
         yield from self._of_queues()
         yield from self._of_publishers()
         yield from self._of_sessions()
+        yield from link_metrics.together(self._links)
         yield from self._of_journal()
         yield from self._of_resources()
         credentials = self._context.credentials
@@ -163,7 +178,7 @@ class Scrape(Collector):
         streams = GaugeMetricFamily(
             "ackq_streams", "Long-lived streams of clients.", labels=["kind"]
         )
-        for kind in ("publish", "consume", "stage", "hold"):
+        for kind in ("publish", "consume", "stage", "hold", "link"):
             streams.add_metric([kind], open_streams[kind])
         yield streams
         yield _gauge(
@@ -235,7 +250,7 @@ class Scrape(Collector):
         )
         yield _gauge(
             "ackq_history_refused",
-            "Publishers, sessions and writers of older histories, which are refused.",
+            "Publishers, sessions, writers and links of older histories, which are refused.",
             sum(engine.core.refused_by_history()),
         )
 
@@ -254,9 +269,16 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def _lines(
-    context: Context, queues: Iterable[QueueInfo], sessions: Iterable[SessionInfo], *, every: bool
+    context: Context,
+    queues: Iterable[QueueInfo],
+    sessions: Iterable[SessionInfo],
+    links: Iterable[links_pb2.LinkInfo],
+    *,
+    every: bool,
 ) -> Iterator[bytes]:
-    """The lines of queues and of the sessions that read them, a family after the other.
+    """The lines of queues, of the sessions that read them and of the links that fill them.
+
+    A family after the other.
 
     prometheus-client writes the head of each. The lines are written here: it takes 4 us for one,
     which is half a second for 10,000 queues, and this a twentieth.
@@ -277,6 +299,8 @@ def _lines(
     names = {queue.queue for _, queue in labelled}
     shown = [each for each in sessions if every or not names.isdisjoint(each.queues)]
     yield from _session_lines(context, shown, names, now_us)
+    for family in link_metrics.each(each for each in links if every or each.queue in names):
+        yield _head(family)
 
 
 def _session_lines(

@@ -16,11 +16,12 @@ from ackq.errors import (
     AckqError,
     BrokerUnavailableError,
     InvalidArgumentError,
+    LinkNotFoundError,
     PermissionDeniedError,
     SessionNotFoundError,
     UnauthenticatedError,
 )
-from ackq.v1 import admin_pb2, sessions_pb2
+from ackq.v1 import admin_pb2, links_pb2, sessions_pb2
 from ackq_broker.service.engine.events import event
 from ackq_broker.service.security.audit import Audit
 from ackq_broker.service.security.callers import Caller, Rights
@@ -136,13 +137,16 @@ class Authorization:
         """What of a response the caller may see.
 
         Raises:
-            SessionNotFoundError: The session that was asked for is hidden, as if it were not there.
+            SessionNotFoundError, LinkNotFoundError: What was asked for is hidden, as if it were not
+                there.
         """
         show = _FILTERS.get(type(response)) if caller.rights is not None else None
         if show is not None:
             show(caller, response)
             if isinstance(request, sessions_pb2.ListSessionsRequest) and request.session:
                 _check_found(request.session, response)
+            if isinstance(request, links_pb2.ListLinksRequest) and request.link:
+                _check_link(request.link, response)
         return response
 
     @contextmanager
@@ -241,10 +245,15 @@ def _show_sessions(caller: Caller, response: sessions_pb2.ListSessionsResponse) 
         )
 
 
+def _show_links(caller: Caller, response: links_pb2.ListLinksResponse) -> None:
+    _keep(response.links, caller.sees_each([each.queue for each in response.links]))
+
+
 _FILTERS: Final[Mapping[type, Callable[[Caller, Any], None]]] = {
     admin_pb2.ListQueuesResponse: _show_queues,
     admin_pb2.ListExchangesResponse: _show_exchanges,
     sessions_pb2.ListSessionsResponse: _show_sessions,
+    links_pb2.ListLinksResponse: _show_links,
 }
 
 
@@ -261,3 +270,8 @@ def _check_found(name: str, response: sessions_pb2.ListSessionsResponse) -> None
         raise SessionNotFoundError(
             f"There is no session '{name}'. See `ackq session list`.", session=name
         )
+
+
+def _check_link(name: str, response: links_pb2.ListLinksResponse) -> None:
+    if not response.links:
+        raise LinkNotFoundError(f"There is no link '{name}'. See `ackq link list`.", link=name)

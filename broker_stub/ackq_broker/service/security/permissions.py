@@ -15,6 +15,7 @@ from ackq import limits
 from ackq.v1 import (
     admin_pb2,
     consuming_pb2,
+    links_pb2,
     messages_pb2,
     publishing_pb2,
     sessions_pb2,
@@ -68,6 +69,10 @@ class Objects(Protocol):
 
     def committed_target(self, writer: str) -> str:
         """Where a writer's last batch went."""
+        ...
+
+    def link_queue(self, name: str) -> str:
+        """The queue of a link; empty when there is no such link."""
         ...
 
 
@@ -285,6 +290,21 @@ def _owner(
             yield from _session_needs(session)
 
 
+def _link(request: frame.Frame[links_pb2.LinkHeader], _: Objects) -> Needs:
+    if request.header.WhichOneof("kind") == "open":
+        return (Need("write", "queue", request.header.open.queue),)
+    return ()
+
+
+def _of_link(
+    request: links_pb2.PauseLinkRequest | links_pb2.RemoveLinkRequest, objects: Objects
+) -> Needs:
+    """By its name, which may be guessed: one that does not exist is refused alike."""
+    queue = objects.link_queue(request.link)
+    shown = f"configure on the queue of link '{request.link}'"
+    return (Need("configure", "queue", queue, shown) if queue else Need(OPERATOR, shown=shown),)
+
+
 _ADMIN: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
     "ServerInfo": _nothing,
     "AcceptHistory": _role(OPERATOR),
@@ -330,11 +350,18 @@ _SESSIONS: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
     "BrowseLease": _browse_lease,
     "SettleSession": _role(OPERATOR),
 }
+_LINKS: Final[Mapping[str, Callable[[Any, Objects], Needs]]] = {
+    "Link": _link,
+    "ListLinks": _nothing,
+    "PauseLink": _of_link,
+    "RemoveLink": _of_link,
+}
 TABLE: Final = {
     f"ackq.v1.{service}.{method}": entry
     for service, methods in {
         "AdminService": _ADMIN,
         "ConsumingService": _CONSUMING,
+        "LinksService": _LINKS,
         "PublishingService": _PUBLISHING,
         "SessionsService": _SESSIONS,
     }.items()
@@ -345,7 +372,7 @@ LISTS: Final = frozenset(
     f"ackq.v1.{method}"
     for method in (
         *("AdminService.ListQueues", "AdminService.ListExchanges"),
-        "SessionsService.ListSessions",
+        *("SessionsService.ListSessions", "LinksService.ListLinks"),
     )
 )
 # What changes what others use: each is in the audit.
@@ -359,5 +386,6 @@ ACTS: Final = frozenset(
         *("PublishingService.DropBatch", "PublishingService.ForgetWriter"),
         "PublishingService.AssignWriter",
         *("SessionsService.ReleaseSession", "SessionsService.SettleSession"),
+        *("LinksService.PauseLink", "LinksService.RemoveLink"),
     )
 )

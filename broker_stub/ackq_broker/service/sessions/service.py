@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final
 
 from ackq import limits
-from ackq.errors import BlockNotFoundError, InvalidArgumentError
+from ackq.errors import BlockNotFoundError
 from ackq.v1 import messages_pb2
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire import frame
@@ -22,6 +22,7 @@ from ackq_broker.service.engine.events import event
 from ackq_broker.service.sessions.info import (
     absent_leases_line,
     finished,
+    holder_info,
     orphaned_lease_warnings,
     session_info,
 )
@@ -33,7 +34,6 @@ from ackq_broker.service.transport.rpc import Read, Write
 
 _log = logging.getLogger(__name__)
 
-_TOKEN_BYTES: Final = 16
 _NO_TAG: Final = 1 << 62
 
 
@@ -78,7 +78,7 @@ class SessionsService:
             commands.Attach(
                 request.session,
                 request.incarnation,
-                _holder_info(request.holder),
+                holder_info(request.holder),
                 request.start_tag,
                 request.end_tag,
                 incumbent_live=self._liveness.live(incumbent),
@@ -307,7 +307,7 @@ class SessionsService:
             commands.Advance(
                 session=request.session,
                 incarnation=request.incarnation,
-                holder=_holder_info(request.holder),
+                holder=holder_info(request.holder),
                 queues=tuple(request.queues),
                 start_tag=request.start_tag,
                 max_messages=request.max_messages,
@@ -410,16 +410,6 @@ def _may_wait(request: pb.AdvanceRequest, reply: commands.Advanced) -> bool:
     Not an open, whose second advance would prove its incarnation (S9), nor a bounded run (K5).
     """
     return bool(request.incarnation) and not request.horizon and reply.end_tag == request.start_tag
-
-
-def _holder_info(holder: pb.Holder) -> commands.HolderInfo:
-    if len(holder.token) != _TOKEN_BYTES:
-        raise InvalidArgumentError(
-            f"A holder token has {_TOKEN_BYTES} random bytes, not {len(holder.token)}."
-        )
-    return commands.HolderInfo(
-        holder.token, shorten(holder.host), holder.pid, shorten(holder.application)
-    )
 
 
 def _chunks(chunks: tuple[commands.Chunk, ...]) -> list[pb.LeaseChunk]:

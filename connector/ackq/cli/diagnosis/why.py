@@ -12,10 +12,10 @@ from ackq.cli.output import print_json
 from ackq.client import Admin
 from ackq.diagnosis.queue_facts import QueueFacts
 from ackq.diagnosis.queue_state import diagnose, summary
-from ackq.errors import QueueNotFoundError, SessionNotFoundError
+from ackq.errors import QueueNotFoundError, SessionNotFoundError, UnsupportedError
 from ackq.text import printable
 from ackq.v1 import admin_pb2 as pb
-from ackq.v1 import sessions_pb2
+from ackq.v1 import links_pb2, sessions_pb2
 
 _MOST_SESSIONS = 50
 
@@ -54,6 +54,7 @@ def gather(admin: Admin, name: str) -> QueueFacts:
         sessions=_sessions(admin, sorted(names)[:_MOST_SESSIONS]),
         batches=batches,
         dead_letters=_dead_letters(admin, queue),
+        links=_links(admin, name),
     )
 
 
@@ -65,6 +66,13 @@ def _sessions(admin: Admin, names: list[str]) -> dict[str, sessions_pb2.SessionI
         except SessionNotFoundError:
             continue  # it ended meanwhile
     return found
+
+
+def _links(admin: Admin, queue: str) -> tuple[links_pb2.LinkInfo, ...]:
+    try:
+        return tuple(each for each in admin.links() if each.queue == queue)
+    except UnsupportedError:
+        return ()  # a broker of before
 
 
 def _dead_letters(admin: Admin, queue: pb.QueueInfo) -> pb.QueueInfo | None:

@@ -14,7 +14,14 @@ import grpc
 from google.protobuf.message import Message
 
 from ackq import limits
-from ackq.v1 import admin_pb2, consuming_pb2, messages_pb2, publishing_pb2, sessions_pb2
+from ackq.v1 import (
+    admin_pb2,
+    consuming_pb2,
+    links_pb2,
+    messages_pb2,
+    publishing_pb2,
+    sessions_pb2,
+)
 from ackq.wire import frame
 
 T_co = TypeVar("T_co", covariant=True)
@@ -95,6 +102,16 @@ def consume(
         response_deserializer=frame.deserializer(consuming_pb2.ConsumeHeader),
     )
     return cast("AnswerStream[frame.Frame[consuming_pb2.ConsumeHeader]]", patient(call(requests)))
+
+
+def link(channel: grpc.Channel, requests: Iterator[bytes]) -> AnswerStream[links_pb2.LinkResponse]:
+    """Opens the stream of a link (LinksService.Link)."""
+    call: Any = channel.stream_stream(
+        "/ackq.v1.LinksService/Link",
+        request_serializer=None,
+        response_deserializer=links_pb2.LinkResponse.FromString,
+    )
+    return cast("AnswerStream[links_pb2.LinkResponse]", patient(call(requests)))
 
 
 def hold(

@@ -31,6 +31,8 @@ _REPEATABLE: Final = (
     ("ackq.v1.AdminService", "ListExchanges"),
     ("ackq.v1.AdminService", "PlanBrowse"),
     ("ackq.v1.SessionsService", "ListSessions"),
+    ("ackq.v1.LinksService", "ListLinks"),
+    ("ackq.v1.LinksService", "PauseLink"),
 )
 _SERVICE_CONFIG: Final = json.dumps(
     {

@@ -6,6 +6,8 @@ not synced, so that reads, no-ops and errors have something to wait for as well.
 
 import asyncio
 import time
+from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -13,13 +15,14 @@ import pytest
 from grpc import aio
 from pyroaring import BitMap64
 
-from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
+from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
 from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.admin import AdminService
 from ackq_broker.service.consuming.dispatcher import ConsumerDispatcher
 from ackq_broker.service.consuming.service import ConsumingService
 from ackq_broker.service.holdings import Holdings
+from ackq_broker.service.links.service import LinksService
 from ackq_broker.service.publishing.service import PublishingService
 from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.sessions.service import SessionsService
@@ -29,7 +32,7 @@ from tests.unit.service.channel_streams import InlineEngine, run_until_idle
 
 SERVICES = [
     service
-    for file in (admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2)
+    for file in (admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
 ]
 METHODS = {
@@ -61,7 +64,7 @@ class Broker:
     """All services over one engine.
 
     Two messages of queue `q` are leased by session `s`, one is ready. Stage `SEALED` can be
-    committed, and outcomes `OUTCOMES`. Writer `idle` has no stage.
+    committed, and outcomes `OUTCOMES`. Writer `idle` has no stage. Nobody runs link `idle`.
     """
 
     def __init__(self):
@@ -74,6 +77,7 @@ class Broker:
         self._publish()
         self._lease()
         self._stage()
+        self._link()
         dispatcher = ConsumerDispatcher(self.engine)
         consuming = ConsumingService(self.engine, dispatcher)
         sessions = SessionsService(self.engine, Liveness(time.monotonic))
@@ -81,6 +85,7 @@ class Broker:
         servicers = {
             "AdminService": AdminService(self.engine, dispatcher, "none", holdings),
             "ConsumingService": consuming,
+            "LinksService": LinksService(self.engine, Liveness(count(step=100).__next__)),
             "PublishingService": PublishingService(self.engine),
             "SessionsService": sessions,
         }
@@ -149,6 +154,11 @@ class Broker:
         self.engine.decide(commands.StageBlock(SEALED, "", routes, 1, 1), (encoded(body=[b"d"]),))
         self.engine.decide(commands.SealStage(SEALED, 1, 1))
         self.engine.decide(commands.CommitBatch("idle", 0, "", "", ()))
+
+    def _link(self):
+        holder = commands.HolderInfo(TOKEN)
+        opening = commands.OpenLink("idle", holder, "there", "q2", commands.LinkAck.SETTLED)
+        self.engine.decide(replace(opening, new_incarnation=INCARNATION))
 
 
 class AbortedError(Exception):
@@ -257,6 +267,24 @@ def stage(block=b"", **kind):
     return publishing_pb2.StageRequest(header=header, block=block)
 
 
+def link(block=b"", **kind):
+    return links_pb2.LinkRequest(header=links_pb2.LinkHeader(**kind), block=block)
+
+
+def deliveries(number):
+    return link(
+        encoded(body=[b"x"]),
+        deliveries=links_pb2.LinkDeliveries(
+            subscription=1,
+            first_number=number,
+            rows=1,
+            lowest_unanswered=1,
+            keys=b"%016d" % number,
+            checks=b"%08d" % number,
+        ),
+    )
+
+
 def consume(**kind):
     return consuming_pb2.ConsumeRequest(**kind)
 
@@ -298,6 +326,30 @@ SCRIPTS = [
         Step(consume(get=consuming_pb2.Get(queue="q", number=1, messages=1)), "delivery"),
         Step(consume(settle=consuming_pb2.Settle(delivery_tag=9, outcome=1, number=2)), ERROR),
     ),
+    (
+        "LinksService/Link",
+        Step(
+            link(
+                open=links_pb2.LinkOpen(
+                    link="l",
+                    holder=sessions_pb2.Holder(token=TOKEN),
+                    source="there",
+                    queue="q2",
+                    ack=links_pb2.LINK_ACK_STORED,
+                )
+            ),
+            "opened",
+        ),
+        Step(link(subscribe=links_pb2.LinkSubscribe()), "subscribed"),
+        Step(deliveries(1), "stored"),
+        Step(deliveries(2), "stored"),
+        Step(deliveries(1), "stored"),
+        Step(link(heartbeat=links_pb2.LinkHeartbeat(subscription=1, proven=1)), "state"),
+        Step(None, END),
+    ),
+    ("LinksService/ListLinks", Step(links_pb2.ListLinksRequest())),
+    ("LinksService/PauseLink", Step(links_pb2.PauseLinkRequest(link="idle", paused=True))),
+    ("LinksService/RemoveLink", Step(links_pb2.RemoveLinkRequest(link="idle"))),
     (
         "PublishingService/Publish",
         Step(opening(publishing_pb2.PUBLISH_MODE_CONFIRM), "opened"),

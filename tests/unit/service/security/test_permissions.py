@@ -2,7 +2,7 @@
 
 import pytest
 
-from ackq.v1 import admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2
+from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
 from ackq.wire import frame
 from ackq.wire.fetch_key import fetch_key
 from ackq_broker.core.access import SessionAccess
@@ -27,6 +27,9 @@ class Known:
     def committed_target(self, writer):
         return "exchange/a%2Fb/key/more" if writer == "w" else ""
 
+    def link_queue(self, name):
+        return "a" if name == "l" else ""
+
 
 def found(method, request):
     """The needs as text."""
@@ -35,7 +38,7 @@ def found(method, request):
 
 def test_every_call_has_an_entry():
     """A2: and a call that is an act of an administrator is one that there is."""
-    files = (admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2)
+    files = (admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2)
     services = [each for file in files for each in file.DESCRIPTOR.services_by_name.values()]
     methods = {method.full_name for service in services for method in service.methods}
     assert set(TABLE) == methods
@@ -75,6 +78,18 @@ def test_the_writer_of_a_stage():
         opening = publishing_pb2.StageOpen(writer=writer)
         request = frame.Frame(publishing_pb2.StageHeader(open=opening))
         assert found("PublishingService.Stage", request) == needed
+
+
+def test_the_queue_of_a_link():
+    """A2: its process writes there, an operator configures; what is not there is as hidden."""
+    opening = links_pb2.LinkHeader(open=links_pb2.LinkOpen(link="l", queue="a"))
+    assert found("LinksService.Link", frame.Frame(opening)) == ["write on queue 'a'"]
+    beat = links_pb2.LinkHeader(heartbeat=links_pb2.LinkHeartbeat())
+    assert found("LinksService.Link", frame.Frame(beat)) == []
+    for name in ("l", "none"):
+        request = links_pb2.PauseLinkRequest(link=name)
+        text = f"configure on the queue of link '{name}'"
+        assert found("LinksService.PauseLink", request) == [text]
 
 
 @pytest.mark.parametrize(

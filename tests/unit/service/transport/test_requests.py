@@ -5,12 +5,19 @@ from google.protobuf.message_factory import GetMessageClass
 
 from ackq import limits
 from ackq.errors import LimitError, MalformedBlockError
-from ackq.v1 import admin_pb2, consuming_pb2, messages_pb2, publishing_pb2, sessions_pb2
+from ackq.v1 import (
+    admin_pb2,
+    consuming_pb2,
+    links_pb2,
+    messages_pb2,
+    publishing_pb2,
+    sessions_pb2,
+)
 from ackq.wire import frame
 from ackq_broker.service.transport.requests import RequestParser, count_fields
 from tests.fakes.blocks import encoded
 
-SERVICES = (admin_pb2, consuming_pb2, publishing_pb2, sessions_pb2)
+SERVICES = (admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2)
 
 
 # Of fields, whose bytes are more than what is parsed at once.

@@ -1,0 +1,57 @@
+"""Answers to deliveries: runs of them at consecutive positions, alike in what is told of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.columns.bitmaps import Int64s
+from ackq_broker.core.commands import LinkedRun
+from ackq_broker.core.state.link import Link
+
+Flags = NDArray[np.bool_]
+
+
+def linked_runs(
+    numbers: Int64s, positions: Int64s, matched: Flags, permitted: Flags
+) -> tuple[LinkedRun, ...]:
+    """The fewest runs of some deliveries, in their order."""
+    if not len(numbers):
+        return ()
+    breaks = np.ones(len(numbers), np.bool_)
+    for column, step in ((numbers, 1), (positions, 1), (matched, 0), (permitted, 0)):
+        same = np.diff(column.astype(np.int64)) == step
+        breaks[1:] = same if column is numbers else breaks[1:] & same
+    breaks[1:] = ~breaks[1:]
+    begins = np.flatnonzero(breaks)
+    rows = np.diff(begins, append=len(numbers))
+    columns = (numbers[begins], rows, positions[begins], matched[begins], permitted[begins])
+    return tuple(map(LinkedRun, *(column.tolist() for column in columns)))
+
+
+def known_runs(link: Link, first: int, last: int) -> tuple[LinkedRun, ...]:
+    """L5: the deliveries first..last as they were answered, with the permits of now."""
+    numbers, positions = link.delivered(first, last)
+    assert len(numbers) == last - first + 1
+    return _runs(link, numbers, positions)
+
+
+def unproven_runs(link: Link) -> tuple[LinkedRun, ...]:
+    """The deliveries of the subscription whose acknowledgement is not proven."""
+    numbers, positions = link.delivered(1, link.next_number)
+    unproven = members(positions, link.waiting | link.permits)
+    return _runs(link, numbers[unproven], positions[unproven])
+
+
+def members(positions: Int64s, some: BitMap64) -> Flags:
+    """Which of the positions, in any order, are in a bitmap."""
+    found: Flags = np.isin(positions, bitmaps.array(bitmaps.of(positions) & some))
+    return found
+
+
+def _runs(link: Link, numbers: Int64s, positions: Int64s) -> tuple[LinkedRun, ...]:
+    # What is permitted is not proven, or was; the rest still waits.
+    permitted = ~members(positions, link.waiting)
+    return linked_runs(numbers, positions, positions < link.fresh_from, permitted)

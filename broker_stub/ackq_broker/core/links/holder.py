@@ -1,0 +1,249 @@
+"""Holder of a link (L1): opened for one source and one queue, fenced by epoch and token."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyroaring import BitMap64
+
+from ackq import limits
+from ackq.errors import (
+    AlreadyHeldError,
+    FencedError,
+    InvalidArgumentError,
+    LimitError,
+    LinkNotFoundError,
+    PreconditionFailedError,
+)
+from ackq_broker.core import commands, history, records
+from ackq_broker.core.checks import (
+    check_characters,
+    check_length,
+    check_new,
+    holder_fields,
+    holder_text,
+    queue_named,
+)
+from ackq_broker.core.commands import Decision, HolderInfo, LinkAck, OpenedLink
+from ackq_broker.core.links import answers
+from ackq_broker.core.record_fields import Holder
+from ackq_broker.core.state.link import Link
+from ackq_broker.core.state.queue import Queue
+from ackq_broker.core.state.state import State
+
+_REMOVE: Final = "end it with `ackq link remove {}`"
+
+
+def open_link(state: State, command: commands.OpenLink, now_us: int) -> Decision:
+    """L1, L13, L27: makes a link, or gives it to its next holder."""
+    assert command.holder.token
+    found = state.links.get(command.link)
+    if found is None:
+        return _make(state, command, now_us)
+    _check_history(state, found)
+    _check_free(found, command)
+    queue = queue_named(state, command.queue)
+    if (found.source, found.queue_id) != (command.source, queue.queue_id):
+        here = state.queues[found.queue_id].name
+        raise PreconditionFailedError(
+            f"The link '{found.name}' brings messages from {found.source} to queue '{here}', and "
+            f"this one is to bring them from {command.source} to '{queue.name}'. Give it another "
+            f"name, or {_REMOVE.format(found.name)}.",
+            link=found.name,
+            source=found.source,
+            queue=here,
+        )
+    same = command.holder.token == found.holder.token
+    epoch = found.epoch if same else found.epoch + 1
+    going_on = same and found.subscribed
+    reply = OpenedLink(
+        found.incarnation,
+        epoch,
+        found.subscription if going_on else 0,
+        found.next_number if going_on else 1,
+        found.paused,
+        answers.unproven_runs(found) if going_on else (),
+    )
+    if same and (found.ack, found.drop_ambiguous) == (command.ack, command.drop_ambiguous):
+        return Decision(reply=reply)
+    holder = found.holder if same else _holder(command.holder, now_us)
+    record = records.LinkOpened(
+        found.name,
+        found.incarnation,
+        epoch,
+        holder,
+        found.source,
+        found.queue_id,
+        command.ack.value,
+        now_us,
+        command.drop_ambiguous,
+    )
+    return Decision((record,), reply)
+
+
+def apply_opened(state: State, _sequence: int, record: records.LinkOpened) -> None:
+    """Adds the link, or changes its holder and options."""
+    link = state.links.get(record.link)
+    if link is None:
+        link = Link(record.link, record.incarnation, record.holder, record.source)
+        link.opened_us = record.at_us
+        link.queue_id = record.queue_id
+        link.history = state.history
+        state.links[link.name] = link
+        state.queues[link.queue_id].links.add(link.name)
+    elif record.epoch > link.epoch:
+        link.cut(record.at_us)
+    link.epoch = record.epoch
+    link.holder = record.holder
+    link.ack = LinkAck(record.ack)
+    link.drop_ambiguous = record.drop_ambiguous
+
+
+def subscribe(state: State, command: commands.SubscribeLink, now_us: int) -> Decision:
+    """L17: the link consumes anew."""
+    link = find(state, command.link, command.epoch)
+    return Decision((records.LinkSubscribed(link.name, now_us),), link.subscription + 1)
+
+
+def apply_subscribed(state: State, _sequence: int, record: records.LinkSubscribed) -> None:
+    """Begins the subscription."""
+    link = state.links[record.link]
+    link.subscribe(state.queues[link.queue_id], record.at_us)
+
+
+def link_named(state: State, name: str) -> Link:
+    """The link of this name; raises LinkNotFoundError."""
+    link = state.links.get(name)
+    if link is None:
+        raise LinkNotFoundError(f"There is no link '{name}'. See `ackq link list`.", link=name)
+    return link
+
+
+def find(state: State, name: str, epoch: int) -> Link:
+    """The link that a caller of this epoch holds.
+
+    Raises:
+        LinkNotFoundError: It was removed.
+        HistoryChangedError: It was opened in an older history (L27).
+        FencedError: Another holder took it over (L1).
+    """
+    link = link_named(state, name)
+    _check_history(state, link)
+    if epoch != link.epoch:
+        raise FencedError(
+            f"The link '{link.name}' is held by {holder_text(link.holder)} in epoch {link.epoch}; "
+            f"this process has epoch {epoch}. End it: what it has not acknowledged is delivered "
+            "to the other one.",
+            link=link.name,
+            epoch=epoch,
+            current_epoch=link.epoch,
+            **holder_fields(link.holder),
+        )
+    return link
+
+
+def check_subscription(link: Link, subscription: int) -> None:
+    """L17: refuses what belongs to another subscription; raises InvalidArgumentError."""
+    if not link.subscribed or subscription != link.subscription:
+        now = f"{link.subscription} is the present one" if link.subscribed else "it has none now"
+        raise InvalidArgumentError(
+            f"The link '{link.name}' sent deliveries of subscription {subscription}, and {now}. "
+            "Connect to the other broker again, and subscribe.",
+            link=link.name,
+            subscription=link.subscription if link.subscribed else 0,
+        )
+
+
+def _make(state: State, command: commands.OpenLink, now_us: int) -> Decision:
+    check_new("link", command.link)
+    check_characters("link", command.link)
+    check_length("The source of the link", command.source, limits.MAX_LINK_SOURCE_BYTES)
+    queue = queue_named(state, command.queue)
+    _check_target(queue)
+    if len(state.links) >= limits.MAX_LINKS:
+        raise LimitError(
+            f"The link '{command.link}' was not opened: the broker has {limits.MAX_LINKS} links, "
+            "its limit. Remove some that nothing runs with `ackq link remove NAME`.",
+            link=command.link,
+            limit=limits.MAX_LINKS,
+        )
+    record = records.LinkOpened(
+        command.link,
+        command.new_incarnation,
+        1,
+        _holder(command.holder, now_us),
+        command.source,
+        queue.queue_id,
+        command.ack.value,
+        now_us,
+        command.drop_ambiguous,
+    )
+    return Decision((record,), OpenedLink(command.new_incarnation, 1, 0, 1, False))
+
+
+def _holder(caller: HolderInfo, now_us: int) -> Holder:
+    return Holder(caller.token, caller.host, caller.pid, caller.application, now_us)
+
+
+def _check_history(state: State, link: Link) -> None:
+    history.check(
+        state,
+        link.history,
+        f"The link '{link.name}'",
+        f"Or {_REMOVE.format(link.name + ' --forget')}, and begin anew: what the other broker "
+        "still has is then stored, whether it was here before or not.",
+    )
+
+
+def _check_free(link: Link, command: commands.OpenLink) -> None:
+    if command.incumbent_live and command.holder.token != link.holder.token:
+        raise AlreadyHeldError(
+            f"The link '{link.name}' is run by {holder_text(link.holder)}. One process at a time "
+            "runs a link: stop that one, or give this one another name; two links of different "
+            "names may share a queue of the other broker.",
+            link=link.name,
+            **holder_fields(link.holder),
+        )
+
+
+def _check_target(queue: Queue) -> None:
+    """L13: refuses a queue that loses messages: PreconditionFailedError."""
+    properties = queue.properties
+    if not properties.durable:
+        raise PreconditionFailedError(
+            f"The queue '{queue.name}' is not durable: a restart of the broker would lose what the "
+            "link has acknowledged. Delete it, and declare it durable.",
+            queue=queue.name,
+        )
+    if properties.overflow == "drop-head":
+        raise PreconditionFailedError(
+            f"The queue '{queue.name}' drops its oldest messages when it is full, which the link "
+            "would acknowledge. Declare it with overflow=reject-publish: then the link waits.",
+            queue=queue.name,
+        )
+    if properties.message_ttl_ms and not properties.dead_letter_queue:
+        raise PreconditionFailedError(
+            f"Messages of the queue '{queue.name}' expire and go nowhere, and the link would "
+            "acknowledge them. Declare it with a dead-letter queue, or without a TTL.",
+            queue=queue.name,
+        )
+
+
+def end_subscriptions(
+    state: State, lost: dict[int, BitMap64], at_us: int, *, new_history: bool
+) -> None:
+    """What a start takes from links: entries of messages that are lost, by queue id (Q7, L27).
+
+    They were not settled: the link that had them is to consume anew, and what comes again is
+    stored. In a new history records may be missing, so nothing goes on, and every acknowledgement
+    may have left.
+    """
+    for name in tuple(state.links) if lost or new_history else ():
+        link = state.links[name]
+        gone = link.entries.positions & lost.get(link.queue_id, BitMap64())
+        waits = not gone.isdisjoint(link.bound)
+        link.forget(gone)
+        if new_history or waits:
+            link.cut(at_us)
+        if new_history:
+            link.distrust()

@@ -1,0 +1,57 @@
+"""Permits (L9, L10): what may be acknowledged at the other broker, on disk before it is told.
+
+Invariant: what has no permit was never acknowledged there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ackq.errors import InvalidArgumentError
+from ackq_broker.core import commands, records
+from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.commands import Decision, LinkAck, PermittedLinked
+from ackq_broker.core.links import holder
+from ackq_broker.core.state.link import Link
+from ackq_broker.core.state.state import State
+
+
+def permit(state: State, command: commands.PermitLinked, now_us: int) -> Decision:
+    """L9, L10: permits what is settled and was not permitted yet."""
+    link = holder.find(state, command.link, command.epoch)
+    holder.check_subscription(link, command.subscription)
+    check_proven(link, command.proven)
+    queue = state.queues[link.queue_id]
+    new = link.waiting if link.ack is LinkAck.STORED else queue.gone(link.waiting)
+    proven = link.provable(command.proven)
+    told = link.batches[proven:] if command.again else []
+    batches = [bitmaps.array(batch.positions) for batch in told] + [bitmaps.array(new)]
+    positions = np.concatenate(batches).astype(np.uint64)
+    reply = PermittedLinked(positions, len(link.waiting) - len(new))
+    together = len(told) + bool(new) > 1
+    if not (new or proven or together):
+        return Decision(reply=reply)
+    record = records.LinkPermitted(link.name, new.copy(), command.proven, now_us, together)
+    return Decision((record,), reply)
+
+
+def apply_permitted(state: State, _sequence: int, record: records.LinkPermitted) -> None:
+    """Remembers the permits, and forgets what is proven for long enough."""
+    link = state.links[record.link]
+    link.prove(record.proven, record.at_us)
+    link.permit(record.positions)
+    if record.together:
+        link.join_permits()
+    link.forget_due(state.queues[link.queue_id], record.at_us)
+
+
+def check_proven(link: Link, proven: int) -> None:
+    """L10: refuses the proof of more than was permitted; raises InvalidArgumentError."""
+    if proven > link.permitted():
+        raise InvalidArgumentError(
+            f"The link '{link.name}' says that {proven} acknowledgements of this subscription are "
+            f"proven, and {link.permitted()} were permitted. Count them from 0 with each "
+            "subscription, in the order of their permits.",
+            link=link.name,
+            permitted=link.permitted(),
+        )

@@ -1,0 +1,160 @@
+"""Decodes and validates the deliveries of a link: columns of keys, and a block to be stored.
+
+Invariant: what is handed to the core has one key and one check for each row of its block, and the
+block can be stored as it is: it is persistent, and nothing in it expires by itself (L13).
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final, NamedTuple
+
+import numpy as np
+from pyroaring import BitMap
+
+from ackq.errors import InvalidArgumentError, SchemaError
+from ackq.v1 import links_pb2 as pb
+from ackq.v1 import messages_pb2
+from ackq.wire import block, frame
+from ackq_broker.core import commands
+from ackq_broker.core.columns.bitmaps import Int64s
+from ackq_broker.journal import Bulk
+from ackq_broker.service.blocks import ingest, validation
+
+Request = frame.Frame[pb.LinkHeader]
+
+_KEY_BYTES: Final = 16
+_CHECK_BYTES: Final = 8
+# As publish numbers: above any count, apart from the edge of a signed 64-bit integer.
+_LARGEST_NUMBER: Final = 1 << 62
+
+
+class PreparedDeliveries(NamedTuple):
+    """Deliveries as the core takes them, without the names of the link, and their block."""
+
+    subscription: int
+    first_number: int
+    rows: int
+    payload_bytes: int
+    keys: commands.Uint64s
+    checks: commands.Uint64s
+    content: BitMap
+    redelivered: BitMap
+    at_once: BitMap
+    lowest_unanswered: int
+    proven: int
+    sizes: Int64s | None
+    block: Bulk
+
+    def command(self, link: str, epoch: int) -> commands.StoreLinked:
+        """The command that stores them."""
+        return commands.StoreLinked(
+            link=link,
+            epoch=epoch,
+            subscription=self.subscription,
+            first_number=self.first_number,
+            rows=self.rows,
+            payload_bytes=self.payload_bytes,
+            keys=self.keys,
+            checks=self.checks,
+            content=self.content,
+            redelivered=self.redelivered,
+            at_once=self.at_once,
+            lowest_unanswered=self.lowest_unanswered,
+            proven=self.proven,
+            sizes=self.sizes,
+        )
+
+
+def decode(request: Request, now_us: int) -> PreparedDeliveries:
+    """Deliveries as a link sent them; heavy enough for a worker thread when they are large.
+
+    Args:
+        request: A frame whose kind is `deliveries`.
+        now_us: What the publish time becomes where the link set none.
+
+    Raises:
+        InvalidArgumentError: Numbers, keys or flags do not describe its rows, a row is over a
+            limit, or its block is malformed.
+        LimitError: It has more rows than a frame may hold.
+    """
+    sent = request.header.deliveries
+    _check_numbers(sent)
+    too_many = validation.too_many_rows(sent.rows)
+    if too_many is not None:
+        raise too_many
+    _check_length("keys", sent.keys, _KEY_BYTES * sent.rows, "16 bytes for each row")
+    _check_length("checks", sent.checks, _CHECK_BYTES * sent.rows, "8 bytes for each row")
+    content = _flags("content", sent.content, sent.rows)
+    redelivered = _flags("redelivered", sent.redelivered, sent.rows)
+    at_once = _flags("at_once", sent.at_once, sent.rows)
+    _check_columns(request.block)
+    prepared = ingest.prepare(request.block, sent.rows, now_us, by_mode=False, keyed=False)
+    if prepared.refusals:
+        raise prepared.refusals[0].reason
+    (part,) = prepared.parts
+    return PreparedDeliveries(
+        subscription=sent.subscription,
+        first_number=sent.first_number,
+        rows=sent.rows,
+        payload_bytes=part.payload_bytes,
+        keys=np.frombuffer(sent.keys, "<u8").reshape(-1, 2),
+        checks=np.frombuffer(sent.checks, "<u8"),
+        content=content,
+        redelivered=redelivered,
+        at_once=at_once,
+        lowest_unanswered=sent.lowest_unanswered,
+        proven=sent.proven,
+        sizes=part.sizes,
+        block=part.block,
+    )
+
+
+def _check_numbers(sent: pb.LinkDeliveries) -> None:
+    last = sent.first_number + sent.rows - 1
+    if not (sent.rows and 1 <= sent.lowest_unanswered <= sent.first_number <= last):
+        raise InvalidArgumentError(
+            f"Deliveries {sent.first_number} to {last}, the lowest unanswered of which is"
+            f" {sent.lowest_unanswered}, make no sense: they count from 1, and have at least one"
+            " row."
+        )
+    if last > _LARGEST_NUMBER or sent.proven > last or sent.subscription > _LARGEST_NUMBER:
+        raise InvalidArgumentError(
+            f"Deliveries {sent.first_number} to {last} of subscription {sent.subscription}, with"
+            f" {sent.proven} proven, make no sense: no more are proven than were delivered, and"
+            " numbers end at 2^62."
+        )
+
+
+def _check_length(name: str, data: bytes, expected: int, what: str) -> None:
+    if len(data) != expected:
+        raise InvalidArgumentError(
+            f"The field '{name}' of deliveries has {len(data)} bytes and not {expected}, which is"
+            f" {what}.",
+            field=name,
+        )
+
+
+def _flags(name: str, data: bytes, rows: int) -> BitMap:
+    """The rows whose bit is set; an empty field is of none."""
+    if not data:
+        return BitMap()
+    _check_length(name, data, (rows + 7) // 8, "a bit for each row")
+    bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+    found = np.flatnonzero(bits).astype(np.uint32)
+    if len(found) and found[-1] >= rows:
+        raise InvalidArgumentError(
+            f"The field '{name}' of deliveries names row {found[-1]} of {rows}.", field=name
+        )
+    return BitMap(array("I", found.tobytes()))
+
+
+def _check_columns(data: frame.Bytes) -> None:
+    """Refuses a time to live: what the message's own broker says of it rules nothing here."""
+    header, _ = block.split(data)
+    if header.columns >> messages_pb2.COLUMN_TTL_MS & 1:
+        raise SchemaError(
+            "The column 'ttl_ms' is not one that a link stores: an expiration at the other broker"
+            " rules nothing here. Send it as a header.",
+            column="ttl_ms",
+        )

@@ -1,0 +1,66 @@
+"""Links as operators see them, without holder tokens."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ackq.v1 import links_pb2 as pb
+from ackq.v1 import sessions_pb2
+from ackq_broker.core import commands
+from ackq_broker.service.engine.clock import age_ms
+
+ACK_OF_WIRE: Final = {
+    pb.LINK_ACK_SETTLED: commands.LinkAck.SETTLED,
+    pb.LINK_ACK_STORED: commands.LinkAck.STORED,
+}
+_ACK_TO_WIRE: Final = {ack: wire for wire, ack in ACK_OF_WIRE.items()}
+
+
+def link_info(
+    link: commands.LinkInfo,
+    now_us: int,
+    *,
+    live: bool,
+    refusal: str = "",
+    report: pb.LinkReport | None = None,
+) -> pb.LinkInfo:
+    """The wire form.
+
+    Args:
+        link: As the core knows it.
+        now_us: The broker's time.
+        live: Whether its holder counts as live.
+        refusal: Why its deliveries are refused now; empty: they are not.
+        report: What its process told last; None: nobody runs it.
+    """
+    holder = link.holder
+    return pb.LinkInfo(
+        link=link.link,
+        incarnation=link.incarnation,
+        epoch=link.epoch,
+        holder=None
+        if holder is None
+        else sessions_pb2.Holder(host=holder.host, pid=holder.pid, application=holder.application),
+        live=live,
+        source=link.source,
+        queue=link.queue,
+        ack=_ACK_TO_WIRE[link.ack],
+        paused=link.paused,
+        opened_us=link.opened_us,
+        held=link.held,
+        settled=link.settled,
+        unproven=link.unproven,
+        in_doubt=link.in_doubt,
+        tombstones=link.tombstones,
+        held_oldest_age_ms=age_ms(link.oldest_held_us, now_us),
+        taken=link.taken,
+        stored=link.stored,
+        matched_held=link.matched_held,
+        matched_settled=link.matched_settled,
+        ambiguous=link.ambiguous,
+        id_reused=link.id_reused,
+        permitted=link.permitted,
+        proven=link.proven,
+        refusal=refusal,
+        report=report,
+    )

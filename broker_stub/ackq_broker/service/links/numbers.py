@@ -1,0 +1,81 @@
+"""The delivery numbers of a link's held messages, by their positions in its queue.
+
+Invariant: a position is in one run at most: of a subscription each delivery takes another message.
+The cost follows the number of runs and of the positions that are asked for, never of a row object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ackq_broker.core.commands import LinkedRun
+
+Uint64s = npt.NDArray[np.uint64]
+Int64s = npt.NDArray[np.int64]
+
+_NONE = np.empty(0, np.int64)
+
+
+class NumberRanges(NamedTuple):
+    """Ranges of delivery numbers: the first and the last of each."""
+
+    first: list[int]
+    last: list[int]
+
+
+class DeliveryNumbers:
+    """The numbers of the present subscription's deliveries that have no permit yet."""
+
+    def __init__(self) -> None:
+        # Parallel, by position: of each run its first position and number, its rows, and how many
+        # of them were not taken yet.
+        self._positions = self._numbers = self._rows = self._left = _NONE
+
+    def __len__(self) -> int:
+        """How many positions were added and not taken."""
+        return int(self._left.sum())
+
+    def add(self, runs: Iterable[LinkedRun]) -> None:
+        """Adds runs that are stored and not permitted; none of their positions is known."""
+        added = np.array(
+            [(run.first_position, run.first_number, run.rows) for run in runs], np.int64
+        ).reshape(-1, 3)
+        if not len(added):
+            return
+        positions = np.concatenate((self._positions, added[:, 0]))
+        order = np.argsort(positions, kind="stable")  # it comes nearly sorted
+        self._positions = positions[order]
+        self._numbers = np.concatenate((self._numbers, added[:, 1]))[order]
+        self._rows = np.concatenate((self._rows, added[:, 2]))[order]
+        self._left = np.concatenate((self._left, added[:, 2]))[order]
+
+    def take(self, positions: Uint64s) -> NumberRanges:
+        """The numbers of positions, in their order; each may be taken once."""
+        if not len(positions):
+            return NumberRanges([], [])
+        asked = positions.astype(np.int64)
+        at = np.searchsorted(self._positions, asked, side="right") - 1
+        assert at.min() >= 0, "a permit is of a delivery of this subscription"
+        offsets = asked - self._positions[at]
+        assert (offsets < self._rows[at]).all(), "a permit is of a delivery of this subscription"
+        numbers = self._numbers[at] + offsets
+        self._left = self._left - np.bincount(at, minlength=len(self._left))
+        self._drop_taken()
+        breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
+        first = numbers[np.concatenate(([0], breaks))]
+        last = numbers[np.concatenate((breaks - 1, [len(numbers) - 1]))]
+        return NumberRanges(first.tolist(), last.tolist())
+
+    def clear(self) -> None:
+        """Forgets all: another subscription began."""
+        self._positions = self._numbers = self._rows = self._left = _NONE
+
+    def _drop_taken(self) -> None:
+        kept = self._left > 0
+        if not kept.all():
+            self._positions, self._numbers = self._positions[kept], self._numbers[kept]
+            self._rows, self._left = self._rows[kept], self._left[kept]

@@ -1,0 +1,114 @@
+"""`LinksService`: the streams of links, and what operators do to links (L1, L25, L26)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from ackq.errors import LinkNotFoundError
+from ackq.v1 import links_pb2 as pb
+from ackq_broker.core import commands
+from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.events import event
+from ackq_broker.service.links.info import link_info
+from ackq_broker.service.links.stream import EdgeStream, Request
+from ackq_broker.service.sessions.liveness import Liveness
+from ackq_broker.service.transport.rpc import Read, Write
+
+_log: Final = logging.getLogger(__name__)
+
+
+class LinksService:
+    """The RPCs of links.
+
+    Args:
+        engine: Decides and reads.
+        liveness: Which links' holders count as live, by the links' names. Every holder in the
+            journal counts as heard now: the time that the broker was down is not counted (S3).
+    """
+
+    def __init__(self, engine: Engine, liveness: Liveness) -> None:
+        self._engine = engine
+        self._liveness = liveness
+        self._live: dict[str, EdgeStream] = {}
+        for link in engine.core.links():
+            if link.holder is not None and link.holder.token:
+                liveness.attached(link.link, link.holder.token)
+
+    async def link(self, read: Read[Request], write: Write[pb.LinkResponse]) -> None:
+        """A link's stream (L1, L5, L10)."""
+        await EdgeStream(self._engine, self._live, self._liveness, read, write).run()
+
+    async def list_links(self, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
+        """All links, or one."""
+        found = []
+        for name in (request.link,) if request.link else sorted(self._engine.core.link_names()):
+            try:
+                found.append(self.look(name))
+            except LinkNotFoundError:
+                if request.link:
+                    raise  # else it was removed meanwhile
+            await asyncio.sleep(0)  # each is a piece of work (I6)
+        await self._engine.wait_synced()
+        return pb.ListLinksResponse(links=found)
+
+    def look(self, name: str) -> pb.LinkInfo:
+        """A link as it is now, which may not be on disk yet; raises LinkNotFoundError."""
+        link, now_us = self._engine.core.link(name), self._engine.clock.now_us()
+        stream = self._live.get(name)
+        return link_info(
+            link,
+            now_us,
+            live=self.live(name),
+            refusal=stream.refusal if stream is not None else "",
+            report=stream.report if stream is not None else None,
+        )
+
+    def live(self, link: str) -> bool:
+        """Whether the holder of a link counts as live (L1)."""
+        return self._liveness.live(link)
+
+    async def pause_link(self, request: pb.PauseLinkRequest) -> pb.PauseLinkResponse:
+        """Pauses a link, or lets it go on; its process is told at once (L25)."""
+        changed, sequence = self._engine.decide(commands.PauseLink(request.link, request.paused))
+        if changed:
+            stream = self._live.get(request.link)
+            if stream is not None:
+                stream.paused(sequence, paused=request.paused)
+            _log.info(
+                "link '%s' was %s for an operator",
+                request.link,
+                "paused" if request.paused else "let go on",
+                extra=event("link_paused", link=request.link, paused=request.paused),
+            )
+        await self._engine.sync_gate.wait(sequence)
+        return pb.PauseLinkResponse(changed=changed)
+
+    async def remove_link(self, request: pb.RemoveLinkRequest) -> pb.RemoveLinkResponse:
+        """Ends a link (L25)."""
+        reply, sequence = self._engine.decide(
+            commands.RemoveLink(
+                request.link, forget=request.forget, incumbent_live=self.live(request.link)
+            )
+        )
+        self._liveness.forget(request.link)
+        stream = self._live.get(request.link)
+        if stream is not None:
+            stream.fence(
+                LinkNotFoundError(
+                    f"The link '{request.link}' was removed by an operator.", link=request.link
+                )
+            )
+        _log.info(
+            "link '%s' was removed for an operator, with %d messages held and %d acknowledgements"
+            " not proven",
+            request.link,
+            reply.held,
+            reply.unproven,
+            extra=event(
+                "link_removed", link=request.link, held=reply.held, unproven=reply.unproven
+            ),
+        )
+        await self._engine.sync_gate.wait(sequence)
+        return pb.RemoveLinkResponse(held=reply.held, unproven=reply.unproven)

@@ -1,0 +1,399 @@
+"""The stream of a link's process: deliveries in, where they are stored and what is permitted out.
+
+Invariant: nothing leaves before its sync (I1), and the answers and permits of a stream leave in the
+order in which they were decided: what the link acknowledges there is durably permitted here (L10).
+What follows deliveries that were refused is refused, too, until those come again, so that a link
+stores in the order of delivery (L8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from typing import Final
+
+from ackq import limits
+from ackq.errors import (
+    AckqError,
+    BrokerUnavailableError,
+    FencedError,
+    InvalidArgumentError,
+    NackError,
+)
+from ackq.v1 import links_pb2 as pb
+from ackq.wire import frame
+from ackq_broker.core import commands
+from ackq_broker.service.engine.engine import Engine
+from ackq_broker.service.engine.events import event
+from ackq_broker.service.engine.in_flight import StreamBytes
+from ackq_broker.service.links import deliveries
+from ackq_broker.service.links.info import ACK_OF_WIRE
+from ackq_broker.service.links.numbers import DeliveryNumbers
+from ackq_broker.service.sessions.info import holder_info
+from ackq_broker.service.sessions.liveness import HolderConnection, Liveness
+from ackq_broker.service.transport.fields import check_identifier, error_detail, shorten
+from ackq_broker.service.transport.rpc import Read, Write
+from ackq_broker.service.transport.stream_buffers import RequestBuffer, ResponseBuffer, alongside
+
+_log = logging.getLogger(__name__)
+
+Request = frame.Frame[pb.LinkHeader]
+
+_REQUESTS_BYTES: Final = 4 * limits.FRAME_TARGET_BYTES
+# Above this, validating a frame takes more than half a millisecond. Handing it to a thread costs a
+# tenth on an idle machine, and a time slice on a busy one.
+_THREAD_BYTES: Final = 2 * limits.FRAME_TARGET_BYTES
+# Answers that a link may leave unread.
+_UNREAD_ANSWERS: Final = 10_000
+# Permits are decided after so long at the earliest (L12), and looked for after so long without any
+# record: what is proven is no record of another's.
+_WORD_BYTES: Final = 64
+_PERMIT_S: Final = 0.05
+_IDLE_S: Final = 1.0
+
+
+class EdgeStream:
+    """One link's stream from its open to its end.
+
+    Args:
+        engine: Decides and journals.
+        live: The live stream of each link by name, shared by all streams (L1).
+        liveness: Which links' holders count as live, by the links' names.
+        read: The next request.
+        write: Sends an answer.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        live: dict[str, EdgeStream],
+        liveness: Liveness,
+        read: Read[Request],
+        write: Write[pb.LinkResponse],
+    ) -> None:
+        self._engine = engine
+        self._live = live
+        self._liveness = liveness
+        self._read = read
+        self._write = write
+        self._link = ""
+        self._epoch = 0
+        self._subscription = 0
+        self._proven = 0
+        self._next_number = 1  # of the first delivery that was not stored
+        self._refusal: AckqError | None = None  # of the deliveries from there on
+        self._report = pb.LinkReport()
+        self._numbers = DeliveryNumbers()
+        self._held = 0
+        self._paused = False
+        self._again = False
+        self._told_proven = 0
+        self._requests = RequestBuffer[Request](_REQUESTS_BYTES)
+        self._responses = ResponseBuffer[pb.LinkResponse](engine.sync_gate)
+
+    async def run(self) -> None:
+        """Serves the stream until the link half-closes; everything is answered then.
+
+        Raises:
+            AckqError: The stream ends with this status.
+        """
+        opening = await self._opening()
+        self._open(opening)
+        connection = self._liveness.opened(self._link, opening.holder.token)
+        ended = False
+        try:
+            with (
+                self._engine.listening("link", alarm=lambda _: None, stop=self._stop),
+                self._engine.in_flight.stream(brings=True) as in_flight,
+            ):
+                await alongside(
+                    self._handle_all(in_flight),
+                    self._receive(in_flight, connection),
+                    self._permit_all(in_flight, connection),
+                    self._send(),
+                )
+            ended = True
+        finally:
+            self._liveness.disconnected(connection)
+            if self._live.get(self._link) is self:
+                del self._live[self._link]
+                if ended:
+                    self._liveness.fenced(self._link)  # it said that it goes: nobody waits for it
+
+    def fence(self, error: AckqError) -> None:
+        """Ends the stream with an error before it handles anything more."""
+        self._requests.fail(error)
+
+    @property
+    def refusal(self) -> str:
+        """Why deliveries are refused now, in words; empty: they are not."""
+        return self._refusal.message if self._refusal is not None else ""
+
+    @property
+    def report(self) -> pb.LinkReport:
+        """What the link's process told last."""
+        return self._report
+
+    def paused(self, sequence: int, *, paused: bool) -> None:
+        """Tells the link that an operator paused it, or lets it go on, once that is on disk."""
+        self._paused = paused
+        self._responses.put(self._state(), sequence)
+
+    # --- open ---
+
+    async def _opening(self) -> pb.LinkOpen:
+        request = await self._read()
+        if request is None or request.header.WhichOneof("kind") != "open":
+            raise InvalidArgumentError("The first request on a link's stream must be an open.")
+        opening = request.header.open
+        if not opening.link or not opening.source or not opening.queue:
+            raise InvalidArgumentError(
+                "A link has a name, a source and a queue; one of them is missing."
+            )
+        check_identifier("link's name", opening.link, limits.MAX_NAME_BYTES)
+        check_identifier("source", opening.source, limits.MAX_LINK_SOURCE_BYTES)
+        if opening.ack not in ACK_OF_WIRE:
+            raise InvalidArgumentError("A link acknowledges what is settled or what is stored.")
+        return opening
+
+    def _open(self, opening: pb.LinkOpen) -> None:
+        """Decides the open; the stream before of this link ends then."""
+        ticket = self._engine.decide(
+            commands.OpenLink(
+                link=opening.link,
+                holder=holder_info(opening.holder),
+                source=opening.source,
+                queue=opening.queue,
+                ack=ACK_OF_WIRE[opening.ack],
+                drop_ambiguous=opening.drop_ambiguous,
+                incumbent_live=self._liveness.live(opening.link),
+                new_incarnation=secrets.token_hex(16),
+            )
+        )
+        opened: commands.OpenedLink = ticket.reply
+        self._link, self._epoch = opening.link, opened.epoch
+        older = self._live.get(self._link)
+        self._live[self._link] = self
+        if older is not None:
+            older.fence(
+                FencedError(
+                    f"A newer stream of link '{self._link}' replaced this one.", link=self._link
+                )
+            )
+        self._subscription, self._next_number = opened.subscription, opened.next_number
+        self._paused = opened.paused
+        self._again = bool(opened.subscription)
+        self._numbers.add(opened.runs)
+        _log.info(
+            "link '%s': '%s' on %s (%d) runs it, epoch %d",
+            self._link,
+            opening.holder.application,
+            opening.holder.host,
+            opening.holder.pid,
+            opened.epoch,
+            extra=event(
+                "link_opened",
+                link=self._link,
+                host=opening.holder.host,
+                pid=opening.holder.pid,
+                epoch=opened.epoch,
+            ),
+        )
+        self._responses.put(
+            pb.LinkResponse(
+                opened=pb.LinkOpened(
+                    incarnation=opened.incarnation,
+                    epoch=opened.epoch,
+                    history=self._engine.history_id,
+                    subscription=opened.subscription,
+                    next_number=opened.next_number,
+                    paused=opened.paused,
+                )
+            ),
+            ticket.sequence,
+        )
+
+    # --- requests ---
+
+    async def _receive(self, in_flight: StreamBytes, connection: HolderConnection) -> None:
+        while await self._receive_one(in_flight, connection):
+            pass  # a loop of its own would keep the last request while it waits for the next
+        self._requests.close()
+
+    async def _receive_one(self, in_flight: StreamBytes, connection: HolderConnection) -> bool:
+        """Buffers the next request; False at the half-close."""
+        request = await in_flight.next(self._read)
+        if request is None:
+            return False
+        self._liveness.heard(connection)
+        in_flight.add(_size_of(request))
+        await self._requests.put(request, _size_of(request))
+        return True
+
+    async def _handle_all(self, in_flight: StreamBytes) -> None:
+        """Handles requests in their order until the half-close, and until all are answered."""
+        while await self._handle_taken(in_flight):
+            pass  # as in `_receive`
+        await self._responses.drained()
+
+    async def _handle_taken(self, in_flight: StreamBytes) -> bool:
+        """Handles the requests that came together; False when none will come."""
+        requests = await self._requests.take()
+        for request in requests:
+            if len(self._responses) > _UNREAD_ANSWERS:
+                await self._responses.drained()  # it does not read them, and is not read from (I6)
+            await self._handle(request)
+            in_flight.remove(_size_of(request))
+        return bool(requests)
+
+    async def _handle(self, request: Request) -> None:
+        kind = request.header.WhichOneof("kind")
+        if kind == "deliveries":
+            await self._store(request)
+        elif kind == "heartbeat":
+            beat = request.header.heartbeat
+            self._learn(beat.subscription, beat.proven)
+            if beat.HasField("report"):
+                self._report = _checked(beat.report)
+            self._responses.put(self._state(), self._engine.core.sequence)
+        elif kind == "subscribe":
+            self._subscribe()
+        else:
+            raise InvalidArgumentError(
+                "A link's stream is opened once; then it subscribes, delivers and gives signs of"
+                " life."
+            )
+
+    def _subscribe(self) -> None:
+        self._subscription, sequence = self._engine.decide(
+            commands.SubscribeLink(self._link, self._epoch)
+        )
+        self._numbers.clear()
+        self._proven = self._told_proven = self._held = 0
+        self._next_number, self._refusal, self._again = 1, None, False
+        subscribed = pb.LinkSubscribed(subscription=self._subscription)
+        self._responses.put(pb.LinkResponse(subscribed=subscribed), sequence)
+
+    def _learn(self, subscription: int, proven: int) -> None:
+        """Learns how many acknowledgements of the present subscription are proven (L10)."""
+        if subscription == self._subscription:
+            self._proven = max(self._proven, proven)
+
+    async def _store(self, request: Request) -> None:
+        """Stores deliveries, or refuses them and what follows them."""
+        sent = request.header.deliveries
+        if self._refusal is not None and sent.first_number > self._next_number:
+            self._refuse(sent.first_number, self._refusal)
+            return
+        now_us = self._engine.clock.now_us()
+        large = len(request.block) + len(sent.keys) > _THREAD_BYTES
+        delivered = (
+            await self._engine.run(lambda: deliveries.decode(request, now_us))
+            if large
+            else deliveries.decode(request, now_us)
+        )
+        await self._engine.wait_writable()
+        self._learn(sent.subscription, sent.proven)
+        command = delivered.command(self._link, self._epoch)
+        try:
+            self._engine.check_taking()
+            reply, sequence = self._engine.decide(command, delivered.block)
+        except (NackError, BrokerUnavailableError) as refusal:
+            self._refusal = refusal
+            self._refuse(sent.first_number, refusal)
+            return
+        self._stored(sent, reply, sequence)
+
+    def _stored(self, sent: pb.LinkDeliveries, reply: commands.StoredLinked, sequence: int) -> None:
+        """Answers deliveries that are in the queue, and remembers what has no permit."""
+        runs = reply.runs
+        # Of numbers that were stored before, the runs are known since the open.
+        new = [run for run in runs if run.first_number >= self._next_number]
+        self._numbers.add(run for run in new if not run.permitted)
+        self._next_number = max(self._next_number, sent.first_number + sent.rows)
+        self._refusal, self._told_proven = None, self._proven
+        answer = pb.LinkStored(
+            first_number=sent.first_number,
+            rows=[run.rows for run in runs],
+            first_position=[run.first_position for run in runs],
+            matched=[int(run.matched) for run in runs],
+            permitted=[int(run.permitted) for run in runs],
+        )
+        self._responses.put(pb.LinkResponse(stored=answer), sequence)
+
+    def _refuse(self, first_number: int, reason: AckqError) -> None:
+        """Refuses a frame; the link sends it again later (L20)."""
+        detail = error_detail(reason)
+        fitting = reason.fields.get("fitting", "0") if first_number <= self._next_number else "0"
+        answer = pb.LinkStored(
+            first_number=first_number,
+            refused=detail.code,
+            reason=detail.message,
+            fitting=int(fitting),
+        )
+        self._responses.put(pb.LinkResponse(stored=answer), self._engine.core.sequence)
+
+    def _stop(self) -> None:
+        self._requests.fail(
+            BrokerUnavailableError("The broker is shutting down; send what has no answer again.")
+        )
+
+    # --- permits ---
+
+    async def _permit_all(self, in_flight: StreamBytes, connection: HolderConnection) -> None:
+        """Permits what is settled, at most every 50 ms, while anything may be (L12)."""
+        looked_at = -1
+        while True:
+            if in_flight.held or self._engine.in_flight.reason:
+                self._liveness.heard(connection)  # its signs of life wait to be read here
+            waits = self._again or len(self._numbers) or self._proven > self._told_proven
+            news = looked_at != self._engine.core.sequence or self._proven > self._told_proven
+            if not (self._subscription and waits and news):
+                await self._engine.wait_changed(_IDLE_S)
+                continue
+            self._permit()
+            looked_at = self._engine.core.sequence
+            await asyncio.sleep(_PERMIT_S)
+
+    def _permit(self) -> None:
+        """Permits what is settled now; the link is told once that is on disk (L10)."""
+        reply, sequence = self._engine.decide(
+            commands.PermitLinked(
+                self._link,
+                self._epoch,
+                self._subscription,
+                again=self._again,
+                proven=self._proven,
+            )
+        )
+        self._again, self._told_proven, self._held = False, self._proven, reply.held
+        if not len(reply.positions):
+            return
+        ranges = self._numbers.take(reply.positions)
+        permits = pb.LinkPermits(first_number=ranges.first, last_number=ranges.last)
+        self._responses.put(pb.LinkResponse(permits=permits), sequence)
+
+    # --- answers ---
+
+    async def _send(self) -> None:
+        """Writes answers whose sequence is synced, in their order."""
+        while True:
+            answers = await self._responses.take()
+            for answer in answers:
+                await self._write(answer)
+            self._responses.written(len(answers))
+
+    def _state(self) -> pb.LinkResponse:
+        return pb.LinkResponse(state=pb.LinkState(paused=self._paused, held=self._held))
+
+
+def _checked(report: pb.LinkReport) -> pb.LinkReport:
+    """A report whose texts are within their bounds (I6)."""
+    report.limited_by = shorten(report.limited_by, _WORD_BYTES)
+    return report
+
+
+def _size_of(request: Request) -> int:
+    header = request.header.deliveries
+    return len(request.block) + len(header.keys) + len(header.checks)

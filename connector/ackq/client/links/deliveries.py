@@ -1,0 +1,247 @@
+"""Deliveries on their way to the edge, what became of them, and what may be acknowledged there.
+
+Invariant: a part has a key and a check for each of its rows, and fits a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from ackq.client.blocks import encoding
+from ackq.client.ranges import Range
+from ackq.errors import AckqError, InvalidArgumentError, SchemaError
+from ackq.v1 import links_pb2 as pb
+from ackq.wire import frame
+
+_KEY_BYTES: Final = 16
+_CHECK_BYTES: Final = 8
+
+
+class StoredRun(NamedTuple):
+    """Consecutive deliveries at consecutive positions of the link's queue.
+
+    Attributes:
+        first_number: The number of the first delivery.
+        rows: How many they are.
+        first_position: The position of the first.
+        matched: Their messages were there before (L6).
+        permitted: They may be acknowledged there; `AsyncLink.permits` says so in its turn.
+    """
+
+    first_number: int
+    rows: int
+    first_position: int
+    matched: bool
+    permitted: bool
+
+
+class StoredDeliveries(NamedTuple):
+    """Where deliveries are, on the disk of the edge."""
+
+    runs: tuple[StoredRun, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many they are."""
+        return sum(run.rows for run in self.runs)
+
+    @property
+    def matched(self) -> int:
+        """How many were there before."""
+        return sum(run.rows for run in self.runs if run.matched)
+
+    @property
+    def permitted(self) -> int:
+        """How many may be acknowledged at once."""
+        return sum(run.rows for run in self.runs if run.permitted)
+
+
+class Permits(NamedTuple):
+    """What may be acknowledged at the other broker now.
+
+    Attributes:
+        subscription: Whose deliveries they are.
+        ranges: Their numbers, in the order of the permits: they are to be acknowledged in it,
+            because what is proven counts in it (L10).
+    """
+
+    subscription: int
+    ranges: list[Range]
+
+
+Complete = Callable[[StoredDeliveries | AckqError], None]
+
+
+class Columns(NamedTuple):
+    """What comes beside the rows of deliveries: one of each for every row.
+
+    Attributes:
+        keys: 16 bytes a row.
+        checks: 8 bytes a row.
+        content: Whether the key is of the content; None: of no row.
+        redelivered: Whether the other broker says that it delivered it before; None: of no row.
+        at_once: Whether it may be acknowledged when it is stored (L15); None: no row.
+    """
+
+    keys: bytes
+    checks: bytes
+    content: Sequence[bool] | None
+    redelivered: Sequence[bool] | None
+    at_once: Sequence[bool] | None = None
+
+    def part(self, first: int, end: int) -> dict[str, bytes]:
+        """What comes beside the rows from one number to another, as a frame has it."""
+        return {
+            "keys": self.keys[_KEY_BYTES * first : _KEY_BYTES * end],
+            "checks": self.checks[_CHECK_BYTES * first : _CHECK_BYTES * end],
+            **{
+                name: _bits(getattr(self, name), first, end)
+                for name in ("content", "redelivered", "at_once")
+            },
+        }
+
+
+@dataclass(eq=False, slots=True)
+class LinkPart:
+    """Deliveries that share a frame.
+
+    Attributes:
+        numbers: Those of its deliveries.
+        beside: Keys and flags of the rows that it is a part of.
+        offset: Where its own begin in these.
+        complete: Called once, with what became of it.
+        abandoned: Another subscription began: its answer concerns nobody.
+    """
+
+    numbers: Range
+    batch: pa.RecordBatch
+    routing_key: str
+    beside: Columns
+    offset: int
+    complete: Complete
+    abandoned: bool = False
+
+    @property
+    def rows(self) -> int:
+        """How many deliveries it has."""
+        return self.numbers.last - self.numbers.first + 1
+
+    def split(self, rows: int) -> tuple[LinkPart, LinkPart]:
+        """Its first rows and the others, as two parts; it is complete when both are."""
+        assert 0 < rows < self.rows, "both parts have rows"
+        first_complete, second_complete = _both(self.complete)
+        at = self.numbers.first + rows
+        first = replace(
+            self,
+            numbers=Range(self.numbers.first, at - 1),
+            batch=self.batch.slice(0, rows),
+            complete=first_complete,
+        )
+        second = replace(
+            self,
+            numbers=Range(at, self.numbers.last),
+            batch=self.batch.slice(rows),
+            offset=self.offset + rows,
+            complete=second_complete,
+        )
+        return first, second
+
+    def encoded(self, subscription: int, lowest_unanswered: int, proven: int) -> bytes:
+        """The frame of this part."""
+        header = pb.LinkHeader(
+            deliveries=pb.LinkDeliveries(
+                subscription=subscription,
+                first_number=self.numbers.first,
+                rows=self.rows,
+                lowest_unanswered=lowest_unanswered,
+                proven=proven,
+                **self.beside.part(self.offset, self.offset + self.rows),
+            )
+        )
+        block = encoding.encode_batch(self.batch, routing_key=self.routing_key, persistent=True)
+        return frame.encode(header.SerializeToString(), block)
+
+
+def parts(
+    first_number: int,
+    rows: pa.RecordBatch,
+    beside: Columns,
+    routing_key: str,
+    complete: Callable[[], Complete],
+) -> Iterator[LinkPart]:
+    """The frames of deliveries; all of them are checked before the first is made.
+
+    Raises:
+        SchemaError: A column is missing, unknown or of the wrong type.
+        MessageTooLargeError: A row is over the size limit.
+        InvalidArgumentError: There are not as many keys, checks or flags as rows.
+    """
+    _check(rows, beside)
+    ready = encoding.publishable(rows, routing_key=routing_key)
+    at = 0
+    for batch in encoding.cut(ready):
+        end = at + batch.num_rows
+        yield LinkPart(
+            numbers=Range(first_number + at, first_number + end - 1),
+            batch=batch,
+            routing_key=routing_key,
+            beside=beside,
+            offset=at,
+            complete=complete(),
+        )
+        at = end
+
+
+def _both(complete: Complete) -> tuple[Complete, Complete]:
+    """What completes the two parts of one, which is complete when both are, or one fails."""
+    results: list[StoredDeliveries] = []
+
+    def one(result: StoredDeliveries | AckqError) -> None:
+        if isinstance(result, AckqError):
+            complete(result)
+            return
+        results.append(result)
+        if len(results) == 2:  # noqa: PLR2004
+            complete(StoredDeliveries(results[0].runs + results[1].runs))
+
+    return one, one
+
+
+def _check(rows: pa.RecordBatch, beside: Columns) -> None:
+    count = rows.num_rows
+    if not count:
+        raise InvalidArgumentError("Deliveries have at least one row.", argument="rows")
+    if "ttl_ms" in rows.schema.names:
+        raise SchemaError(
+            "The column 'ttl_ms' is not one that a link stores: an expiration at the other broker"
+            " rules nothing here. Send it as a header.",
+            column="ttl_ms",
+        )
+    sizes = {
+        "keys": (len(beside.keys), _KEY_BYTES * count),
+        "checks": (len(beside.checks), _CHECK_BYTES * count),
+        "content": (count if beside.content is None else len(beside.content), count),
+        "redelivered": (count if beside.redelivered is None else len(beside.redelivered), count),
+        "at_once": (count if beside.at_once is None else len(beside.at_once), count),
+    }
+    for name, (found, expected) in sizes.items():
+        if found != expected:
+            raise InvalidArgumentError(
+                f"'{name}' has a length of {found}; for {count} rows it must be {expected}.",
+                argument=name,
+            )
+
+
+def _bits(flags: Sequence[bool] | None, first: int, end: int) -> bytes:
+    """Flags as bits, the lowest first; empty when none is set."""
+    if flags is None:
+        return b""
+    part = [*map(bool, flags[first:end])]
+    if not any(part):
+        return b""
+    bits: bytes = pa.array(part, pa.bool_()).buffers()[1].to_pybytes()
+    return bits[: (len(part) + 7) // 8]

@@ -1,0 +1,311 @@
+"""State machine of a link's stream; no I/O, no clock, no lock (its stream has those).
+
+Invariant: deliveries go in the order of their numbers, also after they were refused (L8); a number
+is permitted once, however often the edge says so (L10).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from ackq import limits
+from ackq.client.connection.duplex import Finish, Wait
+from ackq.client.links.deliveries import LinkPart, StoredDeliveries, StoredRun
+from ackq.client.ranges import Range, Ranges
+from ackq.errors import (
+    AckqError,
+    ClosedError,
+    FencedError,
+    HistoryChangedError,
+    InternalError,
+    InvalidArgumentError,
+    from_code,
+)
+from ackq.v1 import links_pb2 as pb
+
+_HEARTBEAT_S: Final = limits.HEARTBEAT_SEND_MS / 1000
+_FIRST_RETRY_S: Final = limits.RETRY_INITIAL_MS / 1000
+_MOST_RETRY_S: Final = limits.RETRY_MAX_MS / 1000
+
+
+class SendSubscribe(NamedTuple):
+    """Begin a subscription."""
+
+
+class SendPart(NamedTuple):
+    """Send deliveries."""
+
+    part: LinkPart
+    subscription: int
+    lowest_unanswered: int
+    proven: int
+
+
+class SendHeartbeat(NamedTuple):
+    """Give a sign of life."""
+
+    subscription: int
+    proven: int
+    report: pb.LinkReport | None
+
+
+Action = SendSubscribe | SendPart | SendHeartbeat | Wait | Finish
+Subscribed = Callable[[int | AckqError], None]
+
+
+class Opened(NamedTuple):
+    """What a link is since its first open."""
+
+    incarnation: str
+    epoch: int
+    history: str
+
+
+class LinkState:
+    """One link's stream, over all its calls.
+
+    Attributes:
+        opened: Since the first open; None before.
+        connected: Whether a call is open.
+        subscription: The present one; 0 before the first.
+        paused: An operator paused the link.
+        held: What the edge said last of deliveries that are not settled.
+        refusal: Why the edge takes nothing; None while it does.
+        permits: Numbers that may be acknowledged and were not taken, in the order of the permits.
+        finishing: Nothing more is sent.
+        ended: Why the edge ended the subscription by itself; None: it did not.
+        report: What operators are told with the next heartbeats; None: nothing.
+    """
+
+    def __init__(self) -> None:
+        self.opened: Opened | None = None
+        self.connected = False
+        self.subscription = 0
+        self.paused = False
+        self.held = 0
+        self.refusal: AckqError | None = None
+        self.permits: list[Range] = []
+        self.finishing = False
+        self.ended: AckqError | None = None
+        self.report: pb.LinkReport | None = None
+        self._proven: Callable[[], int] = _none
+        self._subscribing: tuple[Callable[[], int], Subscribed] | None = None
+        self._subscribe_sent = False
+        # Parts in the order of their numbers: sent and not answered, refused, to be sent.
+        self._in_flight: deque[LinkPart] = deque()
+        self._refused: list[LinkPart] = []
+        self._waiting: deque[LinkPart] = deque()
+        self._next_number = 1
+        self._unpermitted = Ranges()
+        self._retry_at = 0.0
+        self._retry_s = _FIRST_RETRY_S
+        self._heartbeat_at = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing will follow."""
+        return self.finishing
+
+    # --- what the application does ---
+
+    def subscribe(self, proven: Callable[[], int], subscribed: Subscribed) -> None:
+        """Begins a subscription: all of the one before is forgotten."""
+        self._abandon(ClosedError("Another subscription of the link began; deliver anew."))
+        self._subscribing, self._subscribe_sent = (proven, subscribed), False
+        self.permits, self._unpermitted = [], Ranges()
+        self._next_number, self.held, self.refusal, self.ended = 1, 0, None, None
+        self._retry_at, self._retry_s = 0.0, _FIRST_RETRY_S
+
+    def add(self, parts: Iterable[LinkPart]) -> None:
+        """Queues deliveries, which must follow those before; raises InvalidArgumentError."""
+        for part in parts:
+            if part.numbers.first != self._next_number:
+                raise InvalidArgumentError(
+                    f"Delivery {part.numbers.first} does not follow the one before, which makes"
+                    f" {self._next_number} the next of this subscription.",
+                    argument="first_number",
+                )
+            self._waiting.append(part)
+            self._unpermitted.extend(*part.numbers)
+            self._next_number = part.numbers.last + 1
+
+    @property
+    def may_store(self) -> bool:
+        """Whether a subscription was begun."""
+        return bool(self.subscription) and self._subscribing is None
+
+    def take_permits(self) -> list[Range]:
+        """The permits that were not taken."""
+        taken, self.permits = self.permits, []
+        return taken
+
+    # --- what the sender does ---
+
+    def next_action(self, now: float) -> Action:
+        """What to send next, or how long to wait for it."""
+        if self.finishing:
+            return Finish()
+        if not self.connected:
+            return Wait(None)
+        if self._subscribing is not None and not self._subscribe_sent:
+            self._subscribe_sent = True
+            return SendSubscribe()
+        if now >= self._heartbeat_at:
+            self._heartbeat_at = now + _HEARTBEAT_S
+            return SendHeartbeat(*self._told(), self.report)
+        if self.may_store and self._waiting and not self._refused and now >= self._retry_at:
+            part = self._waiting.popleft()
+            self._in_flight.append(part)
+            lowest = self._in_flight[0].numbers.first
+            return SendPart(part, self.subscription, lowest, self._told()[1])
+        due = self._waiting and not self._refused and now < self._retry_at
+        return Wait(min(self._heartbeat_at, self._retry_at) if due else self._heartbeat_at)
+
+    def _told(self) -> tuple[int, int]:
+        """The present subscription, and what is proven of it."""
+        if not self.may_store:
+            return 0, 0
+        return self.subscription, self._proven()
+
+    # --- answers and disconnects ---
+
+    def on_opened(self, answer: pb.LinkOpened) -> None:
+        """Checks that it is the same link, and lets requests be sent.
+
+        Raises:
+            HistoryChangedError: The edge has another history than at the first open (L27).
+            FencedError: Another process ran the link meanwhile.
+        """
+        now = Opened(answer.incarnation, answer.epoch, answer.history)
+        before = self.opened
+        if before is not None and before.history != now.history:
+            raise HistoryChangedError(
+                f"The history of the edge is {now.history} and was {before.history}: it lost what"
+                " it had, or was restored. What is not acknowledged at the other broker is stored"
+                " as new when the link starts again.",
+                expected=before.history,
+                found=now.history,
+            )
+        if before is not None and before != now:
+            raise FencedError(
+                "Another process ran the link while this one was cut off from the edge; start the"
+                " link again if this is the one that shall run it."
+            )
+        self.opened, self.connected, self.paused = now, True, answer.paused
+        if self.may_store and answer.subscription != self.subscription:
+            self.subscription = 0
+            self.ended = ClosedError(
+                "The edge ended the subscription: it lost messages of it. Consume anew at the other"
+                " broker, and subscribe again."
+            )
+            self._abandon(self.ended)
+
+    def on_subscribed(self, subscription: int) -> None:
+        """The subscription that was asked for began."""
+        if self._subscribing is not None and self._subscribe_sent:
+            self._proven, subscribed = self._subscribing
+            self._subscribing, self.subscription = None, subscription
+            subscribed(subscription)
+
+    def on_stored(self, answer: pb.LinkStored, now: float) -> None:
+        """The oldest deliveries on this call are stored, or refused; raises InternalError."""
+        if not self._in_flight or self._in_flight[0].numbers.first != answer.first_number:
+            raise InternalError(f"The edge answered deliveries {answer.first_number} out of turn.")
+        part = self._in_flight.popleft()
+        if part.abandoned:
+            return
+        if answer.refused:
+            reason = from_code(answer.refused, answer.reason, {})
+            if 0 < answer.fitting < part.rows:
+                self._refuse(now, reason, *part.split(answer.fitting))
+            else:
+                self._refuse(now, reason, part)
+            return
+        self.refusal, self._retry_s = None, _FIRST_RETRY_S
+        stored = _stored(answer)
+        if stored.rows != part.rows:
+            raise InternalError(
+                f"The edge answered {stored.rows} deliveries of {part.rows} from"
+                f" {answer.first_number} on."
+            )
+        for run in stored.runs:
+            if run.permitted:
+                self._permit(run.first_number, run.first_number + run.rows - 1)
+        part.complete(stored)
+
+    def _refuse(self, now: float, reason: AckqError, *parts: LinkPart) -> None:
+        """Keeps refused deliveries; when all that was sent is answered they wait for their turn."""
+        self.refusal = reason
+        self._refused.extend(parts)
+        if any(not each.abandoned for each in self._in_flight):
+            return  # they are refused, too
+        self._waiting.extendleft(reversed(self._refused))
+        self._refused = []
+        self._retry_at = now + self._retry_s
+        self._retry_s = min(2 * self._retry_s, _MOST_RETRY_S)
+
+    def on_permits(self, answer: pb.LinkPermits) -> None:
+        """Deliveries may be acknowledged there; raises InternalError."""
+        if self.may_store:  # else they are of the subscription before
+            if len(answer.first_number) != len(answer.last_number):
+                raise InternalError("The edge sent permits whose ranges have no end.")
+            for first, last in zip(answer.first_number, answer.last_number, strict=True):
+                self._permit(first, last)
+
+    def _permit(self, first: int, last: int) -> None:
+        """Permits each number once: a new call repeats what may have been lost with the last."""
+        for each in self._unpermitted.remove(first, last):
+            if self.permits and self.permits[-1].last + 1 == each.first:
+                self.permits[-1] = Range(self.permits[-1].first, each.last)
+            else:
+                self.permits.append(each)
+
+    def on_state(self, answer: pb.LinkState) -> None:
+        """How the link stands."""
+        self.paused = answer.paused
+        if self.may_store:
+            self.held = answer.held
+
+    def on_disconnect(self) -> None:
+        """Sends what is unanswered again on the next call, in its order."""
+        self.connected = self._subscribe_sent = False
+        unanswered = [part for part in self._in_flight if not part.abandoned]
+        self._waiting.extendleft(reversed([*self._refused, *unanswered]))
+        self._in_flight.clear()
+        self._refused = []
+        self._heartbeat_at = 0.0
+
+    def fail(self, error: AckqError) -> None:
+        """The stream has ended: nothing more is answered."""
+        self.finishing = True
+        self._abandon(error)
+        if self._subscribing is not None:
+            _, subscribed = self._subscribing
+            self._subscribing = None
+            subscribed(error)
+
+    def _abandon(self, error: AckqError) -> None:
+        """Ends the wait for all deliveries; answers to those that were sent may come."""
+        for part in (*self._in_flight, *self._refused, *self._waiting):
+            if not part.abandoned:
+                part.abandoned = True
+                part.complete(error)
+        self._refused = []
+        self._waiting.clear()
+
+
+def _stored(answer: pb.LinkStored) -> StoredDeliveries:
+    lists = (answer.rows, answer.first_position, answer.matched, answer.permitted)
+    if len(set(map(len, lists))) != 1:
+        raise InternalError("The edge answered deliveries with lists of several lengths.")
+    runs, number = [], answer.first_number
+    for rows, position, matched, permitted in zip(*lists, strict=True):
+        runs.append(StoredRun(number, rows, position, bool(matched), bool(permitted)))
+        number += rows
+    return StoredDeliveries(tuple(runs))
+
+
+def _none() -> int:
+    return 0

@@ -1,0 +1,91 @@
+"""What holds up a link from another broker: one finding for each state that it is in (L26).
+
+Invariant: pure; the same facts give the same findings. Each state has one code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from ackq.diagnosis.finding import Finding, Severity
+from ackq.diagnosis.wording import argument, count, duration
+
+if TYPE_CHECKING:
+    from ackq.v1 import links_pb2 as pb
+
+_FEW_LIVES: Final = 5
+
+
+def held_up(link: pb.LinkInfo) -> Iterator[Finding]:
+    """The states that a link is in; none when it is at work and holds nothing."""
+    name = f"The link '{link.link}'"
+    yield from _process(link, name)
+    yield from _flow(link, name)
+    if link.held:
+        yield Finding(
+            "link-holds",
+            Severity.NOTE,
+            f"{name} holds {count(link.held, 'message')}, the oldest for "
+            f"{duration(link.held_oldest_age_ms)}: they are acknowledged at the other broker when "
+            "they are settled here.",
+        )
+    if link.in_doubt:
+        yield Finding(
+            "link-in-doubt",
+            Severity.NOTE,
+            f"{name} has {count(link.in_doubt, 'acknowledgement')} of broken connections in doubt:"
+            " what the other broker delivers again of these is matched, and acknowledged again.",
+        )
+
+
+def _process(link: pb.LinkInfo, name: str) -> Iterator[Finding]:
+    if not link.live:
+        last = f"; the last was {link.holder.host} ({link.holder.pid})" if link.holder.host else ""
+        yield Finding(
+            "link-absent",
+            Severity.WARNING,
+            f"{name} brings nothing from {link.source}: nobody runs it{last}. What it holds is "
+            "delivered again when it starts, and matched.",
+            "Start `ackq-broker link` with it.",
+        )
+    if link.paused:
+        yield Finding(
+            "link-paused",
+            Severity.NOTE,
+            f"{name} takes nothing, because an operator paused it; it goes on to acknowledge.",
+            f"When that shall end: ackq link resume {argument(link.link)}",
+        )
+
+
+def _flow(link: pb.LinkInfo, name: str) -> Iterator[Finding]:
+    window = link.report.window_messages
+    if link.refusal:
+        yield Finding(
+            "link-refused",
+            Severity.WARNING,
+            f"{name} waits, and {link.source} keeps the rest: this broker takes nothing from it. "
+            f"{link.refusal}",
+            f"See what its queue waits for: ackq why {argument(link.queue)}",
+        )
+    if window and link.held >= window:
+        yield Finding(
+            "link-window-full",
+            Severity.WARNING,
+            f"{name} takes nothing more: it holds {count(link.held, 'message')}, and {window:,} is "
+            "its window. They wait for whoever reads the queue.",
+            f"ackq why {argument(link.queue)}",
+        )
+    elif link.report.limited_by:
+        yield Finding(
+            "link-limited", Severity.NOTE, f"{name} is limited by its {link.report.limited_by}."
+        )
+    if link.report.HasField("lives_left"):
+        lives = link.report.lives_left
+        yield Finding(
+            "link-lives",
+            Severity.WARNING if lives <= _FEW_LIVES else Severity.NOTE,
+            f"{name} holds a message that {link.source} may deliver {count(lives, 'more time')}"
+            " before it drops or dead-letters it; each cut is one of these.",
+            "Raise the delivery limit there." if lives <= _FEW_LIVES else "",
+        )

@@ -1,0 +1,380 @@
+"""What happens around a link: another broker, the link's process, a consumer here; L1 to L11.
+
+The other broker is a queue in the order of its messages. It delivers up to a window, applies
+acknowledgements in the order in which they were sent, and tells nobody. At a cut it has applied any
+first part of those under way; the rest comes again at its old place, marked as redelivered. The
+process goes as it is to go: it stores what came, acknowledges what it has a permit for, and calls
+proven what the window proves. A consumer here accepts messages in any order.
+
+Faults: the connection there is cut; an answer of the edge is lost, so that the process opens anew
+and sends again; the process dies; it is thought dead, goes on beside the next one, and finds itself
+fenced; the edge dies; the other broker dies and takes back what it had applied; the edge is lost,
+or an old copy of it is served. Minutes and days pass.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+from ackq.errors import AckqError, FencedError
+from tests.model.edge import NOW_US, Edge
+
+MINUTE_US, DAYS_US = 62_000_000, 2 * 24 * 3600 * 1_000_000
+
+
+class Message(NamedTuple):
+    """A message there; `seen` when it was delivered before."""
+
+    number: int
+    body: str
+    seen: bool = False
+
+
+class Process(NamedTuple):
+    """A link's process, with its connection there.
+
+    Attributes:
+        open: Its stream to the edge is open; else it opens first, and asks for its permits again.
+        connected: It consumes there.
+        came: The deliveries of the subscription.
+        where: The positions of those that are answered; `known`: of those behind them that the
+            edge has stored, as it said at the last open.
+        sent: The deliveries that it has acknowledged, in that order; the first `applied` are.
+    """
+
+    token: int
+    epoch: int = 0
+    subscription: int = 0
+    open: bool = False
+    connected: bool = False
+    came: tuple[Message, ...] = ()
+    where: tuple[int, ...] = ()
+    known: tuple[int, ...] = ()
+    sent: tuple[int, ...] = ()
+    applied: int = 0
+
+    @property
+    def unacked(self):
+        """The deliveries whose acknowledgement is not applied."""
+        return [n for n in range(len(self.came)) if n not in self.sent[: self.applied]]
+
+
+class World(NamedTuple):
+    """Everything. `stored` are the bodies by position; `taken` those that were accepted.
+
+    `recent` is what the other broker may take back; `copy` an old edge with what it had stored.
+    `doubtful` is set when the edge lost what it knew: then doubles are right.
+    """
+
+    edge: bytes
+    waiting: tuple[Message, ...]
+    process: Process
+    zombie: Process | None = None
+    stored: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
+    recent: tuple[Message, ...] = ()
+    copy: tuple[bytes, tuple[str, ...]] | None = None
+    faults: tuple[str, ...] = ()
+    doubtful: bool = False
+    stuck: str = ""
+
+
+class Linking:
+    """A link as it is. `faults` are how many of each may happen; a name that is missing does not.
+
+    Args:
+        edge: The rules, and the link's options.
+        bodies: Of the messages there, in their order.
+        window: Deliveries that are not acknowledged, at most.
+        together: How many faults may happen at most, of all kinds.
+    """
+
+    def __init__(self, edge=None, bodies="aab", window=2, together=2, **faults):
+        self.broker = edge or Edge()
+        self.bodies = bodies
+        self.window = window
+        self.together = together
+        self.faults = faults
+
+    def first(self, _messages):
+        """Nothing was delivered yet."""
+        there = tuple(Message(number, body) for number, body in enumerate(self.bodies))
+        return World(self.broker.first("history"), there, Process(0))
+
+    def events(self, world):
+        """(what happens, the world then), for all that may happen next."""
+        steps = [(what, after) for what, after in self._steps(world) if after != world]
+        yield from steps
+        if not steps and not self.finished(world):
+            yield "nothing moves", world._replace(stuck="the link does not go on")
+        yield from self._faults(world)
+
+    def finished(self, world):
+        """Whether nothing is left to be done, there or here."""
+        roles = [process for process in (world.process, world.zombie) if process is not None]
+        there = world.waiting or any(process.unacked for process in roles)
+        return not there and not self.broker.ready(world.edge)
+
+    # --- steps ---
+
+    def _steps(self, world):
+        for role in ("process", "zombie"):
+            process = getattr(world, role)
+            if process is None:
+                continue
+            for what, after in self._process_steps(world, role, process):
+                yield f"{role}: {what}", after
+        for position in self.broker.ready(world.edge):
+            body = world.stored[position - 1]
+            taken = tuple(sorted((*world.taken, body)))
+            edge = self.broker.accept(world.edge, position)
+            yield (
+                f"the consumer accepts {body} at {position}",
+                world._replace(edge=edge, taken=taken),
+            )
+        for passes, time_us in (("a minute passes", MINUTE_US), ("two days pass", DAYS_US)):
+            if world.zombie is None and world.process.open and world.process.connected:
+                later = world._replace(recent=())
+                yield passes, self._permit(later, "process", world.process, NOW_US + time_us)[1]
+
+    def _process_steps(self, world, role, process):
+        if not process.open:
+            yield self._open(world, role, process)
+            return
+        if not process.connected:
+            yield self._subscribe(world, role, process)
+            return
+        if world.waiting and len(process.unacked) < self.window:
+            message, *rest = world.waiting
+            came = process._replace(came=(*process.came, message))
+            yield (
+                f"{message.body}{message.number} is delivered",
+                world._replace(waiting=tuple(rest), **{role: came}),
+            )
+        if process.applied < len(process.sent):
+            yield "an acknowledgement is applied", self._apply(world, role, process, 1)
+        new = len(process.came) - len(process.where)
+        for count in {1, new} if new else ():
+            yield self._store(world, role, process, count)
+        yield self._permit(world, role, process)
+
+    def _open(self, world, role, process):
+        edge, opened = self.broker.open(world.edge, process.token)
+        if isinstance(opened, AckqError):
+            return self._ends(world, role, process, opened)
+        going_on = opened.subscription == process.subscription != 0 and process.connected
+        process = process._replace(open=True, epoch=opened.epoch)
+        world = world._replace(edge=edge, **{role: process})
+        if not going_on:
+            return "opens, to consume anew", self._cut(world, role, process)
+        runs = {
+            run.first_number + row: run.first_position + row
+            for run in opened.runs
+            for row in range(run.rows)
+        }
+        edge, again = self.broker.permit(world.edge, self._said(process), again=True)
+        numbers = {position: number - 1 for number, position in runs.items()}
+        told = [numbers[position] for position in again.positions.tolist()]
+        known = tuple(runs[n] for n in range(len(process.where) + 1, opened.next_number))
+        sent = process._replace(sent=_with(process.sent, told), known=known)
+        return "opens, and goes on", world._replace(edge=edge, **{role: sent})
+
+    def _subscribe(self, world, role, process):
+        edge, reply = self.broker.subscribe(world.edge, process.epoch)
+        if isinstance(reply, AckqError):
+            return self._ends(world, role, process, reply)
+        anew = Process(process.token, process.epoch, reply, open=True, connected=True)
+        return "consumes", world._replace(edge=edge, **{role: anew})
+
+    def _store(self, world, role, process, count):
+        first = len(process.where)
+        rows = process.came[first : first + count]
+        edge, reply = self.broker.store(world.edge, self._said(process), first + 1, rows)
+        what = f"stores {''.join(row.body + str(row.number) for row in rows)}"
+        if isinstance(reply, AckqError):
+            return self._ends(world, role, process, reply)
+        answers = [
+            (run.first_position + row, run.matched, run.permitted)
+            for run in reply.runs
+            for row in range(run.rows)
+        ]
+        permitted = [first + row for row, answer in enumerate(answers) if answer[2]]
+        answered = process._replace(
+            where=(*process.where, *(position for position, *_ in answers)),
+            known=process.known[count:],
+            sent=_with(process.sent, permitted),
+        )
+        stored = world.stored + tuple(
+            row.body
+            for row, (position, *_) in zip(rows, answers, strict=True)
+            if position > len(world.stored)
+        )
+        return what, world._replace(edge=edge, stored=stored, **{role: answered})
+
+    def _permit(self, world, role, process, now_us=NOW_US):
+        edge, reply = self.broker.permit(world.edge, self._said(process), now_us=now_us)
+        if isinstance(reply, AckqError):
+            return self._ends(world, role, process, reply)
+        where = process.where + process.known
+        positions = [position for position in reply.positions.tolist() if position in where]
+        told = [where.index(position) for position in positions]
+        sent = process._replace(sent=_with(process.sent, told))
+        what = f"acknowledges {[number + 1 for number in told]}"
+        return what, world._replace(edge=edge, **{role: sent})
+
+    def _said(self, process):
+        """What every call says; a window proves what the deliveries behind it need."""
+        proven = min(max(len(process.came) - self.window, 0), len(process.sent))
+        return process.epoch, process.subscription, proven
+
+    def _apply(self, world, role, process, count):
+        """The other broker applies the next acknowledgements."""
+        numbers = process.sent[process.applied : process.applied + count]
+        recent = world.recent
+        if "returns" in self.faults:
+            recent += tuple(process.came[number] for number in numbers)
+        applied = process._replace(applied=process.applied + count)
+        return world._replace(recent=recent, **{role: applied})
+
+    def _ends(self, world, role, process, error):
+        """The process is refused: it consumes anew, or ends when it was fenced."""
+        world = self._cut(world, role, process)
+        if isinstance(error, FencedError):
+            left = None if role == "zombie" else Process(world.process.token + 1)
+            return "is fenced, and ends", world._replace(**{role: left})
+        return f"consumes anew: {error.code}", world
+
+    def _cut(self, world, role, process):
+        """Its connection ends: what is not acknowledged comes again."""
+        again = [self._seen(process.came[number]) for number in process.unacked]
+        cut = process._replace(connected=False, came=(), where=(), known=(), sent=(), applied=0)
+        return world._replace(waiting=_back(world.waiting, again), **{role: cut})
+
+    def _seen(self, message):
+        """The message as it is redelivered; with an id the mark is of no matter."""
+        return message._replace(seen=self.broker.keys == "content")
+
+    # --- faults ---
+
+    def _faults(self, world):
+        counts = Counter(world.faults)
+        if len(world.faults) >= self.together:
+            return
+        for name, most in self.faults.items():
+            if counts[name] < most:
+                marked = world._replace(faults=tuple(sorted((*world.faults, name))))
+                yield from getattr(self, f"_{name}")(marked)
+
+    def _cuts(self, world):
+        process = world.process
+        if process.connected and process.came:
+            for what, after in self._ways_applied(world):
+                yield f"a cut{what}", self._cut(after, "process", after.process)
+
+    def _ways_applied(self, world):
+        left = len(world.process.sent) - world.process.applied
+        for count in range(left + 1):
+            what = f", {count} of {left} acknowledgements applied" if left else ""
+            yield what, self._apply(world, "process", world.process, count)
+
+    def _answers(self, world):
+        """The edge has done what it was asked, and its stream ends before the process knows."""
+        if not world.process.open:
+            return
+        for what, after in self._process_steps(world, "process", world.process):
+            if after.edge != world.edge:
+                closed = world.process._replace(open=False)
+                lost = world._replace(edge=after.edge, stored=after.stored, process=closed)
+                yield f"process: {what}; the answer is lost", lost
+
+    def _deaths(self, world):
+        for what, after in self._ways_applied(world):
+            gone = self._cut(after, "process", after.process)
+            yield f"the process dies{what}", gone._replace(process=_next(world))
+
+    def _zombies(self, world):
+        if world.zombie is None and world.process.connected:
+            split = world._replace(zombie=world.process, process=_next(world))
+            yield "the process is thought dead, and another begins", split
+
+    def _restarts(self, world):
+        closed = world.process._replace(open=False)
+        zombie = world.zombie and world.zombie._replace(open=False)
+        edge = self.broker.start(world.edge)
+        yield "the edge dies", world._replace(edge=edge, process=closed, zombie=zombie)
+
+    def _returns(self, world):
+        process = world.process
+        if not world.recent or world.zombie is not None:
+            return
+        ways = [("", world)]
+        if process.open and process.connected:
+            later = self._permit(world, "process", process, NOW_US + MINUTE_US)[1]
+            ways.append((" for minutes", later))
+        for how, after in ways:
+            gone = self._cut(after, "process", after.process)
+            back = [self._seen(message) for message in after.recent]
+            yield (
+                f"the other broker dies{how}, and takes back what it applied",
+                gone._replace(waiting=_back(gone.waiting, back), recent=()),
+            )
+
+    def _losses(self, world):
+        closed = world.process._replace(open=False)
+        yield (
+            "the edge is lost",
+            world._replace(
+                edge=self.broker.first("lost"), stored=(), process=closed, doubtful=True
+            ),
+        )
+
+    def _copies(self, world):
+        if world.copy is None:
+            faults = list(world.faults)
+            faults.remove("copies")
+            copied = world._replace(copy=(world.edge, world.stored), faults=tuple(faults))
+            yield "the edge is copied", copied
+            return
+        edge, stored = world.copy
+        closed = world.process._replace(open=False)
+        yield (
+            "the copy is served, and accepted",
+            world._replace(
+                edge=self.broker.served(edge), stored=stored, process=closed, doubtful=True
+            ),
+        )
+
+
+def flaw(linking):
+    """What says what is wrong with a world: lost, doubled, or no end in sight."""
+    published = Counter(linking.bodies)
+
+    def judge(edge, world, _names):
+        if world.stuck:
+            return world.stuck
+        taken = Counter(world.taken)
+        allowed = edge.ambiguous(world.edge)
+        for body in sorted(published):
+            if not world.doubtful and taken[body] > published[body] + allowed:
+                return f"{body} is doubled"
+        if linking.finished(world):
+            for body in sorted(published):
+                if taken[body] < published[body]:
+                    return f"{body} is lost"
+        return ""
+
+    return judge
+
+
+def _with(sent, numbers):
+    """Acknowledgements with those that were not sent yet."""
+    return sent + tuple(number for number in numbers if number not in sent)
+
+
+def _back(waiting, again):
+    """Messages with others at their old places."""
+    return tuple(sorted((*waiting, *again)))
+
+
+def _next(world):
+    zombie = world.zombie.token if world.zombie is not None else 0
+    return Process(max(world.process.token, zombie) + 1)

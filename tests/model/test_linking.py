@@ -1,0 +1,90 @@
+"""A link under every interleaving of faults: nothing is lost, and only what is in doubt doubled."""
+
+import pytest
+
+from ackq_broker.core import commands as c
+from tests.model import link_rules as rules
+from tests.model.edge import Edge
+from tests.model.explorer import explore
+from tests.model.linking import Linking, flaw
+
+STORED = c.LinkAck.STORED
+
+
+def explored(edge, bodies="aa", **faults):
+    """What an exploration of a link came to."""
+    linking = Linking(edge, bodies, **faults)
+    return explore(linking, judge=flaw(linking))
+
+
+def test_a_process_that_is_not_fenced_loses():
+    """L1: it is told that its deliveries are those of the next one, and acknowledges them."""
+    linking = Linking(rules.NoFence("id"), "aa", zombies=1)
+    told = flaw(linking)
+    found = explore(linking, judge=lambda edge, world, n: told(edge, world._replace(stuck=""), n))
+    print(found)
+    assert "is lost" in found.wrong
+
+
+@pytest.mark.parametrize("keys", ["id", "content"])
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {"cuts": 2},
+        {"cuts": 1, "answers": 1},
+        {"deaths": 1, "restarts": 1},
+        {"zombies": 1},
+        {"cuts": 1, "losses": 1},
+        {"copies": 1},
+    ],
+    ids=" and ".join,
+)
+def test_nothing_is_lost_or_doubled(keys, faults):
+    """L1, L5-L7, L9-L11, L27: with ids nothing comes twice; without, at most what is counted."""
+    found = explored(Edge(keys), **faults)
+    assert not found.wrong, str(found)
+    assert found.worlds > 150
+
+
+def test_what_was_applied_may_come_back():
+    """L10: a node that dies there takes back acknowledgements that are proven, for a minute."""
+    for keys in ("id", "content"):
+        found = explored(Edge(keys), returns=1, window=1)
+        assert not found.wrong, str(found)
+        assert found.worlds > 100
+
+
+def test_a_link_that_stores_loses_nothing_by_itself():
+    """L9: with `ack=stored`, but for the edge's disk."""
+    found = explored(Edge("id", STORED), cuts=1, answers=1)
+    assert not found.wrong, str(found)
+    assert "is lost" in explored(Edge("id", STORED), losses=1).wrong
+
+
+def test_without_keys_a_cut_doubles():
+    """L2: and loses nothing."""
+    found = explored(Edge("none"), cuts=1)
+    assert not found.wrong, str(found)
+
+
+SWITCHED_OFF = {
+    "a frame is stored again": (rules.StoresAgain("id"), {"answers": 1}, "is doubled"),
+    "one for many": (rules.OneForMany("content"), {"cuts": 1}, "does not go on"),
+    "all entries match": (Edge("content", drop=True), {"cuts": 1}, "is lost"),
+    "no mark": (rules.AckedWithoutMark("content"), {"cuts": 1}, "is lost"),
+    "forgotten at send": (rules.ForgottenAtSend("id"), {"cuts": 1}, "is doubled"),
+    "no grace": (rules.NoGrace("id"), {"returns": 1, "window": 1}, "is doubled"),
+    "time is enough": (rules.TimeIsEnough("id"), {"cuts": 1}, "is doubled"),
+    "held until the end": (rules.HeldUntilTheEnd("id"), {"cuts": 1}, "does not go on"),
+    "copies are trusted": (rules.CopiesAreTrusted("content"), {"copies": 1}, "is lost"),
+}
+
+
+@pytest.mark.parametrize("rule", SWITCHED_OFF)
+def test_without_a_rule_a_trace_is_found(rule):
+    """L5, L6, L7, L10, L11, L27: without a rule the explorer tells a shortest way to a flaw."""
+    edge, faults, wrong = SWITCHED_OFF[rule]
+    found = explored(edge, **faults)
+    print(f"{rule}: {found}")
+    assert wrong in found.wrong
+    assert found.trace

@@ -1,0 +1,113 @@
+"""Keys of positions: found by the block, whatever was removed, and dumped alike."""
+
+import numpy as np
+import pytest
+from pyroaring import BitMap64
+
+from ackq_broker.core.columns import bitmaps, origin_keys
+from ackq_broker.core.columns.origin_keys import OriginKeys
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks are merged, bounded and packed early."""
+    monkeypatch.setattr(origin_keys, "_MOST_ROWS", 64)
+    monkeypatch.setattr(origin_keys, "_PACK_ROWS", 8)
+
+
+class Oracle:
+    """Rows in a dictionary."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, tuple[int, int, int]] = {}
+
+    def find(self, firsts: set[int]) -> list[int]:
+        return [
+            position
+            for position, (first, second, _) in self.rows.items()
+            if first in firsts and (first or second)
+        ]
+
+
+def grown(seed: int, steps: int) -> tuple[OriginKeys, Oracle]:
+    """Keys after random appends and removals, and what they should be."""
+    random = np.random.default_rng(seed)
+    keys, oracle, position = OriginKeys(), Oracle(), 1
+    for _ in range(steps):
+        rows = int(random.integers(1, 9))
+        positions = position + np.cumsum(random.integers(1, 4, rows))
+        position = int(positions[-1])
+        halves = random.integers(0, 12, (rows, 2), dtype=np.uint64)
+        halves[random.random(rows) < 0.2] = 0
+        checks = random.integers(0, 5, rows, dtype=np.uint64)
+        keys.append(positions, halves, checks)
+        for at, half, check in zip(
+            positions.tolist(), halves.tolist(), checks.tolist(), strict=True
+        ):
+            oracle.rows[at] = (*half, check)
+        if random.random() < 0.7:
+            there = np.array(list(oracle.rows))
+            gone = there[random.random(len(there)) < random.choice([0.05, 0.5])]
+            keys.remove(bitmaps.of(gone))
+            for at in gone.tolist():
+                del oracle.rows[at]
+    return keys, oracle
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_keys_are_those_of_a_dictionary(seed: int) -> None:
+    """I5: what is found, what is told of it, and which have none."""
+    keys, oracle = grown(seed, 60)
+    assert len(keys) == len(oracle.rows)
+    assert list(keys.positions) == list(oracle.rows)
+    assert list(keys.keyless) == [at for at, row in oracle.rows.items() if row[:2] == (0, 0)]
+    for wanted in ({0}, {1, 5}, {3, 4, 11}, set(range(12)), {99}):
+        firsts = np.array(sorted(wanted), np.uint64)
+        assert keys.find(firsts).tolist() == oracle.find(wanted)
+    positions = keys.find(np.arange(12, dtype=np.uint64))
+    halves, checks = keys.at(positions)
+    told = [(*half, check) for half, check in zip(halves.tolist(), checks.tolist(), strict=True)]
+    assert told == [oracle.rows[at] for at in positions.tolist()]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_rows_give_equal_bytes(seed: int) -> None:
+    """I2: however they were appended, merged and removed; and they can be read back."""
+    keys, oracle = grown(seed, 40)
+    dumped = [bytes(column) for column in keys.dump()]
+    positions = bitmaps.array(keys.positions)
+    columns = np.array(list(oracle.rows.values()), np.uint64)
+    whole = OriginKeys()
+    whole.append(positions, columns[:, :2], columns[:, 2])
+    assert [bytes(column) for column in whole.dump()] == dumped
+    read = OriginKeys.load(keys.positions.copy(), *dumped)
+    assert [bytes(column) for column in read.dump()] == dumped
+    firsts = np.arange(12, dtype=np.uint64)
+    assert read.find(firsts).tolist() == keys.find(firsts).tolist()
+    assert read.keyless == keys.keyless
+
+
+def test_a_dump_is_of_its_moment() -> None:
+    """I2: what comes later is not in it, and what goes is."""
+    keys, _ = grown(1, 30)
+    expected = [bytes(column) for column in keys.dump()]
+    dumped = keys.dump()
+    last = keys.positions.max()
+    keys.append(np.array([last + 1]), np.ones((1, 2), np.uint64), np.ones(1, np.uint64))
+    keys.remove(keys.positions.copy())
+    assert [bytes(column) for column in dumped] == expected
+
+
+def test_what_was_removed_takes_no_room() -> None:
+    """I6: chunks are packed when more is gone than there, and are few."""
+    keys = OriginKeys()
+    for begin in range(1, 2_001, 10):
+        positions = np.arange(begin, begin + 10)
+        keys.append(positions, np.ones((10, 2), np.uint64), np.ones(10, np.uint64))
+        keys.remove(BitMap64(positions[:9].tolist()))
+    stored = sum(len(chunk.positions) for chunk in keys._chunks)
+    assert len(keys) == 200
+    assert stored <= 2 * len(keys) + 32
+    assert len(keys._chunks) <= 10
+    keys.remove(keys.positions.copy())
+    assert keys._chunks == []

@@ -1,0 +1,151 @@
+"""What a link is to do, message by message: the rules as they read, without a column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ackq import limits
+from tests.unit.core.harness import SECOND_US
+
+HOUR_US = 3_600 * SECOND_US
+
+
+@dataclass
+class Entry:
+    """A message of the link; `permit` is none, sent, doubt or proven."""
+
+    position: int
+    name: str
+    body: str
+    content: bool
+    bound: bool = True
+    redelivered: bool = False
+    permit: str = "none"
+    loose_us: int = 0
+    until_us: int = 0
+
+
+@dataclass
+class Oracle:
+    """Entries by position, and the permits of the subscription in their order."""
+
+    stored: bool = False
+    drop: bool = False
+    entries: dict[int, Entry] = field(default_factory=dict)
+    batches: list[list[int]] = field(default_factory=list)
+    ambiguous: int = 0
+    reused: int = 0
+    proved: int = 0
+    fresh_from: int = 1
+    fresh_proven: bool = False
+
+    def subscribe(self, now_us: int, next_position: int) -> None:
+        """L17, L10."""
+        for entry in list(self.entries.values()):
+            if not entry.name:
+                del self.entries[entry.position]
+            elif entry.bound and entry.permit != "proven":
+                entry.loose_us = -(-now_us // HOUR_US) * HOUR_US
+            entry.bound = False
+            if entry.permit == "sent":
+                entry.permit = "doubt"
+        self.batches, self.proved = [], 0
+        self.fresh_from, self.fresh_proven = next_position, False
+
+    def deliver(
+        self,
+        rows: list[tuple[str, str, bool, bool]],
+        present: set[int],
+        position: int,
+    ) -> list[tuple[int, bool, bool]]:
+        """L6, L7, L11: rows of (id, body, content, redelivered); (position, matched, permitted)."""
+        before = list(self.entries.values())
+        answers = []
+        for name, body, content, redelivered in rows:
+            taken, doubtful = self._find(before, name, body, content, redelivered, present)
+            if taken is not None:
+                taken.bound, taken.permit, taken.loose_us = True, "none", 0
+                settled = taken.position not in present
+                answers.append((taken.position, True, settled or self.stored))
+                continue
+            if doubtful is not None:
+                del self.entries[doubtful.position]
+                before.remove(doubtful)
+                self.ambiguous += 1
+            if name and not content and self._reused(before, answers, rows, name, body):
+                self.reused += 1
+            self.entries[position] = Entry(position, name, body, content, redelivered=redelivered)
+            answers.append((position, False, self.stored))
+            position += 1
+        self._permit(sorted(at for at, _, permitted in answers if permitted))
+        return answers
+
+    def _find(self, before, name, body, content, redelivered, present):  # type: ignore[no-untyped-def]
+        if not name or (content and not redelivered):
+            return None, None
+        found = [
+            entry
+            for entry in before
+            if (entry.name, entry.body, entry.content) == (name, body, content) and not entry.bound
+        ]
+        ranks = {"none": 0, "doubt": 1, "proven": 2}
+        found.sort(key=lambda e: (ranks[e.permit], e.position not in present, e.position))
+        if not found:
+            return None, None
+        first = found[0]
+        sure = not content or first.permit == "none" or (self.drop and first.permit == "doubt")
+        return (first, None) if sure else (None, first)
+
+    def _reused(self, before, answers, rows, name, body):  # type: ignore[no-untyped-def]
+        known = [e.body for e in before if e.name == name and not e.content]
+        if not known:
+            ids = (row[1] for row in rows[: len(answers)] if row[0] == name and not row[2])
+            known = list(ids)[:1]
+        return any(other != body for other in known)
+
+    def settle(self, present: set[int]) -> list[int]:
+        """L9, L10: what may be acknowledged now."""
+        found = [
+            entry.position
+            for entry in self.entries.values()
+            if entry.bound
+            and entry.permit == "none"
+            and (self.stored or entry.position not in present)
+        ]
+        self._permit(sorted(found))
+        return sorted(found)
+
+    def _permit(self, positions: list[int]) -> None:
+        for position in positions:
+            self.entries[position].permit = "sent"
+        if positions:
+            self.batches.append(positions)
+
+    def prove(self, proven: int, now_us: int) -> None:
+        """L10."""
+        known, before = self.proved, list(self.entries.values())
+        proven_before = [entry for entry in before if entry.permit == "proven"]
+        while self.batches and self.proved + len(self.batches[0]) <= proven:
+            batch = self.batches.pop(0)
+            self.proved += len(batch)
+            if not any(
+                position < self.fresh_from or self.entries[position].redelivered
+                for position in batch
+            ):
+                self.fresh_proven = True
+            for position in batch:
+                entry = self.entries[position]
+                entry.permit = "proven"
+                seconds = -(-now_us // SECOND_US) + limits.LINK_ACK_GRACE_S
+                entry.until_us = seconds * SECOND_US
+        for entry in proven_before if self.fresh_proven and self.proved > known else ():
+            if entry.until_us <= now_us:
+                del self.entries[entry.position]
+
+    def forget(self, now_us: int, present: set[int]) -> None:
+        """L10."""
+        for entry in list(self.entries.values()):
+            old = entry.loose_us and entry.loose_us + limits.LINK_DOUBT_S * SECOND_US <= now_us
+            gone = entry.position not in present or entry.permit == "doubt"
+            if old and gone and self.fresh_proven and not entry.bound:
+                del self.entries[entry.position]

@@ -1,0 +1,157 @@
+"""The process of a link, and the other broker behind it: as a caller of the core sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from pyroaring import BitMap, BitMap64
+
+from ackq.outcomes import Outcome
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import ALICE, Harness, mixed
+
+SOURCE = "amqp://there/queue"
+
+
+class LinkProcess:
+    """Delivers messages that are named by their body, and remembers where the core put them."""
+
+    def __init__(self, harness: Harness, name: str = "l", **options: Any) -> None:
+        self.harness = harness
+        self.name = name
+        self.options: dict[str, Any] = {
+            "holder": ALICE,
+            "source": SOURCE,
+            "queue": "q",
+            "ack": c.LinkAck.SETTLED,
+            "new_incarnation": "a" * 32,
+            **options,
+        }
+        self.opened = self.open()
+        self.subscription = 0
+        self.number = 1
+        self.proven = 0
+
+    def open(self, **changes: Any) -> c.OpenedLink:
+        """Opens its stream; changes stay."""
+        self.options.update(changes)
+        self.opened: c.OpenedLink = self.harness.do(c.OpenLink(self.name, **self.options))
+        return self.opened
+
+    def subscribe(self) -> int:
+        """Consumes anew there."""
+        self.subscription = self.harness.do(c.SubscribeLink(self.name, self.opened.epoch))
+        self.number, self.proven = 1, 0
+        return self.subscription
+
+    def command(
+        self,
+        bodies: Iterable[str],
+        *,
+        ids: Iterable[str] | None = None,
+        content: bool | BitMap = False,
+        redelivered: bool | BitMap = False,
+        first: int | None = None,
+        **changes: Any,
+    ) -> c.StoreLinked:
+        """Deliveries; a body's id is the body unless given, an empty one is none.
+
+        The flags are of all rows, or of some.
+        """
+        bodies = list(bodies)
+        names = bodies if ids is None else list(ids)
+        rows = BitMap(range(len(bodies)))
+        options = {
+            "keys": np.array([key(name) for name in names], np.uint64),
+            "checks": np.array([check(body) for body in bodies], np.uint64),
+            "content": rows if content is True else content or BitMap(),
+            "redelivered": rows if redelivered is True else redelivered or BitMap(),
+            "payload_bytes": sum(map(len, bodies)),
+            "sizes": mixed([len(body) for body in bodies]),
+            "proven": self.proven,
+            **changes,
+        }
+        return c.StoreLinked(
+            self.name,
+            self.opened.epoch,
+            self.subscription,
+            self.number if first is None else first,
+            len(bodies),
+            **options,
+        )
+
+    def store(self, bodies: Iterable[str], **options: Any) -> c.StoredLinked:
+        """Delivers; a message that is stored gets its body as its label."""
+        bodies = list(bodies)
+        command = self.command(bodies, **options)
+        reply: c.StoredLinked = self.harness.do(command)
+        for row, run in zip(range(len(bodies)), expanded(reply), strict=True):
+            if not run[2] and reply.block_id is not None:
+                self.harness.labels[reply.block_id, row] = bodies[row]
+        self.number = max(self.number, command.first_number + len(bodies))
+        return reply
+
+    def positions(self, bodies: Iterable[str], **options: Any) -> list[int]:
+        """Delivers; gives where the messages are."""
+        return [position for _, position, *_ in expanded(self.store(bodies, **options))]
+
+    def matched(self, bodies: Iterable[str], **options: Any) -> list[bool]:
+        """Delivers; gives which were there."""
+        return [matched for *_, matched, _ in expanded(self.store(bodies, **options))]
+
+    def permit(self, **options: Any) -> list[int]:
+        """The positions that may be acknowledged now."""
+        command = c.PermitLinked(
+            self.name, self.opened.epoch, self.subscription, proven=self.proven, **options
+        )
+        return self.harness.do(command).positions.tolist()
+
+    def prove(self, more: int) -> None:
+        """So many more acknowledgements are proven, and the core is told."""
+        self.proven += more
+        self.permit()
+
+    def info(self) -> c.LinkInfo:
+        """The link as an operator sees it."""
+        return self.harness.core.link(self.name)
+
+    def state(self) -> Any:
+        """The link as the core has it, checked."""
+        link = self.harness.core._state.links[self.name]
+        link.check()
+        return link
+
+
+def accept(harness: Harness, *positions: int, queue: str = "q") -> None:
+    """A consumer takes messages and settles them; others go back to their places."""
+    delivery = harness.do(c.Deliver(b"consumer", queue, 1_000_000))
+    first = harness.core._state.channels[b"consumer"].next_tag - delivery.messages
+    wanted = BitMap64(positions)
+    there = harness.core._state.queues[harness.core.queue_ids()[queue]].unacked
+    tags = [first + rank for rank, position in enumerate(there) if position in wanted]
+    assert len(tags) == len(wanted)
+    harness.do(c.Settle(b"consumer", Outcome.ACCEPTED, BitMap64(tags)))
+    harness.do(c.CloseChannel(b"consumer"))
+
+
+def expanded(reply: c.StoredLinked) -> list[tuple[int, int, bool, bool]]:
+    """(number, position, matched, permitted) of each row."""
+    return [
+        (run.first_number + row, run.first_position + row, run.matched, run.permitted)
+        for run in reply.runs
+        for row in range(run.rows)
+    ]
+
+
+def key(name: str) -> tuple[int, int]:
+    """The key of an id; an empty one has none."""
+    if not name:
+        return 0, 0
+    return int.from_bytes(name.encode()[-8:].rjust(8), "little"), len(name)
+
+
+def check(body: str) -> int:
+    """What stands for a fingerprint."""
+    return int.from_bytes(body.encode()[-8:].ljust(8, b"#"), "little")

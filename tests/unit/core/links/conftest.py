@@ -1,0 +1,16 @@
+"""A link that has subscribed, with the queue that it brings messages to."""
+
+import pytest
+
+from tests.unit.core.harness import Harness
+from tests.unit.core.link_process import LinkProcess
+
+
+@pytest.fixture
+def process(harness: Harness) -> LinkProcess:
+    """A link of the queue q, with `ack=settled`, that has subscribed."""
+    harness.declare("dead")
+    harness.declare("q", dead_letter_queue="dead")
+    process = LinkProcess(harness)
+    process.subscribe()
+    return process

@@ -1,0 +1,229 @@
+"""Deliveries are stored once, in one record (L5, L9, L11)."""
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from pyroaring import BitMap, BitMap64
+
+from ackq import limits
+from ackq.errors import FencedError, InvalidArgumentError, LimitError, QueueFullError
+from ackq_broker.core import commands as c
+from ackq_broker.core import records
+from ackq_broker.core.columns.bitmaps import Int64s
+from tests.unit.core.harness import BOB, Harness
+from tests.unit.core.link_process import LinkProcess, accept, expanded
+
+
+def test_a_frame_is_one_record(process: LinkProcess) -> None:
+    """L5: what is stored, what is matched, and what may be acknowledged of it."""
+    process.store(["a", "b", "c"])
+    accept(process.harness, 2)
+    process.subscribe()
+    decision = process.harness.decide(process.command(["a", "x", "b"]))
+    (record,) = decision.records
+    assert isinstance(record, records.LinkStored)
+    assert record.permitted == BitMap64([2])
+    assert expanded(decision.reply) == [
+        (1, 1, True, False),
+        (2, 4, False, False),
+        (3, 2, True, True),
+    ]
+
+
+def test_a_frame_that_comes_again_is_answered_again(process: LinkProcess) -> None:
+    """L5: with the same positions, and the permits of now; nothing is stored."""
+    frame = process.command(["a", "b", "c"])
+    assert expanded(process.harness.do(frame))[2] == (3, 3, False, False)
+    accept(process.harness, 2)
+    assert process.permit() == [2]
+    decision = process.harness.decide(frame)
+    assert decision.records == ()
+    rows = [(1, 1, False, False), (2, 2, False, True), (3, 3, False, False)]
+    assert expanded(decision.reply) == rows
+    process.number = 4
+    process.store(["d"])
+    assert expanded(process.harness.do(frame)) == rows
+
+
+def test_a_frame_that_begins_with_what_was_stored(process: LinkProcess) -> None:
+    """L5: its first rows are answered again, and the others stored."""
+    process.store(["a", "bb", "c"])
+    reply = process.store(["bb", "c", "d", "eeee"], first=2)
+    assert [row[:2] for row in expanded(reply)] == [(2, 2), (3, 3), (4, 4), (5, 5)]
+    assert process.harness.browse("q") == ["a", "bb", "c", "d", "eeee"]
+    assert process.info().taken == 5
+
+
+def test_numbers_that_were_answered_are_forgotten(process: LinkProcess) -> None:
+    """L5: a frame names the lowest number that is not answered; below it nothing is asked."""
+    frame = process.command(["a", "b"])
+    process.harness.do(frame)
+    process.number = 3
+    process.store(["c"], lowest_unanswered=3)
+    with pytest.raises(InvalidArgumentError, match="those below 3 were answered"):
+        process.harness.do(frame)
+    with pytest.raises(InvalidArgumentError, match="those below 4 were answered"):
+        process.harness.do(replace(frame, first_number=3, lowest_unanswered=4))
+
+
+def test_a_gap_is_refused(process: LinkProcess) -> None:
+    """L5: what is behind a frame that did not come is not taken before it."""
+    with pytest.raises(InvalidArgumentError, match="the next one is 1") as caught:
+        process.store(["b"], first=2)
+    assert caught.value.fields["next_number"] == "1"
+
+
+def test_another_subscription_is_refused(process: LinkProcess) -> None:
+    """L17: a delivery belongs to its subscription."""
+    late = process.command(["a"])
+    process.subscribe()
+    with pytest.raises(InvalidArgumentError, match="subscription 1, and 2 is the present one"):
+        process.harness.do(late)
+
+
+def test_another_epoch_is_refused(process: LinkProcess) -> None:
+    """L1: who took the link over fences the one before, and says so."""
+    late = process.command(["a"])
+    assert process.open(holder=BOB).epoch == 2
+    with pytest.raises(FencedError, match="host-b, pid 22"):
+        process.harness.do(late)
+    with pytest.raises(InvalidArgumentError, match="it has none now"):
+        process.store(["a"])
+
+
+def test_stored_is_enough_for_a_link_that_says_so(harness: Harness) -> None:
+    """L9: with `ack=stored` the record that stores a message permits to acknowledge it."""
+    harness.declare("q")
+    process = LinkProcess(harness, ack=c.LinkAck.STORED)
+    process.subscribe()
+    assert expanded(process.store(["a", "b"])) == [(1, 1, False, True), (2, 2, False, True)]
+    assert process.permit() == []
+    assert process.permit(again=True) == [1, 2]
+    process.subscribe()
+    assert expanded(process.store(["b"])) == [(1, 2, True, True)]
+    assert process.info().in_doubt == 1
+
+
+def test_rows_that_may_be_acknowledged_at_once(process: LinkProcess) -> None:
+    """L9: what the link cannot hold any longer is permitted as it is stored or matched."""
+    process.store(["a"])
+    process.subscribe()
+    reply = process.store(["a", "b", "c"], at_once=BitMap([0, 2]))
+    assert [permitted for *_, permitted in expanded(reply)] == [True, False, True]
+    assert (process.info().held, process.info().unproven) == (1, 2)
+    accept(process.harness, 1, 2, 3)
+    assert process.permit() == [2]
+
+
+def test_a_settled_message_that_comes_again_is_acknowledged(process: LinkProcess) -> None:
+    """L11: at once, in the record that finds it."""
+    process.store(["a", "b"])
+    accept(process.harness, 1)
+    assert process.permit() == [1]
+    process.subscribe()
+    assert expanded(process.store(["a", "b"])) == [(1, 1, True, True), (2, 2, True, False)]
+    info = process.info()
+    assert (info.matched_settled, info.matched_held) == (1, 1)
+    assert (info.unproven, info.in_doubt) == (1, 0)
+
+
+def test_a_full_queue_keeps_nothing_of_a_frame(harness: Harness) -> None:
+    """L5, P8: neither what fits nor what was matched; it comes again under the same numbers."""
+    harness.declare("q", max_length=3)
+    process = LinkProcess(harness)
+    process.subscribe()
+    process.store(["a", "b"])
+    process.subscribe()
+    before = harness.core.snapshot()
+    with pytest.raises(QueueFullError, match="has room for 1 only"):
+        process.store(["a", "x", "y"])
+    assert harness.core.snapshot() == before
+    assert process.matched(["a", "b"]) == [True, True]
+    accept(harness, 1)
+    assert process.positions(["x", "y"]) == [3, 4]
+
+
+def test_entries_have_a_bound(process: LinkProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I6: over it a frame is refused, with the remedy; what is matched needs no room."""
+    monkeypatch.setattr(limits, "MAX_LINK_ENTRIES", 3)
+    process.store(["a", "b"])
+    with pytest.raises(LimitError, match="ackq link remove l --forget"):
+        process.store(["c", "d"])
+    process.subscribe()
+    assert process.matched(["b", "a", "c"]) == [True, True, False]
+
+
+def test_deliveries_that_need_nothing_more_are_forgotten(process: LinkProcess) -> None:
+    """I6, L5: those that are answered, acknowledged and proven; the others are told on."""
+    for begin in range(0, 20_000, 1_000):
+        names = [f"{number}" for number in range(begin, begin + 1_000)]
+        process.store(names, lowest_unanswered=process.number)
+        accept(process.harness, *range(begin + 2, begin + 1_001))
+        process.permit()
+        process.proven += 999
+    state = process.state()
+    assert state.deliveries[1].sum() < 8_000
+    runs = process.open().runs
+    assert [run.first_position for run in runs][:3] == [1, 1001, 2001]
+
+
+def test_what_a_stream_that_begins_is_told(process: LinkProcess) -> None:
+    """L5, L10: the deliveries that are not proven, by number, as permits name positions."""
+    process.store(["a", "b", "c"])
+    process.subscribe()
+    process.store(["c", "a", "d", "e", "b"])
+    accept(process.harness, 4)
+    process.permit()
+    accept(process.harness, 1, 5)
+    process.prove(1)
+    opened = process.open()
+    assert (opened.subscription, opened.next_number) == (2, 6)
+    assert [tuple(run) for run in opened.runs] == [
+        (1, 1, 3, True, False),
+        (2, 1, 1, True, True),
+        (4, 1, 5, False, True),
+        (5, 1, 2, True, False),
+    ]
+
+
+def test_the_cost_is_by_the_block(process: LinkProcess) -> None:
+    """I5: ten times the rows take no more calls of functions; an answer has an object a run."""
+    counts = [calls(process, rows) for rows in (1_000, 10_000)]
+    assert counts[1] <= counts[0] * 1.2
+
+
+def calls(process: LinkProcess, rows: int) -> int:
+    """Calls of functions that a frame of so many rows takes, half of them matched, in order."""
+    core = process.harness.core
+    generator = np.random.default_rng(rows)
+    keys = generator.integers(1, 1 << 62, (rows, 2), dtype=np.uint64)
+
+    def decide(command: c.Command) -> Any:
+        decision = core.decide(command, process.harness.now_us)
+        for record in decision.records:
+            core.apply(core.sequence + 1, record)
+        return decision.reply
+
+    def frame(some: Int64s) -> c.StoreLinked:
+        process.subscription = decide(c.SubscribeLink("l", 1))
+        columns = {"keys": keys[some], "checks": keys[some, 0]}
+        return replace(process.command(["a"]), rows=len(some), payload_bytes=len(some), **columns)
+
+    decide(frame(np.arange(rows // 2)))
+    mixed = frame(np.arange(rows))
+    found = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal found
+        found += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        decide(mixed)
+    finally:
+        sys.setprofile(None)
+    assert core.link("l").matched_held >= rows // 2
+    return found

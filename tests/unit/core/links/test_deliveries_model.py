@@ -1,0 +1,100 @@
+"""Deliveries, cuts and settlements by chance: the core does what a list of entries does."""
+
+import random
+
+import numpy as np
+import pytest
+from pyroaring import BitMap
+
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import SECOND_US, Harness
+from tests.unit.core.link_oracle import Oracle
+from tests.unit.core.link_process import LinkProcess, accept, check, expanded, key
+
+
+class Both:
+    """A link and its oracle, which get the same."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.harness = Harness()
+        self.harness.declare("q")
+        stored, drop = self.random.random() < 0.3, self.random.random() < 0.3
+        ack = c.LinkAck.STORED if stored else c.LinkAck.SETTLED
+        self.process = LinkProcess(self.harness, ack=ack, drop_ambiguous=drop)
+        self.oracle = Oracle(stored, drop)
+        self.cut()
+
+    @property
+    def queue(self):
+        core = self.harness.core
+        return core._state.queues[core.queue_ids()["q"]]
+
+    @property
+    def present(self) -> set[int]:
+        return set(self.queue.present)
+
+    def cut(self) -> None:
+        self.process.subscribe()
+        self.oracle.subscribe(self.harness.now_us, self.queue.next_position)
+
+    def deliver(self) -> None:
+        rows = []
+        for _ in range(self.random.randint(1, 7)):
+            name = self.random.choice(["", "a", "b", "c", f"n{self.random.randint(0, 30)}"])
+            body = name if self.random.random() < 0.8 else "other"
+            rows.append((name, body, self.random.random() < 0.4, self.random.random() < 0.6))
+        present, position = self.present, self.queue.next_position
+        reply = self.process.store(
+            [body for _, body, *_ in rows],
+            keys=np.array([key(name) for name, *_ in rows], np.uint64),
+            checks=np.array([check(body) for _, body, *_ in rows], np.uint64),
+            content=BitMap(n for n, row in enumerate(rows) if row[2]),
+            redelivered=BitMap(n for n, row in enumerate(rows) if row[3]),
+        )
+        self.oracle.prove(self.process.proven, self.harness.now_us)
+        assert [row[1:] for row in expanded(reply)] == self.oracle.deliver(rows, present, position)
+        self.oracle.forget(self.harness.now_us, self.present)
+
+    def settle(self) -> None:
+        ready = list(self.queue.ready)
+        if ready:
+            accept(self.harness, *self.random.sample(ready, self.random.randint(1, len(ready))))
+
+    def permit(self) -> None:
+        unproven = sum(map(len, self.oracle.batches)) + self.oracle.proved - self.process.proven
+        self.process.proven += self.random.randint(0, unproven)
+        told = self.process.permit()
+        self.oracle.prove(self.process.proven, self.harness.now_us)
+        assert told == self.oracle.settle(self.present)
+        self.oracle.forget(self.harness.now_us, self.present)
+
+    def wait(self) -> None:
+        self.harness.now_us += self.random.choice([1, 30, 70, 4_000, 90_000]) * SECOND_US
+
+    def restart(self) -> None:
+        self.harness.restart()
+
+    def compare(self) -> None:
+        entries = self.oracle.entries.values()
+        link, info = self.process.state(), self.process.info()
+        assert list(link.entries.positions) == [e.position for e in entries]
+        assert list(link.bound) == [e.position for e in entries if e.bound]
+        assert info.unproven == sum(e.permit in ("sent", "doubt") for e in entries)
+        assert info.in_doubt == sum(e.permit == "doubt" for e in entries)
+        assert (info.ambiguous, info.id_reused) == (self.oracle.ambiguous, self.oracle.reused)
+        assert info.tombstones == sum(e.position not in self.present for e in entries)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_chance(seed: int) -> None:
+    """L4-L7, L9-L11, L17: deliveries, settlements, permits, proofs, cuts, days and restarts."""
+    both = Both(seed)
+    steps = [both.deliver] * 5 + [both.settle] * 2 + [both.permit] * 3 + [both.wait, both.cut]
+    for _ in range(60):
+        both.random.choice(steps)()
+        both.compare()
+    both.restart()
+    for _ in range(10):
+        both.random.choice(steps)()
+        both.compare()

@@ -1,0 +1,249 @@
+"""Who runs a link, from where to where (L1, L13, L17, L27)."""
+
+import pytest
+from pyroaring import BitMap64
+
+from ackq import limits
+from ackq.errors import (
+    AlreadyHeldError,
+    FencedError,
+    HistoryChangedError,
+    InUseError,
+    InvalidArgumentError,
+    LimitError,
+    LinkNotFoundError,
+    PreconditionFailedError,
+    QueueNotFoundError,
+)
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import BOB, DAY_US, Harness
+from tests.unit.core.link_process import LinkProcess, accept, expanded
+
+
+def test_the_same_holder_goes_on(process: LinkProcess) -> None:
+    """L1: a stream that was cut opens again: the same epoch and subscription, and no record."""
+    process.store(["a", "b"])
+    sequence = process.harness.core.sequence
+    opened = process.open(incumbent_live=True, new_incarnation="b" * 32)
+    assert opened[:5] == ("a" * 32, 1, 1, 3, False)
+    assert process.harness.core.sequence == sequence
+
+
+def test_another_holder_fences_the_one_before(process: LinkProcess) -> None:
+    """L1: it begins an epoch, and consumes anew; nothing of the older one is taken."""
+    process.store(["a", "b"])
+    accept(process.harness, 1)
+    assert process.permit() == [1]
+    opened = process.open(holder=BOB)
+    assert opened == ("a" * 32, 2, 0, 1, False, ())
+    info = process.info()
+    assert (info.subscription, info.in_doubt) == (0, 1)
+    for command in (
+        c.SubscribeLink("l", 1),
+        c.PermitLinked("l", 1, 1),
+        c.PermitLinked("l", 3, 1),
+    ):
+        with pytest.raises(FencedError, match="host-b, pid 22"):
+            process.harness.do(command)
+    assert process.subscribe() == 2
+    assert expanded(process.store(["a", "b"])) == [(1, 1, True, True), (2, 2, True, False)]
+
+
+def test_a_live_holder_is_named(process: LinkProcess) -> None:
+    """L1: two processes never take turns by themselves."""
+    with pytest.raises(AlreadyHeldError, match="host-a, pid 11") as caught:
+        process.open(holder=BOB, incumbent_live=True)
+    assert caught.value.fields["holder_host"] == "host-a"
+    assert process.harness.core.link_holder("l") == ("a" * 32, process.info().holder.token)
+
+
+@pytest.mark.parametrize("change", [{"source": "amqp://there/other"}, {"queue": "dead"}])
+def test_a_link_is_of_one_source_and_one_queue(process: LinkProcess, change: dict) -> None:
+    """L1: what it remembers is of those; another pair is another link."""
+    with pytest.raises(PreconditionFailedError, match="ackq link remove l"):
+        process.open(**change)
+
+
+def test_options_may_change(process: LinkProcess) -> None:
+    """L9: when it acknowledges is the holder's affair; what waits is permitted then."""
+    process.store(["a"])
+    assert process.open(ack=c.LinkAck.STORED).epoch == 1
+    assert process.permit() == [1]
+    process.open(ack=c.LinkAck.SETTLED)
+    process.subscribe()
+    assert expanded(process.store(["a"])) == [(1, 1, True, False)]
+    accept(process.harness, 1)
+    assert process.permit() == [1]
+    process.state()
+
+
+@pytest.mark.parametrize(
+    ("properties", "told"),
+    [
+        ({"durable": False}, "is not durable"),
+        ({"overflow": "drop-head", "max_length": 5}, "drops its oldest"),
+        ({"message_ttl_ms": 5}, "expire and go nowhere"),
+    ],
+)
+def test_a_queue_that_loses_messages_is_refused(
+    harness: Harness, properties: dict, told: str
+) -> None:
+    """L13: the link would acknowledge what is gone."""
+    harness.declare("q", **properties)
+    with pytest.raises(PreconditionFailedError, match=told):
+        LinkProcess(harness)
+    with pytest.raises(LinkNotFoundError, match="ackq link list"):
+        harness.core.link("l")
+
+
+def test_messages_may_expire_to_a_dead_letter_queue(harness: Harness) -> None:
+    """L13: then they are settled."""
+    harness.declare("dead")
+    harness.declare("q", message_ttl_ms=1_000, dead_letter_queue="dead")
+    process = LinkProcess(harness)
+    process.subscribe()
+    process.store(["a"])
+    harness.wait(2)
+    assert harness.browse("dead") == ["a"]
+    assert process.permit() == [1]
+
+
+def test_names_and_numbers_have_bounds(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I6: as those of everything that a client makes."""
+    with pytest.raises(QueueNotFoundError):
+        LinkProcess(harness)
+    harness.declare("q")
+    for name, source in (("", "s"), ("ackq.x", "s"), ("a,b", "s"), ("l", "s" * 2_000)):
+        with pytest.raises(InvalidArgumentError):
+            LinkProcess(harness, name, source=source)
+    monkeypatch.setattr(limits, "MAX_LINKS", 1)
+    LinkProcess(harness)
+    with pytest.raises(LimitError, match="ackq link remove"):
+        LinkProcess(harness, "second")
+
+
+def test_a_queue_of_a_link_is_in_use(process: LinkProcess) -> None:
+    """L13, Q4: deleted, even by force, or purged, its messages would be acknowledged there."""
+    harness = process.harness
+    process.store(["a"])
+    for command in (
+        c.DeleteQueue("q"),
+        c.DeleteQueue("q", force=True),
+        c.PurgeQueue("q"),
+    ):
+        with pytest.raises(InUseError, match="ackq link remove l"):
+            harness.do(command)
+    harness.do(c.RemoveLink("l", forget=True))
+    assert harness.do(c.PurgeQueue("q")) == 1
+    harness.do(c.DeleteQueue("q"))
+
+
+def test_what_no_link_holds_can_be_purged(process: LinkProcess) -> None:
+    """L13, Q4: messages of others, and those that were acknowledged as they were stored."""
+    process.harness.publish_to("q", 2)
+    assert process.harness.do(c.PurgeQueue("q")) == 2
+    process.open(ack=c.LinkAck.STORED)
+    process.store(["a"])
+    assert process.harness.do(c.PurgeQueue("q")) == 1
+
+
+def test_a_queue_of_a_link_never_expires(harness: Harness) -> None:
+    """L13, Q3: the link uses it, whether its process runs or not."""
+    harness.declare("q", expires_ms=1_000)
+    LinkProcess(harness)
+    harness.wait(10)
+    assert harness.core.link_queue("l") == "q"
+    assert harness.core.link_queue("other") == ""
+
+
+def test_a_restart_of_the_broker_keeps_a_subscription(process: LinkProcess) -> None:
+    """L5, L20: the process holds its deliveries, and goes on under the same numbers."""
+    process.store(["a", "b"])
+    process.harness.restart()
+    assert process.open().next_number == 3
+    assert expanded(process.store(["b", "c"], first=2)) == [
+        (2, 2, False, False),
+        (3, 3, False, False),
+    ]
+
+
+def test_a_lost_block_was_not_settled(process: LinkProcess) -> None:
+    """L9, Q7: what the disk has lost is not permitted, but consumed anew and stored again."""
+    harness = process.harness
+    process.store(["kept"])
+    lost = process.store(["a", "b", "c", "d"])
+    assert lost.block_id is not None
+    harness.lease("q", max_messages=3).advance(3)
+    assert process.permit() == [1, 2, 3]
+    process.subscribe()
+    process.store(["kept", "a", "b", "c", "d"])
+    harness.do(c.Start("history", "", BitMap64([lost.block_id])))
+    process.state()
+    assert process.open().subscription == 0
+    with pytest.raises(InvalidArgumentError, match="it has none now"):
+        process.permit()
+    process.subscribe()
+    rows = [
+        (1, 1, True, True),
+        (2, 2, True, True),
+        (3, 3, True, True),
+        (4, 6, False, False),
+        (5, 7, False, False),
+    ]
+    assert expanded(process.store(["kept", "a", "b", "c", "d"])) == rows
+
+
+def test_a_lost_block_of_nothing_that_waits(process: LinkProcess) -> None:
+    """L17, Q7: the subscription goes on when none of its messages is lost."""
+    other = process.harness.publish_to("q", 1)
+    process.store(["a"])
+    process.harness.do(c.Start("history", "", BitMap64([other.block_id])))
+    assert process.open().next_number == 2
+
+
+def test_a_link_of_an_older_history_is_refused(process: LinkProcess) -> None:
+    """L27, Q8: the journal may lack what it acknowledged there, until an operator accepts that."""
+    harness = process.harness
+    process.store(["a", "b"], content=True)
+    process.store(["i"])
+    harness.do(c.Start("copied", "copied"))
+    for command in (
+        c.SubscribeLink("l", 1),
+        c.OpenLink("l", **process.options),
+    ):
+        with pytest.raises(HistoryChangedError, match="ackq broker accept-history"):
+            harness.do(command)
+    assert harness.do(c.AcceptHistory()).links == 1
+    assert process.open().subscription == 0
+    process.subscribe()
+    # Records may be missing: of content nothing is sure to have no permit.
+    assert process.matched(["a"], content=True, redelivered=True) == [False]
+    assert process.info().ambiguous == 1
+    assert process.matched(["i"]) == [True]
+
+
+def test_a_new_link_belongs_to_the_present_history(process: LinkProcess) -> None:
+    """L27, Q8: it is refused by no older one."""
+    process.harness.do(c.Start("copied", "copied"))
+    other = LinkProcess(process.harness, "other")
+    assert other.subscribe() == 1
+
+
+def test_a_clock_that_was_ahead(process: LinkProcess) -> None:
+    """Q8, L10: what waits for an instant waits no longer than it would have."""
+    harness = process.harness
+    process.store(["a", "b"])
+    accept(harness, 1)
+    process.permit()
+    harness.now_us += DAY_US
+    process.prove(1)
+    process.subscribe()
+    harness.do(c.SetClock(harness.now_us - DAY_US))
+    harness.now_us -= DAY_US - 70_000_000
+    link = process.state()
+    assert max(link.graces) <= harness.now_us < max(link.loose) <= harness.now_us + 3_600_000_000
+    process.store(["b", "c"])
+    accept(harness, 3)
+    process.permit()
+    process.prove(1)
+    assert process.info().tombstones == 1

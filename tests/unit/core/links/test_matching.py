@@ -1,0 +1,148 @@
+"""Which deliveries are messages that are, or were, here (L4, L6, L7)."""
+
+import pytest
+
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import Harness
+from tests.unit.core.link_process import LinkProcess, accept, expanded
+
+
+def test_what_is_redelivered_is_matched(process: LinkProcess) -> None:
+    """L6: by its id, whatever the other broker says of it; each at its old place."""
+    process.store(["a", "b", "c"])
+    process.subscribe()
+    assert process.positions(["a", "b"]) == [1, 2]
+    assert process.positions(["x", "c"], redelivered=True) == [4, 3]
+    assert process.harness.browse("q") == ["a", "b", "c", "x"]
+    info = process.info()
+    assert (info.taken, info.stored, info.matched_held) == (7, 4, 3)
+
+
+def test_equal_messages_are_as_many_as_were_delivered(process: LinkProcess) -> None:
+    """L6: a multiset: each of a subscription takes another entry, in one frame and in several."""
+    assert process.positions(["a", "a"]) == [1, 2]
+    assert process.positions(["a"]) == [3]
+    process.subscribe()
+    assert process.matched(["a", "a", "b"]) == [True, True, False]
+    assert process.positions(["a", "a", "a"]) == [3, 5, 6]
+    process.subscribe()
+    assert process.positions(["a"] * 6) == [1, 2, 3, 5, 6, 7]
+
+
+def test_what_is_held_is_matched_before_what_is_settled(process: LinkProcess) -> None:
+    """L6: nothing is acknowledged there while a message that may be the same one is held."""
+    process.store(["a", "a", "a"])
+    accept(process.harness, 1, 2)
+    process.subscribe()
+    assert expanded(process.store(["a"])) == [(1, 3, True, False)]
+    assert expanded(process.store(["a", "a"])) == [(2, 1, True, True), (3, 2, True, True)]
+
+
+def test_an_id_that_is_used_again(process: LinkProcess) -> None:
+    """L3, L4: another content under a known id is another message; it is stored, and counted."""
+    process.store(["a", "b"])
+    assert process.matched(["other"], ids=["a"]) == [False]
+    assert process.info().id_reused == 1
+    process.subscribe()
+    assert process.matched(["third", "a"], ids=["a", "a"]) == [False, True]
+    assert process.info().id_reused == 2
+
+
+def test_an_id_that_is_used_twice_in_a_frame(process: LinkProcess) -> None:
+    """L4: what comes first has the id; the rest of its frame is compared with it."""
+    process.store(["a", "b", "a", "a"], ids=["i", "i", "i", "j"])
+    assert process.info().id_reused == 1
+    process.store(["a", "b"], ids=["i", "i"])
+    assert process.info().id_reused == 3
+
+
+def test_a_message_without_a_key_is_stored(process: LinkProcess) -> None:
+    """L2: nothing can tell that it came before; its entry ends with its subscription."""
+    process.store(["a", "a"], ids=["", ""])
+    assert process.info().held == 2
+    process.subscribe()
+    assert process.info().held == 0
+    assert process.matched(["a", "a"], ids=["", ""], redelivered=True) == [False, False]
+    accept(process.harness, 3)
+    assert process.permit() == [3]
+
+
+def test_content_that_comes_for_the_first_time_is_new(process: LinkProcess) -> None:
+    """L6: of messages alike only the other broker's flag tells which was here."""
+    process.store(["a", "a"], content=True)
+    process.subscribe()
+    assert process.matched(["a"], content=True) == [False]
+    assert process.matched(["a", "a", "a"], content=True, redelivered=True) == [True, True, False]
+
+
+def test_a_key_of_content_is_no_id(process: LinkProcess) -> None:
+    """L2: keys of either kind meet their own kind alone."""
+    process.store(["a"])
+    process.store(["b"], content=True)
+    process.subscribe()
+    assert process.matched(["a"], content=True, redelivered=True) == [False]
+    assert process.matched(["b"], redelivered=True) == [False]
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_content_whose_acknowledgement_may_have_left(harness: Harness, *, drop: bool) -> None:
+    """L7: it is stored and counted, once for each that is in doubt; or dropped, if that was asked
+    for.
+    """
+    harness.declare("q")
+    process = LinkProcess(harness, drop_ambiguous=drop)
+    process.subscribe()
+    process.store(["a", "a", "b"], content=True)
+    accept(harness, 1, 3)
+    assert process.permit() == [1, 3]
+    process.subscribe()
+    reply = process.store(["a", "a", "b", "b"], content=True, redelivered=True)
+    if drop:
+        rows = [(1, 2, True, False), (2, 1, True, True), (3, 3, True, True), (4, 4, False, False)]
+        assert expanded(reply) == rows
+        assert process.info().ambiguous == 0
+    else:
+        assert [matched for *_, matched, _ in expanded(reply)] == [True, False, False, False]
+        assert process.info().ambiguous == 2
+        assert process.matched(["a"], content=True, redelivered=True) == [False]
+        assert process.info().ambiguous == 2
+        assert process.info().in_doubt == 0
+    process.state()
+
+
+def test_a_proven_acknowledgement_of_content_comes_back(harness: Harness) -> None:
+    """L7: it is stored and counted, even where what is in doubt is dropped; an id is matched."""
+    harness.declare("q")
+    process = LinkProcess(harness, drop_ambiguous=True)
+    process.subscribe()
+    process.store(["a"], content=True)
+    process.store(["i"])
+    accept(harness, 1, 2)
+    process.permit()
+    process.prove(2)
+    process.subscribe()
+    assert process.matched(["a"], content=True, redelivered=True) == [False]
+    assert process.info().ambiguous == 1
+    assert expanded(process.store(["i"]))[0][1:] == (2, True, True)
+
+
+def test_another_link_has_its_own_entries(process: LinkProcess) -> None:
+    """L4: what one link knows is nothing to another."""
+    process.store(["a"])
+    other = LinkProcess(process.harness, "other", source="amqp://elsewhere/queue")
+    other.subscribe()
+    assert other.matched(["a"]) == [False]
+
+
+def test_matched_rows_are_no_rows_of_the_block(process: LinkProcess) -> None:
+    """L5: with bodies of different lengths, before, between and behind those that are stored."""
+    harness = process.harness
+    process.store(["a", "bbb", "c"])
+    process.subscribe()
+    assert process.positions(["a", "xx", "bbb", "yyyy", "z", "c"]) == [1, 4, 2, 5, 6, 3]
+    assert harness.browse("q") == ["a", "bbb", "c", "xx", "yyyy", "z"]
+    assert harness.info("q").payload_bytes == 5 + 7
+    process.subscribe()
+    reply: c.StoredLinked = process.store(["z", "yyyy"])
+    assert reply.block_id is None
+    assert harness.info("q").payload_bytes == 12

@@ -1,0 +1,94 @@
+"""What operators do with links, and see of them (L25, L26)."""
+
+import pytest
+
+from ackq.errors import InUseError, LinkNotFoundError
+from ackq_broker.core import commands as c
+from tests.unit.core.harness import ALICE, Harness
+from tests.unit.core.link_process import SOURCE, LinkProcess, accept
+
+
+def test_a_link_is_paused(process: LinkProcess) -> None:
+    """L25: it is told so at its open; what it sends all the same is taken, and acknowledged."""
+    harness = process.harness
+    assert harness.do(c.PauseLink("l", paused=True)) is True
+    assert harness.do(c.PauseLink("l", paused=True)) is False
+    assert process.open().paused
+    process.store(["a"])
+    accept(harness, 1)
+    assert process.permit() == [1]
+    assert harness.do(c.PauseLink("l", paused=False)) is True
+    assert not process.info().paused
+
+
+def test_a_link_with_something_open_stays(process: LinkProcess) -> None:
+    """L25: what is held, or not known to be acknowledged, would come again as new."""
+    harness = process.harness
+    process.store(["a", "b"])
+    accept(harness, 1)
+    process.permit()
+    with pytest.raises(InUseError, match=r"1 message of it is held .* 1 acknowledgement") as caught:
+        harness.do(c.RemoveLink("l"))
+    assert (caught.value.fields["held"], caught.value.fields["unproven"]) == ("1", "1")
+    with pytest.raises(InUseError, match="run by host-a"):
+        harness.do(c.RemoveLink("l", forget=True, incumbent_live=True))
+    assert harness.do(c.RemoveLink("l", forget=True)) == c.RemovedLink(1, 1)
+    assert harness.browse("q") == ["b"]
+    with pytest.raises(LinkNotFoundError):
+        process.permit()
+
+
+def test_a_drained_link_is_removed(process: LinkProcess) -> None:
+    """L25: proven entries that are kept for a while are nothing that is open."""
+    process.store(["a"])
+    accept(process.harness, 1)
+    process.permit()
+    process.prove(1)
+    assert process.info().tombstones == 1
+    assert process.harness.do(c.RemoveLink("l")) == c.RemovedLink(0, 0)
+    assert process.harness.core.links() == []
+
+
+def test_what_operators_see(harness: Harness) -> None:
+    """L26: all links by name, or one."""
+    harness.declare("q", "r")
+    LinkProcess(harness, "z", queue="r", ack=c.LinkAck.STORED)
+    process = LinkProcess(harness, "a")
+    process.subscribe()
+    process.store(["1", "2", "3"])
+    stored_us = harness.now_us
+    accept(harness, 1, 2)
+    process.permit()
+    process.prove(2)
+    accept(harness, 3)
+    process.store(["4"])
+    held_us = harness.now_us
+    assert [each.link for each in harness.core.links()] == ["a", "z"]
+    assert harness.core.links("z")[0].queue == "r"
+    assert stored_us < held_us
+    assert harness.core.link("a") == c.LinkInfo(
+        link="a",
+        incarnation="a" * 32,
+        epoch=1,
+        holder=ALICE,
+        source=SOURCE,
+        queue="q",
+        ack=c.LinkAck.SETTLED,
+        paused=False,
+        opened_us=process.info().opened_us,
+        subscription=1,
+        held=1,
+        settled=1,
+        unproven=0,
+        in_doubt=0,
+        tombstones=3,
+        oldest_held_us=held_us,
+        taken=4,
+        stored=4,
+        matched_held=0,
+        matched_settled=0,
+        ambiguous=0,
+        id_reused=0,
+        permitted=2,
+        proven=2,
+    )

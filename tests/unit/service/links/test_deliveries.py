@@ -1,0 +1,67 @@
+"""Deliveries as the core takes them: rules L2, L4, L7, L13, L15; wrong ones stand in tests/wire."""
+
+import numpy as np
+import pytest
+
+from ackq.errors import InvalidArgumentError, MessageTooLargeError
+from ackq.v1 import links_pb2 as pb
+from ackq.wire import block, frame
+from ackq_broker.service.links import deliveries
+from tests.fakes.blocks import encoded
+
+NOW_US = 1_700_000_000_000_000
+
+
+def decode(rows=2, block=None, **changes):
+    fields = {
+        "subscription": 3,
+        "first_number": 5,
+        "rows": rows,
+        "lowest_unanswered": 4,
+        "keys": bytes(range(16 * rows)),
+        "checks": bytes(range(8 * rows)),
+        "proven": 2,
+    }
+    data = encoded(body=[b"a", b"bc"][:rows]) if block is None else block
+    sent = pb.LinkDeliveries(**(fields | changes))
+    return deliveries.decode(frame.Frame(pb.LinkHeader(deliveries=sent), data), NOW_US)
+
+
+def test_columns():
+    """L2, L4: a key of two words and a check of one for each row."""
+    command = decode().command("l", 7)
+    assert (command.link, command.epoch, command.subscription) == ("l", 7, 3)
+    assert (command.first_number, command.rows, command.payload_bytes) == (5, 2, 3)
+    assert (command.lowest_unanswered, command.proven) == (4, 2)
+    assert command.keys.dtype == command.checks.dtype == np.uint64
+    assert command.keys.tobytes() == bytes(range(32))
+    assert command.checks.tobytes() == bytes(range(16))
+    assert command.sizes.tolist() == [1, 2]
+    assert [*command.content, *command.redelivered, *command.at_once] == []
+
+
+def test_flags_are_bits():
+    """L7, L15: the lowest bit is the first row."""
+    found = decode(content=b"\x01", redelivered=b"\x02", at_once=b"\x03")
+    assert (set(found.content), set(found.redelivered), set(found.at_once)) == ({0}, {1}, {0, 1})
+
+
+def test_what_is_stored():
+    """L9, L13: persistent whatever it was there, with a publish time, as it came."""
+    data = encoded(body=[b"a", b"bc"], persistent=[False, True])
+    stored = block.decode(b"".join(decode(block=data).block))
+    assert stored.header.published_at_us == NOW_US
+    assert stored.batch.column("body").to_pylist() == [b"a", b"bc"]
+
+
+def test_a_row_that_is_refused_refuses_all():
+    """L8: a link stores in order, so none of its rows may be passed over."""
+    with pytest.raises(MessageTooLargeError, match="headers"):
+        decode(rows=1, block=encoded(body=[b"a"], headers=[[("k", "v" * 2_000_000)]]))
+
+
+@pytest.mark.parametrize("name", ["content", "redelivered", "at_once"])
+def test_flags_of_rows_that_are_none(name):
+    """I6: the bits behind the last row are zero."""
+    with pytest.raises(InvalidArgumentError, match=f"'{name}'"):
+        decode(**{name: b"\x04"})

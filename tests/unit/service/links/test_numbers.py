@@ -1,0 +1,67 @@
+"""Delivery numbers by position, against a dictionary: rule L10."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackq_broker.core.commands import LinkedRun
+from ackq_broker.service.links.numbers import DeliveryNumbers
+
+
+def run(first_number, rows, first_position):
+    return LinkedRun(first_number, rows, first_position, matched=False, permitted=False)
+
+
+def positions(*values):
+    return np.array(values, np.uint64)
+
+
+def test_ranges_in_the_order_of_the_permits():
+    """L10: ascending positions may be numbers in any order."""
+    numbers = DeliveryNumbers()
+    numbers.add([run(1, 3, 10), run(4, 2, 5)])
+    assert len(numbers) == 5
+    assert numbers.take(positions(5, 6, 10, 12)) == ([4, 1, 3], [5, 1, 3])
+    assert numbers.take(positions(11)) == ([2], [2])
+    assert len(numbers) == 0
+    assert numbers.take(positions()) == ([], [])
+
+
+def test_a_position_that_no_delivery_has():
+    """L10: the core permits none; it would acknowledge another message."""
+    numbers = DeliveryNumbers()
+    numbers.add([run(1, 3, 10), run(4, 1, 20)])
+    for unknown in (9, 13, 21):
+        with pytest.raises(AssertionError):
+            numbers.take(positions(unknown))
+
+
+def test_another_subscription():
+    """L17: what was delivered before has no number."""
+    numbers = DeliveryNumbers()
+    numbers.add([run(1, 3, 10)])
+    numbers.clear()
+    assert len(numbers) == 0
+    numbers.add([run(1, 1, 11)])
+    assert numbers.take(positions(11)) == ([1], [1])
+
+
+@given(st.data())
+def test_as_a_dictionary(data):
+    """L10: any runs, taken in any parts."""
+    numbers, known, number, free = DeliveryNumbers(), {}, 1, list(range(1, 200, 7))
+    free = data.draw(st.permutations(free))
+    for _ in range(data.draw(st.integers(1, 6))):
+        runs = []
+        for _ in range(data.draw(st.integers(0, 4))):
+            rows, position = data.draw(st.integers(1, 7)), free.pop()
+            runs.append(run(number, rows, position))
+            known |= {position + each: number + each for each in range(rows)}
+            number += rows
+        numbers.add(runs)
+        taken = data.draw(st.lists(st.sampled_from(sorted(known)), unique=True)) if known else []
+        first, last = numbers.take(positions(*taken))
+        found = [each for a, b in zip(first, last, strict=True) for each in range(a, b + 1)]
+        assert found == [known.pop(position) for position in taken]
+        assert len(numbers) == len(known)

@@ -1,0 +1,109 @@
+"""`ackq link` against a real broker: shown, paused, drained, removed (L25, L26)."""
+
+import threading
+
+import pytest
+
+from ackq.cli.failure import ExitStatus
+from ackq.client import Channel
+from tests.fakes.raw_client import Client
+from tests.fakes.raw_link import SOURCE, RawLink
+from tests.wire.brokers.streams import until
+from tests.wire.cli.conftest import failed, read
+
+
+@pytest.fixture
+def link(endpoint, admin, request):
+    """A link that holds three messages, named after its queue; its process goes at the end."""
+    name = request.node.name.partition("[")[0]
+    admin.declare_queue(name)
+    with Client(endpoint) as client:
+        process = RawLink(client, link=name, queue=name)
+        process.deliver(process.subscribe(), 1, [1, 2, 3])
+        process.stored()
+        process.name = name
+        yield process
+        process.call.cancel()
+
+
+def accept(endpoint, queue, count):
+    with Channel(endpoint) as channel:
+        return len(channel.get(queue, count, no_ack=True))
+
+
+def test_list_and_show(run, link):
+    """L26: counts and who runs it; programs get the protocol's names, without the token."""
+    lines = run("link", "list").stdout.splitlines()
+    assert lines[0].split()[:4] == ["LINK", "SOURCE", "QUEUE", "ACK"]
+    (line,) = [each for each in lines if each.startswith(f"{link.name} ")]
+    assert line.split()[:6] == [link.name, SOURCE, link.name, "settled", "live", "3"]
+    shown = read(run("link", "show", link.name, "--json"))
+    assert (shown["held"], shown["taken"], shown["live"]) == (3, 3, True)
+    assert shown["holder"]["host"] == "h"
+    assert "token" not in shown["holder"]
+    (reason,) = shown["held_up"]
+    assert reason.startswith(f"The link '{link.name}' holds 3 messages, the oldest for")
+    text = run("link", "show", link.name).stdout
+    assert reason.partition(" for ")[0] in text
+    (listed,) = [each for each in read(run("link", "list", "--json")) if each["link"] == link.name]
+    assert listed["source"] == SOURCE
+
+
+def test_pause_and_resume(run, link):
+    """L25: said once more it changes nothing."""
+    said = [run("link", verb, link.name).stdout for verb in ("pause", "pause", "resume")]
+    assert said == [
+        f"link '{link.name}' is paused\n",
+        f"link '{link.name}' is paused, as before\n",
+        f"link '{link.name}' goes on\n",
+    ]
+    changed = read(run("link", "pause", link.name, "--json"))
+    assert changed == {"link": link.name, "paused": True, "changed": True}
+    assert "ackq link resume" in run("link", "show", link.name).stdout
+
+
+def test_drain_waits_until_nothing_is_held(run, link, endpoint, admin):
+    """L25: paused, and done when whoever reads the queue has settled what it held."""
+    late = failed(run("link", "drain", link.name, "--timeout", "0s"))
+    assert "still holds 3 messages" in late
+    assert admin.link(link.name).paused
+    results = []
+    waiting = threading.Thread(
+        target=lambda: results.append(run("link", "drain", link.name, "--json"))
+    )
+    waiting.start()
+    accept(endpoint, link.name, 3)
+    waiting.join(30)
+    drained = read(results[0])
+    assert drained == {"link": link.name, "paused": True, "held": 0, "unproven": 3}
+    assert run("link", "drain", link.name).stdout == (
+        f"link '{link.name}' is drained and paused: 3 acknowledgements not proven\n"
+    )
+
+
+def test_remove(run, link, admin):
+    """L25: refused while it runs, and while it holds something unless that shall be forgotten."""
+    assert "run by" in failed(run("link", "remove", link.name, "--forget"))
+    link.close()
+    assert "--forget" in failed(run("link", "remove", link.name))
+    said = run("link", "remove", link.name, "--forget").stdout
+    assert said == f"link '{link.name}' removed; 3 messages may come again as new ones\n"
+    missing = failed(run("link", "show", link.name), ExitStatus.NOT_FOUND)
+    assert "ackq link list" in missing
+    assert until(lambda: admin.queue(link.name).ready) == 3
+
+
+def test_an_unknown_link(run):
+    """L25: each command says so, with the status of what is not there."""
+    for verb in ("show", "pause", "resume", "drain", "remove"):
+        assert "There is no link 'none'" in failed(run("link", verb, "none"), ExitStatus.NOT_FOUND)
+
+
+def test_why_a_queue_waits_for_a_link(run, link):
+    """Q9: nobody runs the link that fills it; while one does it is no matter."""
+    codes = [each["code"] for each in read(run("why", link.name, "--json"))["findings"]]
+    assert "link-absent" not in codes
+    link.close()
+    found = read(run("why", link.name, "--json"))["findings"]
+    (absent,) = [each for each in found if each["code"] == "link-absent"]
+    assert f"'{link.name}' brings nothing from {SOURCE}" in absent["sentence"]

@@ -1,0 +1,483 @@
+"""A link's stream at the edge, by the client and by raw stubs, against a real broker process."""
+
+import asyncio
+import secrets
+
+import pytest
+
+import ackq_broker
+from ackq import errors, limits
+from ackq.client import Admin, AsyncLink, Channel, close_channels
+from ackq.v1 import links_pb2 as pb
+from tests.fakes.blocks import encoded
+from tests.fakes.raw_client import TIMEOUT_S, Client, refused_with
+from tests.fakes.raw_link import SOURCE, RawLink, columns
+from tests.wire.brokers.streams import until
+
+WAIT_S = 20
+
+
+def make_link(endpoint, **changes):
+    return AsyncLink(endpoint, **({"link": "l", "source": SOURCE, "queue": "q"} | changes))
+
+
+async def store(link, first, ids, **more):
+    async with asyncio.timeout(WAIT_S):
+        return await link.store(first, **(columns(ids) | more))
+
+
+async def permitted(link, count):
+    """The numbers of the next permits."""
+    found = []
+    async with asyncio.timeout(WAIT_S):
+        while len(found) < count:
+            for first, last in (await link.permits()).ranges:
+                found.extend(range(first, last + 1))
+    return found
+
+
+async def eventually(ready):
+    """Returns when `ready` is true, which is asked on another thread."""
+    await asyncio.to_thread(until, ready, WAIT_S)
+
+
+def accept(endpoint, count):
+    """Takes so many messages of the queue, which accepts them; their bodies."""
+    taken = []
+    with Channel(endpoint) as channel:
+        while len(taken) < count:
+            most = min(count - len(taken), 1_000)
+            taken += [int(message.body) for message in channel.get("q", most, no_ack=True)]
+    return taken
+
+
+def bodies(endpoint):
+    with Admin(endpoint) as admin:
+        return [int(row["body"]) for found in admin.browse("q") for row in found.to_pylist()]
+
+
+def info(endpoint, link="l"):
+    with Admin(endpoint) as admin:
+        return admin.link(link)
+
+
+@pytest.fixture
+def edge(broker):
+    """A broker of the test's own with the queue `q`."""
+    with Admin(broker.endpoint) as admin:
+        admin.declare_queue("q")
+    return broker
+
+
+# --- stored, matched, permitted ---
+
+
+def test_from_a_delivery_to_its_permit(edge):
+    """L5, L9, L10: stored and durable, and permitted when it was accepted here."""
+
+    async def main():
+        async with make_link(edge.endpoint) as link:
+            assert await link.subscribe(lambda: 0) == link.subscription
+            stored = await store(link, 1, [1, 2, 3])
+            assert (stored.rows, stored.matched, stored.permitted) == (3, 0, 0)
+            assert bodies(edge.endpoint) == [1, 2, 3]
+            assert accept(edge.endpoint, 2) == [1, 2]
+            assert await permitted(link, 2) == [1, 2]
+            assert accept(edge.endpoint, 1) == [3]
+            assert await permitted(link, 1) == [3]
+        found = info(edge.endpoint)
+        assert (found.taken, found.stored, found.permitted, found.held) == (3, 3, 3, 0)
+        assert (found.source, found.queue, found.live) == (SOURCE, "q", False)
+
+    asyncio.run(main())
+
+
+def test_what_is_delivered_again(edge):
+    """L5, L6, L11: is matched where it is held, and acknowledged at once where it was settled."""
+
+    async def main():
+        async with make_link(edge.endpoint) as link:
+            await link.subscribe(lambda: 0)
+            await store(link, 1, [1, 2, 3])
+            accept(edge.endpoint, 1)
+            assert await permitted(link, 1) == [1]
+            await link.subscribe(lambda: 0)
+            again = await store(link, 1, [1, 2, 3, 4], redelivered=[True] * 3 + [False])
+            assert (again.matched, again.permitted) == (3, 1)
+            assert await permitted(link, 1) == [1]
+            assert bodies(edge.endpoint) == [2, 3, 4]
+
+    asyncio.run(main())
+
+
+def test_stored_is_enough(edge):
+    """L9: with ack=stored the answer to the store permits."""
+
+    async def main():
+        async with make_link(edge.endpoint, ack="stored") as link:
+            await link.subscribe(lambda: 0)
+            assert (await store(link, 1, [1, 2])).permitted == 2
+            assert await permitted(link, 2) == [1, 2]
+
+    asyncio.run(main())
+
+
+def test_some_at_once(edge):
+    """L15: rows that the link must not hold are permitted when they are stored, others are not."""
+
+    async def main():
+        async with make_link(edge.endpoint) as link:
+            await link.subscribe(lambda: 0)
+            stored = await store(link, 1, [1, 2, 3], at_once=[False, True, False])
+            assert [run.permitted for run in stored.runs] == [False, True, False]
+            assert await permitted(link, 1) == [2]
+            accept(edge.endpoint, 3)
+            assert await permitted(link, 2) == [1, 3]
+
+    asyncio.run(main())
+
+
+def test_many_under_way_keep_their_order(edge):
+    """L8: stores that are not waited for are in the queue in the order of the calls."""
+
+    async def main():
+        async with make_link(edge.endpoint) as link:
+            await link.subscribe(lambda: 0)
+            ids = range(1, 30_001)
+            starts = range(0, len(ids), 1_000)
+            answers = await asyncio.gather(
+                *(store(link, at + 1, ids[at : at + 1_000]) for at in starts)
+            )
+            assert [answer.runs[0].first_number for answer in answers] == [at + 1 for at in starts]
+            assert bodies(edge.endpoint) == [*ids]
+            accept(edge.endpoint, 30_000)
+            assert await permitted(link, 30_000) == [*ids]
+
+    asyncio.run(main())
+
+
+# --- cuts and kills ---
+
+
+@pytest.mark.parametrize("sync", [3, 4, 6])
+def test_a_kill_between_stored_and_answered(sync, tmp_path):
+    """L5: at any sync; the stream goes on, what was unanswered is not doubled, permits come."""
+    data = tmp_path / "data"
+    with ackq_broker.embedded(data) as broker, Admin(broker.endpoint) as admin:
+        admin.declare_queue("q")
+    armed = {"ACKQ_FAILPOINT": f"after_sync_data_segment:{sync}"}
+
+    async def main(broker):
+        async def restart():
+            await asyncio.to_thread(broker.wait_dead, WAIT_S)
+            await asyncio.to_thread(broker.restart, {})
+
+        restarted = asyncio.create_task(restart())
+        async with make_link(broker.endpoint) as link:
+            await link.subscribe(lambda: 0)
+            for number in range(1, 9):
+                await store(link, number, [number])
+            await restarted
+            assert bodies(broker.endpoint) == [*range(1, 9)]
+            accept(broker.endpoint, 8)
+            assert await permitted(link, 8) == [*range(1, 9)]
+
+    with ackq_broker.embedded(data, env=armed) as broker:
+        asyncio.run(main(broker))
+    close_channels()
+
+
+def test_permits_after_a_kill(edge):
+    """L10: a restarted broker knows the numbers of what it holds; a permit comes once."""
+
+    async def main():
+        async with make_link(edge.endpoint) as link:
+            await link.subscribe(lambda: 0)
+            await store(link, 1, [1, 2, 3, 4])
+            accept(edge.endpoint, 2)
+            assert await permitted(link, 2) == [1, 2]
+            await asyncio.to_thread(edge.kill)
+            await eventually(lambda: not link.connected)
+            assert isinstance(link.outage, errors.BrokerUnavailableError)
+            waiting = asyncio.create_task(store(link, 5, [5]))
+            await asyncio.to_thread(edge.restart)
+            await waiting
+            accept(edge.endpoint, 3)
+            assert await permitted(link, 3) == [3, 4, 5]
+
+    asyncio.run(main())
+
+
+# --- one holder ---
+
+
+def test_a_second_holder_is_refused_while_the_first_is_live(edge, monkeypatch):
+    """L1: two processes of one name would acknowledge for each other."""
+    monkeypatch.setattr(limits, "HEARTBEAT_MS", 200)
+
+    async def main():
+        async with make_link(edge.endpoint):
+            with pytest.raises(errors.AlreadyHeldError, match="'l'"):
+                async with asyncio.timeout(WAIT_S):
+                    await make_link(edge.endpoint).__aenter__()
+        async with asyncio.timeout(1), make_link(edge.endpoint) as next_one:  # the first said so
+            assert next_one.epoch == 2
+
+    asyncio.run(main())
+
+
+def test_a_holder_that_was_cut_off_is_fenced(edge):
+    """L1: its successor matches what it holds; its own stream ends with the reason."""
+
+    async def main():
+        with Client(edge.endpoint) as raw:
+            first = RawLink(raw)
+            first.deliver(first.subscribe(), 1, [1])
+            assert first.stored().rows == [1]
+            first.call.cancel()
+            async with asyncio.timeout(WAIT_S), make_link(edge.endpoint) as link:
+                await link.subscribe(lambda: 0)
+                assert (await store(link, 1, [1])).matched == 1
+                again = RawLink(raw, token=first.token)
+                refusal = again.error()
+                assert type(refusal) is errors.AlreadyHeldError
+
+    asyncio.run(main())
+
+
+# --- refused for a while ---
+
+
+def test_a_full_queue(edge):
+    """L20: what does not fit waits, in order, and goes on when there is room."""
+    with Admin(edge.endpoint) as admin:
+        admin.declare_queue("q2", max_length=3)
+
+    def accept_q2(count):
+        with Channel(edge.endpoint) as channel:
+            return [int(each.body) for each in channel.get("q2", count, no_ack=True)]
+
+    async def main():
+        async with make_link(edge.endpoint, queue="q2") as link:
+            await link.subscribe(lambda: 0)
+            waiting = [
+                asyncio.create_task(store(link, 1, [1, 2, 3, 4, 5])),
+                asyncio.create_task(store(link, 6, [6])),
+            ]
+            await eventually(lambda: link.refusal is not None)
+            assert isinstance(link.refusal, errors.QueueFullError)
+            with Admin(edge.endpoint) as admin:
+                found = until(lambda: admin.queue("q2").ready == 3 and admin.link("l"))
+                assert "full" in found.refusal
+            taken = []
+            while len(taken) < 6:
+                taken += await asyncio.to_thread(accept_q2, 1)
+            assert taken == [1, 2, 3, 4, 5, 6]
+            first, second = await asyncio.gather(*waiting)
+            assert (first.rows, second.rows) == (5, 1)
+            assert link.refusal is None
+            assert await permitted(link, 6) == [1, 2, 3, 4, 5, 6]
+
+    asyncio.run(main())
+
+
+def test_a_broker_that_is_drained(edge):
+    """L20, O6: it takes nothing new, the link waits and goes on after it."""
+
+    async def main():
+        async with make_link(edge.endpoint) as link:
+            await link.subscribe(lambda: 0)
+            with Admin(edge.endpoint) as admin:
+                admin.drain()
+                waiting = asyncio.create_task(store(link, 1, [1]))
+                await eventually(lambda: link.refusal is not None)
+                assert "drained" in link.refusal.message
+                assert bodies(edge.endpoint) == []
+                admin.drain(resume=True)
+            await waiting
+            assert bodies(edge.endpoint) == [1]
+
+    asyncio.run(main())
+
+
+# --- operators ---
+
+
+def test_a_link_is_paused(edge):
+    """L25: its process is told at once, and again when it opens; permits go on."""
+
+    async def main():
+        with Admin(edge.endpoint) as admin:
+            async with make_link(edge.endpoint) as link:
+                await link.subscribe(lambda: 0)
+                await store(link, 1, [1])
+                changed = asyncio.create_task(link.changed())
+                assert admin.pause_link("l")
+                assert not admin.pause_link("l")
+                async with asyncio.timeout(1):
+                    await changed
+                assert link.paused
+                accept(edge.endpoint, 1)
+                assert await permitted(link, 1) == [1]
+            async with make_link(edge.endpoint) as link:
+                assert link.paused
+                assert admin.pause_link("l", paused=False)
+                await eventually(lambda: not link.paused)
+
+    asyncio.run(main())
+
+
+def test_a_link_is_removed(edge):
+    """L25: not while it runs, nor while it holds something unless that shall be forgotten."""
+
+    async def main():
+        with Admin(edge.endpoint) as admin:
+            async with make_link(edge.endpoint) as link:
+                await link.subscribe(lambda: 0)
+                await store(link, 1, [1, 2])
+                accept(edge.endpoint, 1)
+                assert await permitted(link, 1) == [1]
+                with pytest.raises(errors.InUseError):
+                    admin.remove_link("l", forget=True)
+            with pytest.raises(errors.InUseError, match="1"):
+                admin.remove_link("l")
+            done = admin.remove_link("l", forget=True)
+            assert (done.held, done.unproven) == (1, 1)
+            with pytest.raises(errors.LinkNotFoundError):
+                admin.link("l")
+            assert admin.links() == []
+            with pytest.raises(errors.LinkNotFoundError):
+                admin.pause_link("l")
+
+    asyncio.run(main())
+
+
+def test_what_its_process_tells(edge, monkeypatch):
+    """L26: shown to operators while it runs."""
+    monkeypatch.setattr("ackq.client.links.state._HEARTBEAT_S", 0.05)
+
+    async def main():
+        with Admin(edge.endpoint) as admin:
+            async with make_link(edge.endpoint) as link:
+                await link.subscribe(lambda: 0)
+                link.report(pb.LinkReport(window_messages=9, lives_left=2, limited_by="window"))
+                await store(link, 1, [1, 2])
+                await eventually(lambda: admin.link("l").report.window_messages == 9)
+                await eventually(lambda: link.held == 2)
+                found = admin.link("l")
+                assert (found.live, found.held, found.report.limited_by) == (True, 2, "window")
+                assert found.report.lives_left == 2
+            assert not admin.link("l").HasField("report")
+
+    asyncio.run(main())
+
+
+# --- hostile and wrong frames ---
+
+
+WRONG = {
+    "a key too short": {"keys": bytes(31)},
+    "no keys": {"keys": b""},
+    "a check too many": {"checks": bytes(24)},
+    "flags for other rows": {"content": b"\x04"},
+    "flags too many": {"redelivered": bytes(2)},
+    "flags too few": {"at_once": b"\x08"},
+    "no row": {"rows": 0},
+    "other rows than the block": {"rows": 3, "keys": bytes(48), "checks": bytes(24)},
+    "more rows than a frame has": {"rows": 2**32 - 1},
+    "number 0": {"first_number": 0, "lowest_unanswered": 0},
+    "the last number": {"first_number": 2**64 - 2},
+    "a gap": {"first_number": 5},
+    "another subscription": {"subscription": 77},
+    "no subscription": {"subscription": 0},
+    "an answer to come": {"lowest_unanswered": 2},
+    "more proven than delivered": {"proven": 2**64 - 1},
+    "no block": {"block": b""},
+    "a block of rubbish": {"block": b"\x0a\x02\x08\x02rubbish"},
+    "a time to live": {"block": encoded(body=[b"1", b"2"], ttl_ms=[1, 1])},
+}
+
+
+def test_deliveries_that_are_none(client):
+    """I6: a typed error, nothing stored, and the link goes on on its next stream."""
+    token = secrets.token_bytes(16)
+    for name, changes in WRONG.items():
+        link = RawLink(client, token=token)
+        link.deliver(link.subscribe(), 1, [1, 2], **changes)
+        error = link.error()
+        assert isinstance(error, errors.InvalidArgumentError | errors.LimitError), name
+        assert client.queue().ready == 0, name
+    again = RawLink(client, token=token)
+    again.deliver(again.subscribe(), 1, [1, 2])
+    assert again.stored().rows == [2]
+    again.close()
+    accept(client.endpoint, 2)
+
+
+OPENINGS = {
+    "no name": {"link": ""},
+    "a long name": {"link": "l" * 256},
+    "no source": {"source": ""},
+    "a long source": {"source": "s" * 10_000},
+    "no queue": {"queue": ""},
+    "no ack": {"ack": 0},
+    "an unknown ack": {"ack": 7},
+    "a short token": {"token": b"short"},
+}
+
+
+@pytest.mark.parametrize("changes", OPENINGS.values(), ids=OPENINGS)
+def test_an_opening_that_is_none(client, changes):
+    """L1, I6: each says what is wrong; no link is made."""
+    assert isinstance(RawLink(client, **changes).error(), errors.InvalidArgumentError)
+    assert list(client.links.ListLinks(pb.ListLinksRequest()).links) == []
+
+
+def test_a_queue_that_is_none(client):
+    """L13: a link to what would lose its messages is refused, and one to nothing."""
+    assert type(RawLink(client, queue="none").error()) is errors.QueueNotFoundError
+    client.declare("drops", max_length=1, overflow=2)
+    error = RawLink(client, queue="drops").error()
+    assert isinstance(error, errors.PreconditionFailedError)
+
+
+def test_frames_in_the_wrong_place(client):
+    """L1: a stream opens once, and first; a kind that is unset is none."""
+    calls = client.links
+    wrong = pb.LinkRequest(header=pb.LinkHeader(heartbeat=pb.LinkHeartbeat()))
+    error = refused_with(
+        errors.InvalidArgumentError,
+        lambda: next(calls.Link(iter([wrong]), timeout=TIMEOUT_S)),
+    )
+    assert "open" in error.message
+    token = secrets.token_bytes(16)
+    for kind in ({"open": pb.LinkOpen()}, {}):
+        link = RawLink(client, token=token)
+        link.send(**kind)
+        assert type(link.error()) is errors.InvalidArgumentError
+    RawLink(client, token=token).close()
+
+
+def test_what_is_sent_again_is_answered_again(client):
+    """L5: on a new stream of the same holder, under its numbers, from what is on disk."""
+    link = RawLink(client)
+    subscription = link.subscribe()
+    link.deliver(subscription, 1, [1, 2])
+    first = link.stored()
+    again = RawLink(client, token=link.token)
+    opened = next(again.call).opened
+    assert (opened.subscription, opened.next_number) == (subscription, 3)
+    again.deliver(subscription, 1, [1, 2])
+    again.deliver(subscription, 3, [3])
+    assert again.stored() == first
+    assert again.stored().first_position == [first.first_position[0] + 2]
+    assert type(link.error()) is errors.FencedError
+    accept(client.endpoint, 3)
+    while not (answer := next(again.call)).HasField("permits"):
+        pass
+    assert (answer.permits.first_number, answer.permits.last_number) == ([1], [3])
+    third = RawLink(client, token=link.token)
+    while not (answer := next(third.call)).HasField("permits"):
+        pass
+    assert (answer.permits.first_number, answer.permits.last_number) == ([1], [3])
+    third.close()
