@@ -5,6 +5,7 @@ with the same checkpoint (K3), or repeated in batch with the same txnAppId and t
 
     python jobs/delta_to_queue.py
     python jobs/delta_to_queue.py --endpoint HOST:PORT --table PATH --queue Q --checkpoint PATH
+    python jobs/delta_to_queue.py --amqp amqp://HOST --amqp-queue Q --amqp-data DIR --table PATH ...
 """
 
 from __future__ import annotations
@@ -15,14 +16,24 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from kit import JobError, arguments, connection, flights, queries, reconciliation, say, workspace
+from kit import (
+    JobError,
+    amqp,
+    arguments,
+    connection,
+    flights,
+    queries,
+    reconciliation,
+    say,
+    workspace,
+)
 from kit.session import has_table, spark_session
 
 
 def main() -> int:
     """Runs the job; returns the exit status."""
     args = parse()
-    job = demonstrate if args.endpoint is None else publish
+    job = publish if args.endpoint else publish_linked if args.amqp else demonstrate
     return workspace.run("delta-to-queue", lambda work: job(args, work), verbose=args.verbose)
 
 
@@ -53,13 +64,21 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
         help="no message is larger than about N bytes: makes publishing faster",
     )
     arguments.add_query(parser, "the ackq sink")
+    amqp.add_arguments(parser, "out")
     args = parser.parse_args(line)
     _check(parser, args)
     return args
 
 
 def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    if args.endpoint is None:
+    amqp.check(parser, args)
+    if args.amqp:
+        if bool(args.table) != bool(args.checkpoint) or args.batch or args.exchange:
+            parser.error(
+                "--amqp needs --table and --checkpoint, or neither: the flights; and it takes no "
+                "--batch and no --exchange"
+            )
+    elif args.endpoint is None:
         arguments.check_demonstration(parser, args, "limit", "option", "verbose")
     elif args.limit:
         parser.error("--limit is for the demonstration, which runs without --endpoint")
@@ -130,6 +149,57 @@ def publish(args: argparse.Namespace, work: workspace.Workspace) -> int:
         into = f" published={admin.queue(args.queue).published - before}" if args.queue else ""
     say(f"rows={rows}{into} unconfirmed=0 OK")
     return 0
+
+
+def publish_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
+    """Publishes a table, without one the flights, to a queue of an AMQP broker; reconciles all.
+
+    The table's rows are in the edge's queue once each, and go out from there. What the edge still
+    had of an earlier run goes out, too.
+    """
+    flown = args.table is None
+    # What is wrong with it is told before Spark is started.
+    linked = amqp.LinkedQueue(args, "out")
+    say(f"Queue '{args.amqp_queue}' there: {linked.ready_before:,} ready.")
+    with spark_session("delta_to_queue", work.log, args.max_message_bytes) as spark:
+        if flown:
+            data = flights.load(args.limit)
+            args.table, args.checkpoint = (
+                str(work.folder / "table"),
+                str(work.folder / "checkpoint"),
+            )
+            args.message_id_column = "message_id"
+            say(f"Making a table of {len(data):,} flights ...")
+            flights.table(spark, data).write.format("delta").save(args.table)
+        elif not has_table(spark, args.table):
+            raise JobError(
+                f"There is no Delta table at {args.table}: --table names an existing one."
+            )
+        with linked.running():
+            args.broker, args.queue = linked.broker, linked.name
+            before = linked.admin.queue(linked.name)
+            carried = before.ready + before.delayed + before.unacked
+            streamed = stream(spark, args)
+            linked.send_all()
+            after = linked.admin.queue(linked.name)
+            ready, consumers = linked.count_there()
+    published, sent = after.published - before.published, after.accepted - before.accepted
+    counts = {
+        "rows": streamed,
+        "carried": carried,
+        "published": published,
+        "sent": sent,
+        "there_before": linked.ready_before,
+        "there_after": ready,
+        "left": after.ready + after.delayed + after.unacked,
+    }
+    agree = sent == published + carried and published <= streamed and not counts["left"]
+    if flown:
+        agree = agree and published == len(data)
+    if not (consumers or linked.consumers_before):
+        # What a cut had doubled would be too many, and shown so.
+        agree = agree and ready - linked.ready_before == sent
+    return reconciliation.conclude(reconciliation.verdict(counts, agree=agree))
 
 
 # --- the steps ---

@@ -5,6 +5,7 @@ the broker, in the table - and that they agree.
 
     python jobs/queue_to_delta.py
     python jobs/queue_to_delta.py --endpoint HOST:PORT --queue Q --table PATH --checkpoint PATH
+    python jobs/queue_to_delta.py --amqp amqp://HOST --amqp-queue Q --amqp-data DIR --table PATH ...
 """
 
 from __future__ import annotations
@@ -20,7 +21,17 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from kit import arguments, connection, flights, json_bodies, queries, reconciliation, say, workspace
+from kit import (
+    amqp,
+    arguments,
+    connection,
+    flights,
+    json_bodies,
+    queries,
+    reconciliation,
+    say,
+    workspace,
+)
 from kit.connection import Broker
 from kit.session import has_table, spark_session
 
@@ -34,7 +45,7 @@ MESSAGE_COLUMNS: Final = (
 def main() -> int:
     """Runs the job; returns the exit status."""
     args = parse()
-    job = demonstrate if args.endpoint is None else drain
+    job = drain if args.endpoint else drain_linked if args.amqp else demonstrate
     return workspace.run("queue-to-delta", lambda work: job(args, work), verbose=args.verbose)
 
 
@@ -60,8 +71,13 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
         "Default: store messages as they are",
     )
     arguments.add_query(parser, "the ackq source")
+    amqp.add_arguments(parser, "in")
     args = parser.parse_args(line)
-    if args.endpoint is None:
+    amqp.check(parser, args)
+    if args.amqp:
+        if not (args.table and args.checkpoint) or args.limit:
+            parser.error("--amqp needs --table and --checkpoint, and takes no --limit")
+    elif args.endpoint is None:
         if arguments.given(parser, args) & {"queue", "checkpoint", "trigger", "json_schema"}:
             parser.error("--queue, --checkpoint, --trigger and --json-schema need --endpoint")
         if args.table and Path(args.table).exists():
@@ -136,16 +152,66 @@ def drain(args: argparse.Namespace, work: workspace.Workspace) -> int:
     return reconciliation.conclude(found)
 
 
+def drain_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
+    """Streams a queue of an AMQP broker, through an edge beside the job; reconciles all three.
+
+    With the trigger availableNow it ends when both queues are empty. The job takes itself for the
+    only consumer there.
+    """
+    first = not (Path(args.checkpoint).exists() or Path(args.amqp_data).exists())
+    # What is wrong with it is told before Spark is started.
+    linked = amqp.LinkedQueue(args, "in")
+    say(f"Queue '{args.amqp_queue}' there: {linked.ready_before:,} ready.")
+    with spark_session("queue_to_delta", work.log) as spark, linked.running():
+        before = linked.admin.queue(linked.name)
+        parsed = bool(args.json_schema)
+        messages = source(spark, linked.broker, linked.name, args.option, parsed=parsed)
+        rows = parse_json(messages, args.json_schema) if parsed else messages
+        rows_before, _ = count_table(spark, args.table)
+        ends = args.trigger == arguments.AVAILABLE_NOW
+        done = queries.run(
+            into(args.table, rows),
+            args.checkpoint,
+            {"processingTime": "0 seconds"} if ends else args.trigger,
+            linked.drained if ends else linked.ended,
+        )
+        rows_after, duplicates = count_table(spark, args.table)
+        after = linked.admin.queue(linked.name)
+        there, _ = linked.count_there()
+    # Of a later run, what is there may be what the edge has had before.
+    whole = not first or done.rows >= linked.ready_before
+    found = settle_up(
+        done,
+        delta_rows=rows_after - rows_before,
+        duplicates=duplicates,
+        shown={
+            "there_before": linked.ready_before,
+            "there_left": there,
+            "accepted": after.accepted - before.accepted,
+            "ready": after.ready,
+            "unacked": after.unacked,
+        },
+        else_agree=whole and not (there or after.ready or after.unacked),
+    )
+    return reconciliation.conclude(found)
+
+
 def settle_up(
-    done: queries.Streamed, *, delta_rows: int, duplicates: int, shown: Mapping[str, int]
+    done: queries.Streamed,
+    *,
+    delta_rows: int,
+    duplicates: int,
+    shown: Mapping[str, int],
+    else_agree: bool = True,
 ) -> tuple[str, bool]:
     """The last line of a run on a shared queue, and whether it is OK.
 
     It is OK if the rows that this run read are in the table, each once. Others may publish to the
     queue and read from it, so the broker's counts are only shown. A batch that an earlier run
-    wrote, but did not record in the checkpoint, is read again and not written again.
+    wrote, but did not record in the checkpoint, is read again and not written again. `else_agree`
+    is what a caller knows of counts that are only shown here.
     """
-    agree = delta_rows in {done.rows, done.rows - done.replayed} and not duplicates
+    agree = delta_rows in {done.rows, done.rows - done.replayed} and not duplicates and else_agree
     counts = {
         "read": done.rows,
         "replayed": done.replayed,

@@ -37,6 +37,7 @@ LONG = (
     "Spark",
     "tests/crash/test_kill9.py",
     "tests/e2e/test_jobs.py",
+    "tests/e2e/test_amqp_jobs.py",
     "tests/spark/test_clusters.py",
     "RabbitMQ",
     "tests/crash/test_ledger.py",

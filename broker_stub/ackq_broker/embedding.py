@@ -14,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import IO, Final, Self
 
 from ackq.errors import BrokerUnavailableError
 
@@ -139,19 +139,8 @@ class EmbeddedBroker:
         options = ["--data", str(self.data_dir), "--listen", self._listen, "--stop-at-eof"]
         options += [] if self._sync else ["--no-sync"]
         options += ["--http", self._http] if self._http else []
-        # The child imports from this process's path, also where nothing is installed.
-        path = os.pathsep.join(entry for entry in sys.path if entry)
         with self.log_file.open("ab") as log:
-            self._child = subprocess.Popen(  # noqa: S603 - this interpreter, this package
-                [sys.executable, "-m", "ackq_broker", "serve", *options],
-                # The other end of this pipe closes with this process: then the child shuts down.
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": path, **self._env},
-                # An interrupt at a terminal is for the parent, which needs the broker to the end.
-                start_new_session=True,
-            )
+            self._child = start_child(["serve", *options], log, env=self._env)
         line = self._first_line()
         ready = _READY.search(line)
         if ready is None:
@@ -189,17 +178,50 @@ class EmbeddedBroker:
             return
         if self.alive():
             self._child.send_signal(signal.SIGTERM)
-        if not self.wait_dead(_STOP_S):
-            self._child.kill()
-        self._reap()
+        end_child(self._child)
 
     def _reap(self) -> None:
         assert self._child is not None
-        self._child.wait()
-        for pipe in (self._child.stdin, self._child.stdout):
-            if pipe is not None:
-                pipe.close()
+        _reap(self._child)
 
     def _log_tail(self) -> str:
         data = self.log_file.read_bytes()
         return data[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+
+
+def start_child(
+    command: Sequence[str],
+    log: IO[bytes],
+    *,
+    stdout: IO[bytes] | int = subprocess.PIPE,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Starts `ackq-broker` with a command that has --stop-at-eof, as a child of this process."""
+    # The child imports from this process's path, also where nothing is installed.
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return subprocess.Popen(  # noqa: S603 - this interpreter, this package
+        [sys.executable, "-m", "ackq_broker", *command],
+        # The other end of this pipe closes with this process: then the child shuts down.
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=log,
+        env={**os.environ, "PYTHONPATH": path, **(env or {})},
+        # An interrupt at a terminal is for the parent, which needs its children to the end.
+        start_new_session=True,
+    )
+
+
+def end_child(child: subprocess.Popen[bytes]) -> None:
+    """Waits for a child that was asked to end; one that takes too long is killed."""
+    try:
+        child.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+    _reap(child)
+
+
+def _reap(child: subprocess.Popen[bytes]) -> None:
+    child.wait()
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            pipe.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from kit import interrupts, say
 from kit.connection import Broker
 
 POLL_S: Final = 0.2
+UNTIL_S: Final = 1.0
 # How often a query is started, and what Spark says of one that has to be started again.
 STARTS: Final = 3
 LATE_WORKER: Final = "Python worker failed to connect back"
@@ -62,8 +63,15 @@ def browse(spark: SparkSession, broker: Broker, queue: str) -> DataFrame:
     return spark.read.format("ackq").options(**broker.options(), queue=queue).load()
 
 
-def run(writer: DataStreamWriter, checkpoint: str, trigger: dict[str, Any]) -> Streamed:
+def run(
+    writer: DataStreamWriter,
+    checkpoint: str,
+    trigger: dict[str, Any],
+    until: Callable[[], bool] | None = None,
+) -> Streamed:
     """Runs a query to its end, with a line per micro-batch; an interrupt stops the query first.
+
+    It ends with its trigger, or when `until` is true, which is asked about every second.
 
     A query whose Python processes did not start in time, as on an overloaded machine, has done
     nothing yet, or nothing that its checkpoint does not know: it is started again.
@@ -76,7 +84,7 @@ def run(writer: DataStreamWriter, checkpoint: str, trigger: dict[str, Any]) -> S
         query = writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
         say("The query is started; its first micro-batch starts Spark's Python workers ...")
         try:
-            _follow(query, done)
+            _follow(query, done, until)
         except StreamingQueryException as error:
             if not left or LATE_WORKER not in str(error):
                 raise
@@ -86,15 +94,20 @@ def run(writer: DataStreamWriter, checkpoint: str, trigger: dict[str, Any]) -> S
     return done
 
 
-def _follow(query: StreamingQuery, done: Streamed) -> None:
+def _follow(query: StreamingQuery, done: Streamed, until: Callable[[], bool] | None) -> None:
     """Follows a query to its end."""
-    started = time.monotonic()
+    started = asked = time.monotonic()
     interrupts.defer()
     while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
         _report(query, done, started)
         if interrupts.requested():
             query.stop()
             raise KeyboardInterrupt
+        if until is not None and time.monotonic() - asked >= UNTIL_S:
+            if until():
+                query.stop()
+                break
+            asked = time.monotonic()
     _report(query, done, started)
     interrupts.raise_at_once()
 

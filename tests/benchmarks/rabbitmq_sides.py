@@ -141,6 +141,15 @@ def _stream(connection: Any, channel: Any, queue: str, count: int, body: bytes) 
 # --- consuming ---
 
 
+@contextlib.contextmanager
+def full_queue(port: int, count: int, body: bytes) -> Iterator[str]:
+    """A durable queue with so many messages, gone afterwards; its name."""
+    with _channel(port) as (connection, _, queue):
+        if count:
+            _stream(connection, connection.channel()._impl, queue, count, body)
+        yield queue
+
+
 def consume(port: int, count: int, body: bytes, every: int) -> Measurement:
     """Take so many messages, with an ack for each so many of them."""
     with _channel(port) as (connection, channel, queue):

@@ -19,6 +19,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 import bench_confirms
 import bench_kafka
 import bench_latency
+import bench_link
 import bench_micro
 import bench_publish
 import bench_rabbitmq
@@ -48,6 +49,7 @@ BENCHMARKS = {
     "unacked": bench_unacked,
     "kafka": bench_kafka,
     "rabbitmq": bench_rabbitmq,
+    "link": bench_link,
     "roundtrip": bench_roundtrip,
     "recovery": bench_recovery,
     "startup": bench_startup,

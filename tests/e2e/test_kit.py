@@ -140,6 +140,19 @@ def test_a_run_on_a_queue_of_others_answers_for_its_own_rows(
     )
 
 
+def test_what_is_left_at_the_other_broker_is_a_mismatch():
+    """L9: rows that agree here prove nothing of a queue that is not empty there."""
+    line, agree = queue_to_delta.settle_up(
+        Streamed(rows=10),
+        delta_rows=10,
+        duplicates=0,
+        shown={"there_left": 1},
+        else_agree=False,
+    )
+    assert not agree
+    assert line == "read=10 replayed=0 delta_rows=10 there_left=1 duplicates=0 MISMATCH"
+
+
 # --- how a job ends ---
 
 
@@ -256,6 +269,7 @@ def test_triggers(text: str, expected: dict[str, object]):
 
 
 LIVE = ["--endpoint", "h:1", "--table", "t"]
+AMQP = ("--amqp", "amqp://h", "--amqp-queue", "q", "--amqp-data", "d")
 
 
 @pytest.mark.parametrize(
@@ -287,6 +301,13 @@ LIVE = ["--endpoint", "h:1", "--table", "t"]
         (redrive, ["--endpoint", "h:1"], "--queue"),
         (redrive, ["--endpoint", "h:1", "--queue", "q", "--repair", "body"], "--checkpoint"),
         (redrive, ["--endpoint", "h:1", "--queue", "q", "--checkpoint", "c"], "--repair"),
+        (queue_to_delta, [*AMQP, "--table", "t"], "--checkpoint"),
+        (queue_to_delta, ["--amqp", "amqp://h"], "--amqp-data"),
+        (queue_to_delta, ["--amqp-ack", "stored"], "--amqp-ack needs --amqp"),
+        (queue_to_delta, [*AMQP, *LIVE, "--checkpoint", "c"], "--endpoint out"),
+        (queue_to_delta, [*AMQP, "--trigger", "once"], "--trigger"),
+        (delta_to_queue, [*AMQP, "--table", "t"], "--checkpoint"),
+        (delta_to_queue, [*AMQP, "--exchange", "e"], "--exchange"),
         (load_generator, ["--queue", "q"], "--endpoint"),
         (load_generator, ["--rate", "0"], "--rate"),
     ],

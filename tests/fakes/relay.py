@@ -70,6 +70,11 @@ class Relay:
         """Takes connections again."""
         self._healthy = True
 
+    def lead_to(self, endpoint):
+        """From here on new connections go to another broker, as by a load balancer."""
+        host, _, port = endpoint.rpartition(":")
+        self._broker = (host, int(port))
+
     def hold(self, *directions):
         """From here on nothing gets through "to_broker", "to_client"; none given: neither.
 

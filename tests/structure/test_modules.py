@@ -74,6 +74,7 @@ SMALL = {
         "explanations": "a table of causes and remedies",
         "history": "a group of commands",
         "log": "what every command shares",
+        "standard_input": "what two commands share",
     },
     "ackq_broker/core": {
         "access": "rule A2",
@@ -111,6 +112,7 @@ SMALL = {
     },
     "ackq_broker/journal/tools": {"new_history": "an operator's command"},
     "ackq_broker/service/blocks": {
+        "message_ids": "rule L23",
         "row_sizes": "rule Q3",
         "sending": "frames to a reader",
     },
@@ -152,6 +154,7 @@ SMALL = {
         "backoff": "a wait of its own for each use",
         "edge": "what both directions ask of the edge",
         "events": "one form of log lines",
+        "lasting": "what the system tells",
         "runner": "several links in a process",
         "stopping": "a stop that each wait meets",
         "waiting": "what both directions wait for",
@@ -165,6 +168,7 @@ FOLDER_SIZES = {
     "ackq/client/publishing": "two modes of publishing, and stages",
     "ackq_broker": "the program; its rooms are folders",
     "ackq_broker/core/consuming": "all of it is one state machine",
+    "ackq_broker/link": "both directions, and the small things that they share",
 }
 
 

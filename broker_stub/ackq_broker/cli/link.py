@@ -14,6 +14,7 @@ import click
 from ackq import extras
 from ackq.errors import AckqError, InvalidArgumentError
 from ackq_broker.cli.log import FORMATS, LEVELS, configure_log, refuse
+from ackq_broker.cli.standard_input import set_at_eof
 
 if TYPE_CHECKING:
     from ackq_broker.link.configuration import Link
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Command = Callable[..., None]
 _LOUD = ("aiormq",)
 
-_FLAGS = (
+_FLAGS: tuple[tuple[str, type, str | None, str], ...] = (
     ("name", str, "NAME", "The link's name."),
     ("direction", str, "in|out", "in: to the edge; out: to the other broker."),
     ("broker", str, "URL", "amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS."),
@@ -29,7 +30,16 @@ _FLAGS = (
     ("queue", str, "QUEUE", "The edge's queue."),
     ("exchange", str, "NAME", "Out: publish to this exchange instead."),
     ("routing-key", str, "KEY", "Out: with this routing key, instead of each message's."),
-    ("ack", str, "stored", "In: acknowledge there what is on the edge's disk."),
+    ("ack", str, "settled|stored", "In: acknowledge there what is settled, or stored, here."),
+    ("origin-key", str, "RULE", "In: auto, message_id, header:NAME, fingerprint or none (auto)."),
+    ("on-ambiguous", str, "store|drop", "In: what came with an ack in doubt (store)."),
+    ("max-hold", int, "SECONDS", "In: a delivery is held no longer."),
+    ("on-max-hold", str, "ACTION", "In: renew, store or fail."),
+    ("accept-limit", bool, None, "In: run though the other queue drops at a limit."),
+    ("management", str, "URL", "In: http://HOST:15672, to learn the other queue's limits."),
+    ("delivery-limit", int, "COUNT", "In: the other queue's, instead; 0: none."),
+    ("consumer-timeout", int, "SECONDS", "In: the other broker's, instead; 0: none."),
+    ("dead-letters", bool, None, "In: the other queue has a dead-letter exchange."),
     ("user", str, "NAME", "The user there, instead of the URL's."),
     ("password-file", str, "FILE", "Its password; or in the environment, ACKQ_LINK_PASSWORD."),
     ("prefetch", int, "MESSAGES", "Most messages under way (5000)."),
@@ -48,21 +58,26 @@ _FLAGS = (
 
 def _with_flags(command: Command) -> Command:
     for name, kind, metavar, text in reversed(_FLAGS):
-        command = click.option(f"--{name}", default=None, type=kind, metavar=metavar, help=text)(
-            command
-        )
+        form: dict[str, Any] = {"type": kind, "metavar": metavar}
+        if kind is bool:
+            form = {"is_flag": True}
+        command = click.option(f"--{name}", default=None, help=text, **form)(command)
     return command
 
 
 @click.command()
 @click.option("--config", metavar="FILE", help="TOML file with any number of links.")
 @_with_flags
+@click.option("--stop-at-eof", is_flag=True, help="Stop when standard input ends.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
-def link(*, config: str | None, log_level: str, log_format: str, **flags: Any) -> None:
+def link(
+    *, config: str | None, stop_at_eof: bool, log_level: str, log_format: str, **flags: Any
+) -> None:
     """Move messages between another broker's queues and this one's, until SIGTERM or SIGINT.
 
-    The links of --config, or one that the flags describe. Each prints what it guarantees. At a
+    The links of --config, or one that the flags describe; flags of the edge go with both. Each
+    prints what it guarantees. At a
     signal they take nothing more, wait for the confirms under way, and acknowledge what is proven
     stored.
     """
@@ -73,7 +88,7 @@ def link(*, config: str | None, log_level: str, log_format: str, **flags: Any) -
         links = _links(config, {name.replace("_", "-"): value for name, value in flags.items()})
         for each in links:
             click.echo(each.guarantee)
-        asyncio.run(_run(links))
+        asyncio.run(_run(links, stop_at_eof=stop_at_eof))
     except (AckqError, OSError) as error:
         refuse(error)
 
@@ -85,21 +100,27 @@ def _links(config: str | None, flags: dict[str, Any]) -> list[Link]:
         raise InvalidArgumentError(
             extras.missing(error, "The command ackq-broker link", "amqp")
         ) from None
-    given = [f"--{name}" for name, value in flags.items() if value is not None]
     if config is None:
         return configuration.of_flags(flags)
+    given = {name: value for name, value in flags.items() if value is not None}
+    edge = {name: given.pop(name) for name in tuple(given) if name.startswith("edge-")}
     if given:
+        names = ", ".join(f"--{name}" for name in given)
         raise InvalidArgumentError(
-            f"--config and {', '.join(given)} were given; links are described in one or the other."
+            f"--config and {names} were given; links are described in one or the other."
         )
-    return configuration.read(Path(config))
+    return configuration.read(
+        Path(config), {name.removeprefix("edge-"): value for name, value in edge.items()}
+    )
 
 
-async def _run(links: list[Link]) -> None:
+async def _run(links: list[Link], *, stop_at_eof: bool) -> None:
     from ackq_broker.link import runner  # noqa: PLC0415 - with its library, see above
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if stop_at_eof:
+        set_at_eof(stop)
     await runner.run(links, stop)

@@ -6,8 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from ackq.errors import AckqError
 from ackq_broker.cli.log import configure_log, refuse, set_level
 from ackq_broker.cli.options import DEFAULTS, OPTIONS, ServeOptions, reserve
 from ackq_broker.cli.settings import CONFIG, settings, variable
+from ackq_broker.cli.standard_input import set_at_eof
 from ackq_broker.journal import kill_at
 from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.service import server
@@ -84,13 +83,7 @@ async def _serve(options: ServeOptions, flags: Mapping[str, object]) -> None:
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, _reload, reloads)
     if options.stop_at_eof:
-
-        def wait_for_eof() -> None:
-            while os.read(sys.stdin.fileno(), 1024):
-                pass
-            loop.call_soon_threadsafe(stop.set)
-
-        threading.Thread(target=wait_for_eof, name="stdin", daemon=True).start()
+        set_at_eof(stop)
     failpoint = os.environ.get("ACKQ_FAILPOINT")
     broker = server.Options(
         options.data,

@@ -53,6 +53,7 @@ class QueueLimits:
         consumer_timeout_s: A delivery that is held for longer ends its consumer; 0: none does.
         delivery_limit: A message is dropped or dead-lettered at so many deliveries; 0: never.
         cut_counts: Whether a cut counts as a delivery of each message that was held.
+        requeue_counts: Whether `close(requeue=True)` does.
         dead_letters: Whether what is dropped for any reason goes to another queue.
         remedy: The command that would set a limit right, for an error.
     """
@@ -61,6 +62,7 @@ class QueueLimits:
     consumer_timeout_s: float | None = None
     delivery_limit: int | None = None
     cut_counts: bool = True
+    requeue_counts: bool = True
     dead_letters: bool | None = None
     remedy: str = ""
 

@@ -10,7 +10,7 @@
     password-file = "/run/secrets/rabbit"
     broker-queue = "orders"
     queue = "orders"
-    ack = "stored"
+    ack = "settled"
 
 Invariant: no message of an error shows a URL that was said, which may hold a password.
 """
@@ -27,12 +27,15 @@ from typing import Any, Final, NamedTuple
 from ackq.client import Security
 from ackq.errors import InvalidArgumentError, UnknownOptionError
 from ackq.limits import DEFAULT_ENDPOINT, MAX_NAME_BYTES
-from ackq_broker.link.adapter import Limits
+from ackq_broker.link.adapter import Limits, QueueLimits
 from ackq_broker.link.amqp091.address import BrokerAddress, Tls, parse_url
+from ackq_broker.link.amqp091.management import Management
 from ackq_broker.link.amqp091.source import MAX_PREFETCH, QueueSource
 from ackq_broker.link.amqp091.target import ExchangeTarget
 from ackq_broker.link.edge import Edge
-from ackq_broker.link.inbound import Inbound
+from ackq_broker.link.hold_policy import HoldRules, OnMaxHold
+from ackq_broker.link.inbound import ACKS, Inbound, InboundRules
+from ackq_broker.link.keys import KeyRule
 from ackq_broker.link.outbound import Outbound
 
 Link = Inbound | Outbound
@@ -50,6 +53,9 @@ class Key(NamedTuple):
     help: str
 
 
+_KINDS: Final = {str: "a text", int: "a whole number", bool: "true or false"}
+# Said to an outbound link, it rules nothing, and does no harm.
+_BOTH: Final = ("window-bytes",)
 LINK_KEYS: Final = {
     "name": Key(str, None, "The link's name, shown at both brokers and in the log."),
     "direction": Key(str, None, "in: from the other broker to the edge; out: to the other one."),
@@ -58,7 +64,16 @@ LINK_KEYS: Final = {
     "broker-queue": Key(str, "", "The other broker's queue; out: behind its default exchange."),
     "exchange": Key(str, "", "Out: publish to this exchange, with each message's routing key."),
     "routing-key": Key(str, "", "Out: with an exchange, this routing key for all messages."),
-    "ack": Key(str, "", "In: 'stored': acknowledge there what is on the edge's disk."),
+    "ack": Key(str, "", "In: acknowledge there what is settled here, or stored here (settled)."),
+    "origin-key": Key(str, "", "In: auto, message_id, header:NAME, fingerprint or none (auto)."),
+    "on-ambiguous": Key(str, "", "In: store or drop what came with an ack in doubt (store)."),
+    "max-hold": Key(int, 0, "In: seconds; 0: 80 % of the consumer timeout, or 1200."),
+    "on-max-hold": Key(str, "", "In: renew, store or fail."),
+    "accept-limit": Key(bool, False, "In: run though the other queue drops at a limit."),
+    "management": Key(str, "", "In: http://HOST:15672, to learn the other queue's limits."),
+    "delivery-limit": Key(int, -1, "In: the other queue's, instead; 0: none."),
+    "consumer-timeout": Key(int, -1, "In: the other broker's, in seconds, instead; 0: none."),
+    "dead-letters": Key(bool, False, "In: the other queue has a dead-letter exchange."),
     "user": Key(str, "", "The user there, instead of the URL's."),
     "password-file": Key(str, "", f"A file with its password; else {PASSWORD}."),
     "prefetch": Key(int, 5_000, f"Most messages under way, 1 to {MAX_PREFETCH}."),
@@ -68,6 +83,9 @@ LINK_KEYS: Final = {
     "cert": Key(str, "", "PEM file with a client certificate, for amqps."),
     "key": Key(str, "", "PEM file with its key."),
 }
+_INBOUND_KEYS: Final = tuple(
+    name for name, key in LINK_KEYS.items() if key.help.startswith("In: ") and name not in _BOTH
+)
 EDGE_KEYS: Final = {
     "endpoint": Key(str, DEFAULT_ENDPOINT, "HOST:PORT of the ackq broker."),
     "ca": Key(str, "", "PEM file to trust; turns TLS on."),
@@ -77,8 +95,12 @@ EDGE_KEYS: Final = {
 }
 
 
-def read(path: Path) -> list[Link]:
+def read(path: Path, edge: Mapping[str, Any] | None = None) -> list[Link]:
     """The links of a file.
+
+    Args:
+        path: The file.
+        edge: Keys of the edge, which count for more than the file's.
 
     Raises:
         InvalidArgumentError: Names the file, the link and the key, and what is expected.
@@ -94,9 +116,10 @@ def read(path: Path) -> list[Link]:
     tables = written.get("link", [])
     if not isinstance(tables, list) or not tables:
         raise InvalidArgumentError(f"{path} has no link; write a table [[link]] for each.")
-    edge = _values(_table(written.get("edge", {}), "[edge]"), EDGE_KEYS, f"{path}, [edge]")
+    own = {**_table(written.get("edge", {}), "[edge]"), **(edge or {})}
+    here = _values(own, EDGE_KEYS, f"{path}, [edge]")
     links = [
-        link(_table(table, "[[link]]"), edge, f"{path}, link {number}")
+        link(_table(table, "[[link]]"), here, f"{path}, link {number}")
         for number, table in enumerate(tables, 1)
     ]
     names = [each.name for each in links]
@@ -154,14 +177,50 @@ def _link(said: Mapping[str, Any], edge: Mapping[str, Any]) -> Link:
     match said["direction"]:
         case "in":
             _without(said, "exchange", "routing-key")
-            queue = _needed(said, "broker-queue", "the queue there that it consumes")
-            ack = _needed(said, "ack", "'stored'")
-            return Inbound(name, QueueSource(address, queue, name, limits), here, ack)
+            return Inbound(name, _source(said, address, limits), here, _rules(said))
         case "out":
-            _without(said, "ack")
+            _without(said, *_INBOUND_KEYS)
             return Outbound(name, _target(said, address, limits), here)
         case other:
             raise InvalidArgumentError(f"direction is {other!r}; it is in or out.")
+
+
+def _source(said: Mapping[str, Any], address: BrokerAddress, limits: Limits) -> QueueSource:
+    queue = _needed(said, "broker-queue", "the queue there that it consumes")
+    limit, timeout_s = said["delivery-limit"], said["consumer-timeout"]
+    told = QueueLimits(
+        consumer_timeout_s=timeout_s if timeout_s >= 0 else None,
+        delivery_limit=limit if limit >= 0 else None,
+        # Who says the limit says both.
+        dead_letters=True if said["dead-letters"] else False if limit >= 0 else None,
+    )
+    management = Management(said["management"]) if said["management"] else None
+    return QueueSource(address, queue, said["name"], limits, told, management)
+
+
+def _rules(said: Mapping[str, Any]) -> InboundRules:
+    ack = said["ack"] or ACKS[0]
+    for key, value, values in (
+        ("ack", ack, ACKS),
+        ("on-ambiguous", said["on-ambiguous"], ("", "store", "drop")),
+        ("on-max-hold", said["on-max-hold"], ("", *OnMaxHold)),
+    ):
+        if value not in values:
+            raise InvalidArgumentError(
+                f"{key} is {value!r}; it is {' or '.join(filter(None, values))}."
+            )
+    if said["max-hold"] < 0:
+        raise InvalidArgumentError(f"max-hold is {said['max-hold']}; give seconds, or 0.")
+    return InboundRules(
+        ack,
+        KeyRule(said["origin-key"] or "auto"),
+        said["on-ambiguous"] == "drop",
+        HoldRules(
+            said["max-hold"] or None,
+            OnMaxHold(said["on-max-hold"]) if said["on-max-hold"] else None,
+            said["accept-limit"],
+        ),
+    )
 
 
 def _target(said: Mapping[str, Any], address: BrokerAddress, limits: Limits) -> ExchangeTarget:
@@ -219,7 +278,7 @@ def _needed(said: Mapping[str, Any], key: str, what: str) -> str:
 
 def _without(said: Mapping[str, Any], *keys: str) -> None:
     for key in keys:
-        if said[key]:
+        if said[key] != LINK_KEYS[key].default:
             raise InvalidArgumentError(
                 f"{key} means nothing to a link with direction {said['direction']}; leave it out."
             )
@@ -234,7 +293,7 @@ def _values(table: Mapping[str, Any], keys: Mapping[str, Key], where: str) -> di
         if value is None:
             raise InvalidArgumentError(f"{where}: {name} is missing. {key.help}")
         if type(value) is not key.kind:
-            kind = "a text" if key.kind is str else "a whole number"
+            kind = _KINDS[key.kind]
             raise InvalidArgumentError(f"{where}: {name} must be {kind}. {key.help}")
         values[name] = value
     return values

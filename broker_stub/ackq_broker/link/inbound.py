@@ -1,8 +1,7 @@
-"""The inbound link: from a queue of another broker to one of the edge. Rules L8, L9, L12, L17, L20.
+"""The inbound link: from a queue of another broker to one of the edge. Rules L7, L14 - L17, L20.
 
-Invariant: a delivery is acknowledged there after the edge has confirmed it, which is after its
-sync, and in no other place of this program: `_store` returns, then `settle` is called. One batch is
-under way at a time, so what a full edge refuses does not let later messages pass.
+Invariant: it keeps nothing: what it knows of deliveries ends with their subscription, and the edge
+recognises them when they come again. So it may be killed at any instant.
 """
 
 from __future__ import annotations
@@ -10,36 +9,43 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from typing import Final
 
-import pyarrow as pa
-
-from ackq.client import AsyncPublisher
-from ackq.errors import AckqError, InvalidArgumentError
+from ackq.client import AsyncLink
 from ackq.text import printable
-from ackq_broker.link import edge
-from ackq_broker.link.adapter import CutError, Source, SourceSubscription
+from ackq_broker.link.adapter import CutError, QueueLimits, Source, SourceSubscription
 from ackq_broker.link.backoff import RetryDelay
 from ackq_broker.link.edge import Edge
 from ackq_broker.link.events import log
+from ackq_broker.link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
+from ackq_broker.link.keys import KeyRule
 from ackq_broker.link.stopping import StoppedError, unless
-from ackq_broker.link.waiting import EDGE_PATIENCE_MS, STOP_GRACE_S, after_cut, for_edge
+from ackq_broker.link.transfer import GivenBackError, InboundCounters, Transfer
+from ackq_broker.link.waiting import after_cut
+
+ACKS: Final = ("settled", "stored")
+_LEARN_S: Final = 60.0
+_OPEN_LOG_S: Final = 5.0
+# Between subscriptions, when a message has spent half of its lives (L16).
+_SPARING_FIRST_S: Final = 1.0
+_SPARING_MOST_S: Final = 300.0
 
 
-@dataclass
-class InboundCounters:
-    """What an inbound link did; each grows only.
+@dataclass(frozen=True, slots=True)
+class InboundRules:
+    """What an inbound link does with each message.
 
     Attributes:
-        stored: Rows that the edge confirmed.
-        redelivered: Of those, rows that the other broker had delivered before.
-        cuts: Subscriptions that ended.
-        refused: Attempts that the edge refused.
+        ack: When it is acknowledged there: `settled` or `stored` (L9).
+        key: How it is recognised when it comes again (L2).
+        drop_ambiguous: By its content even if its acknowledgement may have been applied (L7).
+        holding: How long it is held (L15).
     """
 
-    stored: int = 0
-    redelivered: int = 0
-    cuts: int = 0
-    refused: int = 0
+    ack: str = "settled"
+    key: KeyRule = field(default_factory=KeyRule)
+    drop_ambiguous: bool = False
+    holding: HoldRules = field(default_factory=HoldRules)
 
 
 @dataclass
@@ -50,140 +56,210 @@ class Inbound:
         name: The link's.
         source: Where they come from.
         edge: Where they go.
-        ack: When they are acknowledged there: `stored`.
+        rules: What it does with each.
     """
 
     name: str
     source: Source
     edge: Edge
-    ack: str = "stored"
+    rules: InboundRules = field(default_factory=InboundRules)
     counters: InboundCounters = field(default_factory=InboundCounters)
-    _bounded: bool = False
-
-    def __post_init__(self) -> None:
-        if self.ack != "stored":
-            raise InvalidArgumentError(
-                f"ack is '{self.ack}'; the one there is for now is 'stored': a message is"
-                " acknowledged at the other broker when the edge has it on disk."
-            )
 
     @property
     def guarantee(self) -> str:
-        """What the link promises, in a line."""
-        return (
-            f"link {self.name}: in, ack=stored: at least once; a cut doubles at most the messages"
-            f" whose acks are in doubt, {self.source.limits.window_messages} of them;"
-            f" what is acknowledged there lies on the disk of {self.edge.endpoint} alone"
+        """What the link promises, in a line (L7, L9)."""
+        window = self.source.limits.window_messages
+        in_doubt = f"at most the {window} whose acknowledgements are in doubt"
+        key = self.rules.key
+        if key.is_none:
+            promise = f"at least once; a cut doubles what is held, at most {window}"
+        elif key.is_content and self.rules.drop_ambiguous:
+            promise = (
+                "exactly once while no two messages are identical; of identical ones a cut may"
+                f" lose {in_doubt}"
+            )
+        elif key.is_content:
+            promise = f"at least once; a cut doubles {in_doubt}"
+        else:
+            what = f"header {key.header}" if key.header else "message_id"
+            rest = "loses" if self.rules.drop_ambiguous else "doubles"
+            promise = (
+                f"exactly once for messages with a {what}; of messages without one a cut"
+                f" {rest} {in_doubt}"
+            )
+        place = (
+            f"acknowledged there when it is settled in queue {self.edge.queue}"
+            if self.rules.ack == "settled"
+            else f"what is acknowledged there lies on the disk of {self.edge.endpoint} alone"
         )
+        return f"link {self.name}: in, ack={self.rules.ack}: {promise}; {place}"
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until a stop. Raises AckqError when waiting mends nothing."""
-        publisher = AsyncPublisher(
-            self.edge.endpoint,
-            routing_key=self.edge.queue,
-            retry_total_ms=EDGE_PATIENCE_MS,  # under the numbers that it gave: no doubles (P10)
-            label=f"link {self.name}",
-            security=self.edge.security,
-        )
+        holding = HoldPolicy(self.rules.holding)
         try:
-            info = await for_edge(self.name, self.edge, stop)
-            edge.check_target(info)
-            self._bounded = edge.is_bounded(info)
-            await self._run(publisher, stop)
+            holding.limits = await self._learn(stop)
+            if self.rules.ack == "settled":
+                holding.check_start(self.name, self.source.identity)
+            if holding.spares_all and self.rules.ack == "settled":
+                log(
+                    logging.WARNING,
+                    self.name,
+                    "lives",
+                    f"the delivery limit there is {holding.limits.delivery_limit}, so each message"
+                    " is acknowledged when it is stored, as with ack=stored",
+                )
+            edge = AsyncLink(
+                self.edge.endpoint,
+                link=self.name,
+                source=self.source.identity,
+                queue=self.edge.queue,
+                ack=self.rules.ack,
+                drop_ambiguous=self.rules.drop_ambiguous,
+                security=self.edge.security,
+            )
+            try:
+                await self._open(edge, stop)
+                learning = asyncio.create_task(self._keep_learning(holding))
+                try:
+                    await self._run(edge, holding, stop)
+                finally:
+                    learning.cancel()
+                    await asyncio.gather(learning, return_exceptions=True)
+            finally:
+                await edge.close()
         except StoppedError:
             pass
         finally:
-            # What is unconfirmed is not acknowledged: it is delivered again.
-            await publisher.__aexit__(StoppedError, None, None)
             log(
                 logging.INFO,
                 self.name,
                 "stopped",
-                f"stopped, {self.counters.stored} rows stored",
+                f"stopped, {self.counters.stored} stored, {self.counters.settled} acknowledged",
                 **vars(self.counters),
             )
 
-    async def _run(self, publisher: AsyncPublisher, stop: asyncio.Event) -> None:
-        backoff = RetryDelay()
-        before = False
+    async def _learn(self, stop: asyncio.Event) -> QueueLimits:
+        """The limits of the source, once it is there (L14)."""
+        retry = RetryDelay()
         while True:
             try:
+                return await unless(stop, self.source.learn())
+            except CutError as cut:
+                if cut.refusal is not None:
+                    raise cut.refusal from None
+                await after_cut(self.name, retry, stop, cut, self.counters.cuts)
+
+    async def _open(self, edge: AsyncLink, stop: asyncio.Event) -> None:
+        """Opens the link at the edge, however long that is away (L20)."""
+        opening = asyncio.ensure_future(edge.__aenter__())
+        told = ""
+        try:
+            while not opening.done():
+                await unless(stop, asyncio.wait((opening,), timeout=_OPEN_LOG_S))
+                outage = edge.outage
+                if not opening.done() and outage is not None and outage.message != told:
+                    told = outage.message
+                    log(logging.WARNING, self.name, "edge_unavailable", printable(told))
+            opening.result()
+        finally:
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+
+    async def _keep_learning(self, holding: HoldPolicy) -> None:
+        """Follows the limits of the source, which an operator may change (L14)."""
+        while True:
+            await asyncio.sleep(_LEARN_S)
+            try:
+                limits = await self.source.learn()
+            except CutError:
+                continue  # the subscription has met it, too
+            if limits != holding.limits:
+                log(logging.INFO, self.name, "limits", f"there now: {limits}")
+            holding.limits = limits
+
+    async def _run(self, edge: AsyncLink, holding: HoldPolicy, stop: asyncio.Event) -> None:
+        """Subscribes again and again (L17)."""
+        retry, sparing = RetryDelay(), RetryDelay(_SPARING_FIRST_S, _SPARING_MOST_S)
+        before, early = False, 0
+        while True:
+            await self._ready(edge, stop)
+            stored = self.counters.stored
+            try:
                 subscription = await unless(stop, self.source.subscribe())
+                before = True
+                log(logging.INFO, self.name, "connected", "takes", cuts=self.counters.cuts)
+                early = await self._transfer(edge, holding, subscription, early, stop)
+                lost = None
             except CutError as cut:
                 if cut.refusal is not None and not before:
                     raise cut.refusal from None
-                await after_cut(self.name, backoff, stop, cut, self.counters.cuts)
-                continue
-            log(logging.INFO, self.name, "connected", "takes messages", cuts=self.counters.cuts)
-            before = True
-            try:
-                await self._move(subscription, publisher, backoff, stop)
-            except CutError as cut:
-                self.counters.cuts += 1
-                lost = cut
-            finally:
-                await subscription.close()
-            await after_cut(self.name, backoff, stop, lost, self.counters.cuts)
+                lost, early = cut, 0
+            if self.counters.stored > stored:
+                retry.reset()
+            if not holding.half_spent:
+                sparing.reset()
+            if lost is not None:
+                wait = sparing if holding.half_spent else retry
+                await after_cut(self.name, wait, stop, lost, self.counters.cuts)
 
-    async def _move(
+    async def _ready(self, edge: AsyncLink, stop: asyncio.Event) -> None:
+        """Waits while the link is paused or the edge away: what comes then would only be held."""
+        while edge.paused or not edge.connected:
+            await unless(stop, edge.changed())
+
+    async def _transfer(
         self,
+        edge: AsyncLink,
+        holding: HoldPolicy,
         subscription: SourceSubscription,
-        publisher: AsyncPublisher,
-        backoff: RetryDelay,
+        early: int,
         stop: asyncio.Event,
-    ) -> None:
-        """Stores what is delivered, then acknowledges it, until a cut or a stop."""
-        while True:
-            deliveries = await unless(stop, subscription.deliver())
-            backoff.reset()
-            await unless(stop, self._store(publisher, deliveries.rows), STOP_GRACE_S)
-            subscription.settle(deliveries.last_tag)
-            self.counters.stored += deliveries.rows.num_rows
-            self.counters.redelivered += sum(deliveries.redelivered)
+    ) -> int:
+        """Moves what one subscription delivers.
 
-    async def _store(self, publisher: AsyncPublisher, rows: pa.RecordBatch) -> None:
-        """Returns when the edge has every row on disk; meanwhile nothing is taken (L20)."""
-        backoff = RetryDelay()
-        while rows.num_rows:
-            rows, refusal = await self._publish(publisher, rows)
-            if refusal is None:
-                continue
-            self.counters.refused += 1
-            wait_s = backoff.next_s()
-            log(
-                logging.WARNING,
-                self.name,
-                "edge_refused",
-                f"the edge takes no messages, the link holds {rows.num_rows} and tries again in"
-                f" {wait_s:.1f} s: {printable(refusal.message)}",
-                code=refusal.code,
-                held=rows.num_rows,
-                wait_s=wait_s,
-            )
-            await asyncio.sleep(wait_s)
+        Returns:
+            How many of what it held are to be acknowledged as soon as they are matched (L15).
 
-    async def _publish(
-        self, publisher: AsyncPublisher, rows: pa.RecordBatch
-    ) -> tuple[pa.RecordBatch, AckqError | None]:
-        """The rows that the edge refused, and why."""
-        # A queue with a bound may take a part of a batch, so there each row has its own answer.
-        size = 1 if self._bounded else rows.num_rows
-        parts = [rows.slice(at, size) for at in range(0, rows.num_rows, size)]
-        answers = await asyncio.gather(
-            *(publisher.publish_batch(part) for part in parts), return_exceptions=True
+        Raises:
+            CutError: It ended.
+            StoppedError: A stop came.
+        """
+        transfer = Transfer(
+            self.name,
+            edge,
+            subscription,
+            self.source.limits,
+            self.rules.key,
+            holding,
+            self.counters,
+            early,
         )
-        failed = [
-            (part, error)
-            for part, error in zip(parts, answers, strict=True)
-            if isinstance(error, BaseException)
-        ]
-        for _, error in failed:
-            if not isinstance(error, edge.PASSING):
-                raise error
-        if not failed:
-            return rows.slice(0, 0), None
-        refusal = failed[0][1]
-        assert isinstance(refusal, AckqError)
-        self._bounded = True
-        left = pa.Table.from_batches([part for part, _ in failed]).combine_chunks()
-        return left.to_batches()[0], refusal
+        requeue = False
+        try:
+            await transfer.run(stop)
+        except CutError:
+            self.counters.cuts += 1
+            if holding.half_spent:
+                self._warn_of_lives(holding)
+            raise
+        except StoppedError:
+            requeue = True
+            raise
+        except GivenBackError as given:
+            requeue = True
+            return given.held if given.action is OnMaxHold.STORE else 0
+        finally:
+            await subscription.close(requeue=requeue)
+        raise AssertionError("a transfer ends by an error")
+
+    def _warn_of_lives(self, holding: HoldPolicy) -> None:
+        """A message has spent half of its lives (L16)."""
+        log(
+            logging.WARNING,
+            self.name,
+            "lives",
+            f"a message there was delivered {holding.most_deliveries + 1} times, of"
+            f" {holding.limits.delivery_limit} at most: the link connects again more slowly",
+            lives_left=holding.lives_left,
+        )

@@ -1,4 +1,4 @@
-"""The outbound link: from a queue of the edge to another broker. Rules L17 and L22.
+"""The outbound link: from a queue of the edge to another broker. Rules L17, L22, L23.
 
 Invariant: a message is accepted at the edge after its confirm came, and no return before it; what
 is refused there goes back to its queue for a while, and what is in doubt goes back to its place.
@@ -43,12 +43,14 @@ class OutboundCounters:
         refused: Rows that it returned or nacked, each time.
         cuts: Connections to it that ended.
         stale: Confirmed rows whose accept came too late at the edge: they are published again.
+        doubts: Rows without an answer at a cut: they are published again, under the same id.
     """
 
     published: int = 0
     refused: int = 0
     cuts: int = 0
     stale: int = 0
+    doubts: int = 0
 
 
 @dataclass
@@ -71,8 +73,8 @@ class Outbound:
         """What the link promises, in a line."""
         return (
             f"link {self.name}: out: at least once; a cut doubles at most the messages that are"
-            f" under way, {self.target.limits.window_messages} of them; each keeps its message_id,"
-            " and one that has none gets another at each try"
+            f" under way, {self.target.limits.window_messages} of them; each has the same"
+            " message_id at every try"
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -91,11 +93,12 @@ class Outbound:
                     continue
                 before = True
                 log(logging.INFO, self.name, "connected", "publishes", cuts=self.counters.cuts)
-                published = self.counters.published
+                published, doubts = self.counters.published, self.counters.doubts
                 try:
                     await self._move(producer, stop)
                 except CutError as cut:
                     self.counters.cuts += 1
+                    self._log_doubts(self.counters.doubts - doubts)
                     if cut.refusal is not None and not self.counters.published:
                         raise cut.refusal from None
                     if self.counters.published > published:
@@ -112,6 +115,16 @@ class Outbound:
                 "stopped",
                 f"stopped, {self.counters.published} rows published",
                 **vars(self.counters),
+            )
+
+    def _log_doubts(self, doubts: int) -> None:
+        if doubts:
+            log(
+                logging.WARNING,
+                self.name,
+                "doubts",
+                f"{doubts} messages have no answer, and are published again under the same ids",
+                doubts=doubts,
             )
 
     async def _move(self, producer: Producer, stop: asyncio.Event) -> None:
@@ -131,7 +144,11 @@ class Outbound:
             consumer = await unless(
                 stop,
                 channel.consume(
-                    self.edge.queue, mode="client", outcomes=[Outcome.RELEASED], prefetch=window
+                    self.edge.queue,
+                    mode="client",
+                    outcomes=[Outcome.RELEASED],
+                    prefetch=window,
+                    message_ids=True,
                 ),
             )
             most = max(1, window // _BATCHES)
@@ -185,6 +202,9 @@ class _RowsUnderWay:
 
     async def _publish(self, consumer: AsyncConsumer, rows: pa.RecordBatch) -> None:
         published = await self._producer.publish(rows)
+        if published.cut is not None:
+            answered = len(published.confirmed) + len(published.refused)
+            self._link.counters.doubts += rows.num_rows - answered
         await self._accept(consumer, rows, published)
         if published.cut is None:
             self._release(consumer, rows, published)

@@ -52,20 +52,22 @@ class ChannelOpen(_message.Message):
     def __init__(self, channel_id: _Optional[bytes] = ..., window_messages: _Optional[int] = ..., label: _Optional[str] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("consumer", "queue", "prefetch", "outcomes", "no_ack", "renewed")
+    __slots__ = ("consumer", "queue", "prefetch", "outcomes", "no_ack", "renewed", "message_ids")
     CONSUMER_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     PREFETCH_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     NO_ACK_FIELD_NUMBER: _ClassVar[int]
     RENEWED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
     consumer: str
     queue: str
     prefetch: int
     outcomes: _containers.RepeatedScalarFieldContainer[Outcome]
     no_ack: bool
     renewed: bool
-    def __init__(self, consumer: _Optional[str] = ..., queue: _Optional[str] = ..., prefetch: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, str]]] = ..., no_ack: bool = ..., renewed: bool = ...) -> None: ...
+    message_ids: bool
+    def __init__(self, consumer: _Optional[str] = ..., queue: _Optional[str] = ..., prefetch: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, str]]] = ..., no_ack: bool = ..., renewed: bool = ..., message_ids: bool = ...) -> None: ...
 
 class Unsubscribe(_message.Message):
     __slots__ = ("consumer",)

@@ -1,5 +1,7 @@
 """Links of a file, and of flags."""
 
+import json
+
 import pytest
 
 from ackq.errors import InvalidArgumentError, UnknownOptionError
@@ -42,13 +44,58 @@ def test_a_file_with_two(tmp_path):
 
 
 def test_the_guarantees():
-    """L9, L22: at least once, with the number that a cut doubles at most."""
-    (inbound,) = configuration.of_flags({**INBOUND, "broker": "amqp://h", "prefetch": 7})
-    assert "at least once" in inbound.guarantee
-    assert "7 of them" in inbound.guarantee
+    """L22: at least once, with the number that a cut doubles at most."""
     (outbound,) = configuration.of_flags({**OUTBOUND, "prefetch": 8})
     assert "at least once" in outbound.guarantee
     assert "8 of them" in outbound.guarantee
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, "ack=settled: exactly once for messages with a message_id; of messages without one"),
+        ({}, "a cut doubles at most the 7 whose acknowledgements are in doubt"),
+        ({}, "acknowledged there when it is settled in queue here"),
+        ({"ack": "stored"}, "on the disk of 127.0.0.1:5775 alone"),
+        ({"origin-key": "header:id"}, "exactly once for messages with a header id"),
+        ({"on-ambiguous": "drop"}, "of messages without one a cut loses at most"),
+        ({"origin-key": "fingerprint"}, "at least once; a cut doubles at most the 7"),
+        ({"origin-key": "fingerprint", "on-ambiguous": "drop"}, "of identical ones a cut may lose"),
+        ({"origin-key": "none"}, "at least once; a cut doubles what is held, at most 7"),
+    ],
+)
+def test_the_guarantee_of_an_inbound_link(change, words):
+    """L2, L7, L9: by its key, with the numbers, in a line."""
+    said = {**INBOUND, "broker": "amqp://h", "prefetch": 7, "ack": "settled", **change}
+    (inbound,) = configuration.of_flags(said)
+    assert words in inbound.guarantee
+    assert "\n" not in inbound.guarantee
+
+
+def test_what_is_said_of_the_other_queue(tmp_path):
+    """L14, L15: reaches the source and the rules."""
+    said = {
+        **INBOUND,
+        "ack": "settled",
+        "delivery-limit": 3,
+        "consumer-timeout": 60,
+        "max-hold": 9,
+        "on-max-hold": "fail",
+        "accept-limit": True,
+        "management": "http://h:15672",
+    }
+    (inbound,) = configuration.read(_toml(tmp_path, said))
+    told = inbound.source.told
+    assert (told.delivery_limit, told.consumer_timeout_s, told.dead_letters) == (3, 60, False)
+    holding = inbound.rules.holding
+    assert (holding.max_hold_s, holding.on_max_hold, holding.accept_limit) == (9, "fail", True)
+    assert inbound.source.management is not None
+
+
+def _toml(tmp_path, said):
+    path = tmp_path / "links.toml"
+    path.write_text("[[link]]\n" + "\n".join(f"{k} = {json.dumps(v)}" for k, v in said.items()))
+    return path
 
 
 @pytest.mark.parametrize(
@@ -56,8 +103,14 @@ def test_the_guarantees():
     [
         ({"prefetch": 0}, "from 1 to 65535"),
         ({"prefetch": 65_536}, "from 1 to 65535"),
-        ({"ack": "settled"}, "'stored'"),
-        ({"ack": ""}, "ack is missing"),
+        ({"ack": "never"}, "settled or stored"),
+        ({"origin-key": "id"}, "header:NAME"),
+        ({"on-ambiguous": "keep"}, "store or drop"),
+        ({"on-max-hold": "wait"}, "renew or store or fail"),
+        ({"max-hold": -1}, "give seconds"),
+        ({"accept-limit": "yes"}, "true or false"),
+        ({"management": "h:15672"}, "http://HOST"),
+        ({"management": "http://u:hidden@h"}, "without a user"),
         ({"direction": "up"}, "in or out"),
         ({"broker": "http://h"}, "amqp://HOST"),
         ({"broker-queue": ""}, "broker-queue is missing"),
@@ -81,6 +134,8 @@ def test_bad_inbound_links(tmp_path, change, remedy):
     ("change", "remedy"),
     [
         ({"ack": "stored"}, "leave it out"),
+        ({"origin-key": "none"}, "leave it out"),
+        ({"delivery-limit": 0}, "leave it out"),
         ({"broker-queue": ""}, "either"),
         ({"exchange": "x"}, "either"),
         ({"routing-key": "k"}, "goes with exchange"),

@@ -19,7 +19,7 @@ from tests.wire.brokers.streams import until
 
 # Debian's scripts in /usr/sbin switch to a user and a folder of their own; these do not.
 _SCRIPTS = Path("/usr/lib/rabbitmq/bin")
-_START_S = 60.0
+_START_S = 180.0
 _STOP_S = 30.0
 
 
@@ -33,26 +33,39 @@ def missing() -> str:
 
 
 class RabbitMqServer:
-    """A context manager that starts and stops a node in a folder."""
+    """A context manager that starts and stops a node in a folder.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: For its data and log.
+        name: The node's, before the `@`.
+        beside: A node that it shares port mapper and cookie with, and which runs as long.
+        config: The text of its configuration file.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        name: str = "ackq-conformance",
+        beside: RabbitMqServer | None = None,
+        config: str = "",
+    ) -> None:
         self._folder = folder
+        self.node = f"{name}@localhost"
         self.port, self._distribution_port, self._mapper_port = free_ports(3)
+        self._home = folder / "home"
+        self._config = config
+        self._shares = beside is not None
+        if beside is not None:
+            self._mapper_port, self._home = beside._mapper_port, beside._home
         self._log = folder / "server.log"
         self._mapper: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        for name in ("home", "data", "log"):
-            (self._folder / name).mkdir(parents=True)
-        (self._folder / "enabled_plugins").write_text("[].")
         try:
-            with self._log.open("ab") as log:
-                self._mapper = subprocess.Popen(
-                    ["epmd", "-port", str(self._mapper_port)], env=self._env, stdout=log, stderr=log
-                )
-            until(lambda: _listens(self._mapper_port), _START_S)
-            self.start()
+            self.launch()
+            self.wait_ready()
         except BaseException:
             self.stop()
             raise
@@ -72,12 +85,33 @@ class RabbitMqServer:
         assert self._server is not None
         return self._server.pid
 
+    def launch(self) -> None:
+        """Starts a new node, with its port mapper unless it shares one; waits for neither."""
+        for each in (self._home, self._folder / "data", self._folder / "log"):
+            each.mkdir(parents=True, exist_ok=True)
+        (self._folder / "enabled_plugins").write_text("[].")
+        (self._folder / "rabbitmq.conf").write_text(self._config)
+        if not self._shares:
+            with self._log.open("ab") as log:
+                self._mapper = subprocess.Popen(
+                    ["epmd", "-port", str(self._mapper_port)], env=self._env, stdout=log, stderr=log
+                )
+            until(lambda: _listens(self._mapper_port), _START_S)
+        self._launch()
+
     def start(self) -> None:
         """Starts it on the data that it has."""
+        self._launch()
+        self.wait_ready()
+
+    def _launch(self) -> None:
         with self._log.open("ab") as log:
             self._server = subprocess.Popen(
                 [_SCRIPTS / "rabbitmq-server"], env=self._env, stdout=log, stderr=log
             )
+
+    def wait_ready(self) -> None:
+        """Waits until it serves clients."""
         until(self._ready, _START_S)
 
     def kill(self) -> None:
@@ -99,8 +133,8 @@ class RabbitMqServer:
                     process.kill()
                     process.wait()
 
-    def control(self, *command: str) -> None:
-        """`rabbitmqctl` on this node."""
+    def control(self, *command: str) -> str:
+        """`rabbitmqctl` on this node; what it prints."""
         done = subprocess.run(
             [_SCRIPTS / "rabbitmqctl", "--quiet", *command],
             env=self._env,
@@ -110,6 +144,7 @@ class RabbitMqServer:
             timeout=_START_S,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     @property
     def _env(self) -> dict[str, str]:
@@ -117,10 +152,10 @@ class RabbitMqServer:
         return {
             "PATH": os.environ["PATH"],
             "LANG": "C.UTF-8",
-            "HOME": str(folder / "home"),
+            "HOME": str(self._home),
             "ERL_EPMD_PORT": str(self._mapper_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": "ackq-conformance@localhost",
+            "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(self._distribution_port),
@@ -133,7 +168,7 @@ class RabbitMqServer:
             # The script becomes the node instead of its parent: its process id is the node's. The
             # port mapper is started here, or it would outlive the node.
             "RABBITMQ_ALLOW_INPUT": "1",
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-noinput -start_epmd false",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-noinput -start_epmd false +S 1:1",
         }
 
     def _ready(self) -> bool:
@@ -150,7 +185,7 @@ class RabbitMqServer:
             capture_output=True,
             text=True,
         )
-        return "ackq-conformance" in names.stdout
+        return f"name {self.node.partition('@')[0]} " in names.stdout
 
 
 def _speaks_amqp(port: int) -> bool:

@@ -349,3 +349,22 @@ def test_a_cut_connection_is_renewed(patient, relayed):
 def test_default_prefetch_fits_the_window():
     """C8, C11: a consumer left alone is bounded by its own prefetch."""
     assert limits.CONSUMER_PREFETCH_MESSAGES <= limits.CHANNEL_WINDOW_MESSAGES
+
+
+def test_a_message_without_an_id_has_one_for_who_asks(running, admin, orders):
+    """L23: the same on another channel, and none for who does not ask; another's own stays."""
+    history = admin.info().history_id
+    with Publisher(running.endpoint, routing_key=orders) as out:
+        out.publish(b"0")
+        out.publish(b"1", message_id="mine")
+        out.publish(b"2")
+    seen = []
+    for message_ids in (True, False, True):
+        with Channel(running.endpoint) as channel:
+            consumer = channel.consume(orders, mode="client", message_ids=message_ids)
+            seen.append([consumer.receive(SOON_S).message_id for _ in range(3)])
+    first, second, third = seen[0]
+    assert seen == [[first, "mine", third], [None, "mine", None], [first, "mine", third]]
+    assert second == "mine"
+    assert first.startswith(f"ackq:{history}:")
+    assert (first.rpartition(":")[2], third.rpartition(":")[2]) == ("1", "3")

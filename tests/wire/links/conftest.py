@@ -1,5 +1,6 @@
 """A RabbitMQ queue, a queue of the edge, and links between them as processes."""
 
+import json
 import subprocess
 import uuid
 
@@ -10,25 +11,25 @@ from ackq.client import Admin, Publisher, close_channels
 from tests.wire.brokers.streams import until
 from tests.wire.operations.processes import command, environment
 
-WAIT_S = 60
+WAIT_S = 150
 
 
 class Rabbit:
     """A queue of RabbitMQ, and what tests do there."""
 
-    def __init__(self, port, kind):
+    def __init__(self, port, kind, arguments=None):
         self.port = port
         self.queue = f"link-{uuid.uuid4().hex[:12]}"
         self.kind = kind
-        self.declare()
+        self.declare(arguments)
 
     def connect(self):
         return pika.BlockingConnection(
             pika.ConnectionParameters("127.0.0.1", self.port, heartbeat=600)
         )
 
-    def declare(self):
-        arguments = {"x-queue-type": self.kind}
+    def declare(self, more=None):
+        arguments = {"x-queue-type": self.kind, **(more or {})}
         self.call(
             lambda channel: channel.queue_declare(self.queue, durable=True, arguments=arguments)
         )
@@ -55,6 +56,16 @@ class Rabbit:
                     str(each).encode(),
                     pika.BasicProperties(message_id=str(each), delivery_mode=2, **properties),
                 )
+
+        self.call(work)
+
+    def publish_bodies(self, bodies):
+        """Messages without ids."""
+
+        def work(channel):
+            channel.confirm_delivery()
+            for each in bodies:
+                channel.basic_publish("", self.queue, each, pika.BasicProperties(delivery_mode=2))
 
         self.call(work)
 
@@ -119,7 +130,7 @@ class LinkProcess:
         self._config = folder / "link.toml"
         self._log = folder / "link.log"
         edge = keys.pop("edge")
-        lines = [f"{name.replace('_', '-')} = {value!r}" for name, value in keys.items()]
+        lines = [f"{name.replace('_', '-')} = {json.dumps(value)}" for name, value in keys.items()]
         self._config.write_text(
             "\n".join([f"[edge]\nendpoint = {edge!r}", "[[link]]", "name = 'link'", *lines])
         )

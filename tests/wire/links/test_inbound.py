@@ -1,10 +1,15 @@
-"""Inbound links with a real RabbitMQ, as processes that are killed and cut."""
+"""Inbound links with a real RabbitMQ, as processes that are killed, cut, paused and refused."""
 
+import json
+import time
 from collections import Counter
 
 import pytest
 
+from ackq.client import Admin, Channel
+from ackq.v1 import links_pb2
 from tests.fakes.relay import Relay
+from tests.wire.links.accepting import Accepting
 from tests.wire.links.conftest import eventually
 
 PREFETCH = 50
@@ -17,23 +22,55 @@ def inbound(links, rabbit, edge, port=None, endpoint=None, **keys):
         broker=f"amqp://127.0.0.1:{port or rabbit.port}",
         broker_queue=rabbit.queue,
         queue="q",
-        ack="stored",
         **{"prefetch": PREFETCH, **keys},
     )
 
 
-def ledger(ids, count, cuts):
-    """Nothing is lost, and so much is doubled at most (L9)."""
-    assert set(ids) == set(range(count))
-    doubled = sum(times - 1 for times in Counter(ids).values())
-    assert doubled <= cuts * PREFETCH
+def info(edge):
+    """The link, as an operator sees it."""
+    with Admin(edge.endpoint) as admin:
+        return admin.link("link")
 
 
-def test_all_come_in_order(rabbit, edge, links):
-    """L8, L9, L12: and are acknowledged there; a stop ends with status 0."""
+def drained(edge, accepting, count):
+    """Accepts everything, until so many messages came and nothing is left there."""
+
+    def ready():
+        while accepting.step():
+            pass
+        found = info(edge)
+        unfinished = found.held or found.settled or not found.live
+        return len(accepting.rows) >= count and not unfinished
+
+    eventually(ready)
+    assert edge.total == 0
+
+
+def take(accepting, least, most=37):
+    """Takes until so many messages came."""
+
+    def ready():
+        accepting.step(most)
+        return len(accepting.rows) >= least
+
+    eventually(ready)
+
+
+def events(link, name):
+    """The log's events of a name."""
+    lines = [line for line in link.log.splitlines() if line.startswith("{")]
+    return [event for event in map(json.loads, lines) if event["event"] == f"link_{name}"]
+
+
+# --- the way of a message ---
+
+
+def test_stored(rabbit, edge, links):
+    """L8, L9: ack=stored acknowledges there what is on disk here, in order; a stop ends with 0."""
     rabbit.publish(range(300), content_type="text/plain", headers={"a": "b", "n": 5})
-    link = inbound(links, rabbit, edge)
+    link = inbound(links, rabbit, edge, ack="stored")
     eventually(lambda: edge.ready == 300)
+    eventually(lambda: info(edge).permitted == 300)
     assert link.stop() == 0
     assert edge.ids == list(range(300))
     row = edge.messages[0]
@@ -41,82 +78,175 @@ def test_all_come_in_order(rabbit, edge, links):
     assert dict(row["headers"])["a"] == "b"
     assert dict(row["headers"])["n"] == "5"
     assert rabbit.ready == 0
-    assert "at least once" in link.log
-    assert '"event": "link_stopped"' in link.log
+    assert "ack=stored: exactly once for messages with a message_id" in link.log
+    assert events(link, "stopped")[0]["settled"] == 300
+
+
+def test_settled(rabbit, edge, links):
+    """L9: RabbitMQ keeps what is not accepted here; what is accepted is acknowledged there."""
+    count = 40
+    rabbit.publish(range(count))
+    link = inbound(links, rabbit, edge)
+    accepting = Accepting(edge.endpoint)
+    eventually(lambda: edge.ready == count)
+    assert accepting.step(10) == 10
+    link.stop()
+    assert rabbit.ready == count
+    link.start()
+    eventually(lambda: info(edge).matched_held == count)
+    accepting.step(10)  # accepts the ten before
+    eventually(lambda: info(edge).permitted == 10)
+    link.stop()
+    assert rabbit.ready == count - 10
+    link.start()
+    eventually(lambda: info(edge).matched_held == count + 30)
+    drained(edge, accepting, count)
+    assert link.stop() == 0
+    assert rabbit.ready == 0
+    assert accepting.ids == list(range(count))
+
+
+def test_settled_one_by_one(classic, edge, links):
+    """L9, L12: a channel accepts in any order, and just that is acknowledged there."""
+    classic.publish(range(30))
+    link = inbound(links, classic, edge)
+    eventually(lambda: edge.ready == 30)
+    with Channel(edge.endpoint) as channel:
+        consumer = channel.consume("q", mode="client")
+        messages = [consumer.receive(20) for _ in range(30)]
+        for message in messages[1::2]:
+            message.accept().result()
+        eventually(lambda: info(edge).permitted == 15)
+        link.stop()
+        assert sorted(int(p.message_id) for p, _ in classic.take()) == list(range(0, 30, 2))
+
+
+# --- kills and cuts ---
 
 
 def test_kills(rabbit, edge, links):
-    """L8, L9: in mid-flow, again and again; nothing is lost, and the doubles are bounded."""
-    count, kills = 2_000, 3
+    """L5, L6, L10: killed in mid-flow, again and again: with ids nothing is lost or doubled."""
+    count, kills = 600, 3
     rabbit.publish(range(count))
     link = inbound(links, rabbit, edge)
+    accepting = Accepting(edge.endpoint)
     for kill in range(1, kills + 1):
-        eventually(lambda least=kill * count // (kills + 1): edge.ready >= least)
+        take(accepting, kill * count // 6)
         link.kill()
         link.start()
-    eventually(lambda: edge.ready >= count and rabbit.ready == 0)
+    drained(edge, accepting, count)
     assert link.stop() == 0
     assert rabbit.ready == 0
-    ids = edge.ids
-    ledger(ids, count, kills)
-    first_places = list(dict.fromkeys(ids))
-    assert first_places == sorted(first_places)
+    assert accepting.ids == list(range(count))
+
+
+@pytest.mark.parametrize("identical", [False, True])
+def test_kills_without_ids(rabbit, edge, links, identical):
+    """L6, L7: nothing is lost; at most the acknowledgements in doubt are doubled, and counted."""
+    count, kills = 400, 2
+    rabbit.publish_bodies(b"same" if identical else b"%d" % n for n in range(count))
+    link = inbound(links, rabbit, edge)
+    accepting = Accepting(edge.endpoint)
+    for kill in range(1, kills + 1):
+        take(accepting, kill * count // 6)
+        link.kill()
+        link.start()
+    drained(edge, accepting, count)
+    assert link.stop() == 0
+    assert rabbit.ready == 0
+    times = Counter(body for _, body in accepting.rows)
+    doubled = sum(times.values()) - count
+    assert len(times) == (1 if identical else count)
+    assert 0 <= doubled <= info(edge).ambiguous <= kills * PREFETCH
 
 
 def test_cuts_there(classic, edge, links):
-    """L9, L12, L17: connections that are reset between the link and RabbitMQ."""
-    count = 1_000
+    """L12, L17: connections that are reset between the link and RabbitMQ."""
+    count = 400
     relay = Relay(f"127.0.0.1:{classic.port}")
     try:
         classic.publish(range(count))
         link = inbound(links, classic, edge, port=relay.port)
+        accepting = Accepting(edge.endpoint)
         for cut in (1, 2):
-            eventually(lambda least=cut * count // 4: edge.ready >= least)
+            take(accepting, cut * count // 4)
             relay.cut()
             relay.heal()
-        classic.publish(range(count, count + 10))
-        eventually(lambda: count + 9 in edge.ids)
+        drained(edge, accepting, count)
         assert link.stop() == 0
-        ledger(edge.ids, count + 10, relay.accepted - 1)
+        assert accepting.ids == list(range(count))
         assert classic.ready == 0
     finally:
         relay.close()
 
 
 def test_cuts_here(classic, edge, links):
-    """L20: connections that are reset between the link and the edge; nothing doubles."""
-    count = 1_000
+    """L20: connections that are reset between the link and the edge; no consumer there ends."""
+    count = 400
     relay = Relay(edge.endpoint)
     try:
         classic.publish(range(count))
         link = inbound(links, classic, edge, endpoint=relay.endpoint)
-        eventually(lambda: edge.ready >= count // 4)
+        accepting = Accepting(edge.endpoint)
+        take(accepting, count // 4)
         relay.cut()
         relay.heal()
-        eventually(lambda: edge.ready >= count)
+        drained(edge, accepting, count)
         assert link.stop() == 0
-        assert edge.ids == list(range(count))
+        assert accepting.ids == list(range(count))
+        assert events(link, "stopped")[0]["cuts"] == 0
     finally:
         relay.close()
 
 
+def test_the_edge_is_killed(classic, edge, broker, links):
+    """L5, L20: deliveries are held meanwhile, and sent again under their numbers."""
+    count = 400
+    classic.publish(range(count))
+    link = inbound(links, classic, edge)
+    accepting = Accepting(edge.endpoint)
+    for kill in (1, 2):
+        take(accepting, kill * count // 4)
+        broker.kill()
+        broker.restart()
+    drained(edge, accepting, count)
+    assert link.stop() == 0
+    assert accepting.ids == list(range(count))
+    assert classic.ready == 0
+
+
+def test_rabbitmq_is_killed(rabbit, rabbitmq_dialect, edge, links):
+    """L10, L17: what it had applied and not written comes again, and is recognised."""
+    count = 300
+    rabbit.publish(range(count))
+    link = inbound(links, rabbit, edge)
+    accepting = Accepting(edge.endpoint)
+    take(accepting, count // 3)
+    rabbitmq_dialect.crash()
+    drained(edge, accepting, count)
+    assert link.stop() == 0
+    assert rabbit.ready == 0
+    assert accepting.ids == list(range(count))
+
+
 def test_a_queue_that_is_deleted(classic, edge, links):
-    """L17: the consumer is cancelled by the server; the link goes on when the queue is back."""
+    """L17, L18: the server cancels the consumer; what was held stays here; the link goes on."""
     classic.publish(range(10))
     link = inbound(links, classic, edge)
     eventually(lambda: edge.ready == 10)
     classic.delete()
-    eventually(lambda: "link_cut" in link.log)
+    eventually(lambda: events(link, "cut"))
     classic.declare()
     classic.publish(range(10, 20))
     eventually(lambda: edge.ready == 20)
     assert edge.ids == list(range(20))
 
 
+# --- holding ---
+
+
 def test_a_full_edge(classic, broker, links):
     """L20: the link holds its window and no more, and goes on when there is room."""
-    from ackq.client import Admin, Channel
-
     with Admin(broker.endpoint) as admin:
         admin.declare_queue("q", max_length=30)
         classic.publish(range(200))
@@ -124,20 +254,111 @@ def test_a_full_edge(classic, broker, links):
         class Edge:
             endpoint = broker.endpoint
 
-        link = inbound(links, classic, Edge, prefetch=20)
-        eventually(lambda: "link_edge_refused" in link.log)
-        assert admin.queue("q").ready == 30
-        assert classic.ready >= 200 - 30 - 20
-        taken = []
-        with Channel(broker.endpoint) as channel:
-            consumer = channel.consume("q", mode="client")
-            while len(taken) < 200:
-                message = consumer.receive(60)
-                assert message is not None
-                taken.append(int(message.message_id))
-                message.accept().result()
-    assert taken == list(range(200))
+        link = inbound(links, classic, Edge)
+        eventually(lambda: events(link, "edge_refused"))
+        eventually(lambda: admin.queue("q").ready == 30)
+        assert classic.ready >= 200 - 30 - PREFETCH
+        accepting = Accepting(broker.endpoint)
+        take(accepting, 200, 10)
+    assert accepting.ids == list(range(200))
     assert link.stop() == 0
+
+
+@pytest.mark.parametrize("action", ["renew", "store"])
+def test_held_too_long(rabbit, edge, links, action):
+    """L15: given back and received again, and matched; or acknowledged then."""
+    rabbit.publish(range(20))
+    link = inbound(links, rabbit, edge, max_hold=2, on_max_hold=action)
+    eventually(lambda: events(link, "renewed"))
+    eventually(lambda: info(edge).matched_held >= 20)
+    if action == "store":
+        eventually(lambda: info(edge).permitted == 20)
+    link.stop()
+    assert rabbit.ready == (20 if action == "renew" else 0)
+    assert edge.ids == list(range(20))
+
+
+def test_held_too_long_is_an_error(classic, edge, links):
+    """L15: `fail` ends the link, with what to look at."""
+    classic.publish(range(5))
+    link = inbound(links, classic, edge, max_hold=1, on_max_hold="fail")
+    assert eventually(lambda: link.ended) == 2
+    assert "ackq why" in link.log.splitlines()[-1]
+    assert classic.ready == 5
+
+
+def test_few_lives(rabbitmq_dialect, edge, links):
+    """L16: limit 3, and a link that is killed 20 times: nothing is lost or dead-lettered."""
+    from tests.wire.links.conftest import Rabbit
+
+    dead = Rabbit(rabbitmq_dialect.port, "classic")
+    queue = Rabbit(
+        rabbitmq_dialect.port,
+        "quorum",
+        {
+            "x-delivery-limit": 3,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": dead.queue,
+        },
+    )
+    try:
+        count = 400
+        queue.publish(range(count))
+        link = inbound(links, queue, edge, delivery_limit=3, dead_letters=True, prefetch=20)
+        accepting = Accepting(edge.endpoint)
+        for kill in range(20):
+            eventually(TakenMore(edge))
+            if kill % 4 == 0:
+                accepting.step(15)
+            link.kill()
+            link.start()
+        drained(edge, accepting, count)
+        assert link.stop() == 0
+        assert dead.ready == 0
+        assert sorted(accepting.ids) == list(range(count))
+    finally:
+        queue.delete()
+        dead.delete()
+
+
+class TakenMore:
+    """Whether the link has taken more than when this was made, or holds nothing."""
+
+    def __init__(self, edge):
+        self._edge = edge
+        self._taken = self._info().taken
+
+    def __call__(self):
+        now = self._info()
+        return now.taken > self._taken or (now.live and not now.held)
+
+    def _info(self):
+        with Admin(self._edge.endpoint) as admin:
+            return next(iter(admin.links()), links_pb2.LinkInfo())
+
+
+def test_pause(classic, edge, links):
+    """L25: takes no more, goes on to acknowledge, and gives back what it only holds."""
+    classic.publish(range(30))
+    link = inbound(links, classic, edge)
+    accepting = Accepting(edge.endpoint)
+    eventually(lambda: edge.ready == 30)
+    with Admin(edge.endpoint) as admin:
+        admin.pause_link("link")
+        eventually(lambda: events(link, "paused"))
+        classic.publish(range(30, 40))
+        accepting.step(30)
+        accepting.step(30)
+        eventually(lambda: info(edge).permitted == 30)
+        eventually(lambda: classic.ready == 10)
+        assert edge.total == 0
+        admin.pause_link("link", paused=False)
+    drained(edge, accepting, 40)
+    assert link.stop() == 0
+    assert accepting.ids == list(range(40))
+
+
+# --- refusals ---
 
 
 @pytest.mark.parametrize(
@@ -148,12 +369,17 @@ def test_a_full_edge(classic, broker, links):
         ({"broker": "amqps://127.0.0.1:{port}"}, "TLS failed"),
         ({"broker": "amqp://127.0.0.1:{port}/none"}, "virtual host"),
         ({"queue": "none"}, "'none'"),
+        ({"queue": "head"}, "reject-publish"),
+        ({"delivery_limit": 5}, "rabbitmqctl set_policy -p '/' 'ackq-{queue}' '^{queue}$'"),
     ],
 )
 def test_what_is_refused_at_the_start(classic, edge, links, change, remedy):
-    """L17: status 2 and a line that names the remedy; nothing was taken."""
+    """L13, L14, L17: status 2 and a line that names the remedy; nothing was taken."""
     classic.publish([0])
-    change = {key: value.format(port=classic.port) for key, value in change.items()}
+    with Admin(edge.endpoint) as admin:
+        admin.declare_queue("head", max_length=5, overflow="drop-head")
+    values = {"port": classic.port, "queue": classic.queue}
+    change = {k: v.format(**values) if isinstance(v, str) else v for k, v in change.items()}
     if "broker" not in change:
         change["broker"] = f"amqp://127.0.0.1:{classic.port}"
     link = links(
@@ -162,12 +388,28 @@ def test_what_is_refused_at_the_start(classic, edge, links, change, remedy):
             "direction": "in",
             "broker_queue": classic.queue,
             "queue": "q",
-            "ack": "stored",
             **change,
         }
     )
     status = eventually(lambda: link.ended)
     assert status == 2
-    assert remedy in link.log.splitlines()[-1]
+    assert remedy.format(**values) in link.log.splitlines()[-1]
     assert classic.ready == 1
     assert edge.ready == 0
+
+
+def test_two_of_one_name(classic, edge, links):
+    """L1: the second is refused while the first runs, and takes over when that is gone."""
+    classic.publish(range(5))
+    first = inbound(links, classic, edge)
+    eventually(lambda: edge.ready == 5)
+    second = inbound(links, classic, edge)
+    status = eventually(lambda: second.ended)
+    assert status == 2
+    assert "link link" in second.log.splitlines()[-1]
+    first.kill()
+    second.start()
+    begun = time.monotonic()
+    eventually(lambda: info(edge).matched_held == 5)
+    assert time.monotonic() - begun < 60
+    assert second.stop() == 0

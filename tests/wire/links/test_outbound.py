@@ -1,12 +1,17 @@
 """Outbound links with a real RabbitMQ, as processes that are killed and cut."""
 
+import json
 from collections import Counter
+
+import pyarrow as pa
 
 from ackq.client import Admin, Publisher
 from tests.fakes.relay import Relay
 from tests.wire.links.conftest import eventually
 
 PREFETCH = 50
+# Of a window, so many are one batch.
+SHARE = PREFETCH // 4
 
 
 def outbound(links, rabbit, edge, port=None, endpoint=None):
@@ -42,7 +47,7 @@ def test_all_go_out_in_order(rabbit, edge, links):
     properties, body = there[300]
     assert (properties.message_id, properties.reply_to) == ("300", "r")
     assert (properties.headers["a"], properties.delivery_mode, body) == ("b", 2, b"last")
-    assert there[301][0].message_id.startswith("ackq:")
+    assert there[301][0].message_id.split(":")[0::3] == ["ackq", "302"]
 
 
 def test_kills(rabbit, edge, links):
@@ -78,6 +83,53 @@ def test_cuts(classic, edge, links):
     finally:
         there.close()
         here.close()
+
+
+def test_what_is_sent_again_has_its_id(classic, edge, links):
+    """L23: confirms are lost there; then accepts are lost here, and the link is killed."""
+    there, here = Relay(f"127.0.0.1:{classic.port}"), Relay(edge.endpoint)
+    try:
+        link = outbound(links, classic, edge, port=there.port, endpoint=here.endpoint)
+        eventually(lambda: "link_connected" in link.log)
+        there.hold("to_client")
+        publish_without_ids(edge, range(100))
+        eventually(lambda: classic.ready >= SHARE)
+        assert edge.total == 100
+        there.cut()
+        there.release()
+        there.heal()
+        eventually(lambda: edge.total == 0)
+        first = classic.ready
+        assert first >= 100 + SHARE
+        here.hold("to_broker")
+        publish_without_ids(edge, range(100, 200))
+        eventually(lambda: classic.ready >= first + SHARE)
+        link.kill()
+        here.release()
+        link.start()
+        eventually(lambda: edge.total == 0)
+        assert link.stop() == 0
+    finally:
+        there.close()
+        here.close()
+    assert doubts(link) >= SHARE
+    sent = [(properties.message_id, int(body)) for properties, body in classic.take()]
+    assert len(sent) >= 200 + 2 * SHARE
+    assert {body for _, body in sent} == set(range(200))
+    assert len(dict(sent)) == len(set(sent)) == 200
+
+
+def doubts(link):
+    """How many messages the link has said that it publishes again."""
+    lines = [json.loads(line) for line in link.log.splitlines() if "link_doubts" in line]
+    return sum(line["doubts"] for line in lines)
+
+
+def publish_without_ids(edge, bodies):
+    """As one block, so that the link takes a share of its window at a time."""
+    rows = pa.table({"body": [str(each).encode() for each in bodies]})
+    with Publisher(edge.endpoint, routing_key="q") as publisher:
+        publisher.publish_batch(rows)
 
 
 def test_a_returned_message_is_not_accepted(classic, edge, links):

@@ -27,6 +27,7 @@ class Deliver(Command):
         max_bytes: 0 for no bound; one message is delivered at least, of any size.
         no_ack: The messages are accepted in the same record (C10, NONE); they get tags all the
             same. Their blocks can be read until the service calls `Core.unpin` with the pieces.
+        identified: The pieces have the identity of their rows (L23).
     """
 
     channel_id: bytes
@@ -34,6 +35,7 @@ class Deliver(Command):
     max_messages: int
     max_bytes: int = 0
     no_ack: bool = False
+    identified: bool = False
 
 
 class Demand(NamedTuple):

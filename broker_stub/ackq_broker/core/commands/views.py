@@ -49,11 +49,23 @@ class Origin(NamedTuple):
     batch_id: int = -1
 
 
+class MessageIdentity(NamedTuple):
+    """What tells messages from all others that there ever were (L23).
+
+    A queue id is never given twice in a history, and a position never twice in a queue.
+    """
+
+    history_id: str
+    queue_id: int
+    positions: np.ndarray[Any, np.dtype[np.int64]]
+
+
 class Piece(NamedTuple):
     """Rows of one block that belong to a delivery, fetch or browse, in tag (position) order.
 
     `rows` is a `(first, count)` pair when consecutive, else an array of row indices (uint32).
-    `origin` is that of every row; None when they are no dead letters.
+    `origin` is that of every row; None when they are no dead letters. `identity` has the position
+    of each row; None when nobody asked for it.
     """
 
     block_id: int
@@ -61,6 +73,7 @@ class Piece(NamedTuple):
     rows: tuple[int, int] | np.ndarray[Any, np.dtype[np.uint32]]
     runs: tuple[Run, ...]
     origin: Origin | None = None
+    identity: MessageIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ exactly the record that settles its tag or ends its holder (C12).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 from pyroaring import BitMap64
 
@@ -14,7 +16,8 @@ from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import commands, records
 from ackq_broker.core.checks import check_duration, queue_named
 from ackq_broker.core.columns import bitmaps
-from ackq_broker.core.commands import Decision, Delivery, Settlement
+from ackq_broker.core.columns.bitmaps import Int64s
+from ackq_broker.core.commands import Decision, Delivery, MessageIdentity, Piece, Settlement
 from ackq_broker.core.queues import dead_letters, enqueue, redelivery
 from ackq_broker.core.queues.dead_letters import RemovalPlan
 from ackq_broker.core.queues.topology import forget_if_drained, requeue
@@ -44,6 +47,8 @@ def deliver(state: State, command: commands.Deliver, now_us: int) -> Decision:
         np.ones(len(tags), np.bool_),
     )
     pieces = tuple(queue.pieces(rows))
+    if command.identified:
+        pieces = tuple(_identified(pieces, rows.positions, state.history_id, queue.queue_id))
     if command.no_ack:
         state.blocks.pin(piece.block_id for piece in pieces)
     reply = Delivery(first_tag, len(tags), queue.placements.size(positions), pieces)
@@ -51,6 +56,17 @@ def deliver(state: State, command: commands.Deliver, now_us: int) -> Decision:
         command.channel_id, queue.queue_id, positions, now_us, command.no_ack
     )
     return Decision((record,), reply)
+
+
+def _identified(
+    pieces: Iterable[Piece], positions: Int64s, history_id: str, queue_id: int
+) -> Iterator[Piece]:
+    """The pieces with the identity of their rows, whose positions are given in order."""
+    at = 0
+    for piece in pieces:
+        end = at + sum(run.rows for run in piece.runs)
+        yield piece._replace(identity=MessageIdentity(history_id, queue_id, positions[at:end]))
+        at = end
 
 
 def _choose(queue: Queue, command: commands.Deliver, now_us: int) -> BitMap64:

@@ -6,6 +6,7 @@ Invariant: no `repr`, message or log shows a password, wherever it was said.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,6 +132,15 @@ class AmqpConnection:
     def __init__(self, connection: aiormq.Connection, channel: aiormq.Channel) -> None:
         self._connection = connection
         self.channel = channel
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """RabbitMQ's version; empty: it is another broker."""
+        properties = self._connection.server_properties or {}
+        if properties.get("product") != "RabbitMQ":
+            return ()
+        words = re.findall(r"\d+", str(properties.get("version", "")))
+        return tuple(int(word) for word in words[:3])
 
     async def close(self) -> None:
         """Ends both; never raises."""

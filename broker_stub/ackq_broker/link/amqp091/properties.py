@@ -43,7 +43,8 @@ _PERSISTENT: Final = 2
 # Not the sender's to say: a broker refuses a message that names another user.
 _NOT_SENT: Final = frozenset({"user_id"})
 # Of the delivery, not of the message: a quorum queue adds them.
-_OF_DELIVERY: Final = frozenset({"x-delivery-count", "x-acquired-count"})
+_DELIVERY_COUNT: Final = "x-delivery-count"
+_OF_DELIVERY: Final = frozenset({_DELIVERY_COUNT, "x-acquired-count"})
 
 Properties = commands.Basic.Properties
 
@@ -91,6 +92,14 @@ def from_rows(rows: pa.RecordBatch, message_ids: Sequence[str]) -> Iterable[Prop
             delivery_mode=_PERSISTENT,
             **extra,
         )
+
+
+def delivery_counts(properties: Sequence[Properties]) -> Sequence[int]:
+    """How often each was delivered before, which only quorum queues tell; empty: none is told."""
+    counts = [(each.headers or {}).get(_DELIVERY_COUNT) for each in properties]
+    if all(count is None for count in counts):
+        return ()
+    return [count if isinstance(count, int) else 0 for count in counts]
 
 
 def _of_message(table: dict[str, Any] | None) -> dict[str, Any]:

@@ -173,7 +173,11 @@ class ExchangeProducer:
 
 
 def message_ids(rows: pa.RecordBatch) -> list[str]:
-    """The id of each row; one that has none gets a random one, another at each try."""
+    """The id of each row.
+
+    The edge gives each message one (L23); for one of a version that does not, it is a random one at
+    each try.
+    """
     ids = (
         rows.column("message_id").to_pylist()
         if "message_id" in rows.schema.names

@@ -125,4 +125,5 @@ def _only(piece: Piece, found: _Found) -> Piece:
         positions=piece.origin.positions[found],
         delivery_counts=piece.origin.delivery_counts[found],
     )
-    return piece._replace(runs=tuple(runs), origin=origin)
+    identity = piece.identity and piece.identity._replace(positions=piece.identity.positions[found])
+    return piece._replace(runs=tuple(runs), origin=origin, identity=identity)

@@ -3,7 +3,7 @@
 Invariant: a frame's `DeliveryRuns` describe exactly the rows of its block, in order. A block that
 is wanted whole leaves as the bytes that are on disk, never decoded (K7); parts and small blocks are
 sliced and merged to about `FRAME_TARGET_BYTES` or `FRAME_TARGET_ROWS`. Dead letters have headers
-with their origin (C13).
+with their origin (C13); who asked for it gets messages with an id, all of them (L23).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ackq_broker.core.commands import Piece, Run
 from ackq_broker.service.blocks.compacted import Stored, unpack
 from ackq_broker.service.blocks.dead_letter_headers import with_dead_letter_headers
 from ackq_broker.service.blocks.merge import merge
+from ackq_broker.service.blocks.message_ids import with_message_ids
 
 DeliveryFrame = frame.Frame[pb.DeliveryRuns]
 
@@ -117,9 +118,15 @@ class FrameBuilder:
             piece, data = found, stored.data
             header, _ = block.split(data)
             whole = isinstance(piece.rows, tuple) and piece.rows == (0, header.rows)
-            if whole and piece.origin is None and not self._max_body_bytes:
+            whole = whole and piece.origin is None and not self._max_body_bytes
+            if whole and piece.identity is None:
                 return _Loaded(piece, header.columns, data, header.rows, header.payload_bytes)
             part = _slice(data, piece)
+            if piece.identity is not None:
+                published = part
+                part = with_message_ids(published, piece.identity)
+                if whole and part is published:
+                    return _Loaded(piece, header.columns, data, header.rows, header.payload_bytes)
             if piece.origin is not None:
                 part = with_dead_letter_headers(part, piece.origin)
             lengths: Sequence[int] = ()

@@ -224,8 +224,14 @@ class BrokerChannel:
 
     def deliver(self, consumer: BrokerConsumer, messages: int) -> int:
         """Delivers up to `messages` to a consumer; returns the number delivered."""
-        no_ack = consumer.config.no_ack
-        return self._deliver(consumer.owner, consumer.queue, messages, no_ack=no_ack)
+        config = consumer.config
+        return self._deliver(
+            consumer.owner,
+            consumer.queue,
+            messages,
+            no_ack=config.no_ack,
+            identified=config.message_ids,
+        )
 
     def park(self, consumer: BrokerConsumer) -> None:
         """Keeps a consumer until there is room on the channel."""
@@ -335,11 +341,18 @@ class BrokerChannel:
         self._dispatcher.remove(consumer)
 
     def _deliver(
-        self, owner: UnackedOwner, queue: str, messages: int, get_number: int = 0, *, no_ack: bool
+        self,
+        owner: UnackedOwner,
+        queue: str,
+        messages: int,
+        get_number: int = 0,
+        *,
+        no_ack: bool,
+        identified: bool = False,
     ) -> int:
         """Decides one delivery and puts it on the stream, where it waits for the disk (I1)."""
         command = commands.Deliver(
-            self.channel_id, queue, messages, limits.FRAME_TARGET_BYTES, no_ack
+            self.channel_id, queue, messages, limits.FRAME_TARGET_BYTES, no_ack, identified
         )
         reply, sequence = self._engine.decide(command)
         if not reply.messages:

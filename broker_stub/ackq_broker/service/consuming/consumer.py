@@ -26,6 +26,7 @@ class ConsumerConfig(NamedTuple):
     prefetch: int
     outcomes: frozenset[Outcome]
     no_ack: bool
+    message_ids: bool = False
 
     def compatible(self, other: ConsumerConfig) -> bool:
         """Whether both are equal but for the prefetch, which can be changed."""
@@ -59,6 +60,7 @@ def decode_config(request: pb.Subscribe) -> ConsumerConfig:
         request.prefetch,
         frozenset(FROM_WIRE[outcome] for outcome in request.outcomes),
         request.no_ack,
+        request.message_ids,
     )
 
 

@@ -74,9 +74,12 @@ class AsyncChannel(ChannelBase):
         outcomes: Iterable[Outcome | str] = (),
         prefetch: int = limits.CONSUMER_PREFETCH_MESSAGES,
         columns: Sequence[str] | None = None,
+        message_ids: bool = False,
     ) -> AsyncConsumer:
         """As `Channel.consume`; a task runs the callback, and awaits what it returns."""
-        arguments = ConsumeArguments(queue, mode, outcomes, prefetch, columns)
+        arguments = ConsumeArguments(
+            queue, mode, outcomes, prefetch, columns, message_ids=message_ids
+        )
         check_callback(callback)
         self._stream.refuse_fork()
         await self._until(self._stream.ready)

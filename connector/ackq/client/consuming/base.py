@@ -146,6 +146,7 @@ class ChannelBase:
             prefetch=arguments.prefetch,
             outcomes=arguments.outcomes,
             no_ack=arguments.mode is AcknowledgeMode.NONE,
+            message_ids=arguments.message_ids,
         )
         self._stream.nudge()
         settler = Settler(self._stream, self._state, arguments.mode, arguments.outcomes)
@@ -250,9 +251,13 @@ class ConsumeArguments:
         outcomes: Iterable[Outcome | str],
         prefetch: int,
         columns: Sequence[str] | None,
+        *,
+        message_ids: bool,
     ) -> None:
         check_queue(queue)
         check_count("prefetch", prefetch, least=0)
+        encoding.check_flag("message_ids", message_ids)
+        self.message_ids = message_ids
         self.queue = queue
         self.mode = mode_of(mode)
         self.outcomes = declared(outcomes)

@@ -95,6 +95,7 @@ class Channel(ChannelBase):
         outcomes: Iterable[Outcome | str] = (),
         prefetch: int = limits.CONSUMER_PREFETCH_MESSAGES,
         columns: Sequence[str] | None = None,
+        message_ids: bool = False,
     ) -> Consumer:
         """Starts a consumer; waits until the channel is open.
 
@@ -108,6 +109,8 @@ class Channel(ChannelBase):
             prefetch: Maximum of unacked messages; 0: unlimited (C8). Without acks (NONE) only the
                 transport window bounds the messages on their way.
             columns: Of `receive_batch`, names of `ackq.wire.columns.DELIVERED`; None: all.
+            message_ids: A message that was published without an id is delivered with one, the same
+                each time (L23).
 
         Raises:
             InvalidArgumentError: An argument is out of its range.
@@ -116,7 +119,9 @@ class Channel(ChannelBase):
             BrokerUnavailableError: No broker answered within the bound.
             ClosedError: The channel is closed, or was disconnected for too long.
         """
-        arguments = ConsumeArguments(queue, mode, outcomes, prefetch, columns)
+        arguments = ConsumeArguments(
+            queue, mode, outcomes, prefetch, columns, message_ids=message_ids
+        )
         check_callback(callback)
         refuse_coroutine(callback, "callback", "use AsyncChannel")
         self._stream.refuse_fork()

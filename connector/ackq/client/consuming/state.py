@@ -158,7 +158,13 @@ class ChannelState:
         return [*self._subscriptions.values(), *self._pulls.values()]
 
     def subscribe(
-        self, queue: str, *, prefetch: int, outcomes: frozenset[Outcome], no_ack: bool
+        self,
+        queue: str,
+        *,
+        prefetch: int,
+        outcomes: frozenset[Outcome],
+        no_ack: bool,
+        message_ids: bool = False,
     ) -> Subscription:
         """Starts a consumer.
 
@@ -184,6 +190,7 @@ class ChannelState:
             prefetch=prefetch,
             outcomes=[] if no_ack else sorted(TO_WIRE[each] for each in negative),
             no_ack=no_ack,
+            message_ids=message_ids,
         )
         subscription = Subscription(request, outcomes)
         self._subscriptions[request.consumer] = subscription

@@ -280,3 +280,31 @@ def test_unacked_messages_cost_bits(step: int) -> None:
     assert len(core.outstanding(b"x")) == 1_000_000
     # Two bitmaps, of tags and of positions.
     assert len(core.snapshot()) - before < 1_000 + (step - 1) * 2 * count // 8 * 1.05
+
+
+def test_an_identity_is_the_messages_own(harness: Harness) -> None:
+    """L23, C6: the position where it is delivered again; a queue declared anew has another id."""
+    harness.declare("q")
+    harness.publish_to("q", 3)
+    harness.publish_to("q", 2)
+    first = identities(harness, "x")
+    assert [position for _, position in first] == [1, 2, 3, 4, 5]
+    harness.settle("x", Outcome.ACCEPTED, 2)
+    harness.settle("x", Outcome.RELEASED, 1, 3, 4, 5)
+    assert identities(harness, "y") == [first[at] for at in (0, 2, 3, 4)]
+    assert all(piece.identity is None for piece in harness.do(c.Deliver(b"z", "q", 9)).pieces)
+    harness.do(c.CloseChannel(b"y"))
+    harness.do(c.DeleteQueue("q"))
+    harness.declare("q")
+    harness.publish_to("q", 3)
+    assert not {*first} & {*identities(harness, "z")}
+
+
+def identities(harness: Harness, channel: str) -> list[tuple[int, int]]:
+    """The queue id and position of each message that a channel is delivered."""
+    reply = harness.do(c.Deliver(channel.encode(), "q", 9, identified=True))
+    return [
+        (piece.identity.queue_id, position)
+        for piece in reply.pieces
+        for position in piece.identity.positions.tolist()
+    ]

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from pyroaring import BitMap
 
 from ackq import limits
 from ackq.errors import BlockNotFoundError
 from ackq.wire import columns
-from ackq_broker.core.commands import Piece, Run
+from ackq_broker.core.commands import MessageIdentity, Piece, Run
+from ackq_broker.service.blocks.compacted import compact
 from ackq_broker.service.blocks.frames import FrameBuilder
 from tests.fakes.blocks import encoded, rows
 
@@ -187,3 +189,39 @@ def test_bodies_are_cut_and_their_lengths_said():
     assert len(frame.block) < 1000
     (whole,) = frames(FrameBuilder(pieces[1:], store, browse=True))
     assert list(whole.header.body_bytes) == []
+
+
+def identified(given, first):
+    """The piece, whose rows are at consecutive positions of queue 7."""
+    positions = np.arange(first, first + sum(run.rows for run in given.runs))
+    return given._replace(identity=MessageIdentity("h", 7, positions))
+
+
+def test_messages_without_an_id_get_one():
+    """L23: of history, queue id and position; an id that is there stays, an empty one is none."""
+    store = Store(
+        encoded(body=[b"a", b"b", b"c"], routing_key="q"),
+        encoded(body=[b"d", b"e", b"f"], message_id=["mine", None, ""], routing_key="q"),
+    )
+    pieces = [identified(piece(1, 1, 1, 2), 41), identified(piece(2, 0, 3, 3), 90)]
+    (frame,) = frames(FrameBuilder(pieces, store))
+    ids = ["ackq:h:7:41", "ackq:h:7:42", "mine", "ackq:h:7:91", "ackq:h:7:92"]
+    assert rows(frame.block)["message_id"] == ids
+    assert rows(frame.block)["body"] == [b"b", b"c", b"d", b"e", b"f"]
+    assert runs(frame) == [(1, 5, 1, "q")]
+
+
+def test_a_block_whose_messages_have_ids_leaves_as_stored():
+    """L23, K7: nothing is decoded anew for nothing."""
+    count = limits.FRAME_TARGET_ROWS
+    store = Store(encoded(body=[b"a"] * count, message_id=["id"] * count))
+    (frame,) = frames(FrameBuilder([identified(piece(1, 0, 1, count), 1)], store))
+    assert frame.block is store.blocks[1]
+
+
+def test_ids_stay_with_their_rows_in_a_compacted_block():
+    """L23: of a delivery that is sent again, without the rows that were settled meanwhile."""
+    store = Store(compact(encoded(body=[b"a", b"b", b"c", b"d"]), BitMap([1, 3])))
+    (frame,) = frames(FrameBuilder([identified(piece(1, 0, 1, 4), 10)], store, settled_ok=True))
+    assert rows(frame.block)["message_id"] == ["ackq:h:7:11", "ackq:h:7:13"]
+    assert rows(frame.block)["body"] == [b"b", b"d"]

@@ -11,7 +11,8 @@ from ackq.errors import InvalidArgumentError
 from ackq_broker.link.adapter import CutError, Limits
 from ackq_broker.link.amqp091.address import BrokerAddress
 from ackq_broker.link.amqp091.properties import Properties
-from ackq_broker.link.amqp091.source import QueueSource, QueueSubscription
+from ackq_broker.link.amqp091.source import QueueSource
+from ackq_broker.link.amqp091.subscription import HeldBytes, QueueSubscription, Seen
 
 
 class Channel:
@@ -21,7 +22,8 @@ class Channel:
         self.on_consumer_cancel_callbacks = set()
         self.closing = asyncio.get_running_loop().create_future()
         self.sent = []
-        self.deliver = None
+        self.consumers = {}
+        self.consumer = 0
         self.told = asyncio.Event()
 
     def _send(self, *what):
@@ -33,16 +35,21 @@ class Channel:
 
     async def basic_consume(self, queue, callback):
         self._send("consume", queue)
-        self.deliver = callback
-        return commands.Basic.ConsumeOk("tag")
+        self.consumer += 1
+        self.consumers[f"c{self.consumer}"] = callback
+        return commands.Basic.ConsumeOk(f"c{self.consumer}")
 
-    async def basic_cancel(self, tag):
+    async def basic_cancel(self, tag, **_):
         self._send("cancel", tag)
+        del self.consumers[tag]
 
     async def basic_ack(self, tag, *, multiple, wait):
-        assert multiple
         assert not wait
-        self._send("ack", tag)
+        self._send("ack", tag, "up to" if multiple else "alone")
+
+    async def basic_nack(self, tag, *, multiple, requeue, wait):
+        assert not wait
+        self._send("nack", tag, "up to" if multiple else "alone", "requeue" if requeue else "drop")
 
     async def close(self):
         self._send("close")
@@ -56,10 +63,11 @@ class Channel:
     def acks(self):
         return [what[1] for what in self.sent if what[0] == "ack"]
 
-    async def message(self, tag, body=b"x"):
-        delivery = commands.Basic.Deliver("tag", tag, False, "", "q")
-        header = ContentHeader(0, len(body), Properties())
-        await self.deliver(DeliveredMessage(delivery, header, body, self))
+    async def message(self, tag, body=b"x", *, redelivered=False, consumer=None, **properties):
+        consumer = consumer or f"c{self.consumer}"
+        delivery = commands.Basic.Deliver(consumer, tag, redelivered, "", "q")
+        header = ContentHeader(0, len(body), Properties(**properties))
+        await self.consumers[consumer](DeliveredMessage(delivery, header, body, self))
 
 
 class AmqpConnection:
@@ -75,8 +83,9 @@ class AmqpConnection:
 
 async def subscribed(window=8, window_bytes=1000):
     connection = AmqpConnection()
-    source = QueueSource(BrokerAddress("amqp://h"), "q", "link", Limits(window, window_bytes))
-    subscription = QueueSubscription(source, connection)
+    subscription = QueueSubscription(
+        connection, BrokerAddress("amqp://h"), "q", Limits(window, window_bytes), Seen()
+    )
     await subscription.start()
     return connection.channel, subscription
 
@@ -105,15 +114,13 @@ def test_only_what_was_settled_is_acknowledged():
 
     async def test():
         channel, subscription = await subscribed(window=4)
-        await channel.message(1)
-        first = await subscription.deliver()
-        for tag in (2, 3):
+        for tag in (1, 2, 3):
             await channel.message(tag)
         await subscription.deliver()
-        subscription.settle(first.last_tag)
-        await channel.until(("ack", 1))
+        subscription.settle(1, 2)
+        await channel.until(("ack", 2, "up to"))
         await subscription.close()
-        assert channel.acks == [1]
+        assert channel.acks == [2]
 
     run(test)
 
@@ -125,9 +132,9 @@ def test_acknowledgements_share_a_frame():
         channel, subscription = await subscribed(window=100)
         for tag in range(1, 6):
             await channel.message(tag)
-            subscription.settle((await subscription.deliver()).last_tag)
-        await channel.until(("ack", 5))
-        assert channel.acks == [5]
+            taken = await subscription.deliver()
+            subscription.settle(taken.first_tag, taken.last_tag)
+        await channel.until(("ack", 5, "up to"))
         await subscription.close()
         assert channel.acks == [5]
 
@@ -140,9 +147,78 @@ def test_the_end_sends_what_waited():
     async def test():
         channel, subscription = await subscribed(window=100)
         await channel.message(1)
-        subscription.settle((await subscription.deliver()).last_tag)
+        await subscription.deliver()
+        subscription.settle(1, 1)
         await subscription.close()
-        assert channel.sent[-2:] == [("ack", 1), ("close",)]
+        assert channel.sent[-2:] == [("ack", 1, "alone"), ("close",)]
+
+    run(test)
+
+
+def test_giving_back():
+    """L15: the consumer ends, then acknowledgements leave, then one nack requeues the rest."""
+
+    async def test():
+        channel, subscription = await subscribed(window=100)
+        for tag in (1, 2, 3):
+            await channel.message(tag)
+        await subscription.deliver()
+        subscription.settle(2, 2)
+        await subscription.close(requeue=True)
+        assert channel.sent[-4:] == [
+            ("cancel", "c1"),
+            ("ack", 2, "alone"),
+            ("nack", 0, "up to", "requeue"),
+            ("close",),
+        ]
+
+    run(test)
+
+
+def test_a_rejection():
+    """L13: without requeue, so that the dead-letter exchange there gets it."""
+
+    async def test():
+        channel, subscription = await subscribed(window=4)
+        for tag in (1, 2):
+            await channel.message(tag)
+        await subscription.deliver()
+        subscription.reject(2, 2)
+        await channel.until(("nack", 2, "alone", "drop"))
+        await subscription.close()
+
+    run(test)
+
+
+def test_the_delivery_count_is_of_the_delivery():
+    """L3, L16: it is told beside the rows, and the rows are those of the first delivery."""
+
+    async def test():
+        channel, subscription = await subscribed()
+        await channel.message(1, headers={"a": "b"}, message_id="m")
+        first = await subscription.deliver()
+        headers = {"a": "b", "x-delivery-count": 2, "x-acquired-count": 3}
+        await channel.message(2, redelivered=True, headers=headers, message_id="m")
+        second = await subscription.deliver()
+        assert first.rows == second.rows
+        assert (list(first.redelivered), list(second.redelivered)) == ([False], [True])
+        assert (list(first.delivery_counts), list(second.delivery_counts)) == ([], [2])
+        await subscription.close()
+
+    run(test)
+
+
+def test_what_a_cancelled_consumer_still_gets():
+    """L19: a quorum queue may send it behind the cancel; no tag is missing."""
+
+    async def test():
+        channel, subscription = await subscribed(window=100, window_bytes=1000)
+        await channel.message(1, b"x" * 1000)
+        await channel.until(("cancel", "c1"))
+        await channel.message(2, b"late", consumer="c1")
+        taken = await subscription.deliver()
+        assert taken.last_tag == 2
+        await subscription.close()
 
     run(test)
 
@@ -169,12 +245,12 @@ def test_a_cancel_is_a_cut():
     async def test():
         channel, subscription = await subscribed()
         await channel.message(1)
-        taken = await subscription.deliver()
+        await subscription.deliver()
         for each in channel.on_consumer_cancel_callbacks:
             each(commands.Basic.Cancel("tag"))
         with pytest.raises(CutError, match="cancelled"):
             await subscription.deliver()
-        subscription.settle(taken.last_tag)
+        subscription.settle(1, 1)
         await subscription.close()
         assert channel.acks == []
 
@@ -204,14 +280,28 @@ def test_the_window_in_bytes():
         assert channel.sent == [("qos", 100), ("consume", "q")]
         for tag in (1, 2):
             await channel.message(tag, b"x" * 500)
-        await channel.until(("cancel", "tag"))
-        taken = await subscription.deliver()
-        subscription.settle(taken.last_tag)
+        await channel.until(("cancel", "c1"))
+        await subscription.deliver()
+        subscription.settle(2, 2)
         await channel.until(("qos", 2))
-        assert channel.sent[-1] == ("consume", "q") or ("ack", 2) in channel.sent
+        await channel.until(("ack", 2, "alone"))
         await subscription.close()
 
     run(test)
+
+
+def test_the_bytes_that_are_held():
+    """L19: of a batch that is settled in part and in any order, by the mean of its rows."""
+    held = HeldBytes()
+    held.waiting = 100
+    held.taken(1, 4, 40)
+    held.taken(5, 7, 60)
+    held.settled(4, 5)
+    assert held.total == 100 - 10 - 20
+    held.settled(1, 3)
+    assert held.total == 40
+    held.settled(6, 7)
+    assert held.total == 0
 
 
 @pytest.mark.parametrize("prefetch", [0, -1, 65_536])

@@ -1,0 +1,248 @@
+"""Queues of another broker beside a driver: an edge and its links, started and stopped with it.
+
+    from ackq_broker.links import embedded
+
+    orders = {"name": "orders", "direction": "in", "queue": "orders", "broker-queue": "orders",
+              "broker": "amqp://link@rabbit.example", "password-file": "/run/secrets/rabbit",
+              "ack": "stored"}
+    with embedded("/var/lib/ackq/orders", [orders]) as edge:
+        spark.readStream.format("ackq").option("endpoint", edge.endpoint)...
+
+Invariant: broker and links are processes of their own, and end when this one does, however that
+ends: what they held is in the data directory, and the next start goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ackq import extras
+from ackq.errors import BrokerUnavailableError, InvalidArgumentError, QueueNotFoundError
+from ackq_broker.embedding import EmbeddedBroker, end_child, start_child
+from ackq_broker.link.lasting import why_temporary
+
+if TYPE_CHECKING:
+    from ackq_broker.link.configuration import Link
+
+_CONNECT_S: Final = 60.0
+_POLL_S: Final = 0.05
+_LOG_TAIL_BYTES: Final = 1 << 16
+
+
+def embedded(
+    data: str | os.PathLike[str],
+    links: Sequence[Mapping[str, Any]] = (),
+    *,
+    config: str | os.PathLike[str] | None = None,
+    temporary: bool = False,
+    connect_s: float = _CONNECT_S,
+) -> EmbeddedLinks:
+    """A broker and links in child processes, for a `with` statement.
+
+    Only this machine reaches the broker. For a driver whose executors are elsewhere run
+    `ackq-broker serve` and `ackq-broker link`.
+
+    Args:
+        data: The broker's data directory, which must outlive the driver. It holds messages that
+            the other broker may have forgotten (`ack=stored`), and what it needs to recognise
+            those that come again.
+        links: Each with the keys of a table `[[link]]` (`ackq-broker link`).
+        config: Instead: a TOML file with any number of them; its `[edge]` does not count.
+        temporary: Take a directory that does not last: what it holds is lost with it.
+        connect_s: The longest that the links have at the start to reach the other broker.
+
+    Raises:
+        InvalidArgumentError: The directory is temporary, a link has a wrong key, or there is none.
+    """
+    folder = Path(data).absolute()
+    why = "" if temporary else why_temporary(folder)
+    if why:
+        raise InvalidArgumentError(
+            f"The data directory {folder} does not outlive the driver: {why}. The edge keeps there"
+            " what the other broker was told is done, and which messages it knows already. Name a"
+            " directory on a disk or volume that stays; or say temporary=True, and lose them."
+        )
+    return EmbeddedLinks(folder, _described(links, config), connect_s)
+
+
+class EmbeddedLinks:
+    """A broker and links in child processes; a context manager that starts and stops them.
+
+    Attributes:
+        broker: The edge.
+        log_file: The links' log, beside the data directory; JSON lines.
+
+    Args:
+        data: The broker's data directory.
+        commands: The arguments of each process of links, with the links that it runs.
+        connect_s: As of `embedded`.
+    """
+
+    def __init__(
+        self, data: Path, commands: Sequence[tuple[list[str], list[Link]]], connect_s: float
+    ) -> None:
+        self.broker = EmbeddedBroker(data)
+        self.log_file = data.with_name(data.name + ".links.log")
+        self._commands = commands
+        self._connect_s = connect_s
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._log_start = 0
+
+    def __enter__(self) -> Self:
+        try:
+            self.broker.__enter__()
+            self._declare()
+            self.start_links()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def endpoint(self) -> str:
+        """Where the edge listens, HOST:PORT."""
+        return self.broker.endpoint
+
+    @property
+    def guarantees(self) -> list[str]:
+        """What each link promises, a line each."""
+        return [link.guarantee for _, links in self._commands for link in links]
+
+    def check(self) -> None:
+        """Raises BrokerUnavailableError when a link, or the edge, has ended by itself."""
+        if not self.broker.alive():
+            raise BrokerUnavailableError(
+                f"The embedded broker on {self.broker.data_dir} ended; see {self.broker.log_file}.",
+                data=self.broker.data_dir,
+            )
+        for child in self._children:
+            if child.poll() is not None:
+                raise BrokerUnavailableError(
+                    f"A link ended (exit status {child.returncode}): {self._last_words()}",
+                    log=self.log_file,
+                )
+
+    def stop(self) -> None:
+        """Stops the links, and then the broker."""
+        self.stop_links()
+        self.broker.stop()
+
+    def stop_links(self) -> None:
+        """Stops the links, which settle what is proven first; the broker goes on."""
+        children, self._children = self._children, []
+        for child in children:
+            child.terminate()
+        for child in children:
+            end_child(child)
+
+    def start_links(self) -> None:
+        """Starts the links, and returns when each has reached the other broker.
+
+        Raises:
+            BrokerUnavailableError: One has not, in time or because it may not; says why.
+        """
+        assert not self._children, "the links run"
+        self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
+        with self.log_file.open("ab") as log:
+            for arguments, _ in self._commands:
+                options = ("--edge-endpoint", self.endpoint, "--log-format", "json")
+                command = ["link", *arguments, *options, "--stop-at-eof"]
+                self._children.append(start_child(command, log, stdout=log))
+        names = {link.name for _, links in self._commands for link in links}
+        if not self._until(lambda: names <= self._connected()):
+            raise BrokerUnavailableError(
+                f"{', '.join(sorted(names - self._connected()))}: not connected to the other broker"
+                f" within {self._connect_s:g} s. {self._last_words()}",
+                log=self.log_file,
+            )
+
+    def _declare(self) -> None:
+        """Declares the links' queues that the edge does not have, as durable ones."""
+        # With its client, which a program that only stops a broker does not need.
+        from ackq.client import Admin  # noqa: PLC0415
+
+        with Admin(self.endpoint) as admin:
+            for queue in {link.edge.queue: None for _, links in self._commands for link in links}:
+                try:
+                    admin.queue(queue)
+                except QueueNotFoundError:
+                    admin.declare_queue(queue)
+
+    def _until(self, done: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + self._connect_s
+        while not done():
+            self.check()
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def _connected(self) -> set[str]:
+        """The links that have connected since they were started."""
+        events = (_event(line) for line in self._lines())
+        return {each["link"] for each in events if each.get("event") == "link_connected"}
+
+    def _last_words(self) -> str:
+        """What the links said last, for people."""
+        lines = self._lines()
+        return _event(lines[-1]).get("message", lines[-1]) if lines else "It has no log."
+
+    def _lines(self) -> list[str]:
+        """The end of the log, of this start alone."""
+        with self.log_file.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start, size - _LOG_TAIL_BYTES))
+            return log.read().decode(errors="replace").splitlines()
+
+
+def _event(line: str) -> dict[str, Any]:
+    """A line of the log as its event; without fields when it is none."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _described(
+    links: Sequence[Mapping[str, Any]], config: str | os.PathLike[str] | None
+) -> list[tuple[list[str], list[Link]]]:
+    """The arguments of each process, with the links that it runs; all are checked."""
+    try:
+        from ackq_broker.link import configuration  # noqa: PLC0415 - aiormq may be missing
+    except ModuleNotFoundError as error:
+        raise InvalidArgumentError(extras.missing(error, "A link", "amqp")) from None
+    if bool(links) == (config is not None):
+        raise InvalidArgumentError("Give links, or config with a file that has them, not both.")
+    if config is not None:
+        path = Path(config).absolute()
+        return [(["--config", str(path)], configuration.read(path))]
+    found = [(_flags(keys), configuration.of_flags(keys)) for keys in links]
+    names = [link.name for _, run in found for link in run]
+    if len(set(names)) < len(names):
+        raise InvalidArgumentError("Two links have one name; give each its own.")
+    return found
+
+
+def _flags(keys: Mapping[str, Any]) -> list[str]:
+    """The keys of a link on a command line; one that is true or false is there or not."""
+    return [
+        f"--{name}" if value is True else f"--{name}={value}"
+        for name, value in keys.items()
+        if value is not None and value is not False
+    ]

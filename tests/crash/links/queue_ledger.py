@@ -1,0 +1,83 @@
+"""What was published to one queue of RabbitMQ, and what a consumer of the edge's queue accepted."""
+
+from collections import Counter
+from typing import NamedTuple
+
+
+class Combination(NamedTuple):
+    """A queue and its link."""
+
+    kind: str  # classic, quorum
+    content: str  # ids, unique, identical
+    ack: str  # settled, stored
+
+    @property
+    def name(self):
+        """Of the queues on both sides, and of the link."""
+        return "-".join(self)
+
+
+class Verdict(NamedTuple):
+    """What a ledger finds.
+
+    Attributes:
+        allowed: Doubles that the rules allow: none with ids.
+    """
+
+    published: int
+    accepted: int
+    lost: int
+    doubled: int
+    allowed: int
+    strange: int
+
+    @property
+    def wrong(self):
+        """Whether it does not add up."""
+        return bool(self.lost or self.strange or self.doubled > self.allowed)
+
+
+class QueueLedger:
+    """The ledger of one combination; its publisher and its consumer have a thread each."""
+
+    def __init__(self, combination):
+        self.combination = combination
+        self.confirmed = []
+        self.unknown = []
+        self._next = 0
+
+    def next(self):
+        """The number of the next message, its id (None: it gets none), and its body."""
+        number, self._next = self._next, self._next + 1
+        body = b"same" if self.combination.content == "identical" else b"body %d" % number
+        return number, str(number) if self.combination.content == "ids" else None, body
+
+    @property
+    def sent(self):
+        """How many messages there are at most."""
+        return self._next
+
+    def verdict(self, rows, ambiguous, unflagged):
+        """What is wrong with these rows, (message_id, body) of everything accepted.
+
+        Args:
+            rows: The rows.
+            ambiguous: How many the edge stored though they may have been acknowledged (L7).
+            unflagged: How many deliveries may have come again without saying so: a classic queue
+                of a killed node forgets what it had delivered (L6).
+        """
+        identical = self.combination.content == "identical"
+        allowed = 0 if self.combination.content == "ids" else ambiguous + unflagged
+        if identical:
+            count, strange = len(rows), sum(body != b"same" for _, body in rows)
+            lost = max(0, len(self.confirmed) - count)
+            doubled = max(0, count - len(self.confirmed) - len(self.unknown))
+        else:
+            times = Counter(int(body.split()[1]) for _, body in rows)
+            known = {*self.confirmed, *self.unknown}
+            lost = len(set(self.confirmed) - set(times))
+            doubled = sum(times.values()) - len(times)
+            strange = len(set(times) - known)
+            if self.combination.content == "ids":
+                strange += sum(body != b"body %d" % int(name) for name, body in rows)
+        return Verdict(len(self.confirmed), len(rows), lost, doubled, allowed, strange)

@@ -1,0 +1,76 @@
+"""The ledger of links under fire, in short; and a ledger that does not add up is told so."""
+
+import time
+
+import pytest
+
+from tests.crash.links.fire import burn
+from tests.crash.links.queue_ledger import Combination, QueueLedger
+from tests.crash.links.world import ALL
+from tests.wire.brokers import rabbitmq_server
+
+IDS = Combination("classic", "ids", "settled")
+UNIQUE = Combination("classic", "unique", "settled")
+IDENTICAL = Combination("quorum", "identical", "stored")
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(1200)
+def test_the_ledger_adds_up(tmp_path):
+    """L5-L7, L10, L17, L20: lost 0; doubled 0 with ids, else at most the acks in doubt."""
+    if missing := rabbitmq_server.missing():
+        pytest.skip(f"not installed: {missing}; apt-get install rabbitmq-server")
+    seed = time.time_ns() % 1_000_000
+    print("seed", seed)
+    wrong, verdicts, world = burn(seed, 30, tmp_path)
+    assert wrong == [], f"seed {seed}: {dict(world.figures)}"
+    assert set(verdicts) == set(ALL)
+    assert sum(verdict.accepted for verdict in verdicts.values()) > 0
+
+
+def ledger(combination, confirmed=3, unknown=0):
+    """One with so many messages."""
+    made = QueueLedger(combination)
+    for _ in range(confirmed):
+        made.confirmed.append(made.next()[0])
+    for _ in range(unknown):
+        made.unknown.append(made.next()[0])
+    return made
+
+
+def rows(*numbers, ids=True):
+    return [(str(n) if ids else None, b"body %d" % n) for n in numbers]
+
+
+@pytest.mark.parametrize(
+    ("found", "lost", "doubled", "wrong"),
+    [
+        (rows(0, 1, 2), 0, 0, False),
+        (rows(2, 0, 1, 3), 0, 0, False),  # 3 was sent, and not confirmed
+        (rows(0, 2), 1, 0, True),
+        (rows(0, 1, 2, 2), 0, 1, True),
+        (rows(0, 1, 2, 4), 0, 0, True),
+        ([*rows(0, 1), ("2", b"body 1")], 1, 1, True),
+    ],
+)
+def test_messages_with_ids(found, lost, doubled, wrong):
+    """L6: each once, whatever the edge says of acknowledgements in doubt."""
+    verdict = ledger(IDS, unknown=1).verdict(found, 9, 9)
+    assert (verdict.lost, verdict.doubled, verdict.wrong) == (lost, doubled, wrong)
+
+
+@pytest.mark.parametrize(("ambiguous", "unflagged"), [(1, 0), (0, 1)])
+def test_messages_without_ids(ambiguous, unflagged):
+    """L7: as many doubles as acknowledgements in doubt, and no more."""
+    found = rows(0, 1, 2, 2, ids=False)
+    assert not ledger(UNIQUE).verdict(found, ambiguous, unflagged).wrong
+    assert ledger(UNIQUE).verdict(found, 0, 0).wrong
+
+
+def test_identical_messages():
+    """L7: their number counts."""
+    same = [(None, b"same")]
+    assert not ledger(IDENTICAL, unknown=1).verdict(4 * same, 0, 0).wrong
+    assert ledger(IDENTICAL, unknown=1).verdict(5 * same, 0, 0).wrong
+    assert not ledger(IDENTICAL, unknown=1).verdict(5 * same, 1, 0).wrong
+    assert ledger(IDENTICAL).verdict(2 * same, 9, 9).lost == 1

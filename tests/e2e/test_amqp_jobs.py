@@ -1,0 +1,70 @@
+"""Jobs whose queue is RabbitMQ's, as processes, with a real node, Spark and Delta."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kit import flights
+from tests.wire.brokers import rabbitmq_server
+from tests.wire.brokers.rabbitmq_server import RabbitMqServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.delta]
+
+LastLine = Callable[..., str]
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture(scope="module")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMqServer]:
+    """A node of the module's own."""
+    if missing := rabbitmq_server.missing():
+        pytest.skip(f"not installed: {missing}; apt-get install rabbitmq-server")
+    with RabbitMqServer(tmp_path_factory.mktemp("rabbitmq") / "node") as server:
+        yield server
+
+
+def test_flights_go_to_rabbitmq_and_from_there_to_a_table(
+    next_line: LastLine, rabbitmq: RabbitMqServer, tmp_path: Path
+):
+    """L9, L22, L23, K1, K3: each is there once, and comes back once; nothing is left anywhere."""
+    count = 3_000
+    at = ("--amqp", f"amqp://{rabbitmq.endpoint}", "--amqp-queue", "flights", "--amqp-temporary")
+    line = next_line(
+        *("delta_to_queue.py", *at, "--amqp-data", tmp_path / "out"),
+        *("--amqp-declare", "--limit", count),
+    )
+    assert line == (
+        f"rows={count} carried=0 published={count} sent={count} there_before=0 there_after={count}"
+        " left=0 OK"
+    )
+    arguments = (
+        *("queue_to_delta.py", *at, "--amqp-data", tmp_path / "in", "--amqp-ack", "stored"),
+        *("--table", tmp_path / "table", "--checkpoint", tmp_path / "checkpoint"),
+        *("--json-schema", flights.JSON_SCHEMA, "--option", "maxMessagesPerTrigger=1000"),
+    )
+    assert next_line(*arguments) == (
+        f"read={count} replayed=0 delta_rows={count} there_before={count} there_left=0"
+        f" accepted={count} ready=0 unacked=0 duplicates=0 OK"
+    )
+    assert next_line(*arguments) == (
+        "read=0 replayed=0 delta_rows=0 there_before=0 there_left=0"
+        " accepted=0 ready=0 unacked=0 duplicates=0 OK"
+    )
+
+
+def test_a_temporary_directory_is_told_in_one_line(
+    start: Start, rabbitmq: RabbitMqServer, tmp_path: Path
+):
+    """L9: with the remedy, before anything is started."""
+    job = start(
+        *("delta_to_queue.py", "--amqp", f"amqp://{rabbitmq.endpoint}", "--amqp-queue", "flights"),
+        *("--amqp-data", tmp_path / "edge", "--limit", 10),
+    )
+    _, err = job.communicate()
+    assert job.returncode == 1
+    assert "does not outlive the driver" in err
+    assert "Name a directory on a disk or volume" in err

@@ -1,0 +1,172 @@
+"""The frames of acknowledgements, and what credit proves of them, against a model of a broker."""
+
+import random
+from collections import deque
+
+import pytest
+
+from ackq_broker.link.amqp091.acknowledgements import AckFrame, Acknowledgements, Credit
+
+
+def delivered(acks, credit, count):
+    for _ in range(count):
+        acks.delivered(credit)
+
+
+def up_to(tag):
+    return AckFrame(tag, multiple=True, rejected=False)
+
+
+def alone(tag):
+    return AckFrame(tag, multiple=False, rejected=False)
+
+
+@pytest.mark.parametrize(
+    ("settled", "frames"),
+    [
+        ([(1, 5)], [up_to(5)]),
+        ([(1, 2), (3, 5)], [up_to(5)]),
+        ([(1, 1)], [alone(1)]),
+        ([(3, 4)], [alone(3), alone(4)]),
+        ([(3, 4), (1, 2)], [up_to(4)]),
+        ([(4, 4), (1, 2)], [up_to(2), alone(4)]),
+    ],
+)
+def test_frames_cover_as_much_as_they_can(settled, frames):
+    """L12: cumulative where everything below is settled, else one for each delivery."""
+    acks = Acknowledgements()
+    delivered(acks, Credit(10), 5)
+    for first, last in settled:
+        acks.settle(first, last)
+    assert acks.frames() == frames
+    assert acks.frames() == []
+
+
+def test_what_was_sent_alone_is_below_the_next():
+    """L12: a gap that is closed later is closed by a cumulative one."""
+    acks = Acknowledgements()
+    delivered(acks, Credit(10), 6)
+    acks.settle(3, 4)
+    assert acks.frames() == [alone(3), alone(4)]
+    acks.settle(1, 2)
+    acks.settle(5, 5)
+    assert acks.frames() == [up_to(2), alone(5)]
+
+
+def test_an_acknowledgement_is_not_joined_with_a_rejection():
+    """L13: each has frames of its own, in the order they were asked for."""
+    acks = Acknowledgements()
+    delivered(acks, Credit(10), 3)
+    acks.settle(1, 1)
+    acks.settle(2, 2, rejected=True)
+    acks.settle(3, 3)
+    assert [frame.rejected for frame in acks.frames()] == [False, True, False]
+
+
+def test_credit_proves():
+    """L10: the delivery behind the window proves the first acknowledgement, and not before."""
+    acks, credit = Acknowledgements(), Credit(3)
+    delivered(acks, credit, 3)
+    for tag in (1, 2, 3):
+        acks.settle(tag, tag)
+        acks.frames()
+    assert acks.proven == 0
+    delivered(acks, credit, 2)
+    assert acks.proven == 2
+    delivered(acks, credit, 1)
+    assert acks.proven == 3
+
+
+def test_the_next_consumer_proves_the_one_before():
+    """L10, L19: with its first acknowledgement that is proven, all that were sent before it."""
+    acks, old, new = Acknowledgements(), Credit(4), Credit(2)
+    delivered(acks, old, 4)
+    acks.settle(1, 4)
+    acks.frames()
+    delivered(acks, new, 2)
+    acks.settle(5, 6)
+    acks.frames()
+    assert acks.proven == 0
+    delivered(acks, new, 2)
+    assert acks.proven == 6
+
+
+def test_a_frame_has_one_consumer():
+    """L10: the broker applies a frame for each consumer by itself, in no order that it tells."""
+    acks, old, new = Acknowledgements(), Credit(4), Credit(2)
+    delivered(acks, old, 2)
+    delivered(acks, new, 2)
+    acks.settle(1, 4)
+    assert acks.frames() == [up_to(2), up_to(4)]
+
+
+class ModelBroker:
+    """A channel: a window for each consumer, and frames that are applied late, one by one."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.acks = Acknowledgements()
+        self.owner = {}
+        self.unacked = {}
+        self.sent = deque()
+        self.applied = set()
+        self.settled = []
+        self.tag = 0
+        self.credit = None
+        self.consume()
+
+    def consume(self):
+        self.credit = Credit(self.rng.randint(1, 6))
+        self.unacked[self.credit] = set()
+
+    def deliver(self):
+        if len(self.unacked[self.credit]) < self.credit.prefetch:
+            self.tag += 1
+            self.owner[self.tag] = self.credit
+            self.unacked[self.credit].add(self.tag)
+            self.acks.delivered(self.credit)
+
+    def settle(self):
+        left = sorted(set(self.owner) - set(self.settled))
+        if left:
+            first = self.rng.choice(left)
+            last = first
+            while last + 1 in left and self.rng.random() < 0.6:
+                last += 1
+            self.acks.settle(first, last, rejected=self.rng.random() < 0.2)
+            self.settled += range(first, last + 1)
+
+    def send(self):
+        self.sent += self.acks.frames()
+
+    def apply(self):
+        if self.sent:
+            frame = self.sent.popleft()
+            known = sorted(set(self.owner) - self.applied)
+            tags = [t for t in known if t <= frame.tag] if frame.multiple else [frame.tag]
+            assert set(tags) <= set(self.settled), "it acknowledges what was not settled"
+            for tag in tags:
+                self.unacked[self.owner[tag]].discard(tag)
+            self.applied.update(tags)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nothing_is_proven_that_is_not_applied(seed):
+    """L10, L12: with any windows, orders and consumers; in the end all but a window is proven."""
+    rng = random.Random(seed)
+    broker = ModelBroker(rng)
+    for _ in range(400):
+        step = rng.choices(
+            [broker.deliver, broker.settle, broker.send, broker.apply, broker.consume],
+            [8, 5, 4, 5, 0.3],
+        )[0]
+        step()
+        proven = broker.acks.proven
+        assert set(broker.settled[:proven]) <= broker.applied
+    for _ in range(30):
+        broker.deliver()
+        broker.settle()
+        broker.send()
+        while broker.sent:
+            broker.apply()
+    assert len(broker.settled) - broker.acks.proven <= 6 + 6

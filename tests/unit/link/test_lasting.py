@@ -1,0 +1,48 @@
+"""Directories that do not outlive the driver, by what the system says of them."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ackq_broker.link import lasting
+
+MOUNTS = r"""
+21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw
+22 21 0:5 / /mem rw - tmpfs none rw
+23 21 8:2 / /mem/kept rw - xfs /dev/sdb rw
+24 21 8:3 / /with\040space rw - tmpfs none rw
+25 21 0:9 / /covered rw - ext4 /dev/sdc rw
+26 21 0:9 / /covered rw - overlay overlay rw
+no mount - at all
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/srv/ackq", "ext4"),
+        ("/mem/edge", "tmpfs"),
+        ("/mem/kept/edge", "xfs"),
+        ("/memory", "ext4"),
+        ("/with space/edge", "tmpfs"),
+        ("/covered/edge", "overlay"),
+    ],
+)
+def test_the_file_system_is_that_of_the_nearest_mount(path, kind):
+    """L9: what an edge was told is done is not kept in memory."""
+    assert lasting._file_system(Path(path), MOUNTS) == kind
+
+
+@pytest.mark.parametrize("folder", [*lasting._CLEARED, tempfile.gettempdir()])
+def test_folders_for_temporary_files_are_refused(folder):
+    """L9: also when nothing is there yet."""
+    assert folder in lasting.why_temporary(Path(folder, "not", "there"))
+
+
+def test_memory_is_refused(monkeypatch):
+    """L9: and so is what a container takes with it."""
+    monkeypatch.setattr(lasting, "_mounts", lambda: MOUNTS)
+    assert "in memory" in lasting.why_temporary(Path("/mem/edge"))
+    assert "container" in lasting.why_temporary(Path("/covered/edge"))
+    assert lasting.why_temporary(Path("/srv/edge")) == ""

@@ -1,0 +1,258 @@
+"""One subscription of an inbound link, between an other broker and an edge that only record."""
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+
+from ackq.client.links.deliveries import Permits, StoredDeliveries, StoredRun
+from ackq.client.ranges import Range
+from ackq.errors import BrokerUnavailableError, ClosedError, PreconditionFailedError
+from ackq_broker.link.adapter import CutError, Deliveries, Limits, QueueLimits
+from ackq_broker.link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
+from ackq_broker.link.keys import KeyRule
+from ackq_broker.link.stopping import StoppedError
+from ackq_broker.link.transfer import GivenBackError, InboundCounters, Transfer
+
+
+class Subscription:
+    """Gives what it is told to, and records what is settled."""
+
+    def __init__(self):
+        self.coming = asyncio.Queue()
+        self.settled = []
+        self.proven = 0
+        self._tag = 0
+
+    def bring(self, *bodies, redelivered=False, counts=()):
+        rows = pa.record_batch({"body": pa.array(bodies, pa.binary())})
+        flags = [redelivered] * len(bodies)
+        self.coming.put_nowait(Deliveries(rows, self._tag + 1, flags, 1, counts))
+        self._tag += len(bodies)
+
+    async def deliver(self):
+        found = await self.coming.get()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def settle(self, first, last):
+        self.settled.append((first, last))
+
+
+class Edge:
+    """The open link: stores at once, and permits what it is told to."""
+
+    def __init__(self):
+        self.paused, self.connected, self.refusal, self.outage = False, True, None, None
+        self.subscription = 0
+        self.stored = []
+        self.reports = []
+        self._permits = asyncio.Queue()
+        self._changed = asyncio.Event()
+        self.error = None
+
+    async def subscribe(self, proven):
+        self.proven = proven
+        self.subscription += 1
+        return self.subscription
+
+    async def store(self, first, rows, *, keys, checks, content, redelivered, at_once):
+        if self.error is not None:
+            raise self.error
+        assert len(keys) == 2 * len(checks) == 16 * rows.num_rows
+        self.stored.append((first, rows.num_rows, content, redelivered, at_once))
+        return StoredDeliveries((StoredRun(first, rows.num_rows, 1, False, False),))
+
+    def permit(self, *ranges, subscription=None):
+        ranges = [Range(*each) for each in ranges]
+        self._permits.put_nowait(Permits(subscription or self.subscription, ranges))
+
+    async def permits(self):
+        return await self._permits.get()
+
+    def change(self, **values):
+        vars(self).update(values)
+        self._changed.set()
+
+    async def changed(self):
+        await self._changed.wait()
+        self._changed.clear()
+
+    def report(self, report):
+        self.reports.append(report)
+
+
+class Running:
+    """A transfer under way."""
+
+    def __init__(self, early=0, limits=None, **rules):
+        self.source, self.edge, self.counters = Subscription(), Edge(), InboundCounters()
+        self.holding = HoldPolicy(HoldRules(**rules))
+        self.holding.limits = limits or QueueLimits()
+        self.transfer = Transfer(
+            "link",
+            self.edge,
+            self.source,
+            Limits(10, 1_000),
+            KeyRule(),
+            self.holding,
+            self.counters,
+            early,
+        )
+        self.stop = asyncio.Event()
+        self.task = asyncio.create_task(self.transfer.run(self.stop))
+
+    async def until(self, ready):
+        while not ready():
+            assert not self.task.done(), self.task.exception()
+            await asyncio.sleep(0)
+
+
+def run(test):
+    asyncio.run(asyncio.wait_for(test(), 20))
+
+
+def test_only_permits_settle():
+    """L9: in their order; those of another subscription settle nothing."""
+
+    async def test():
+        running = Running()
+        running.source.bring(b"a", b"b", b"c")
+        await running.until(lambda: running.counters.stored == 3)
+        assert running.source.settled == []
+        running.edge.permit((1, 1), subscription=9)
+        running.edge.permit((3, 3), (1, 2))
+        await running.until(lambda: running.counters.settled == 3)
+        assert running.source.settled == [(3, 3), (1, 2)]
+        running.stop.set()
+        with pytest.raises(StoppedError):
+            await running.task
+
+    run(test)
+
+
+def test_what_is_proven_is_told():
+    """L10: as the other broker proves it, read by another thread."""
+
+    async def test():
+        running = Running()
+        running.source.bring(b"a")
+        await running.until(lambda: running.counters.stored == 1)
+        assert running.edge.proven() == 0
+        running.source.proven = 1
+        running.source.bring(b"b")
+        await running.until(lambda: running.edge.proven() == 1)
+        running.stop.set()
+        with pytest.raises(StoppedError):
+            await running.task
+
+    run(test)
+
+
+def test_a_cut():
+    """L17: of the consumer, and of the subscription by the edge."""
+
+    async def test():
+        running = Running()
+        running.source.coming.put_nowait(CutError("gone"))
+        with pytest.raises(CutError, match="gone"):
+            await running.task
+        running = Running()
+        running.edge.error = ClosedError("history")
+        running.source.bring(b"a")
+        with pytest.raises(CutError, match="the edge: history"):
+            await running.task
+
+    run(test)
+
+
+def test_a_pause():
+    """L25: nothing more is taken; when all is acknowledged the rest is given back."""
+
+    async def test():
+        running = Running()
+        running.source.bring(b"a")
+        await running.until(lambda: running.counters.stored == 1)
+        await running.until(lambda: running.transfer.limited_by == "broker")
+        running.edge.change(paused=True)
+        running.source.bring(b"b")
+        await running.until(running.source.coming.empty)
+        running.edge.change()
+        running.edge.permit((1, 1))
+        await running.until(lambda: running.counters.settled == 1)
+        assert running.counters.taken == 1
+        running.edge.change()
+        with pytest.raises(GivenBackError) as raised:
+            await running.task
+        assert raised.value.action is None
+
+    run(test)
+
+
+@pytest.mark.parametrize("action", [OnMaxHold.RENEW, OnMaxHold.STORE])
+def test_held_too_long(action):
+    """L15: it says how many are to come again, and what for."""
+
+    async def test():
+        running = Running(max_hold_s=0.01, on_max_hold=action)
+        running.source.bring(b"a", b"b")
+        with pytest.raises(GivenBackError) as raised:
+            await running.task
+        assert (raised.value.action, raised.value.held) == (action, 2)
+        assert running.counters.renewals == 1
+
+    run(test)
+
+
+def test_held_too_long_and_no_more():
+    """L15: `fail` is an error that says where to look."""
+
+    async def test():
+        running = Running(max_hold_s=0.01, on_max_hold=OnMaxHold.FAIL)
+        running.source.bring(b"a")
+        with pytest.raises(PreconditionFailedError, match="ackq why"):
+            await running.task
+
+    run(test)
+
+
+def test_what_is_acknowledged_early():
+    """L15, L16: what was given back for its age, and what has few lives left."""
+
+    async def test():
+        running = Running(early=2, limits=QueueLimits(delivery_limit=5))
+        running.source.bring(b"a", b"b", redelivered=True, counts=[1, 1])
+        running.source.bring(b"c", b"d", redelivered=True, counts=[1, 3])
+        running.source.bring(b"e")
+        await running.until(lambda: running.counters.stored == 5)
+        assert [each[-1] for each in running.edge.stored] == [
+            [True, True],
+            [False, True],
+            None,
+        ]
+        assert running.counters.early == 3
+        running.stop.set()
+        with pytest.raises(StoppedError):
+            await running.task
+
+    run(test)
+
+
+def test_what_limits_it():
+    """L19, L26: the broker while nothing comes, the window when it is full, the edge."""
+
+    async def test():
+        running = Running()
+        await running.until(lambda: running.transfer.limited_by == "broker")
+        running.source.bring(*[b"x"] * 10)
+        await running.until(lambda: running.transfer.limited_by == "window")
+        running.edge.change(connected=False, outage=BrokerUnavailableError("away"))
+        assert running.transfer.limited_by == "edge"
+        await running.until(lambda: running.edge.reports)
+        assert running.edge.reports[0].window_messages == 10
+        running.stop.set()
+        with pytest.raises(StoppedError):
+            await running.task
+
+    run(test)

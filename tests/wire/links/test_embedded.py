@@ -1,0 +1,142 @@
+"""An edge and its links beside a driver: `links.embedded`."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ackq.client import Admin, close_channels
+from ackq.errors import BrokerUnavailableError, InvalidArgumentError
+from ackq_broker import links
+from tests.wire.links.conftest import EdgeQueue, eventually
+from tests.wire.operations.processes import environment
+
+DRIVER = """
+import sys
+from ackq_broker import links
+data, port, queue = sys.argv[1:]
+keys = {"name": "in", "direction": "in", "broker": f"amqp://127.0.0.1:{port}",
+        "broker-queue": queue, "queue": "q", "ack": "stored"}
+with links.embedded(data, [keys], temporary=True) as edge:
+    print(edge.broker.pid, *(child.pid for child in edge._children), flush=True)
+    sys.stdin.read()
+"""
+
+
+def inbound(rabbit, **keys):
+    return {
+        "name": "in",
+        "direction": "in",
+        "broker": f"amqp://127.0.0.1:{rabbit.port}",
+        "broker-queue": rabbit.queue,
+        "queue": "q",
+        "ack": "stored",
+        **keys,
+    }
+
+
+def test_it_comes_and_goes_with_the_driver(classic, tmp_path):
+    """L9, L22: in and out by processes of their own; the next start goes on from there."""
+    back = {"name": "out", "direction": "out", "ack": None}
+    classic.publish(range(50))
+    try:
+        with links.embedded(tmp_path / "edge", [inbound(classic)], temporary=True) as edge:
+            assert "in" in edge.guarantees[0]
+            queue = EdgeQueue(edge.endpoint)
+            eventually(lambda: queue.ready == 50)
+            edge.check()
+        assert classic.ready == 0
+        keys = {name: value for name, value in inbound(classic, **back).items() if value}
+        with links.embedded(tmp_path / "edge", [keys], temporary=True) as edge:
+            eventually(lambda: EdgeQueue(edge.endpoint).total == 0)
+        assert [int(properties.message_id) for properties, _ in classic.take()] == [*range(50)]
+    finally:
+        close_channels()
+
+
+def test_links_of_a_file(classic, tmp_path):
+    """L9: whose edge is this one, whatever it says; a queue that is there stays as it is."""
+    lines = [f"{name} = '{value}'" for name, value in inbound(classic).items()]
+    config = tmp_path / "links.toml"
+    config.write_text("\n".join(["[edge]", "endpoint = '127.0.0.1:1'", "[[link]]", *lines]))
+    classic.publish(range(5))
+    try:
+        with links.embedded(tmp_path / "edge", config=config, temporary=True) as edge:
+            eventually(lambda: EdgeQueue(edge.endpoint).ready == 5)
+            with Admin(edge.endpoint) as admin:
+                admin.declare_queue("q", passive=True)
+    finally:
+        close_channels()
+
+
+def test_a_temporary_directory_is_refused(tmp_path):
+    """L9: with the remedy."""
+    with pytest.raises(InvalidArgumentError, match="Name a directory on a disk or volume"):
+        links.embedded(tmp_path / "edge", [{"name": "in"}])
+
+
+def test_links_are_checked_before_anything_is_started():
+    """L13: a key, a name, a password that would be seen."""
+    given = {"name": "a", "direction": "in", "queue": "q", "broker-queue": "q", "ack": "stored"}
+    given |= {"broker": "amqp://localhost"}
+    for wrong, message in [
+        ([], "Give links"),
+        ([given, given], "Two links have one name"),
+        ([given | {"brokr": "x"}], "Is it broker"),
+        ([given | {"broker": "amqp://a:secret@localhost"}], "password, which every user"),
+    ]:
+        with pytest.raises(InvalidArgumentError, match=message) as raised:
+            links.embedded("/srv/edge", wrong, temporary=True)
+        assert "secret" not in raised.value.message
+
+
+def test_a_link_that_cannot_start_says_why(classic, tmp_path):
+    """L17: with the remedy, and nothing is left behind."""
+    nowhere = inbound(classic, **{"broker-queue": "nowhere"})
+    edge = links.embedded(tmp_path / "edge", [nowhere], temporary=True)
+    try:
+        with pytest.raises(BrokerUnavailableError, match=r"there is no 'nowhere'.*Declare it"):
+            edge.__enter__()
+    finally:
+        close_channels()
+    assert not edge.broker.alive()
+
+
+def test_a_link_that_ends_is_told(classic, tmp_path):
+    """L17: a driver that asks hears of it."""
+    try:
+        with links.embedded(tmp_path / "edge", [inbound(classic)], temporary=True) as edge:
+            (child,) = edge._children
+            child.kill()
+            child.wait()
+            with pytest.raises(BrokerUnavailableError, match=r"ended \(exit status -9"):
+                edge.check()
+    finally:
+        close_channels()
+
+
+def test_nothing_outlives_a_driver_that_is_killed(classic, tmp_path):
+    """L9: broker and links end by themselves."""
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, tmp_path / "edge", str(classic.port), classic.queue],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    pids = [int(pid) for pid in driver.stdout.readline().split()]
+    assert len(pids) == 2
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.communicate()
+    eventually(lambda: not any(alive(pid) for pid in pids))
+
+
+def alive(pid):
+    """Whether a process runs; one that nobody waits for has ended all the same."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,184 @@
+"""The AMQP 0-9-1 adapter with a real RabbitMQ, without an edge."""
+
+import asyncio
+
+import pytest
+
+from ackq_broker.link.adapter import CutError, Limits
+from ackq_broker.link.amqp091.address import BrokerAddress
+from ackq_broker.link.amqp091.source import QueueSource
+from ackq_broker.link.keys import fingerprints
+from tests.wire.links.conftest import eventually
+
+WINDOW = 20
+
+
+def source_of(rabbit, window=WINDOW, window_bytes=1 << 20):
+    address = BrokerAddress(f"amqp://127.0.0.1:{rabbit.port}")
+    return QueueSource(address, rabbit.queue, "link", Limits(window, window_bytes))
+
+
+def run(test):
+    asyncio.run(asyncio.wait_for(test(), 120))
+
+
+async def taken(subscription, count):
+    """Batches of so many messages in all."""
+    batches, rows = [], 0
+    while rows < count:
+        batches.append(await subscription.deliver())
+        rows += batches[-1].rows.num_rows
+    assert rows == count
+    return batches
+
+
+async def gone(rabbit, count):
+    """Waits until RabbitMQ has so many messages, when nobody consumes."""
+    await asyncio.to_thread(eventually, lambda: rabbit.ready == count)
+
+
+def test_any_order(rabbit):
+    """L12: what is acknowledged out of its order is gone, what is not comes again in its order."""
+
+    async def test():
+        rabbit.publish(range(10))
+        subscription = await source_of(rabbit).subscribe()
+        await taken(subscription, 10)
+        for first, last in [(7, 8), (3, 4), (1, 1)]:
+            subscription.settle(first, last)
+        await subscription.close()
+        await gone(rabbit, 5)
+        subscription = await source_of(rabbit).subscribe()
+        again = await taken(subscription, 5)
+        bodies = [body for each in again for body in each.rows.column("body").to_pylist()]
+        assert bodies == [b"1", b"4", b"5", b"8", b"9"]
+        assert all(flag for each in again for flag in each.redelivered)
+        await subscription.close()
+
+    run(test)
+
+
+def test_redelivery_changes_no_row(rabbit):
+    """L3, L16: fingerprints are the same; a quorum queue counts beside the rows."""
+
+    async def test():
+        rabbit.publish(range(3), headers={"a": "b", "n": 1}, timestamp=1_700_000_000)
+        prints, counts = [], []
+        for _ in range(3):
+            subscription = await source_of(rabbit).subscribe()
+            batches = await taken(subscription, 3)
+            prints.append([each for batch in batches for each in fingerprints(batch.rows)])
+            counts.append([each for batch in batches for each in batch.delivery_counts])
+            await subscription.close(requeue=True)
+            await gone(rabbit, 3)
+        assert prints[0] == prints[1] == prints[2]
+        assert len(set(prints[0])) == 3
+        quorum = rabbit.kind == "quorum"
+        assert counts == ([[], [1, 1, 1], [2, 2, 2]] if quorum else [[], [], []])
+
+    run(test)
+
+
+def test_credit_proves(rabbit):
+    """L10: with the delivery behind the window, and all but a window in the end."""
+
+    async def test():
+        count = 5 * WINDOW
+        rabbit.publish(range(count))
+        subscription = await source_of(rabbit).subscribe()
+        await taken(subscription, WINDOW)
+        assert subscription.proven == 0
+        subscription.settle(1, 5)
+        await taken(subscription, 5)
+        assert subscription.proven == 5
+        subscription.settle(11, 15)
+        subscription.settle(6, 10)
+        await taken(subscription, 10)
+        assert subscription.proven == 15
+        for first in range(16, count + 1, 5):
+            subscription.settle(first, first + 4)
+            if first + 4 + WINDOW <= count:
+                await taken(subscription, 5)
+        assert subscription.proven == count - WINDOW
+        await subscription.close()
+        await gone(rabbit, 0)
+
+    run(test)
+
+
+def test_the_window_in_bytes(rabbit):
+    """L10, L19: consumers follow each other, nothing is missing, and acks are proven."""
+
+    async def test():
+        count, size = 200, 200
+        rabbit.publish([f"{n:0{size}d}" for n in range(count)])
+        subscription = await source_of(rabbit, 50, 20 * size).subscribe()
+        got = 0
+        while got < count:
+            batch = await subscription.deliver()
+            bodies = batch.rows.column("body").to_pylist()
+            assert bodies == [b"%0*d" % (size, n) for n in range(got, got + len(bodies))]
+            got += len(bodies)
+            subscription.settle(batch.first_tag, batch.last_tag)
+        assert subscription.proven >= count - 100
+        await subscription.close()
+        await gone(rabbit, 0)
+
+    run(test)
+
+
+def test_a_rejection(rabbitmq_dialect, rabbit):
+    """L13: goes to the dead-letter exchange there."""
+    from tests.wire.links.conftest import Rabbit
+
+    async def test():
+        rabbit.publish([0, 1])
+        subscription = await source_of(rabbit).subscribe()
+        await taken(subscription, 2)
+        subscription.reject(2, 2)
+        subscription.settle(1, 1)
+        await subscription.close()
+        await gone(rabbit, 0)
+        await gone(dead, 1)
+
+    dead = Rabbit(rabbitmq_dialect.port, "classic")
+    try:
+        rabbit.delete()
+        rabbit.declare({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead.queue})
+        run(test)
+    finally:
+        dead.delete()
+
+
+def test_what_is_learnt(rabbit):
+    """L14: AMQP tells the version alone; a redelivery tells of a quorum queue."""
+
+    async def test():
+        rabbit.publish([0])
+        source = source_of(rabbit)
+        first = await source.learn()
+        assert (first.kind, first.delivery_limit, first.requeue_counts) == ("", None, True)
+        for _ in range(2):
+            subscription = await source.subscribe()
+            await taken(subscription, 1)
+            await subscription.close()
+            await gone(rabbit, 1)
+        after = await source.learn()
+        if rabbit.kind == "quorum":
+            assert (after.kind, after.delivery_limit) == ("quorum", 0)
+        assert source.identity == f"amqp://127.0.0.1:{rabbit.port}/%2F, queue {rabbit.queue}"
+
+    run(test)
+
+
+def test_learning_of_no_queue(rabbit):
+    """L14, L17: it is refused, with the remedy."""
+
+    async def test():
+        rabbit.delete()
+        with pytest.raises(CutError, match="Declare it there") as raised:
+            await source_of(rabbit).learn()
+        assert raised.value.refusal is not None
+        rabbit.declare()
+
+    run(test)
