@@ -13,6 +13,8 @@ from xdist.scheduler import LoadFileScheduling
 # Files whose tests share what a worker is slow to start stay together, by where they are.
 SHARED = {
     "Spark": ("tests/spark/",),
+    # Before RabbitMQ, whose folder theirs is in.
+    "Artemis and Qpid": ("tests/wire/links/amqp1/",),
     "RabbitMQ": (
         "tests/wire/consuming/",
         "tests/wire/links/",
@@ -40,6 +42,7 @@ LONG = (
     "tests/e2e/test_amqp_jobs.py",
     "tests/spark/test_clusters.py",
     "RabbitMQ",
+    "Artemis and Qpid",
     "tests/crash/test_ledger.py",
     "tests/crash/test_consuming_ledger.py",
     "tests/spark/test_secrets.py",

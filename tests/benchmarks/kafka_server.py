@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import cpu
-import ivy
 
+from tests import ivy
 from tests.ports import free_ports
 
 VERSION = "3.9.1"

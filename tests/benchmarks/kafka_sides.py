@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import harness
-import ivy
 import kafka_server
 import spark_harness
 from harness import Measurement
 from pyspark.sql import DataFrame, SparkSession
+
+from tests import ivy
 
 # What Kafka's users set for throughput: batches of 256 KiB, for which a producer waits 5 ms.
 TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": str(256 * 1024)}

@@ -157,8 +157,10 @@ SMALL = {
         "lasting": "what the system tells",
         "runner": "several links in a process",
         "stopping": "a stop that each wait meets",
+        "tls": "what every adapter needs",
         "waiting": "what both directions wait for",
     },
+    "ackq_broker/link/amqp1": {"sections": "bytes alone"},
     "ackq_broker/service/transport": {"access": "rule A1", "descriptors": "rule I6"},
 }
 # Folders with more or fewer modules.

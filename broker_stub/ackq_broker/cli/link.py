@@ -26,6 +26,7 @@ _FLAGS: tuple[tuple[str, type, str | None, str], ...] = (
     ("name", str, "NAME", "The link's name."),
     ("direction", str, "in|out", "in: to the edge; out: to the other broker."),
     ("broker", str, "URL", "amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS."),
+    ("protocol", str, "NAME", "amqp091 (RabbitMQ), or amqp1 (Artemis, Qpid)."),
     ("broker-queue", str, "QUEUE", "The other broker's queue."),
     ("queue", str, "QUEUE", "The edge's queue."),
     ("exchange", str, "NAME", "Out: publish to this exchange instead."),

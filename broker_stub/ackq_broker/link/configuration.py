@@ -22,13 +22,14 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ackq import extras
 from ackq.client import Security
 from ackq.errors import InvalidArgumentError, UnknownOptionError
 from ackq.limits import DEFAULT_ENDPOINT, MAX_NAME_BYTES
-from ackq_broker.link.adapter import Limits, QueueLimits
-from ackq_broker.link.amqp091.address import BrokerAddress, Tls, parse_url
+from ackq_broker.link.adapter import Limits, PublishTarget, QueueLimits, Source
+from ackq_broker.link.amqp091.address import BrokerAddress, parse_url
 from ackq_broker.link.amqp091.management import Management
 from ackq_broker.link.amqp091.source import MAX_PREFETCH, QueueSource
 from ackq_broker.link.amqp091.target import ExchangeTarget
@@ -37,12 +38,17 @@ from ackq_broker.link.hold_policy import HoldRules, OnMaxHold
 from ackq_broker.link.inbound import ACKS, Inbound, InboundRules
 from ackq_broker.link.keys import KeyRule
 from ackq_broker.link.outbound import Outbound
+from ackq_broker.link.tls import Tls
+
+if TYPE_CHECKING:
+    from ackq_broker.link.amqp1 import address as amqp1
 
 Link = Inbound | Outbound
 
 # The password of a broker, where no file has it.
 PASSWORD: Final = "ACKQ_LINK_PASSWORD"  # noqa: S105 - the name of the variable
 _GUEST: Final = "guest"
+_AMQP091, _AMQP1 = "amqp091", "amqp1"
 
 
 class Key(NamedTuple):
@@ -60,6 +66,7 @@ LINK_KEYS: Final = {
     "name": Key(str, None, "The link's name, shown at both brokers and in the log."),
     "direction": Key(str, None, "in: from the other broker to the edge; out: to the other one."),
     "broker": Key(str, None, "amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS."),
+    "protocol": Key(str, _AMQP091, "What it speaks: amqp091 (RabbitMQ) or amqp1 (Artemis, Qpid)."),
     "queue": Key(str, None, "The edge's queue."),
     "broker-queue": Key(str, "", "The other broker's queue; out: behind its default exchange."),
     "exchange": Key(str, "", "Out: publish to this exchange, with each message's routing key."),
@@ -172,20 +179,19 @@ def _link(said: Mapping[str, Any], edge: Mapping[str, Any]) -> Link:
     if said["window-bytes"] < 1:
         raise InvalidArgumentError(f"window-bytes is {said['window-bytes']}; give 1 or more.")
     here = Edge(edge["endpoint"], said["queue"], _security(edge))
-    address = _address(said)
     limits = Limits(said["prefetch"], said["window-bytes"])
     match said["direction"]:
         case "in":
             _without(said, "exchange", "routing-key")
-            return Inbound(name, _source(said, address, limits), here, _rules(said))
+            return Inbound(name, _source(said, limits), here, _rules(said))
         case "out":
             _without(said, *_INBOUND_KEYS)
-            return Outbound(name, _target(said, address, limits), here)
+            return Outbound(name, _target(said, limits), here)
         case other:
             raise InvalidArgumentError(f"direction is {other!r}; it is in or out.")
 
 
-def _source(said: Mapping[str, Any], address: BrokerAddress, limits: Limits) -> QueueSource:
+def _source(said: Mapping[str, Any], limits: Limits) -> Source:
     queue = _needed(said, "broker-queue", "the queue there that it consumes")
     limit, timeout_s = said["delivery-limit"], said["consumer-timeout"]
     told = QueueLimits(
@@ -194,8 +200,13 @@ def _source(said: Mapping[str, Any], address: BrokerAddress, limits: Limits) -> 
         # Who says the limit says both.
         dead_letters=True if said["dead-letters"] else False if limit >= 0 else None,
     )
+    if _speaks_amqp1(said):
+        from ackq_broker.link.amqp1 import source  # noqa: PLC0415 - its library may be missing
+
+        _without(said, "management")
+        return source.Amqp1Source(_amqp1_address(said), queue, said["name"], limits, told)
     management = Management(said["management"]) if said["management"] else None
-    return QueueSource(address, queue, said["name"], limits, told, management)
+    return QueueSource(_address(said), queue, said["name"], limits, told, management)
 
 
 def _rules(said: Mapping[str, Any]) -> InboundRules:
@@ -223,11 +234,17 @@ def _rules(said: Mapping[str, Any]) -> InboundRules:
     )
 
 
-def _target(said: Mapping[str, Any], address: BrokerAddress, limits: Limits) -> ExchangeTarget:
+def _target(said: Mapping[str, Any], limits: Limits) -> PublishTarget:
     if not 1 <= limits.window_messages <= MAX_PREFETCH:
         raise InvalidArgumentError(
             f"prefetch is {limits.window_messages}; give one from 1 to {MAX_PREFETCH}."
         )
+    if _speaks_amqp1(said):
+        from ackq_broker.link.amqp1 import target  # noqa: PLC0415 - its library may be missing
+
+        _without(said, "exchange", "routing-key")
+        queue = _needed(said, "broker-queue", "the queue or address there")
+        return target.Amqp1Target(_amqp1_address(said), queue, said["name"], limits)
     if bool(said["broker-queue"]) == bool(said["exchange"]):
         raise InvalidArgumentError(
             "a link with direction out has either broker-queue, the queue there, or exchange."
@@ -235,24 +252,52 @@ def _target(said: Mapping[str, Any], address: BrokerAddress, limits: Limits) -> 
     key = said["broker-queue"] or said["routing-key"] or None
     if said["broker-queue"] and said["routing-key"]:
         raise InvalidArgumentError("routing-key goes with exchange, not with broker-queue.")
-    return ExchangeTarget(address, said["exchange"], key, said["name"], limits)
+    return ExchangeTarget(_address(said), said["exchange"], key, said["name"], limits)
+
+
+def _speaks_amqp1(said: Mapping[str, Any]) -> bool:
+    """Whether it is AMQP 1.0, whose library is there then."""
+    if said["protocol"] == _AMQP091:
+        return False
+    if said["protocol"] != _AMQP1:
+        raise InvalidArgumentError(
+            f"protocol is {said['protocol']!r}; it is {_AMQP091} or {_AMQP1}."
+        )
+    try:
+        import proton  # noqa: F401, PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise InvalidArgumentError(
+            extras.missing(error, f"A link with protocol {_AMQP1}", _AMQP1)
+        ) from None
+    return True
 
 
 def _address(said: Mapping[str, Any]) -> BrokerAddress:
+    url, user, password, tls = _who(said)
+    password = _GUEST if password is None else password
+    file, heartbeat = said["password-file"], said["heartbeat"]
+    return BrokerAddress(url, user or _GUEST, password, file, tls, heartbeat)
+
+
+def _amqp1_address(said: Mapping[str, Any]) -> amqp1.Amqp1Address:
+    from ackq_broker.link.amqp1 import address  # noqa: PLC0415 - its library may be missing
+
+    url, user, password, tls = _who(said)
+    file, heartbeat = said["password-file"], said["heartbeat"]
+    return address.Amqp1Address(url, user, password or "", file, tls, heartbeat)
+
+
+def _who(said: Mapping[str, Any]) -> tuple[str, str, str | None, Tls]:
+    """The URL without a user, the user, the password, and what encrypts."""
     url, user, password = parse_url(said["broker"])
     tls = Tls(said["ca"], said["cert"], said["key"])
     if not url.startswith("amqps:") and tls != Tls():
         raise InvalidArgumentError(
             "ca, cert or key is given, but the URL is amqp://, which is not encrypted; write amqps."
         )
-    return BrokerAddress(
-        url,
-        said["user"] or user or _GUEST,
-        password if password is not None else os.environ.get(PASSWORD, _GUEST),
-        said["password-file"],
-        tls,
-        said["heartbeat"],
-    )
+    if password is None:
+        password = os.environ.get(PASSWORD)
+    return url, said["user"] or user or "", password, tls
 
 
 def _security(edge: Mapping[str, Any]) -> Security | None:

@@ -33,33 +33,11 @@ from ackq.errors import (
     UnauthenticatedError,
 )
 from ackq_broker.link.adapter import CutError
+from ackq_broker.link.tls import Tls
 
 _SCHEMES: Final = ("amqp", "amqps")
 _CONNECT_S: Final = 20.0
 _CLOSE_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Files of a TLS connection, as PEM; empty: the system's authorities, no certificate."""
-
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
-
-    def context(self) -> ssl.SSLContext:
-        """What encrypts and checks the broker's certificate and name. Raises TlsError."""
-        try:
-            context = ssl.create_default_context(cafile=self.ca or None)
-            if self.cert:
-                context.load_cert_chain(self.cert, self.key or None)
-        except OSError as error:  # ssl.SSLError too
-            raise TlsError(
-                f"The files of TLS ({', '.join(filter(None, (self.ca, self.cert, self.key)))})"
-                f" cannot be used: {error.strerror or error}. Name PEM files that this user can"
-                " read, the key without a passphrase."
-            ) from error
-        return context
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +57,7 @@ class BrokerAddress:
     user: str = "guest"
     password: str = field(default="guest", repr=False)
     password_file: str = ""
-    tls: Tls = Tls()
+    tls: Tls = field(default_factory=Tls)
     heartbeat_s: int = 10
 
     @property

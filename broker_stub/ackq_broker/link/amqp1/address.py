@@ -1,0 +1,163 @@
+"""Where an AMQP 1.0 broker is, how a link proves who it is there, and what its refusals mean.
+
+Invariant: no `repr`, message or log shows a password, wherever it was said.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from ackq.errors import (
+    AckqError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    TlsError,
+    UnauthenticatedError,
+)
+from ackq_broker.link.adapter import CutError, Limits
+from ackq_broker.link.tls import Tls
+
+MAX_PREFETCH: Final = 65_535
+_PORTS: Final = {"amqp": 5672, "amqps": 5671}
+
+
+class Condition(NamedTuple):
+    """An error as the broker says it: a symbol of the specification, and a text."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Amqp1Address:
+    """A broker, and the user there.
+
+    Attributes:
+        url: `amqp://HOST[:PORT][/VHOST]`, or amqps, without user and password.
+        user: Its name there; empty: the client certificate says it (EXTERNAL), or nobody does.
+        password: Of that user; never shown.
+        password_file: Instead: a file that holds it, read at each connect.
+        tls: Files, for amqps.
+        heartbeat_s: A connection that is silent three times as long is cut.
+    """
+
+    url: str
+    user: str = ""
+    password: str = field(default="", repr=False)
+    password_file: str = ""
+    tls: Tls = field(default_factory=Tls)
+    heartbeat_s: int = 10
+
+    @property
+    def secure(self) -> bool:
+        """Whether it is encrypted."""
+        return self._split.scheme == "amqps"
+
+    @property
+    def host(self) -> str:
+        """The machine's name."""
+        host = self._split.hostname
+        assert host is not None, "a URL is parsed before"
+        return host
+
+    @property
+    def port(self) -> int:
+        """The port that is said, or the protocol's."""
+        return self._split.port or _PORTS[self._split.scheme]
+
+    @property
+    def virtual_host(self) -> str:
+        """What the connection asks for: the URL's path, or the machine's name."""
+        return unquote(self._split.path.removeprefix("/")) or self.host
+
+    @property
+    def mechanism(self) -> str:
+        """How SASL proves the user."""
+        if self.user:
+            return "PLAIN"
+        return "EXTERNAL" if self.tls.cert else "ANONYMOUS"
+
+    def secret(self) -> str:
+        """The password. Raises InvalidArgumentError when its file cannot be read."""
+        if not self.password_file:
+            return self.password
+        try:
+            return Path(self.password_file).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"The password file {self.password_file} cannot be read:"
+                f" {getattr(error, 'strerror', None) or 'it is no text'}. Name another one."
+            ) from error
+
+    @property
+    def _split(self) -> SplitResult:
+        return urlsplit(self.url)
+
+
+def check_prefetch(limits: Limits) -> None:
+    """Raises InvalidArgumentError for a window that a link does not have."""
+    if not 1 <= limits.window_messages <= MAX_PREFETCH:
+        raise InvalidArgumentError(
+            f"The prefetch is {limits.window_messages}; give one from 1 to {MAX_PREFETCH}."
+        )
+
+
+def cut_of(address: Amqp1Address, error: BaseException | Condition, place: str = "") -> CutError:
+    """The cut that an error is, in words; with a refusal where waiting mends nothing.
+
+    Args:
+        address: The broker.
+        error: What the connection met, or what the broker said.
+        place: The queue that was used.
+    """
+    # A handshake that is not answered in time is aborted.
+    if isinstance(error, ssl.SSLError | ConnectionAbortedError) and address.secure:
+        refusal: AckqError = TlsError(
+            f"{address.url}: TLS failed: {error.args[-1]}. Check that the port speaks TLS,"
+            " that ca names the authority of the broker's certificate, and that the certificate has"
+            " this host name."
+        )
+        return CutError(refusal.message, refusal)
+    if isinstance(error, AckqError):
+        return CutError(error.message, error)
+    if not isinstance(error, Condition):
+        return CutError(f"{address.url}: {str(error) or type(error).__name__}")
+    said = f"{error.name}: {error.description}" if error.description else error.name
+    if error.name in _REFUSALS:
+        kind, sentence = _REFUSALS[error.name]
+        message = sentence.format(user=address.user or address.mechanism, place=place, said=said)
+        return CutError(f"{address.url}: {message}", kind(f"{address.url}: {message}"))
+    return CutError(f"{address.url}: {said}")
+
+
+# Not the specification's: names of what the connection itself tells.
+SASL_FAILED: Final = "ackq:sasl"
+OTHER_PROTOCOL: Final = "ackq:protocol"
+_CREDENTIALS: Final = (
+    "the broker refuses user '{user}' or the password, or the way it is proven. Set them with user"
+    " and password-file; a client certificate (cert) is used without a user."
+)
+_PROTOCOL: Final = (
+    "what listens there does not speak AMQP 1.0. Check the port: 5672, or 5671 with amqps; for AMQP"
+    " 0-9-1 leave protocol out."
+)
+_PERMISSION: Final = (
+    "user '{user}' has no permission for '{place}': {said}. A link needs to consume from the queue"
+    " that it takes from, and to send to the one that it publishes to."
+)
+_PLACE: Final = (
+    "there is no '{place}': {said}. Make it there, or correct the name; a link declares nothing at"
+    " another broker."
+)
+_REFUSALS: Final[Mapping[str, tuple[type[AckqError], str]]] = {
+    SASL_FAILED: (UnauthenticatedError, _CREDENTIALS),
+    OTHER_PROTOCOL: (InvalidArgumentError, _PROTOCOL),
+    "amqp:unauthorized-access": (PermissionDeniedError, _PERMISSION),
+    "amqp:not-found": (NotFoundError, _PLACE),
+}

@@ -1,0 +1,85 @@
+"""Where the sections of an encoded AMQP 1.0 message begin and end.
+
+Proton's own `Message` keeps the last of several data sections and no footer, so what it would drop
+has to be seen before. Invariant: bytes that are no message are an error, and none is read outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+HEADER: Final = 0x70
+DELIVERY_ANNOTATIONS: Final = 0x71
+MESSAGE_ANNOTATIONS: Final = 0x72
+PROPERTIES: Final = 0x73
+APPLICATION_PROPERTIES: Final = 0x74
+DATA: Final = 0x75
+SEQUENCE: Final = 0x76
+VALUE: Final = 0x77
+FOOTER: Final = 0x78
+
+_DESCRIBED: Final = 0x00
+_SMALL_ULONG: Final = 0x53
+_ULONG: Final = 0x80
+# The upper half of a type's code says how long its values are: fixed, or by a size of 1 or 4 bytes.
+_FIXED: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
+_SIZED: Final = {0xA: 1, 0xC: 1, 0xE: 1, 0xB: 4, 0xD: 4, 0xF: 4}
+_BINARY: Final = {0xA0: 2, 0xB0: 5}
+
+
+class Section(NamedTuple):
+    """A section: its code, and where it, its value and what follows begin."""
+
+    code: int
+    start: int
+    value: int
+    end: int
+
+
+def split(message: bytes) -> Iterator[Section]:
+    """The sections of a message, in order.
+
+    Raises:
+        ValueError: What follows is none, or has a part that this does not know.
+    """
+    at = 0
+    try:
+        while at < len(message):
+            if message[at] != _DESCRIBED:
+                raise ValueError("a section without a descriptor")
+            code, value = _descriptor(message, at + 1)
+            end = _end(message, value)
+            if end > len(message):
+                raise ValueError("a section that is cut short")
+            yield Section(code, at, value, end)
+            at = end
+    except IndexError:
+        raise ValueError("a section that is cut short") from None
+
+
+def binary(message: bytes, section: Section) -> bytes:
+    """The bytes of a data section. Raises ValueError when it holds something else."""
+    head = _BINARY.get(message[section.value])
+    if head is None:
+        raise ValueError("a data section without binary data")
+    return message[section.value + head : section.end]
+
+
+def _descriptor(message: bytes, at: int) -> tuple[int, int]:
+    if message[at] == _SMALL_ULONG:
+        return message[at + 1], at + 2
+    if message[at] == _ULONG:
+        return int.from_bytes(message[at + 1 : at + 9], "big"), at + 9
+    raise ValueError("a descriptor that is no number")
+
+
+def _end(message: bytes, at: int) -> int:
+    kind = message[at] >> 4
+    fixed = _FIXED.get(kind)
+    if fixed is not None:
+        return at + 1 + fixed
+    width = _SIZED.get(kind)
+    if width is None:
+        raise ValueError(f"a value of type {message[at]:#04x}")
+    return at + 1 + width + int.from_bytes(message[at + 1 : at + 1 + width], "big")

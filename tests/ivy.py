@@ -1,0 +1,76 @@
+"""Jars of Maven Central by their coordinates, by the Ivy that comes with Spark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyspark
+
+_TIMEOUT_S = 600.0
+_MODULE = """<ivy-module version="2.0"><info organisation="ackq" module="tests"/><dependencies>
+{}
+</dependencies></ivy-module>"""
+_DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" transitive="{}" conf="default->default"/>'
+
+
+def jars(*coordinates: str, dependencies: bool = False) -> list[str]:
+    """Paths of jars in Ivy's cache; the first time on a machine they are downloaded.
+
+    Args:
+        *coordinates: `group:artifact:version` each.
+        dependencies: Also those that they depend on.
+
+    Raises:
+        RuntimeError: One could not be had; with Ivy's output.
+    """
+    found: dict[str, None] = {}
+    for each in coordinates:
+        found |= dict.fromkeys(_resolved(each, dependencies=dependencies))
+    return list(found)
+
+
+def classpath(coordinates: Sequence[str], alone: Sequence[str] = ()) -> str:
+    """Jars and all that they depend on, and others without that, as Java's class path.
+
+    Raises:
+        RuntimeError: One could not be had; with Ivy's output.
+    """
+    lines = [_DEPENDENCY.format(*each.split(":"), "true") for each in coordinates]
+    lines += [_DEPENDENCY.format(*each.split(":"), "false") for each in alone]
+    with tempfile.TemporaryDirectory(prefix="ackq-ivy-") as folder:
+        module = Path(folder, "ivy.xml")
+        module.write_text(_MODULE.format("\n".join(lines)), "utf-8")
+        what = ", ".join([*coordinates, *alone])
+        return os.pathsep.join(_run(["-ivy", str(module)], folder, what))
+
+
+def _resolved(coordinate: str, *, dependencies: bool) -> list[str]:
+    arguments = ["-dependency", *coordinate.split(":")]
+    if not dependencies:
+        arguments.append("-notransitive")
+    with tempfile.TemporaryDirectory(prefix="ackq-ivy-") as folder:
+        return _run(arguments, folder, coordinate)
+
+
+def _run(arguments: list[str], folder: str, what: str) -> list[str]:
+    (ivy,) = Path(pyspark.__file__).parent.joinpath("jars").glob("ivy-*.jar")
+    paths = Path(folder, "paths")
+    command = ["java", "-jar", str(ivy), "-warn", "-confs", "default", "-cachepath", str(paths)]
+    done = subprocess.run(
+        [*command, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        cwd=folder,
+    )
+    if done.returncode or not paths.exists() or not paths.read_text("utf-8").strip():
+        raise RuntimeError(
+            f"Ivy found no {what}; it needs Maven Central the first time:\n"
+            f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
+    return paths.read_text("utf-8").strip().split(os.pathsep)

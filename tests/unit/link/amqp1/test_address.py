@@ -1,0 +1,88 @@
+"""Addresses of AMQP 1.0 brokers, and what their refusals mean."""
+
+import ssl
+
+import pytest
+
+from ackq.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    TlsError,
+    UnauthenticatedError,
+)
+from ackq_broker.link.amqp1.address import (
+    OTHER_PROTOCOL,
+    SASL_FAILED,
+    Amqp1Address,
+    Condition,
+    cut_of,
+)
+from ackq_broker.link.tls import Tls
+
+
+def test_the_parts_of_a_url():
+    """With the ports of the protocol, and the machine's name where no virtual host is said."""
+    address = Amqp1Address("amqp://h:5/a%2Fb")
+    assert (address.host, address.port, address.virtual_host) == ("h", 5, "a/b")
+    assert (address.secure, Amqp1Address("amqps://h").secure) == (False, True)
+    assert (Amqp1Address("amqp://h").port, Amqp1Address("amqps://h").port) == (5672, 5671)
+    assert Amqp1Address("amqp://h").virtual_host == "h"
+
+
+def test_how_the_user_is_proven():
+    """By a password, by a certificate, or not at all."""
+    certificate = Tls(cert="file")
+    assert Amqp1Address("amqps://h", "u", tls=certificate).mechanism == "PLAIN"
+    assert Amqp1Address("amqps://h", tls=certificate).mechanism == "EXTERNAL"
+    assert Amqp1Address("amqp://h").mechanism == "ANONYMOUS"
+
+
+def test_a_password_is_never_shown(tmp_path):
+    """Nor what its file has, which is read at each connect."""
+    assert "hidden" not in repr(Amqp1Address("amqp://h", "u", "hidden"))
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    address = Amqp1Address("amqp://h", "u", password_file=str(file))
+    assert address.secret() == "first"
+    file.write_text("second")
+    assert address.secret() == "second"
+    with pytest.raises(InvalidArgumentError, match="Name another one"):
+        Amqp1Address("amqp://h", password_file=str(tmp_path / "none")).secret()
+
+
+@pytest.mark.parametrize(
+    ("error", "refusal", "remedy"),
+    [
+        (Condition(SASL_FAILED, ""), UnauthenticatedError, "password-file"),
+        (Condition(OTHER_PROTOCOL, ""), InvalidArgumentError, "5672"),
+        (Condition("amqp:unauthorized-access", "no"), PermissionDeniedError, "'q'"),
+        (Condition("amqp:not-found", "none"), NotFoundError, "Make it there"),
+        (ssl.SSLError(1, "certificate verify failed"), TlsError, "names the authority"),
+        (ConnectionAbortedError("SSL handshake is taking long"), TlsError, "speaks TLS"),
+        (TlsError("the files of TLS"), TlsError, "the files"),
+    ],
+)
+def test_what_waiting_does_not_mend(error, refusal, remedy):
+    """L17: the error has the broker, the cause and the remedy."""
+    cut = cut_of(Amqp1Address("amqps://h", "u", "hidden"), error, "q")
+    assert type(cut.refusal) is refusal
+    assert remedy in cut.reason
+    assert "hidden" not in cut.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConnectionResetError("reset"), "amqp://h: reset"),
+        (
+            Condition("amqp:connection:forced", "shutdown"),
+            "amqp://h: amqp:connection:forced: shutdown",
+        ),
+        (TimeoutError(), "amqp://h: TimeoutError"),
+    ],
+)
+def test_what_passes(error, reason):
+    """L17: a connection that is lost is a cut, and no more."""
+    cut = cut_of(Amqp1Address("amqp://h"), error)
+    assert (cut.refusal, cut.reason) == (None, reason)

@@ -1,0 +1,58 @@
+"""Connections to what is no AMQP 1.0 broker."""
+
+import asyncio
+
+import pytest
+
+from tests.optional import needs
+
+needs("proton", "amqp1")
+
+from ackq.errors import InvalidArgumentError  # noqa: E402
+from ackq_broker.link.adapter import CutError  # noqa: E402
+from ackq_broker.link.amqp1.address import Amqp1Address  # noqa: E402
+from ackq_broker.link.amqp1.connection import connect  # noqa: E402
+
+
+def cut_by(answer):
+    """What a link is told that connects to a server which says this and closes."""
+
+    async def serve(reader, writer):
+        await reader.readexactly(8)
+        writer.write(answer)
+        writer.close()
+
+    async def run():
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(CutError) as raised:
+                await connect(Amqp1Address(f"amqp://127.0.0.1:{port}", "u", "hidden"), "l", "q")
+            return raised.value
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("answer", [b"AMQP\x00\x00\x09\x01", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_another_protocol(answer):
+    """L17: it is named, as waiting does not mend it."""
+    cut = cut_by(answer)
+    assert isinstance(cut.refusal, InvalidArgumentError)
+    assert "does not speak AMQP 1.0" in cut.reason
+
+
+def test_a_server_that_closes():
+    """L17: it may be one that is starting: a cut, and no refusal."""
+    cut = cut_by(b"")
+    assert cut.refusal is None
+    assert "hidden" not in cut.reason
+
+
+def test_nobody():
+    """L17: a port on which nothing listens is a cut."""
+
+    async def run():
+        with pytest.raises(CutError) as raised:
+            await connect(Amqp1Address("amqp://127.0.0.1:1"), "l", "q")
+        return raised.value
+
+    assert asyncio.run(run()).refusal is None

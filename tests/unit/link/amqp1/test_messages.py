@@ -1,0 +1,201 @@
+"""AMQP 1.0 messages as columns, and back."""
+
+import uuid
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.optional import needs
+
+needs("proton", "amqp1")
+
+import proton  # noqa: E402
+
+from ackq_broker.link.amqp1.messages import (  # noqa: E402
+    DUPLICATE_ID,
+    EXTRA_HEADER,
+    Incoming,
+    Outgoing,
+    duplicate_id,
+    to_rows,
+)
+
+FULL = {
+    "id": "m",
+    "correlation_id": uuid.UUID(int=3),
+    "reply_to": "r",
+    "content_type": "text/plain",
+    "content_encoding": "gzip",
+    "subject": "order",
+    "group_id": "g",
+    "group_sequence": 3,
+    "reply_to_group_id": "rg",
+    "priority": 7,
+    "ttl": 60,
+    "creation_time": 1_000_000.125,
+    "expiry_time": 2_000_000.5,
+    "annotations": {proton.symbol("x-opt-jms-msg-type"): proton.byte(3), proton.symbol("x"): "y"},
+    "properties": {
+        "text": "t",
+        "int": proton.int32(5),
+        "long": 2**40,
+        "real": 0.5,
+        "yes": True,
+        "none": None,
+        "bytes": b"\xff\x00",
+        "time": proton.timestamp(1500),
+        "symbol": proton.symbol("s"),
+    },
+}
+
+
+def message(body=b"x", *, inferred=True, **properties):
+    made = proton.Message(body=body, inferred=inferred, durable=True)
+    for name, value in properties.items():
+        setattr(made, name, value)
+    return bytes(made.encode())
+
+
+def there_and_back(*raw):
+    rows = to_rows([Incoming(each) for each in raw])
+    ids = rows.column("message_id").to_pylist()
+    outgoing = Outgoing(rows, ids, duplicate_ids=False)
+    return [outgoing.encoded(row) for row in range(rows.num_rows)]
+
+
+def test_everything_comes_back():
+    """What came in by one link goes out by another as it was, to the byte."""
+    raw = message(**FULL)
+    assert there_and_back(raw) == [raw]
+
+
+def test_the_columns():
+    """Texts are columns and headers; what is no text is beside them, in `amqp-properties`."""
+    row = to_rows([Incoming(message(b"body", **FULL))]).to_pylist()[0]
+    assert (row["body"], row["message_id"], row["reply_to"]) == (b"body", "m", "r")
+    assert row["correlation_id"] == str(uuid.UUID(int=3))
+    assert row["published_at"] == datetime(1970, 1, 12, 13, 46, 40, 125_000, UTC)
+    headers = dict(row["headers"])
+    assert (headers["text"], headers["int"], headers["symbol"]) == ("t", "5", "s")
+    assert '"expiration": "60000"' in headers[EXTRA_HEADER]
+
+
+@pytest.mark.parametrize("made", ["text", proton.ulong(2**63), uuid.UUID(int=9), b"\x00\xff"])
+@pytest.mark.parametrize(
+    ("body", "inferred"),
+    [
+        (b"data", True),
+        (["a", proton.uint(1)], True),
+        ("text", False),
+        (b"binary", False),
+        ({"a": [1.5, b"b"]}, False),
+        (proton.int32(5), False),
+    ],
+)
+def test_ids_and_bodies(made, body, inferred):
+    """Each type of an id, each kind of a body; L3: a text body is the text."""
+    raw = message(body, inferred=inferred, id=made)
+    assert there_and_back(raw) == [raw]
+    if isinstance(body, str):
+        assert Incoming(raw).body == b"text"
+
+
+def test_rows_keep_their_own():
+    """Columns that one message has are empty for another."""
+    assert there_and_back(message(id="1", subject="s"), message(id="2")) == [
+        message(id="1", subject="s"),
+        message(id="2"),
+    ]
+
+
+def test_what_a_delivery_changes_is_not_kept():
+    """L3: neither its count nor annotations of the delivery or of the broker."""
+    first = message(id="1")
+    again = message(
+        id="1",
+        delivery_count=3,
+        instructions={proton.symbol("x-opt-lock"): "a"},
+        annotations={proton.symbol("x-opt-received"): 5},
+    )
+    assert to_rows([Incoming(first)]).equals(to_rows([Incoming(again)]))
+    assert (Incoming(first).delivery_count, Incoming(again).delivery_count) == (0, 3)
+
+
+def test_several_data_sections():
+    """They are one body, one after the other."""
+    assert Incoming(message(b"ab") + b"\x00\x53\x75\xa0\x02cd").body == b"abcd"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        message(id="1") + b"\x00\x53\x78\xc1\x01\x00",
+        message(proton.Described(proton.symbol("a"), 1), inferred=False, id="1"),
+        message(id="1", properties={"a": proton.Described(proton.ulong(5), "b")}),
+    ],
+    ids=["footer", "described", "described property"],
+)
+def test_what_has_no_form_here(raw):
+    """It is kept whole, without its header, and goes out as it came."""
+    kept = Incoming(raw)
+    assert dict(kept.headers)[EXTRA_HEADER] == '{"body": "message"}'
+    rows = to_rows([kept])
+    assert Outgoing(rows, ["x"], duplicate_ids=True).encoded(0) == raw
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes(raw):
+    """No message is an error: what cannot be read is kept as it is."""
+    rows = to_rows([Incoming(raw)])
+    assert rows.num_rows == 1
+
+
+def rows_with(headers):
+    return pa.RecordBatch.from_pydict(
+        {"body": [b"x"], "headers": pa.array([headers], pa.map_(pa.string(), pa.string()))}
+    )
+
+
+def sent(headers, **keys):
+    encoded = Outgoing(rows_with(headers), ["m"], **{"duplicate_ids": False, **keys}).encoded(0)
+    back = proton.Message()
+    back.decode(encoded)
+    return back
+
+
+@pytest.mark.parametrize(
+    "text", ["no JSON", "{}", "[]", '{"json-headers": ["none"]}', '{"types": {"a": "int"}}']
+)
+def test_an_applications_own_header(text):
+    """It stays a header."""
+    back = sent([("a", "b"), (EXTRA_HEADER, text)])
+    assert back.properties == {"a": "b", EXTRA_HEADER: text}
+
+
+def test_what_came_by_amqp_0_9_1():
+    """What both have is restored; the rest stays in the header, for the way back."""
+    extra = '{"expiration": "5000", "type": "t", "app_id": "app", "json-headers": ["n"]}'
+    back = sent([("n", "5"), (EXTRA_HEADER, extra)])
+    assert (back.ttl, back.subject) == (5, "t")
+    assert back.properties == {"n": 5, EXTRA_HEADER: '{"app_id": "app"}'}
+    again = Incoming(bytes(back.encode()))
+    assert '"app_id": "app"' in dict(again.headers)[EXTRA_HEADER]
+
+
+def test_ids_of_repetitions():
+    """L23: the same at each try, and another for a message that says something else."""
+    first, again = (sent([("a", "b")], duplicate_ids=True) for _ in range(2))
+    assert first.properties[DUPLICATE_ID] == again.properties[DUPLICATE_ID]
+    assert first.properties[DUPLICATE_ID].startswith("m:")
+    assert duplicate_id("m", b"a", ()) != duplicate_id("m", b"b", ())
+    assert duplicate_id("m", b"a", ()) != duplicate_id("m", b"a", (("a", "b"),))
+
+
+def test_what_cannot_be_carried():
+    """L22: an error that is the row's alone."""
+    rows = rows_with([(EXTRA_HEADER, '{"body": "value"}')])
+    with pytest.raises(ValueError, match="Expecting"):
+        Outgoing(rows, ["m"], duplicate_ids=False).encoded(0)

@@ -1,0 +1,67 @@
+"""Sections of an encoded message."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackq_broker.link.amqp1 import sections
+
+HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
+DATA = b"\x00\x53\x75\xa0\x02ab"
+
+
+def test_sections_and_their_places():
+    """One after the other, with short and long forms of a descriptor and of a size."""
+    long = b"\x00\x80" + (0x75).to_bytes(8, "big") + b"\xb0\x00\x00\x00\x01c"
+    message = HEADER + DATA + long
+    found = list(sections.split(message))
+    assert [each.code for each in found] == [0x70, 0x75, 0x75]
+    assert [sections.binary(message, each) for each in found[1:]] == [b"ab", b"c"]
+    assert found[-1].end == len(message)
+
+
+@pytest.mark.parametrize(
+    "value", [b"\x40", b"\x41", b"\x52\x05", b"\x60\x00\x01", b"\x70" + bytes(4)]
+)
+def test_a_value_of_a_fixed_width(value):
+    """Its type says how long it is."""
+    (found,) = sections.split(b"\x00\x53\x77" + value)
+    assert found.end - found.value == len(value)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\x53\x70",
+        b"\x00",
+        b"\x00\x53",
+        b"\x00\xa3\x01a\x40",
+        HEADER[:-1],
+        DATA[:-1],
+        b"\x00\x53\x75\xb0\xff\xff\xff\xff",
+        b"\x00\x53\x77\x00\x53\x01\x40",
+    ],
+)
+def test_what_is_no_message(message):
+    """An error, and nothing is read outside of it."""
+    with pytest.raises(ValueError, match=r"section|descriptor|type"):
+        list(sections.split(message))
+
+
+def test_a_data_section_of_another_type():
+    """It holds no bytes."""
+    message = b"\x00\x53\x75\xa1\x02ab"
+    (found,) = sections.split(message)
+    with pytest.raises(ValueError, match="without binary"):
+        sections.binary(message, found)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes(message):
+    """They are split to their last byte, or refused."""
+    try:
+        found = list(sections.split(message))
+    except ValueError:
+        return
+    assert [each.start for each in found[1:]] == [each.end for each in found[:-1]]
+    assert not found or (found[0].start, found[-1].end) == (0, len(message))

@@ -1,0 +1,90 @@
+"""AMQP 1.0 values as text."""
+
+import math
+import uuid
+
+import pytest
+
+from tests.optional import needs
+
+needs("proton", "amqp1")
+
+import proton  # noqa: E402
+
+from ackq_broker.link.amqp1 import typed  # noqa: E402
+
+VALUES = [
+    "text",
+    "",
+    5,
+    2**63 - 1,
+    1.5,
+    True,
+    None,
+    b"\xff\x00",
+    uuid.UUID(int=7),
+    proton.byte(-5),
+    proton.ubyte(5),
+    proton.short(-5),
+    proton.ushort(5),
+    proton.int32(-5),
+    proton.uint(5),
+    proton.ulong(2**64 - 1),
+    proton.float32(0.5),
+    proton.char("c"),
+    proton.symbol("s"),
+    proton.timestamp(1500),
+    [1, "a", [proton.uint(3)]],
+    {"a": 1, "b": [b"x"]},
+    {"!bytes": "no mark"},
+    {1: "a", proton.symbol("s"): None},
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_value_comes_back(value):
+    """As it was, with its type."""
+    back = typed.decode(*typed.encode(value))
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_what_people_see():
+    """A number is one, and a text itself; what is no text is JSON."""
+    assert typed.encode(proton.int32(5)) == ("5", "int")
+    assert typed.encode("5") == ("5", typed.TEXT)
+    assert typed.encode(proton.symbol("s")) == ("s", "symbol")
+    assert typed.encode(b"a") == ('{"!bytes": "YQ=="}', typed.JSON)
+    assert [typed.is_json(name) for name in ("", "json", "int", "char")] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_no_number():
+    """It has a form in Python's JSON."""
+    assert math.isnan(typed.decode(*typed.encode(math.nan)))
+
+
+def test_what_has_no_form():
+    """An array or a described value is refused."""
+    with pytest.raises(ValueError, match="Described"):
+        typed.encode([proton.Described(proton.symbol("a"), 1)])
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("x", "int"),
+        ("[1", "json"),
+        ('"a"', "uint"),
+        ("-1", "ubyte"),
+        ("99999999999999999999", "json"),
+    ],
+)
+def test_what_encode_never_gave(text, name):
+    """An error."""
+    with pytest.raises(ValueError):  # noqa: PT011 - whoever found it
+        typed.decode(text, name)

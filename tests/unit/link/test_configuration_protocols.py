@@ -1,0 +1,67 @@
+"""Links by their protocol."""
+
+import sys
+
+import pytest
+
+from ackq.errors import InvalidArgumentError
+from ackq_broker.link import configuration
+from tests.optional import needs
+
+needs("proton", "amqp1")
+
+INBOUND = {
+    "name": "orders",
+    "direction": "in",
+    "protocol": "amqp1",
+    "broker": "amqp://u@h/v",
+    "broker-queue": "there",
+    "queue": "here",
+}
+OUTBOUND = {**INBOUND, "direction": "out"}
+
+
+def test_amqp_1():
+    """L1: its source is named by the protocol, the place and the queue."""
+    (inbound,) = configuration.of_flags(INBOUND)
+    assert inbound.source.identity == "amqp1://h:5672/v, queue there"
+    assert inbound.source.address.user == "u"
+    (outbound,) = configuration.of_flags({**OUTBOUND, "prefetch": 7})
+    assert (outbound.target.queue, outbound.target.limits.window_messages) == ("there", 7)
+
+
+def test_nobody_is_guest_there(monkeypatch):
+    """Without a user it is a certificate's, or anonymous."""
+    monkeypatch.delenv(configuration.PASSWORD, raising=False)
+    (inbound,) = configuration.of_flags({**INBOUND, "broker": "amqp://h"})
+    assert (inbound.source.address.user, inbound.source.address.mechanism) == ("", "ANONYMOUS")
+
+
+def test_the_limits_that_are_told():
+    """L14: they go to the source."""
+    (inbound,) = configuration.of_flags({**INBOUND, "delivery-limit": 3, "dead-letters": True})
+    assert (inbound.source.told.delivery_limit, inbound.source.told.dead_letters) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("link", "change", "remedy"),
+    [
+        (INBOUND, {"protocol": "mqtt"}, "amqp091 or amqp1"),
+        (INBOUND, {"management": "http://h"}, "leave it out"),
+        (INBOUND, {"prefetch": 0}, "from 1 to 65535"),
+        (OUTBOUND, {"exchange": "x"}, "leave it out"),
+        (OUTBOUND, {"broker-queue": ""}, "broker-queue is missing"),
+        (OUTBOUND, {"prefetch": 0}, "from 1 to 65535"),
+    ],
+)
+def test_what_is_refused(link, change, remedy):
+    """L19: with the remedy, before anything is taken."""
+    with pytest.raises(InvalidArgumentError, match=remedy):
+        configuration.of_flags({**link, **change})
+
+
+def test_without_the_library(monkeypatch):
+    """The extra is named."""
+    monkeypatch.setitem(sys.modules, "proton", None)
+    with pytest.raises(InvalidArgumentError, match=r"pip install 'ackq\[amqp1\]'"):
+        configuration.of_flags(INBOUND)

@@ -1,0 +1,66 @@
+"""Artemis and Qpid, started once each, and queues of them that tests use up."""
+
+import os
+
+import pytest
+
+from tests.fakes.certificates import Authority
+from tests.wire.links.amqp1.artemis import Artemis
+from tests.wire.links.amqp1.qpid import Qpid
+from tests.wire.links.amqp1.servers import QUEUES
+
+_SERVERS = {each.name: each for each in (Artemis, Qpid)}
+
+
+@pytest.fixture(scope="session")
+def amqp1_authority(tmp_path_factory):
+    """Who signs the brokers' certificates."""
+    return Authority(tmp_path_factory.mktemp("authority") / "ca")
+
+
+def _started(name, tmp_path_factory, authority):
+    """A broker; without Maven Central tests are skipped, but for the gate."""
+    from tests.wire.links.amqp1.peer import Peer
+
+    server = _SERVERS[name](tmp_path_factory.mktemp(name) / "node", authority)
+    queues = iter(QUEUES)
+    try:
+        server.__enter__()
+    except RuntimeError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(error).partition("\n")[0])
+    try:
+        yield lambda queue=None: Peer(server, queue or next(queues))
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def artemis_queues(tmp_path_factory, amqp1_authority):
+    """Makes queues of a node of Artemis."""
+    yield from _started("artemis", tmp_path_factory, amqp1_authority)
+
+
+@pytest.fixture(scope="session")
+def qpid_queues(tmp_path_factory, amqp1_authority):
+    """Makes queues of a node of Qpid."""
+    yield from _started("qpid", tmp_path_factory, amqp1_authority)
+
+
+@pytest.fixture(params=_SERVERS)
+def peer(request):
+    """A queue of each broker."""
+    return request.getfixturevalue(f"{request.param}_queues")()
+
+
+@pytest.fixture
+def artemis(artemis_queues):
+    """A queue of Artemis."""
+    return artemis_queues()
+
+
+@pytest.fixture
+def qpid(qpid_queues):
+    """A queue of Qpid."""
+    return qpid_queues()

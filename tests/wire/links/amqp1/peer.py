@@ -1,0 +1,86 @@
+"""A queue of an AMQP 1.0 broker, and what tests do there, by Proton's own blocking client."""
+
+from contextlib import contextmanager
+
+from proton import Message
+from proton.reactor import Copy
+from proton.utils import BlockingConnection
+
+from tests.wire.links.amqp1.servers import PASSWORD, USER
+
+_CALL_S = 60
+
+
+class Peer:
+    """One queue; its `server` can be killed and started again."""
+
+    def __init__(self, server, queue):
+        self.server = server
+        self.queue = queue
+
+    @property
+    def url(self):
+        """For a link."""
+        return f"amqp://{USER}@127.0.0.1:{self.server.port}"
+
+    @contextmanager
+    def connection(self):
+        connection = BlockingConnection(
+            f"127.0.0.1:{self.server.port}",
+            timeout=_CALL_S,
+            user=USER,
+            password=PASSWORD,
+            allowed_mechs="PLAIN",
+        )
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def publish(self, ids, **properties):
+        """Messages of these ids, whose bodies say the same."""
+        self.send(
+            Message(
+                id=str(each),
+                body=str(each).encode(),
+                inferred=True,
+                durable=True,
+                **properties,
+            )
+            for each in ids
+        )
+
+    def send(self, messages):
+        with self.connection() as connection:
+            sender = connection.create_sender(self.queue)
+            for each in messages:
+                sender.send(each)
+
+    def browse(self, queue=None):
+        """What is there, and stays."""
+        return self._receive(queue, Copy())
+
+    def take(self, queue=None):
+        """What is there, accepted."""
+        return self._receive(queue, None)
+
+    def _receive(self, queue, options):
+        from proton import Timeout
+
+        with self.connection() as connection:
+            receiver = connection.create_receiver(
+                queue or self.queue, credit=10_000, options=options
+            )
+            found = []
+            while True:
+                try:
+                    found.append(receiver.receive(timeout=0.3 if found else 1))
+                except Timeout:
+                    return found
+                if options is None:
+                    receiver.accept()
+
+    @property
+    def ids(self):
+        """Of what is there."""
+        return [int(each.id) for each in self.browse()]

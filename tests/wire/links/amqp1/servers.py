@@ -1,0 +1,113 @@
+"""A Java broker of the suite's own that speaks AMQP 1.0: its process, its ports, its folder.
+
+Invariant: it shares nothing with another one, and ends with the suite, by its process id.
+"""
+
+import signal
+import subprocess
+from abc import ABC, abstractmethod
+
+from tests.ports import free_ports
+from tests.wire.brokers.streams import until
+
+START_S = 120
+_STOP_S = 30
+# What starts soonest: no second compiler, one collector thread.
+_JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+USER, PASSWORD = "link", "secret"
+# Tests take a queue each.
+QUEUES = [f"q.{number}" for number in range(40)]
+# Of Artemis: it has room for little, and refuses what comes then.
+SMALL = "small"
+# Of Artemis: it drops a message at its tenth delivery, and moves it nowhere.
+BARE = "bare"
+DEAD_LETTERS = "dead"
+
+
+class Server(ABC):
+    """A context manager that starts and stops a broker in a folder."""
+
+    name = ""
+
+    def __init__(self, folder, authority):
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self.authority = authority
+        self.port, self.tls_port = free_ports(2)
+        self._classpath = None
+        self._log = folder / "server.log"
+        self._process = None
+
+    def __enter__(self):
+        self._classpath = self.jars()
+        self.configure()
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    @abstractmethod
+    def jars(self):
+        """Its class path."""
+
+    @abstractmethod
+    def configure(self):
+        """Writes its files."""
+
+    @property
+    @abstractmethod
+    def arguments(self):
+        """What follows the class path."""
+
+    def start(self):
+        """Starts it on the data that it has."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                ["java", *_JVM, "-cp", self._classpath, *self.arguments],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+            )
+        until(self._ready, START_S, 0.1)
+
+    def kill(self):
+        """SIGKILL."""
+        self._process.kill()
+        self._process.wait(_STOP_S)
+
+    def stop(self):
+        """Ends it."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def _ready(self):
+        """Whether a queue can be used: the port is open before that."""
+        from proton import ProtonException
+        from proton.utils import BlockingConnection
+
+        ended = self._process.poll()
+        assert ended is None, f"{self.name} ended ({ended}):\n{self._log.read_text()[-4000:]}"
+        try:
+            connection = BlockingConnection(
+                f"127.0.0.1:{self.port}",
+                timeout=5,
+                user=USER,
+                password=PASSWORD,
+                allowed_mechs="PLAIN",
+            )
+            try:
+                connection.create_sender(QUEUES[0])
+            finally:
+                connection.close()
+        except ProtonException:
+            return False
+        return True

@@ -1,0 +1,170 @@
+"""Inbound links with real Artemis and Qpid, as processes that are killed and cut."""
+
+import pytest
+
+from tests.optional import needs
+
+needs("proton", "amqp1")
+
+from proton import int32  # noqa: E402
+
+from tests.fakes.relay import Relay  # noqa: E402
+from tests.wire.links.accepting import Accepting  # noqa: E402
+from tests.wire.links.amqp1.servers import BARE, PASSWORD  # noqa: E402
+from tests.wire.links.conftest import eventually  # noqa: E402
+from tests.wire.links.test_inbound import drained, info, take  # noqa: E402
+
+PREFETCH = 50
+
+
+@pytest.fixture
+def inbound(links, edge, tmp_path):
+    """Starts a link from a queue to the edge's."""
+    password = tmp_path / "password"
+    password.write_text(PASSWORD)
+
+    def start(peer, **keys):
+        return links(
+            **{
+                "edge": edge.endpoint,
+                "direction": "in",
+                "protocol": "amqp1",
+                "broker": peer.url,
+                "password_file": str(password),
+                "broker_queue": peer.queue,
+                "queue": "q",
+                "prefetch": PREFETCH,
+                **keys,
+            }
+        )
+
+    return start
+
+
+def finished(peer, edge, accepting, count):
+    """Accepts everything, until so many messages came and the broker has none left."""
+    drained(edge, accepting, count)
+    eventually(lambda: peer.ids == [])  # accepted, or with the link again
+    drained(edge, accepting, count)
+    assert accepting.ids == list(range(count))
+
+
+def test_stored(peer, edge, inbound):
+    """L8, L9, L12: all come in order, and are accepted there; a stop ends with status 0."""
+    peer.publish(range(200), content_type="text/plain", properties={"a": "b", "n": int32(5)})
+    link = inbound(peer, ack="stored")
+    eventually(lambda: edge.ready == 200)
+    eventually(lambda: info(edge).permitted == 200)
+    assert link.stop() == 0
+    assert edge.ids == list(range(200))
+    row = edge.messages[0]
+    assert row["body"] == b"0"
+    assert row["content_type"] == "text/plain"
+    headers = dict(row["headers"])
+    assert (headers["a"], headers["n"]) == ("b", "5")
+    assert peer.ids == []
+    assert PASSWORD not in link.log
+
+
+def test_settled(peer, edge, inbound):
+    """L9: the broker keeps what is not accepted here; what is accepted is accepted there."""
+    count = 40
+    peer.publish(range(count))
+    link = inbound(peer)
+    accepting = Accepting(edge.endpoint)
+    eventually(lambda: edge.ready == count)
+    assert accepting.step(10) == 10
+    accepting.step(10)  # accepts the ten before
+    eventually(lambda: info(edge).permitted == 10)
+    assert link.stop() == 0
+    assert peer.ids == list(range(10, count))
+    link.start()
+    finished(peer, edge, accepting, count)
+    assert link.stop() == 0
+    assert peer.ids == []
+
+
+def test_kills(peer, edge, inbound):
+    """L5, L6, L10: of the link, in mid-flow: with ids nothing is lost or doubled."""
+    count, kills = 300, 2
+    peer.publish(range(count))
+    link = inbound(peer)
+    accepting = Accepting(edge.endpoint)
+    for kill in range(1, kills + 1):
+        take(accepting, kill * count // 4)
+        link.kill()
+        link.start()
+    finished(peer, edge, accepting, count)
+    assert link.stop() == 0
+    assert peer.ids == []
+
+
+def test_cuts_there(peer, edge, inbound):
+    """L8, L11, L17: connections that are reset on the way; nothing is doubled, the order stays."""
+    count = 300
+    relay = Relay(f"127.0.0.1:{peer.server.port}")
+    try:
+        peer.publish(range(count))
+        link = inbound(peer, broker=f"amqp://link@{relay.endpoint}")
+        accepting = Accepting(edge.endpoint)
+        for cut in (1, 2):
+            take(accepting, cut * count // 4)
+            relay.cut()
+            relay.heal()
+        finished(peer, edge, accepting, count)
+        assert link.stop() == 0
+    finally:
+        relay.close()
+    assert peer.ids == []
+
+
+def test_a_broker_that_is_killed(artemis, edge, inbound):
+    """L10, L11, L17: in mid-flow; what it had not written comes again, and is known."""
+    count = 300
+    artemis.publish(range(count))
+    link = inbound(artemis)
+    accepting = Accepting(edge.endpoint)
+    take(accepting, count // 2)
+    artemis.server.kill()
+    eventually(lambda: "link_cut" in link.log)
+    artemis.server.start()
+    finished(artemis, edge, accepting, count)
+    assert link.stop() == 0
+    assert artemis.ids == []
+
+
+def test_a_queue_without_dead_letters(artemis_queues, inbound):
+    """L14: refused, because ten cuts would lose what is held; the remedy is named."""
+    link = inbound(artemis_queues(BARE))
+    assert eventually(lambda: link.ended) == 2
+    assert "<dead-letter-address>" in link.log.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ({"broker_queue": "nowhere"}, "Make it there"),
+        ({"broker": "amqp://nobody@127.0.0.1:{port}"}, "refuses user 'nobody'"),
+        ({"broker": "amqp://127.0.0.1:{port}", "password_file": ""}, "user 'ANONYMOUS'"),
+        ({"broker": "amqps://link@127.0.0.1:{port}"}, "TLS failed"),
+        ({"broker": "amqps://link@127.0.0.1:{tls_port}"}, "TLS failed"),
+        ({"broker": "amqps://link@127.0.0.1:{tls_port}", "ca": "{ca}", "queue": "none"}, "'none'"),
+    ],
+)
+def test_what_is_refused_at_the_start(artemis, inbound, amqp1_authority, change, remedy):
+    """L17: status 2 and a line that names the remedy, without the password."""
+    server = artemis.server
+    places = {"port": server.port, "tls_port": server.tls_port, "ca": amqp1_authority.ca}
+    link = inbound(artemis, **{key: value.format(**places) for key, value in change.items()})
+    assert eventually(lambda: link.ended) == 2
+    assert remedy in link.log.splitlines()[-1]
+    assert PASSWORD not in link.log
+
+
+def test_encrypted(artemis, edge, inbound, amqp1_authority):
+    """L17: with the authority of the broker's certificate."""
+    artemis.publish(range(3))
+    url = f"amqps://link@127.0.0.1:{artemis.server.tls_port}"
+    link = inbound(artemis, broker=url, ca=amqp1_authority.ca)
+    eventually(lambda: edge.ready == 3)
+    assert link.stop() == 0

@@ -1,0 +1,134 @@
+"""Outbound links with real Artemis and Qpid, as processes that are killed and cut."""
+
+from collections import Counter
+
+import pytest
+
+from tests.optional import needs
+
+needs("proton", "amqp1")
+
+from ackq.client import Publisher  # noqa: E402
+from tests.fakes.relay import Relay  # noqa: E402
+from tests.wire.links.amqp1.servers import PASSWORD, SMALL  # noqa: E402
+from tests.wire.links.conftest import eventually  # noqa: E402
+
+PREFETCH = 50
+
+
+@pytest.fixture
+def outbound(links, edge, tmp_path):
+    """Starts a link from the edge's queue to another."""
+    password = tmp_path / "password"
+    password.write_text(PASSWORD)
+
+    def start(peer, **keys):
+        return links(
+            **{
+                "edge": edge.endpoint,
+                "direction": "out",
+                "protocol": "amqp1",
+                "broker": peer.url,
+                "password_file": str(password),
+                "broker_queue": peer.queue,
+                "queue": "q",
+                "prefetch": PREFETCH,
+                **keys,
+            }
+        )
+
+    return start
+
+
+def ledger(ids, count, cuts):
+    """Nothing is lost, and so much is doubled at most (L22)."""
+    assert set(ids) == set(range(count))
+    assert sum(times - 1 for times in Counter(ids).values()) <= cuts * PREFETCH
+
+
+def test_all_go_out_in_order(peer, edge, outbound):
+    """L22: durable, with their properties, and are accepted at the edge."""
+    edge.publish(range(100))
+    with Publisher(edge.endpoint, routing_key="q") as publisher:
+        publisher.publish(b"last", message_id="100", headers={"a": "b"}, reply_to="r")
+    link = outbound(peer)
+    eventually(lambda: edge.total == 0)
+    assert link.stop() == 0
+    there = peer.take()
+    assert [int(each.id) for each in there] == list(range(101))
+    last = there[-1]
+    assert (bytes(last.body), last.reply_to, last.properties["a"]) == (b"last", "r", "b")
+    assert last.durable
+
+
+def test_kills(peer, edge, outbound):
+    """L22, L23: of the link, in mid-flow; Artemis has each once, by their ids."""
+    count, kills = 500, 2
+    edge.publish(range(count))
+    link = outbound(peer)
+    for kill in range(1, kills + 1):
+        eventually(lambda most=count - kill * count // (kills + 1): edge.total <= most)
+        link.kill()
+        link.start()
+    eventually(lambda: edge.total == 0)
+    assert link.stop() == 0
+    ledger(peer.ids, count, 0 if peer.server.name == "artemis" else kills)
+
+
+def test_artemis_drops_what_comes_again(artemis, edge, outbound):
+    """L23: answers that are lost, and a broker that is killed; each message is there once.
+
+    The messages come again, and Artemis says that it has taken them.
+    """
+    count = 600
+    edge.publish(range(count))
+    relay = Relay(f"127.0.0.1:{artemis.server.port}")
+    try:
+        link = outbound(artemis, broker=f"amqp://link@{relay.endpoint}")
+        for part in (1, 2, 3):
+            eventually(lambda most=count - part * count // 6: edge.total <= most)
+            relay.hold("to_client")
+            sent = relay.passed["to_broker"]
+            eventually(lambda least=sent + 1_000: relay.passed["to_broker"] > least)
+            relay.cut()
+            relay.heal()
+            relay.release()
+        eventually(lambda: edge.total <= count // 4)
+        artemis.server.kill()
+        artemis.server.start()
+        eventually(lambda: edge.total == 0)
+        assert link.stop() == 0
+    finally:
+        relay.close()
+    assert "link_doubts" in link.log
+    assert sorted(artemis.ids) == list(range(count))
+
+
+def test_one_id_for_two_messages(artemis, edge, outbound):
+    """L23: what says different things under one id is two messages, for Artemis too."""
+    with Publisher(edge.endpoint, routing_key="q") as publisher:
+        for body in ("one", "two"):
+            publisher.publish(body, message_id="5")
+    link = outbound(artemis)
+    eventually(lambda: edge.total == 0)
+    assert link.stop() == 0
+    assert [bytes(each.body) for each in artemis.browse()] == [b"one", b"two"]
+
+
+def test_what_is_refused_waits(artemis_queues, edge, outbound):
+    """L22: a full address rejects; the message waits at the edge, and goes when there is room."""
+    small = artemis_queues(SMALL)
+    edge.publish(range(20))
+    link = outbound(small)
+    eventually(lambda: "link_refused" in link.log)
+    taken = []
+    eventually(lambda: taken.extend(small.take()) or len(taken) == 20)
+    assert {int(each.id) for each in taken} == set(range(20))
+    assert link.stop() == 0
+
+
+def test_a_wrong_queue(peer, outbound):
+    """L17: status 2 and a line that names the remedy."""
+    link = outbound(peer, broker_queue="nowhere")
+    assert eventually(lambda: link.ended) == 2
+    assert "Make it there" in link.log.splitlines()[-1]

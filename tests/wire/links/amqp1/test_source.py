@@ -1,0 +1,244 @@
+"""The source with real brokers: what they answer, count and give back."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from tests.optional import needs
+
+needs("proton", "amqp1")
+
+from proton import Message  # noqa: E402
+
+from ackq.errors import NotFoundError, UnauthenticatedError  # noqa: E402
+from ackq_broker.link.adapter import CutError, Limits, QueueLimits  # noqa: E402
+from ackq_broker.link.amqp1.address import Amqp1Address  # noqa: E402
+from ackq_broker.link.amqp1.source import Amqp1Source  # noqa: E402
+from tests.fakes.relay import Relay  # noqa: E402
+from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD, USER  # noqa: E402
+
+WINDOW = 20
+WAIT_S = 60
+
+
+def source(peer, port=None, queue=None, window_bytes=1 << 20, **address):
+    place = Amqp1Address(
+        f"amqp://127.0.0.1:{port or peer.server.port}",
+        **{"user": USER, "password": PASSWORD, **address},
+    )
+    return Amqp1Source(place, queue or peer.queue, "test", Limits(WINDOW, window_bytes))
+
+
+async def deliveries(subscription, count):
+    """The rows of so many deliveries, with their counts."""
+    rows, counts, batches = [], [], []
+    async with asyncio.timeout(WAIT_S):
+        while len(rows) < count:
+            batch = await subscription.deliver()
+            batches.append(batch)
+            rows += batch.rows.to_pylist()
+            counts += batch.delivery_counts
+    return rows, counts, batches
+
+
+async def eventually(ready):
+    async with asyncio.timeout(WAIT_S):
+        while not ready():  # noqa: ASYNC110 - a count has no event
+            await asyncio.sleep(0.02)
+
+
+def test_what_is_settled_is_proven(peer):
+    """L8, L10, L12: by Qpid's answer, by a ping at Artemis; it is gone there, and nothing else."""
+    peer.publish(range(30))
+
+    async def run():
+        subscription = await source(peer).subscribe()
+        rows, counts, batches = await deliveries(subscription, WINDOW)
+        assert [row["message_id"] for row in rows] == [str(n) for n in range(WINDOW)]
+        assert counts == [0] * WINDOW
+        assert batches[0].first_tag == 1
+        subscription.settle(5, 8)
+        subscription.settle(1, 2)
+        await eventually(lambda: subscription.proven == 6)
+        await subscription.close()
+        assert subscription.proven == 6
+
+    asyncio.run(run())
+    assert peer.ids == [2, 3, 8, *range(9, 30)]
+
+
+def test_a_kill_after_the_proof(qpid):
+    """L10: what Qpid has answered does not come back, though it is killed at once.
+
+    Artemis has processed what is proven, and writes it a little later.
+    """
+    peer = qpid
+    peer.publish(range(WINDOW))
+
+    async def run():
+        subscription = await source(peer).subscribe()
+        await deliveries(subscription, WINDOW)
+        subscription.settle(1, WINDOW)
+        await eventually(lambda: subscription.proven == WINDOW)
+        peer.server.kill()
+        await subscription.close()
+
+    asyncio.run(run())
+    peer.server.start()
+    assert peer.ids == []
+
+
+def test_what_a_cut_counts(peer):
+    """L15, L16: a cut is a delivery of what was held, at most; a release is none. The order stays.
+
+    Artemis does not always count one.
+    """
+    peer.publish(range(5))
+    relay = Relay(f"127.0.0.1:{peer.server.port}")
+
+    async def seen(subscription):
+        rows, counts, batches = await deliveries(subscription, 5)
+        assert [row["message_id"] for row in rows] == [str(n) for n in range(5)]
+        redelivered = [each for batch in batches for each in batch.redelivered]
+        assert redelivered == [count > 0 for count in counts]
+        return counts
+
+    async def run():
+        counts = [0] * 5
+        for _ in range(4):
+            subscription = await source(peer, relay.port).subscribe()
+            found = await seen(subscription)
+            grown = [now - before for now, before in zip(found, counts, strict=True)]
+            assert set(grown) <= {0, 1}
+            counts = found
+            relay.cut()
+            with pytest.raises(CutError):
+                await subscription.deliver()
+            await subscription.close()
+            relay.heal()
+        assert max(counts) > 0
+        subscription = await source(peer).subscribe()
+        counts = await seen(subscription)
+        await subscription.close(requeue=True)
+        subscription = await source(peer).subscribe()
+        assert await seen(subscription) == counts
+        await subscription.close()
+
+    try:
+        asyncio.run(run())
+    finally:
+        relay.close()
+
+
+def test_what_is_rejected(peer):
+    """L13: goes to the dead letters there, by the broker's policy."""
+    before = len(peer.browse(DEAD_LETTERS))
+    peer.publish(range(3))
+
+    async def run():
+        subscription = await source(peer).subscribe()
+        await deliveries(subscription, 3)
+        subscription.reject(2, 2)
+        subscription.settle(1, 1)
+        subscription.settle(3, 3)
+        await eventually(lambda: subscription.proven == 3)
+        await subscription.close()
+
+    asyncio.run(run())
+    assert peer.ids == ([] if peer.server.name == "artemis" else [1])
+    assert len(peer.browse(DEAD_LETTERS)) - before == (peer.server.name == "artemis")
+
+
+def test_the_limit_of_deliveries(artemis):
+    """L16: Artemis moves a message to its dead letters at ten deliveries, to which cuts count."""
+    artemis.publish([7])
+    relay = Relay(f"127.0.0.1:{artemis.server.port}")
+
+    async def run():
+        cuts, count = 0, 0
+        while True:
+            subscription = await source(artemis, relay.port).subscribe()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(3):
+                    batch = await subscription.deliver()
+                    count = batch.delivery_counts[0]
+                    cuts += 1
+                    relay.cut()
+                    await subscription.close()
+                    relay.heal()
+                    continue
+            await subscription.close()
+            return cuts, count
+
+    try:
+        cuts, count = asyncio.run(run())
+    finally:
+        relay.close()
+    assert count == 9
+    assert cuts >= 10
+    assert artemis.ids == []
+    assert 7 in [int(each.id) for each in artemis.browse(DEAD_LETTERS)]
+
+
+def test_what_is_learnt(artemis_queues, qpid):
+    """L14: Artemis says its limits; Qpid has none by default, and says none."""
+    artemis, bare = artemis_queues(), artemis_queues(BARE)
+    told = QueueLimits(delivery_limit=5, dead_letters=True)
+
+    async def run():
+        return [
+            await source(artemis).learn(),
+            await source(bare).learn(),
+            await source(qpid).learn(),
+            await replace(source(bare), told=told).learn(),
+        ]
+
+    limits = asyncio.run(run())
+    found = [(each.delivery_limit, each.dead_letters) for each in limits]
+    assert found == [(10, True), (10, False), (None, None), (5, True)]
+    assert f'match="{BARE}"' in limits[1].remedy
+
+
+def test_a_window_of_bytes(peer):
+    """L19: at its bytes nothing more is asked for; at half of them a little is."""
+    peer.send(Message(id=str(n), body=b"x" * 1000, inferred=True) for n in range(50))
+
+    async def run():
+        subscription = await source(peer, window_bytes=5_000).subscribe()
+        rows, _, batches = await deliveries(subscription, WINDOW)
+        assert len(rows) == WINDOW  # sent before the first came
+        subscription.settle(1, WINDOW - 4)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await subscription.deliver()
+        subscription.settle(WINDOW - 3, WINDOW)
+        rows, _, batches = await deliveries(subscription, 4)
+        assert sum(each.rows.num_rows for each in batches) <= 5
+        await subscription.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal", "remedy"),
+    [
+        ({"queue": "nowhere"}, NotFoundError, "Make it there"),
+        ({"password": "wrong"}, UnauthenticatedError, "refuses user 'link'"),
+        ({"user": "nobody"}, UnauthenticatedError, "refuses user 'nobody'"),
+    ],
+)
+def test_what_is_refused(peer, change, refusal, remedy):
+    """L17: at the connect, with the remedy, and without the password."""
+
+    async def run():
+        with pytest.raises(CutError) as raised:
+            await source(peer, **change).subscribe()
+        return raised.value
+
+    cut = asyncio.run(run())
+    assert type(cut.refusal) is refusal
+    assert remedy in cut.reason
+    assert "secret" not in cut.reason
+    assert "wrong" not in cut.reason
