@@ -13,6 +13,7 @@ import contextlib
 import functools
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from typing import Any, Final
@@ -70,9 +71,8 @@ def link_in(endpoint: str, port: int, count: int, size: int) -> Measurement:
     """A link from a full queue of RabbitMQ to an empty one of the edge."""
     with (
         rabbitmq_sides.full_queue(port, count, bytes(size)) as there,
-        harness.queue(endpoint) as here,
         Admin(endpoint) as admin,
-        _link(endpoint, port, here, there, "--direction=in", "--ack=stored"),
+        _link(endpoint, port, here := _new_queue(admin), there, "--direction=in", "--ack=stored"),
     ):
         return _timed(count, lambda: admin.queue(here).published)
 
@@ -178,6 +178,13 @@ class _Clock:
         return Measurement(self._count - first, {"wall": self._ended_s - began_s})
 
 
+def _new_queue(admin: Admin) -> str:
+    """A durable queue of the edge; it stays, because a queue of a link cannot be deleted."""
+    name = f"benchmark-{uuid.uuid4().hex[:8]}"
+    admin.declare_queue(name)
+    return name
+
+
 def _timed(count: int, done: Callable[[], int]) -> Measurement:
     """What a count that is asked for again and again did until it was reached."""
     clock = _Clock(count)
@@ -194,7 +201,7 @@ def _timed(count: int, done: Callable[[], int]) -> Measurement:
 def _link(endpoint: str, port: int, here: str, there: str, *flags: str) -> Iterator[None]:
     """A link as a process, for as long as it takes."""
     flags += (f"--queue={here}", f"--broker-queue={there}", f"--broker=amqp://127.0.0.1:{port}")
-    flags += ("--name=benchmark", f"--prefetch={PREFETCH}", f"--edge-endpoint={endpoint}")
+    flags += (f"--name={here}", f"--prefetch={PREFETCH}", f"--edge-endpoint={endpoint}")
     with tempfile.TemporaryFile() as log:
         child = start_child(["link", *flags, "--stop-at-eof"], log, stdout=log)
         try:

@@ -32,7 +32,7 @@ class Oracle:
     stored: bool = False
     drop: bool = False
     entries: dict[int, Entry] = field(default_factory=dict)
-    batches: list[list[int]] = field(default_factory=list)
+    batches: list[tuple[int, list[int]]] = field(default_factory=list)
     ambiguous: int = 0
     reused: int = 0
     proved: int = 0
@@ -57,6 +57,8 @@ class Oracle:
         rows: list[tuple[str, str, bool, bool]],
         present: set[int],
         position: int,
+        proven: int,
+        now_us: int,
     ) -> list[tuple[int, bool, bool]]:
         """L6, L7, L11: rows of (id, body, content, redelivered); (position, matched, permitted)."""
         before = list(self.entries.values())
@@ -77,7 +79,8 @@ class Oracle:
             self.entries[position] = Entry(position, name, body, content, redelivered=redelivered)
             answers.append((position, False, self.stored))
             position += 1
-        self._permit(sorted(at for at, _, permitted in answers if permitted))
+        self.prove(proven, now_us)
+        self._permit(sorted(at for at, _, permitted in answers if permitted), now_us)
         return answers
 
     def _find(self, before, name, body, content, redelivered, present):  # type: ignore[no-untyped-def]
@@ -103,7 +106,7 @@ class Oracle:
             known = list(ids)[:1]
         return any(other != body for other in known)
 
-    def settle(self, present: set[int]) -> list[int]:
+    def settle(self, present: set[int], now_us: int) -> list[int]:
         """L9, L10: what may be acknowledged now."""
         found = [
             entry.position
@@ -112,34 +115,34 @@ class Oracle:
             and entry.permit == "none"
             and (self.stored or entry.position not in present)
         ]
-        self._permit(sorted(found))
+        self._permit(sorted(found), now_us)
         return sorted(found)
 
-    def _permit(self, positions: list[int]) -> None:
+    def _permit(self, positions: list[int], now_us: int) -> None:
         for position in positions:
             self.entries[position].permit = "sent"
         if positions:
-            self.batches.append(positions)
+            self.batches.append((now_us, positions))
 
     def prove(self, proven: int, now_us: int) -> None:
         """L10."""
-        known, before = self.proved, list(self.entries.values())
-        proven_before = [entry for entry in before if entry.permit == "proven"]
-        while self.batches and self.proved + len(self.batches[0]) <= proven:
-            batch = self.batches.pop(0)
+        before = [entry for entry in self.entries.values() if entry.permit == "proven"]
+        fresh_us = 0
+        while self.batches and self.proved + len(self.batches[0][1]) <= proven:
+            at_us, batch = self.batches.pop(0)
             self.proved += len(batch)
             if not any(
                 position < self.fresh_from or self.entries[position].redelivered
                 for position in batch
             ):
-                self.fresh_proven = True
+                self.fresh_proven, fresh_us = True, at_us
             for position in batch:
                 entry = self.entries[position]
                 entry.permit = "proven"
                 seconds = -(-now_us // SECOND_US) + limits.LINK_ACK_GRACE_S
                 entry.until_us = seconds * SECOND_US
-        for entry in proven_before if self.fresh_proven and self.proved > known else ():
-            if entry.until_us <= now_us:
+        for entry in before:
+            if entry.until_us <= fresh_us:
                 del self.entries[entry.position]
 
     def forget(self, now_us: int, present: set[int]) -> None:

@@ -81,10 +81,11 @@ def apply_stored(state: State, sequence: int, record: records.LinkStored) -> Non
     """Places what is new, binds what was there, and permits what may be acknowledged."""
     link = state.links[record.link]
     queue = state.queues[link.queue_id]
-    link.prove(record.proven, record.at_us)
-    link.forget(record.ambiguous)
     matched = np.frombuffer(record.positions, "<i8").astype(np.int64)
+    # First: what is proven may forget others than these.
     link.match(bitmaps.of(matched))
+    link.forget(record.ambiguous)
+    link.prove(record.proven, record.at_us)
     new = np.ones(record.rows, np.bool_)
     new[bitmaps.row_array(record.matched)] = False
     positions = np.empty(record.rows, np.int64)
@@ -98,7 +99,7 @@ def apply_stored(state: State, sequence: int, record: records.LinkStored) -> Non
         enqueue.place(state, record.block_id, part, visible)
         link.store(positions[new], record.keys, record.checks, record.content)
         link.redelivered |= record.redelivered
-    link.permit(record.permitted)
+    link.permit(record.permitted, record.at_us)
     link.deliver(record.first_number, positions, record.lowest_unanswered)
     link.counts = link.counts.plus(
         taken=record.rows,

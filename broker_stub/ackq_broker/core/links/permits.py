@@ -39,7 +39,7 @@ def apply_permitted(state: State, _sequence: int, record: records.LinkPermitted)
     """Remembers the permits, and forgets what is proven for long enough."""
     link = state.links[record.link]
     link.prove(record.proven, record.at_us)
-    link.permit(record.positions)
+    link.permit(record.positions, record.at_us)
     if record.together:
         link.join_permits()
     link.forget_due(state.queues[link.queue_id], record.at_us)

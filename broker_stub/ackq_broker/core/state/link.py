@@ -30,10 +30,11 @@ _NO_DELIVERIES: Final = np.zeros((3, 0), np.int64)
 
 
 class Batch(NamedTuple):
-    """Permits of one record; `size` is how many it had, whatever was lost since."""
+    """Permits of one record, of an instant; `size` of them, whatever was lost since."""
 
     size: int
     positions: BitMap64
+    at_us: int
 
 
 class LinkCounts(NamedTuple):
@@ -239,14 +240,14 @@ class Link:
         if self.deliveries[1].sum() > 2 * needed + _STALE_DELIVERIES:
             self._forget_deliveries()
 
-    def permit(self, positions: BitMap64) -> None:
+    def permit(self, positions: BitMap64, at_us: int) -> None:
         """L10: bound entries may be acknowledged."""
         if not positions:
             return
         assert positions.issubset(self.waiting)
         self.waiting -= positions
         self.permits |= positions
-        self.batches.append(Batch(len(positions), positions))
+        self.batches.append(Batch(len(positions), positions, at_us))
         self.counts = self.counts.plus(permitted=len(positions))
         if len(self.batches) > _MOST_BATCHES:
             even = len(self.batches) // 2 * 2
@@ -261,23 +262,21 @@ class Link:
     def prove(self, proven: int, at_us: int) -> None:
         """L10: the whole batches of the first permits, so many of them, are proven.
 
-        Entries that were for some time are forgotten then, and no sooner: while a node there is
-        down nothing is proven, and what it takes back comes before fresh messages are.
+        Entries that were are forgotten when it applied what was permitted some time later, of
+        fresh messages: a node that was down meanwhile brings back what it lost before those.
         """
         count = self.provable(proven)
         if not count:
             return
         done = joined(self.batches[:count])
-        for batch in self.batches[:count]:
-            if batch.positions and batch.positions.min() >= self.fresh_from:
-                self.fresh_proven |= batch.positions.isdisjoint(self.redelivered)
+        fresh_us = max(map(self._fresh_us, self.batches[:count]))
+        self.fresh_proven |= fresh_us > 0
         del self.batches[:count]
         self.proved += done.size
         self.permits -= done.positions
         self.redelivered -= done.positions
-        if self.fresh_proven:
-            due = [gone for until_us, gone in self.graces.items() if until_us <= at_us]
-            self.forget(BitMap64.union(BitMap64(), *due))
+        due = [gone for until_us, gone in self.graces.items() if until_us <= fresh_us]
+        self.forget(BitMap64.union(BitMap64(), *due))
         until_us = -(-at_us // _SECOND_US + -limits.LINK_ACK_GRACE_S) * _SECOND_US
         self.graces[until_us] = self.graces.get(until_us, BitMap64()) | done.positions
         self.counts = self.counts.plus(proven=done.size)
@@ -307,11 +306,16 @@ class Link:
         self.redelivered -= positions
         if not self.permits.isdisjoint(positions):
             self.permits -= positions
-            self.batches = [Batch(each.size, each.positions - positions) for each in self.batches]
+            self.batches = [
+                batch._replace(positions=batch.positions - positions) for batch in self.batches
+            ]
 
     def set_clock_back(self, at_us: int, back_us: int) -> None:
         """Moves its instants behind `at_us` back, not further than to that (Q8)."""
         self.opened_us = _moved(self.opened_us, at_us, back_us)
+        self.batches = [
+            batch._replace(at_us=_moved(batch.at_us, at_us, back_us)) for batch in self.batches
+        ]
         for name in ("loose", "graces"):
             moved: dict[int, BitMap64] = {}
             for instant_us, positions in getattr(self, name).items():
@@ -334,6 +338,13 @@ class Link:
 
     # --- inside ---
 
+    def _fresh_us(self, batch: Batch) -> int:
+        """When a batch of messages that came here first was permitted; 0 for another one."""
+        positions = batch.positions
+        if not positions or positions.min() < self.fresh_from:
+            return 0
+        return batch.at_us if positions.isdisjoint(self.redelivered) else 0
+
     def _free(self, positions: BitMap64) -> None:
         """Entries are not loose, in doubt or proven any more."""
         self.doubt -= positions
@@ -355,7 +366,8 @@ class Link:
 def joined(batches: list[Batch] | tuple[Batch, ...]) -> Batch:
     """Batches as one."""
     positions = BitMap64.union(BitMap64(), *(batch.positions for batch in batches))
-    return Batch(sum(batch.size for batch in batches), positions)
+    first_us = min((batch.at_us for batch in batches), default=0)
+    return Batch(sum(batch.size for batch in batches), positions, first_us)
 
 
 def _joined(runs: Int64s, more: Int64s) -> Int64s:

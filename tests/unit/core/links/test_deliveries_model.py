@@ -52,8 +52,9 @@ class Both:
             content=BitMap(n for n, row in enumerate(rows) if row[2]),
             redelivered=BitMap(n for n, row in enumerate(rows) if row[3]),
         )
-        self.oracle.prove(self.process.proven, self.harness.now_us)
-        assert [row[1:] for row in expanded(reply)] == self.oracle.deliver(rows, present, position)
+        clock = self.process.proven, self.harness.now_us
+        expected = self.oracle.deliver(rows, present, position, *clock)
+        assert [row[1:] for row in expanded(reply)] == expected
         self.oracle.forget(self.harness.now_us, self.present)
 
     def settle(self) -> None:
@@ -62,11 +63,15 @@ class Both:
             accept(self.harness, *self.random.sample(ready, self.random.randint(1, len(ready))))
 
     def permit(self) -> None:
-        unproven = sum(map(len, self.oracle.batches)) + self.oracle.proved - self.process.proven
+        unproven = (
+            sum(len(batch) for _, batch in self.oracle.batches)
+            + self.oracle.proved
+            - self.process.proven
+        )
         self.process.proven += self.random.randint(0, unproven)
         told = self.process.permit()
         self.oracle.prove(self.process.proven, self.harness.now_us)
-        assert told == self.oracle.settle(self.present)
+        assert told == self.oracle.settle(self.present, self.harness.now_us)
         self.oracle.forget(self.harness.now_us, self.present)
 
     def wait(self) -> None:

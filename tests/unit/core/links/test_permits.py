@@ -137,6 +137,38 @@ def test_a_proven_entry_is_forgotten_by_later_proofs(process: LinkProcess) -> No
     assert process.matched(["b"]) == [False]
 
 
+def test_a_late_proof_of_an_early_permit_forgets_nothing(process: LinkProcess) -> None:
+    """L10: it may be told long after the node there applied it, and went down."""
+    harness = process.harness
+    process.store(["a", "b"])
+    for position in (1, 2):
+        accept(harness, position)
+        process.permit()
+    process.prove(1)
+    harness.now_us += 2 * GRACE_US
+    process.prove(1)
+    assert process.info().tombstones == 2
+    process.subscribe()
+    assert process.matched(["a", "b"]) == [True, True]
+
+
+def test_a_frame_may_match_what_its_proof_forgets(process: LinkProcess) -> None:
+    """L5, L10: what is matched is bound before anything is forgotten."""
+    harness = process.harness
+    process.store(["a", "b"])
+    accept(harness, 1, 2)
+    process.permit()
+    process.prove(2)
+    process.subscribe()
+    process.store(["x"])
+    accept(harness, 3)
+    harness.now_us += 2 * GRACE_US
+    process.permit()
+    process.proven = 1
+    assert process.matched(["a"]) == [True]
+    assert list(process.state().entries.positions) == [1, 3]
+
+
 def test_a_proven_entry_stays_for_a_while(process: LinkProcess) -> None:
     """L10: whatever else is proven meanwhile."""
     harness = process.harness
