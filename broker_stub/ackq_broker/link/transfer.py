@@ -29,7 +29,6 @@ from ackq_broker.link.waiting import STOP_GRACE_S
 _BATCHES: Final = 16
 # While some are under way the next one gathers: a frame costs as much as dozens of rows.
 _GATHER_S: Final = 0.025
-_LAST_PERMITS_S: Final = 0.5
 _LOOK_S: Final = 1.0
 _REPORT_S: Final = 60.0
 # So full a window is what holds up the link.
@@ -251,13 +250,14 @@ class Transfer:
             self._proven = self._subscription.proven
 
     async def _finish(self, taking: asyncio.Task[None]) -> None:
-        """After a stop: takes no more, waits for what is under way, acknowledges its permits."""
+        """After a stop: takes no more, and waits for what is under way.
+
+        A permit that comes later is not waited for: the delivery comes again and is matched (L11).
+        """
         taking.cancel()
         await asyncio.gather(taking, return_exceptions=True)
         if self._stores:
             await asyncio.wait(self._stores, timeout=STOP_GRACE_S)
-        # What the edge has decided, ten times as often, is on its way.
-        await asyncio.sleep(_LAST_PERMITS_S)
 
     # --- watching ---
 

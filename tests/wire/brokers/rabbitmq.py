@@ -69,6 +69,11 @@ class RabbitMqDialect(Dialect):
         found = self._call("queue_declare", queue, passive=True).method
         return Counts(found.message_count, found.consumer_count)
 
+    def messages(self, queue: str) -> int:
+        """Messages of a queue, those that are delivered and not acknowledged included."""
+        listed = self._server.control("list_queues", "name", "messages", "--no-table-headers")
+        return next(int(row[1]) for row in map(str.split, listed.splitlines()) if row[0] == queue)
+
     def declare_exchange(self, exchange: str, kind: str, *, durable: bool = True) -> None:
         self._call("exchange_declare", exchange, kind, durable=durable)
 

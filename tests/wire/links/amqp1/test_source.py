@@ -93,7 +93,8 @@ def test_a_kill_after_the_proof(qpid):
 def test_what_a_cut_counts(peer):
     """L15, L16: a cut is a delivery of what was held, at most; a release is none. The order stays.
 
-    Artemis does not always count one.
+    Artemis does not always count a cut, and Qpid, which takes a delivery back by and by, now and
+    then a release.
     """
     peer.publish(range(5))
     relay = Relay(f"127.0.0.1:{peer.server.port}")
@@ -123,7 +124,9 @@ def test_what_a_cut_counts(peer):
         counts = await seen(subscription)
         await subscription.close(requeue=True)
         subscription = await source(peer).subscribe()
-        assert await seen(subscription) == counts
+        again = await seen(subscription)
+        grown = {now - before for now, before in zip(again, counts, strict=True)}
+        assert grown <= ({0} if peer.server.name == "artemis" else {0, 1})
         await subscription.close()
 
     try:
