@@ -5,8 +5,8 @@ another delivery of it must not change its rows (L3), which is the adapters' par
 
 A fingerprint is blake2b with 16 bytes over all columns of a row, each with its length before it, so
 that no two rows have one text. The texts are joined by Arrow, a column at a time; the hash is a
-call of C for each row. Measured at 100 bytes and with an id, for both keys and checks: 1.3 us a
-row; with headers 1.9.
+call of C for each row. Measured at 100 bytes, keys and checks together, on a quiet core: 1.1 us a
+row with an id, 1.3 with two headers as well, 0.6 without an id.
 """
 
 from __future__ import annotations

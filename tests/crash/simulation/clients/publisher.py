@@ -135,13 +135,15 @@ class Publisher(Client):
             and self._pending[self._unsent[0]].exchange == exchange
         ):
             numbers.append(self._unsent.pop(0))
-        for copy in (copy for number in numbers for copy in self._pending[number].copies):
-            if copy.queue.max_length or self._disk_was_full():
-                copy.order = None  # placed behind later ones, if it was nacked before (P10)
+        for number in numbers:
+            copies = self._pending[number].copies
+            if self._disk_was_full() or any(copy.queue.max_length for copy in copies):
+                for copy in copies:
+                    copy.order = None  # placed behind later ones, if it was nacked before (P10)
         await self._send(numbers, in_block=False)
 
     def _disk_was_full(self):
-        return any(fault.kind == "full" for _, fault in self.world.faults)
+        return any(fault.kind in ("full", "room") for _, fault in self.world.faults)
 
     async def _send(self, numbers, *, in_block):
         each = [self._pending[number] for number in numbers]
