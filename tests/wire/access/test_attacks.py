@@ -65,7 +65,7 @@ def test_a_stranger_learns_nothing(guarded):
         (answer,) = reflection.ServerReflectionInfo(
             iter([reflection_pb2.ServerReflectionRequest(list_services="")])
         )
-        assert len(answer.list_services_response.service) == 6
+        assert len(answer.list_services_response.service) == 7
 
 
 def test_nobody_forges_a_line(guarded):
