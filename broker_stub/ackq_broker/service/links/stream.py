@@ -256,6 +256,8 @@ class EdgeStream:
             self._learn(beat.subscription, beat.proven)
             if beat.HasField("report"):
                 self._report = _checked(beat.report)
+            if self._subscription and len(self._numbers):
+                self._permit()  # so that the answer comes behind all that is settled by now
             self._responses.put(self._state(), self._engine.core.sequence)
         elif kind == "subscribe":
             self._subscribe()

@@ -232,6 +232,21 @@ class AsyncLink:
 
         return await self._wait(taken)
 
+    async def refresh(self) -> None:
+        """Returns when the edge has told what it permits and holds as of now.
+
+        Raises:
+            AckqError: The link is done.
+        """
+        with self._stream.lock:
+            number = self._state.refresh()
+            self._stream.changed()
+
+        def told() -> bool | None:
+            return self._state.refreshed(number) or None
+
+        await self._wait(told)
+
     def report(self, report: pb.LinkReport) -> None:
         """Tells operators how the process of the link fares, with each heartbeat from now on."""
         with self._stream.lock:

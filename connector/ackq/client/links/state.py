@@ -102,6 +102,8 @@ class LinkState:
         self._retry_at = 0.0
         self._retry_s = _FIRST_RETRY_S
         self._heartbeat_at = 0.0
+        # Heartbeats of this call, and the states that answered them.
+        self._beats = self._states = 0
 
     @property
     def done(self) -> bool:
@@ -136,6 +138,15 @@ class LinkState:
         """Whether a subscription was begun."""
         return bool(self.subscription) and self._subscribing is None
 
+    def refresh(self) -> int:
+        """Sends a heartbeat at once; the number of its answer on this call."""
+        self._heartbeat_at = 0.0
+        return self._beats + 1
+
+    def refreshed(self, number: int) -> bool:
+        """Whether that answer came."""
+        return self._states >= number
+
     def take_permits(self) -> list[Range]:
         """The permits that were not taken."""
         taken, self.permits = self.permits, []
@@ -154,6 +165,7 @@ class LinkState:
             return SendSubscribe()
         if now >= self._heartbeat_at:
             self._heartbeat_at = now + _HEARTBEAT_S
+            self._beats += 1
             return SendHeartbeat(*self._told(), self.report)
         if self.may_store and self._waiting and not self._refused and now >= self._retry_at:
             part = self._waiting.popleft()
@@ -264,6 +276,7 @@ class LinkState:
 
     def on_state(self, answer: pb.LinkState) -> None:
         """How the link stands."""
+        self._states += 1
         self.paused = answer.paused
         if self.may_store:
             self.held = answer.held
@@ -276,6 +289,7 @@ class LinkState:
         self._in_flight.clear()
         self._refused = []
         self._heartbeat_at = 0.0
+        self._beats = self._states = 0
 
     def fail(self, error: AckqError) -> None:
         """The stream has ended: nothing more is answered."""
