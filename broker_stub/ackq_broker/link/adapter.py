@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
-from ackq.errors import AckqError
+from ackq.errors import AckqError, InvalidArgumentError
+
+MAX_PREFETCH: Final = 65_535
 
 
 class CutError(Exception):
@@ -38,10 +40,20 @@ class Limits:
     Attributes:
         window_messages: Most messages that are delivered and not settled, or sent and unconfirmed.
         window_bytes: At this many payload bytes it takes no more.
+
+    Raises:
+        InvalidArgumentError: The window is none that a link has.
     """
 
     window_messages: int
     window_bytes: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.window_messages <= MAX_PREFETCH:
+            raise InvalidArgumentError(
+                f"The prefetch is {self.window_messages}; give one from 1 to {MAX_PREFETCH}. (0"
+                " does not mean unlimited: a quorum queue of RabbitMQ takes it for 2000.)"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,16 @@ from ackq import extras
 from ackq.client import Security
 from ackq.errors import InvalidArgumentError, UnknownOptionError
 from ackq.limits import DEFAULT_ENDPOINT, MAX_NAME_BYTES
-from ackq_broker.link.adapter import Limits, PublishTarget, QueueLimits, Source
+from ackq_broker.link.adapter import (
+    MAX_PREFETCH,
+    Limits,
+    PublishTarget,
+    QueueLimits,
+    Source,
+)
 from ackq_broker.link.amqp091.address import BrokerAddress, parse_url
 from ackq_broker.link.amqp091.management import Management
-from ackq_broker.link.amqp091.source import MAX_PREFETCH, QueueSource
+from ackq_broker.link.amqp091.source import QueueSource
 from ackq_broker.link.amqp091.target import ExchangeTarget
 from ackq_broker.link.edge import Edge
 from ackq_broker.link.hold_policy import HoldRules, OnMaxHold
@@ -235,10 +241,6 @@ def _rules(said: Mapping[str, Any]) -> InboundRules:
 
 
 def _target(said: Mapping[str, Any], limits: Limits) -> PublishTarget:
-    if not 1 <= limits.window_messages <= MAX_PREFETCH:
-        raise InvalidArgumentError(
-            f"prefetch is {limits.window_messages}; give one from 1 to {MAX_PREFETCH}."
-        )
     if _speaks_amqp1(said):
         from ackq_broker.link.amqp1 import target  # noqa: PLC0415 - its library may be missing
 

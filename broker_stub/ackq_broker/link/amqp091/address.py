@@ -9,7 +9,6 @@ import asyncio
 import re
 import ssl
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import aiormq
@@ -33,7 +32,7 @@ from ackq.errors import (
     UnauthenticatedError,
 )
 from ackq_broker.link.adapter import CutError
-from ackq_broker.link.tls import Tls
+from ackq_broker.link.address import Address
 
 _SCHEMES: Final = ("amqp", "amqps")
 _CONNECT_S: Final = 20.0
@@ -41,45 +40,18 @@ _CLOSE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerAddress:
-    """A virtual host of a broker, and the user there.
+class BrokerAddress(Address):
+    """A virtual host of a broker, and the user there."""
 
-    Attributes:
-        url: `amqp://HOST[:PORT][/VHOST]`, or amqps, without user and password.
-        user: Its name there.
-        password: Of that user; never shown.
-        password_file: Instead: a file that holds it, read at each connect.
-        tls: Files, for amqps.
-        heartbeat_s: A connection that is silent three times as long is cut.
-    """
-
-    url: str
     user: str = "guest"
     password: str = field(default="guest", repr=False)
-    password_file: str = ""
-    tls: Tls = field(default_factory=Tls)
-    heartbeat_s: int = 10
-
-    @property
-    def secure(self) -> bool:
-        """Whether it is encrypted."""
-        return self.url.startswith("amqps:")
 
     def connect_url(self) -> URL:
         """The URL with everything in it, for the client library alone."""
-        password = self.password
-        if self.password_file:
-            try:
-                password = Path(self.password_file).read_text(encoding="utf-8").strip()
-            except (OSError, ValueError) as error:
-                raise InvalidArgumentError(
-                    f"The password file {self.password_file} cannot be read:"
-                    f" {getattr(error, 'strerror', None) or 'it is no text'}. Name another one."
-                ) from error
         return (
             URL(self.url)
             .with_user(self.user)
-            .with_password(password)
+            .with_password(self.secret())
             .with_query(heartbeat=self.heartbeat_s)
         )
 

@@ -11,13 +11,11 @@ from typing import Final
 
 from yarl import URL
 
-from ackq.errors import InvalidArgumentError
 from ackq_broker.link.adapter import Limits, QueueLimits
 from ackq_broker.link.amqp091.address import BrokerAddress, connect, cut_of
 from ackq_broker.link.amqp091.management import Management
 from ackq_broker.link.amqp091.subscription import QueueSubscription, Seen
 
-MAX_PREFETCH: Final = 65_535
 _CALL_S: Final = 20.0
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 QUORUM: Final = "quorum"
@@ -50,13 +48,6 @@ class QueueSource:
     told: QueueLimits = field(default_factory=QueueLimits)
     management: Management | None = None
     seen: Seen = field(default_factory=Seen, compare=False)
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.limits.window_messages <= MAX_PREFETCH:
-            raise InvalidArgumentError(
-                f"The prefetch is {self.limits.window_messages}; give one from 1 to {MAX_PREFETCH}."
-                " (0 does not mean unlimited: a quorum queue takes it for 2000.)"
-            )
 
     @property
     def identity(self) -> str:

@@ -6,7 +6,6 @@ Invariant: a row counts as confirmed only if its confirm came and no return did.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pamqp import commands
 from ackq_broker.link.adapter import CutError, Limits, PublishedRows
 from ackq_broker.link.amqp091.address import AmqpConnection, BrokerAddress, connect, cut_of
 from ackq_broker.link.amqp091.properties import Properties, from_rows
+from ackq_broker.link.message_ids import message_ids
 
 _CALL_S: Final = 20.0
 _RETURNED: Final = "returned: no queue there takes it"
@@ -170,17 +170,3 @@ class ExchangeProducer:
             self._cut = cut
         if not self._ended.done():
             self._ended.set_result(None)
-
-
-def message_ids(rows: pa.RecordBatch) -> list[str]:
-    """The id of each row.
-
-    The edge gives each message one (L23); for one of a version that does not, it is a random one at
-    each try.
-    """
-    ids = (
-        rows.column("message_id").to_pylist()
-        if "message_id" in rows.schema.names
-        else [None] * rows.num_rows
-    )
-    return [each or f"ackq:{uuid.uuid4().hex}" for each in ids]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -20,10 +18,9 @@ from ackq.errors import (
     TlsError,
     UnauthenticatedError,
 )
-from ackq_broker.link.adapter import CutError, Limits
-from ackq_broker.link.tls import Tls
+from ackq_broker.link.adapter import CutError
+from ackq_broker.link.address import Address
 
-MAX_PREFETCH: Final = 65_535
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 
 
@@ -34,30 +31,8 @@ class Condition(NamedTuple):
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class Amqp1Address:
-    """A broker, and the user there.
-
-    Attributes:
-        url: `amqp://HOST[:PORT][/VHOST]`, or amqps, without user and password.
-        user: Its name there; empty: the client certificate says it (EXTERNAL), or nobody does.
-        password: Of that user; never shown.
-        password_file: Instead: a file that holds it, read at each connect.
-        tls: Files, for amqps.
-        heartbeat_s: A connection that is silent three times as long is cut.
-    """
-
-    url: str
-    user: str = ""
-    password: str = field(default="", repr=False)
-    password_file: str = ""
-    tls: Tls = field(default_factory=Tls)
-    heartbeat_s: int = 10
-
-    @property
-    def secure(self) -> bool:
-        """Whether it is encrypted."""
-        return self._split.scheme == "amqps"
+class Amqp1Address(Address):
+    """A broker, and the user there; without a user: who the client certificate says, or nobody."""
 
     @property
     def host(self) -> str:
@@ -83,29 +58,9 @@ class Amqp1Address:
             return "PLAIN"
         return "EXTERNAL" if self.tls.cert else "ANONYMOUS"
 
-    def secret(self) -> str:
-        """The password. Raises InvalidArgumentError when its file cannot be read."""
-        if not self.password_file:
-            return self.password
-        try:
-            return Path(self.password_file).read_text(encoding="utf-8").strip()
-        except (OSError, ValueError) as error:
-            raise InvalidArgumentError(
-                f"The password file {self.password_file} cannot be read:"
-                f" {getattr(error, 'strerror', None) or 'it is no text'}. Name another one."
-            ) from error
-
     @property
     def _split(self) -> SplitResult:
         return urlsplit(self.url)
-
-
-def check_prefetch(limits: Limits) -> None:
-    """Raises InvalidArgumentError for a window that a link does not have."""
-    if not 1 <= limits.window_messages <= MAX_PREFETCH:
-        raise InvalidArgumentError(
-            f"The prefetch is {limits.window_messages}; give one from 1 to {MAX_PREFETCH}."
-        )
 
 
 def cut_of(address: Amqp1Address, error: BaseException | Condition, place: str = "") -> CutError:

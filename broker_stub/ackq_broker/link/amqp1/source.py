@@ -19,7 +19,7 @@ from typing import Final
 from proton import Delivery, Link, Receiver
 
 from ackq_broker.link.adapter import CutError, Deliveries, Limits, QueueLimits
-from ackq_broker.link.amqp1.address import Amqp1Address, check_prefetch
+from ackq_broker.link.amqp1.address import Amqp1Address
 from ackq_broker.link.amqp1.connection import Amqp1Connection, connect
 from ackq_broker.link.amqp1.management import queue_limits
 from ackq_broker.link.amqp1.messages import Incoming, to_rows
@@ -51,9 +51,6 @@ class Amqp1Source:
     name: str
     limits: Limits
     told: QueueLimits = field(default_factory=QueueLimits)
-
-    def __post_init__(self) -> None:
-        check_prefetch(self.limits)
 
     @property
     def identity(self) -> str:

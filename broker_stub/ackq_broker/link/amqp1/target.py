@@ -6,7 +6,6 @@ Invariant: a row counts as confirmed only if the broker has accepted it.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,10 +13,11 @@ import pyarrow as pa
 from proton import Delivery, Sender
 
 from ackq_broker.link.adapter import CutError, Limits, PublishedRows
-from ackq_broker.link.amqp1.address import Amqp1Address, check_prefetch
+from ackq_broker.link.amqp1.address import Amqp1Address
 from ackq_broker.link.amqp1.connection import Amqp1Connection, connect
 from ackq_broker.link.amqp1.management import ARTEMIS
 from ackq_broker.link.amqp1.messages import Outgoing
+from ackq_broker.link.message_ids import message_ids
 
 _OUTCOMES: Final = {
     Delivery.REJECTED: "rejected",
@@ -41,9 +41,6 @@ class Amqp1Target:
     queue: str
     name: str
     limits: Limits
-
-    def __post_init__(self) -> None:
-        check_prefetch(self.limits)
 
     async def connect(self) -> Amqp1Producer:
         """Connects and attaches. Raises CutError."""
@@ -148,20 +145,6 @@ class Amqp1Producer:
         for batch in self._batches:
             if not batch.answered.done():
                 batch.answered.set_result(None)
-
-
-def message_ids(rows: pa.RecordBatch) -> list[str]:
-    """The id of each row.
-
-    The edge gives each message one (L23); for one of a version that does not, it is a random one at
-    each try.
-    """
-    ids = (
-        rows.column("message_id").to_pylist()
-        if "message_id" in rows.schema.names
-        else [None] * rows.num_rows
-    )
-    return [each or f"ackq:{uuid.uuid4().hex}" for each in ids]
 
 
 def _refusal(delivery: Delivery) -> str:
