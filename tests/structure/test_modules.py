@@ -151,10 +151,12 @@ SMALL = {
     },
     "ackq_broker/link": {
         "adapter": "the interface of adapters",
+        "address": "what every adapter needs",
         "backoff": "a wait of its own for each use",
         "edge": "what both directions ask of the edge",
         "events": "one form of log lines",
         "lasting": "what the system tells",
+        "message_ids": "what every adapter needs",
         "runner": "several links in a process",
         "stopping": "a stop that each wait meets",
         "tls": "what every adapter needs",

@@ -13,7 +13,7 @@ from ackq_broker.link.tls import Tls
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class RemoteAddress:
     """A broker, and the user there.
 
     Attributes:

@@ -32,7 +32,7 @@ from ackq.errors import (
     UnauthenticatedError,
 )
 from ackq_broker.link.adapter import CutError
-from ackq_broker.link.address import Address
+from ackq_broker.link.address import RemoteAddress
 
 _SCHEMES: Final = ("amqp", "amqps")
 _CONNECT_S: Final = 20.0
@@ -40,7 +40,7 @@ _CLOSE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerAddress(Address):
+class BrokerAddress(RemoteAddress):
     """A virtual host of a broker, and the user there."""
 
     user: str = "guest"

@@ -19,7 +19,7 @@ from ackq.errors import (
     UnauthenticatedError,
 )
 from ackq_broker.link.adapter import CutError
-from ackq_broker.link.address import Address
+from ackq_broker.link.address import RemoteAddress
 
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 
@@ -31,7 +31,7 @@ class Condition(NamedTuple):
     description: str
 
 
-class Amqp1Address(Address):
+class Amqp1Address(RemoteAddress):
     """A broker, and the user there; without a user: who the client certificate says, or nobody."""
 
     @property
