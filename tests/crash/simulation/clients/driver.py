@@ -85,6 +85,8 @@ class Driver:
             query.zombies or (self.query_id, self.batch) in query.oracle.dropped
         ):
             raise Cut("a newer run, or an operator, dropped its stages")
+        elif refusal.code == "unknown_delivery_tag" and query.zombies and query.lost:
+            raise Cut("its session was begun anew behind a checkpoint that was lost")
         elif refusal.code == "batch_changed" and query.zombies:
             raise Cut("another driver committed")
         else:

@@ -72,6 +72,7 @@ class Publisher(Client):
         assert answer.WhichOneof("kind") == "opened", answer
         self._known = True
         self._on_stream = set()
+        self._probed = range(0)
         self._unsent = list(self._pending)
         for each in self._pending.values():
             each.returned = False
@@ -182,6 +183,7 @@ class Publisher(Client):
 
     async def _probe(self):
         first, last = min(self._pending), max(self._pending)
+        self._probed = range(min(first, self._probed.start or first), last + 1)
         await self._write(probe=publishing_pb2.PublishProbe(first_number=first, last_number=last))
 
     def _answer(self, answer):
@@ -221,6 +223,8 @@ class Publisher(Client):
     def _answered(self, numbers, how):
         for number in numbers:
             pending = self._pending.pop(number, None)
+            if pending is None and how == "confirmed" and number in self._probed:
+                continue  # a probe asks for the answers of its range again (P10)
             if pending is None:
                 self.oracle.wrong(f"P3: {self.name}: {number} was {how}, and has an answer")
                 continue
