@@ -6,30 +6,33 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 import pika
-import pika.exceptions
 
 from ackq.client import Admin, close_channels
 from ackq_broker import embedded
-from tests.crash.links.queue_ledger import Combination, QueueLedger
+from tests.crash.links.faults import Faults
+from tests.crash.links.queue_ledger import SPARK, Combination, QueueLedger
+from tests.crash.links.sides import AcceptingSide, Publishing, SparkSide
 from tests.fakes.faults import Schedule
 from tests.fakes.relay import Relay
 from tests.wire.brokers.rabbitmq_server import RabbitMqServer
-from tests.wire.links.accepting import Accepting
 from tests.wire.operations.processes import command, environment
 
-ALL = tuple(
+TWELVE = tuple(
     Combination(*each)
     for each in itertools.product(
         ("classic", "quorum"), ("ids", "unique", "identical"), ("settled", "stored")
     )
 )
+# Their consumer is a Spark query that writes a Delta table.
+WITH_SPARK = (
+    Combination("quorum", "ids", "settled", SPARK),
+    Combination("classic", "unique", "settled", SPARK),
+)
+ALL = TWELVE + WITH_SPARK
 WINDOW = 40
-# A publisher waits while so many messages of a queue are on their way.
-ON_THE_WAY = 200
-BATCH = 20
 CALM_S = 600
 STOP_S = 60
 # Of the connections, those that are reset at a byte of their own.
@@ -53,7 +56,9 @@ class World:
         self.stopping = threading.Event()
         self._stack = ExitStack()
         self._link = None
-        self._unflagged = 0
+        self._accepting = []
+        self._spark = None
+        self._edge_killed_at_start = False
 
     def __enter__(self):
         with ExitStack() as stack:
@@ -78,18 +83,21 @@ class World:
     def run(self, seconds):
         """Faults for so long, then calm; returns the verdicts by combination."""
         self.start_link()
-        sides = [Publishing(self), *(AcceptingSide(self, each) for each in self._shares())]
-        for side in sides:
+        publishing = Publishing(self)
+        self._accepting = [AcceptingSide(self, each) for each in self._shares()]
+        if with_spark := [each for each in self.ledgers if each.consumer == SPARK]:
+            self._spark = SparkSide(self, with_spark)
+            self._accepting.append(self._spark)
+        for side in (publishing, *self._accepting):
             side.start()
-        publishing, *accepting = sides
-        Faults(self, accepting).go_on(seconds)
+        Faults(self, self._kinds()).go_on(seconds)
         self.there.calm()
         self.here.calm()
         publishing.done.set()
         publishing.join(CALM_S)
-        self._settle_down(accepting)
+        self._settle_down()
         self.stopping.set()
-        for side in accepting:
+        for side in self._accepting:
             side.join(STOP_S)
         ambiguous = self._ambiguous()
         self._link.terminate()
@@ -98,11 +106,9 @@ class World:
         for each in self.ledgers:
             if left := self._ready_there(each.name):
                 self.report(f"{each.name}: {left} are left in RabbitMQ")
-        taken = {each: rows for side in accepting for each, rows in side.rows.items()}
+        taken = {each: rows for side in self._accepting for each, rows in side.rows.items()}
         return {
-            each: ledger.verdict(
-                taken[each], ambiguous[each], self._unflagged if each.kind == "classic" else 0
-            )
+            each: ledger.verdict(taken[each], ambiguous[each])
             for each, ledger in self.ledgers.items()
         }
 
@@ -132,14 +138,27 @@ class World:
 
     def kill_edge(self):
         """SIGKILL, and a start on its data."""
+        if self._spark is not None and not self._spark.driver.working:
+            # The edge waits a heartbeat after its start for the holder that it knew (S3): a driver
+            # gets to work only when the edge lives that long.
+            if self._edge_killed_at_start:
+                return False
+            self._edge_killed_at_start = True
         self.edge.kill()
         self.edge.restart()
+        return True
 
     def kill_rabbit(self):
         """SIGKILL, and a start on its data."""
         self.rabbit.kill()
-        self._unflagged += WINDOW
         self.rabbit.start()
+
+    def kill_driver(self):
+        """SIGKILL to Spark's driver once it is at work, and another one."""
+        if not self._spark.kill():
+            return False
+        self._edge_killed_at_start = False
+        return True
 
     def reset_there(self):
         """Everything between the link and RabbitMQ, at once."""
@@ -157,7 +176,23 @@ class World:
             pika.ConnectionParameters("127.0.0.1", self.rabbit.port, heartbeat=600)
         )
 
+    @property
+    def accepted(self):
+        """How many rows were accepted so far."""
+        return sum(len(rows) for side in self._accepting for rows in side.rows.values())
+
     # --- inside ---
+
+    def _kinds(self):
+        """The faults by their name."""
+        kinds = {
+            "kill link": self.kill_link,
+            "kill edge": self.kill_edge,
+            "kill rabbitmq": self.kill_rabbit,
+            "reset there": self.reset_there,
+            "reset here": self.reset_here,
+        }
+        return kinds | ({"kill driver": self.kill_driver} if self._spark is not None else {})
 
     def _resets(self, side):
         schedule = Schedule(f"{self.seed} {side}", ("reset",))
@@ -199,33 +234,33 @@ class World:
         return path
 
     def _shares(self):
-        names = list(self.ledgers)
-        return [names[0::2], names[1::2]] if len(names) > 1 else [names]
+        names = [each for each in self.ledgers if each.consumer != SPARK]
+        return [share for share in (names[0::2], names[1::2]) if share]
 
     def _end_link(self):
         if self._link is not None and self._link.poll() is None:
             self._link.kill()
             self._link.wait(STOP_S)
 
-    def _settle_down(self, accepting):
+    def _settle_down(self):
         """Waits until everything is accepted, and acknowledged there."""
         deadline = time.monotonic() + CALM_S
         pause = threading.Event()
         waits = ""
         while time.monotonic() < deadline and not self.problems:
-            waits = self._unfinished(accepting)
+            waits = self._unfinished()
             if not waits:
                 return
             pause.wait(0.5)
         self.report(f"never finished: {waits}")
 
-    def _unfinished(self, accepting):
+    def _unfinished(self):
         """What is not finished, in words; empty: everything is."""
         if self._link.poll() is not None:
             return "the link's process has ended"
         with Admin(self.edge.endpoint) as admin:
             links = {info.link: info for info in admin.links()}
-        counts = {each: len(rows) for side in accepting for each, rows in side.rows.items()}
+        counts = {each: len(rows) for side in self._accepting for each, rows in side.rows.items()}
         for each, ledger in self.ledgers.items():
             info = links.get(each.name)
             if info is None or not info.live or info.held or info.settled:
@@ -251,107 +286,3 @@ class World:
             for name in ("taken", "matched_held", "matched_settled", "ambiguous"):
                 self.figures[name] += getattr(info, name)
         return {each: links[each.name].ambiguous for each in self.ledgers}
-
-
-class Side(threading.Thread):
-    """A thread of the world, whose failure the world reports."""
-
-    def __init__(self, world, name):
-        super().__init__(name=name, daemon=True)
-        self.world = world
-        self.rng = random.Random(f"{world.seed} {name}")
-
-    def run(self):
-        try:
-            self.act()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the world says so
-            self.world.report(f"{self.name} ended with {error!r}")
-
-
-class Publishing(Side):
-    """Publishes to RabbitMQ with confirms, in small batches to each queue."""
-
-    def __init__(self, world):
-        super().__init__(world, "publishing")
-        self.done = threading.Event()
-
-    def act(self):
-        while not self.done.is_set():
-            # A node that is down, or goes down.
-            with suppress(pika.exceptions.AMQPError, OSError):
-                connection = self.world.connect()
-                try:
-                    self._publish(connection)
-                finally:
-                    with suppress(pika.exceptions.AMQPError, OSError):
-                        connection.close()
-            self.done.wait(0.5)
-
-    def _publish(self, connection):
-        channel = connection.channel()
-        channel.confirm_delivery()
-        while not self.done.wait(0.05):
-            each = self.rng.choice(list(self.world.ledgers))
-            ledger = self.world.ledgers[each]
-            if ledger.sent - self.world.figures[f"accepted {each.name}"] > ON_THE_WAY:
-                continue
-            for _ in range(self.rng.randint(1, BATCH)):
-                number, name, body = ledger.next()
-                properties = pika.BasicProperties(delivery_mode=2, message_id=name)
-                ledger.unknown.append(number)
-                channel.basic_publish("", each.name, body, properties)
-                ledger.unknown.pop()
-                ledger.confirmed.append(number)
-
-
-class AcceptingSide(Side):
-    """Consumers of some queues of the edge."""
-
-    def __init__(self, world, combinations):
-        super().__init__(world, f"accepting {combinations[0].name}")
-        self._consumers = {each: Accepting(world.edge.endpoint, each.name) for each in combinations}
-
-    @property
-    def rows(self):
-        """What was accepted, by combination."""
-        return {each: consumer.rows for each, consumer in self._consumers.items()}
-
-    def act(self):
-        while not self.world.stopping.wait(0.05):
-            for each, consumer in self._consumers.items():
-                consumer.step(self.rng.choice([1, 10, 100]))
-                self.world.figures[f"accepted {each.name}"] = len(consumer.rows)
-
-
-class Faults:
-    """What befalls a world; between two faults something is accepted."""
-
-    def __init__(self, world, accepting):
-        self._world = world
-        self._accepting = accepting
-        self._rng = random.Random(f"{world.seed} faults")
-
-    def go_on(self, seconds):
-        """Faults for so long."""
-        end = time.monotonic() + seconds
-        pause = threading.Event()
-        kinds = {
-            self._world.kill_link: 6,
-            self._world.kill_edge: 4,
-            self._world.kill_rabbit: 1,
-            self._world.reset_there: 4,
-            self._world.reset_here: 3,
-        }
-        before = -1
-        while time.monotonic() < end and not self._world.problems:
-            pause.wait(self._rng.uniform(0.2, 3))
-            accepted = self._count()
-            if accepted == before:
-                continue
-            before = accepted
-            fault = self._rng.choices(list(kinds), list(kinds.values()))[0]
-            self._world.figures[fault.__name__] += 1
-            fault()
-
-    def _count(self):
-        return sum(len(rows) for side in self._accepting for rows in side.rows.values())
