@@ -10,8 +10,11 @@ WEIGHTS = {
     "kill edge": 4,
     "kill rabbitmq": 1,
     "kill driver": 2,
+    "kill artemis": 1,
     "reset there": 4,
     "reset here": 3,
+    "reset spark": 2,
+    "reset artemis": 2,
 }
 PAUSE_S = (0.2, 3)
 

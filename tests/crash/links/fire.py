@@ -19,8 +19,6 @@ def burn(seed, seconds, folder, combinations=ALL):
     """A run; returns (what is wrong, the verdicts, the world)."""
     with World(seed, Path(folder), combinations) as world:
         verdicts = world.run(seconds)
-        for side, relay in (("there", world.there), ("here", world.here)):
-            world.figures[f"reset at a byte {side}"] = len(relay.struck)
     wrong = [f"{each.name}: {verdict}" for each, verdict in verdicts.items() if verdict.wrong]
     return wrong + world.problems, verdicts, world
 

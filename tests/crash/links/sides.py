@@ -7,8 +7,6 @@ from contextlib import suppress
 import pika
 import pika.exceptions
 
-from tests.crash.links.driver import DriverProcess
-from tests.crash.links.table import TableRows, table_folder
 from tests.wire.links.accepting import Accepting
 
 # A publisher waits while so many messages of a queue are on their way.
@@ -87,22 +85,18 @@ class AcceptingSide(Side):
 
 
 class SparkSide(Side):
-    """A Spark driver that appends some queues of the edge to a Delta table each.
+    """A Spark driver that is started again whenever it ends.
 
-    Attributes:
+    Args:
+        world: What it is part of.
         driver: Its process.
+        tables: The tables it writes, by combination.
     """
 
-    def __init__(self, world, combinations):
+    def __init__(self, world, driver, tables=None):
         super().__init__(world, "spark")
-        self.driver = DriverProcess(
-            world.folder / "spark",
-            world.edge.endpoint,
-            to_table=[each.name for each in combinations],
-        )
-        self._tables = {
-            each: TableRows(table_folder(self.driver.folder, each.name)) for each in combinations
-        }
+        self.driver = driver
+        self._tables = tables or {}
         self._lock = threading.Lock()
 
     @property
@@ -129,4 +123,6 @@ class SparkSide(Side):
                     self.world.figures[f"accepted {each.name}"] = table.read()
         finally:
             self.driver.kill()
+        for reason in self.driver.ended:
+            print(f"a driver ended by itself: {reason}", flush=True)
         self.world.figures["drivers that ended by themselves"] += len(self.driver.ended)

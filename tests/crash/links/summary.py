@@ -10,17 +10,22 @@ COUNTS = ("taken", "matched_held", "matched_settled", "ambiguous")
 def lines(verdicts, figures):
     """A line for each combination, and what they come to in all."""
     yield from (_line(each.name, verdict) for each, verdict in verdicts.items())
+    yield from fault_lines(figures)
+    with_ids = [verdict for each, verdict in verdicts.items() if each.content == "ids"]
+    without = [verdict for each, verdict in verdicts.items() if each.content != "ids"]
+    yield _line("with ids", _sum(with_ids))
+    yield _line("without ids", _sum(without))
+    yield _line("in all", _sum([*with_ids, *without]))
+
+
+def fault_lines(figures):
+    """What was done, and what the links made of it."""
     kinds = {name: n for name, n in figures.items() if name.startswith(FAULTS)}
     yield f"faults {sum(kinds.values())}: {_listed(kinds)}"
     yield f"links {_listed({name: figures[name] for name in COUNTS})}"
     for name, n in figures.items():
         if name.startswith("drivers"):
             yield f"{name} {n}"
-    with_ids = [verdict for each, verdict in verdicts.items() if each.content == "ids"]
-    without = [verdict for each, verdict in verdicts.items() if each.content != "ids"]
-    yield _line("with ids", _sum(with_ids))
-    yield _line("without ids", _sum(without))
-    yield _line("in all", _sum([*with_ids, *without]))
 
 
 def _line(name, verdict):
