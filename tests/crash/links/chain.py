@@ -7,7 +7,7 @@ import pika
 
 from ackq.client import Admin
 from tests.crash.links.driver import DriverProcess
-from tests.crash.links.fault_run import STOP_S, FaultRun
+from tests.crash.links.fault_run import CALM_S, STOP_S, FaultRun
 from tests.crash.links.faults import Faults
 from tests.crash.links.numbered import NumberedPublishing
 from tests.crash.links.sides import SparkSide
@@ -87,11 +87,12 @@ class Chain(FaultRun):
         self.spark = SparkSide(self, process)
 
     def run(self, seconds):
-        """Faults for so long, from when Spark works; then calm. Returns what was delivered."""
+        """Faults for so long, from when Spark works; then calm; returns what was delivered."""
         self.publishing = NumberedPublishing([self.rabbit.port], QUEUE, PAUSE_S)
         self.start_link()
         self.spark.start()
         self.publishing.start()
+        self.spark.wait_working(CALM_S)
         Faults(self, self._kinds()).go_on(seconds)
         self.calm()
         self.publishing.over.set()

@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from contextlib import suppress
 
 import pika
@@ -112,6 +113,15 @@ class SparkSide(Side):
             self.driver.kill()
             self.driver.start()
             return True
+
+    def wait_working(self, limit_s):
+        """Waits until the driver has finished its first batches."""
+        pause = threading.Event()
+        deadline = time.monotonic() + limit_s
+        while not self.driver.working and not self.world.problems:
+            if time.monotonic() > deadline:
+                self.world.report(f"Spark did not get to work within {limit_s} s")
+            pause.wait(0.3)
 
     def act(self):
         self.driver.start()

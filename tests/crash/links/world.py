@@ -54,7 +54,7 @@ class World(FaultRun):
         self.write_links(here.endpoint, [self._keys(each, there) for each in self.ledgers])
 
     def run(self, seconds):
-        """Faults for so long, then calm; returns the verdicts by combination."""
+        """Faults for so long, from when all work; then calm; returns the verdicts by combination."""
         self.start_link()
         publishing = Publishing(self)
         self._accepting = [AcceptingSide(self, each) for each in self._shares()]
@@ -63,6 +63,8 @@ class World(FaultRun):
             self._accepting.append(self.spark)
         for side in (publishing, *self._accepting):
             side.start()
+        if self.spark is not None:
+            self.spark.wait_working(CALM_S)
         Faults(self, self._kinds()).go_on(seconds)
         self.calm()
         publishing.done.set()
