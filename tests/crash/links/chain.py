@@ -22,7 +22,9 @@ QUEUE = "orders"
 IN, OUT = "in", "out"
 # Of either link; what is under way is far less than what Artemis remembers (L23).
 PREFETCH = 100
-PAUSE_S = 0.01
+PAUSE_S = 0.03
+# Artemis's queue is empty when so often nothing came for a second.
+IDLE = 5
 
 
 class Delivered(NamedTuple):
@@ -106,8 +108,7 @@ class Chain(FaultRun):
             self.report(f"{left} are left in RabbitMQ")
         if dead := self.peer.browse(DEAD_LETTERS):
             self.report(f"{len(dead)} dead letters in Artemis")
-        rows = [(each.id, bytes(each.body)) for each in self.peer.take()]
-        return delivered(rows, self.publishing.confirmed)
+        return delivered(self._rows_there(), self.publishing.confirmed)
 
     @property
     def accepted(self):
@@ -155,6 +156,15 @@ class Chain(FaultRun):
     def _left_there(self):
         found = self._call(lambda channel: channel.queue_declare(QUEUE, passive=True))
         return found.method.message_count
+
+    def _rows_there(self):
+        """What is in Artemis's queue, (id, body), taken until nothing comes any more."""
+        rows, idle = [], 0
+        while idle < IDLE:
+            taken = self.peer.take()
+            idle = 0 if taken else idle + 1
+            rows += [(each.id, bytes(each.body)) for each in taken]
+        return rows
 
     def _call(self, work):
         """What something on a channel of RabbitMQ returns."""

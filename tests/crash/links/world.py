@@ -54,7 +54,7 @@ class World(FaultRun):
         self.write_links(here.endpoint, [self._keys(each, there) for each in self.ledgers])
 
     def run(self, seconds):
-        """Faults for so long, from when all work; then calm; returns the verdicts by combination."""
+        """Faults for so long once all are at work, then calm; returns verdicts by combination."""
         self.start_link()
         publishing = Publishing(self)
         self._accepting = [AcceptingSide(self, each) for each in self._shares()]
