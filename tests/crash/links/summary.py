@@ -24,7 +24,7 @@ def fault_lines(figures):
     yield f"faults {sum(kinds.values())}: {_listed(kinds)}"
     yield f"links {_listed({name: figures[name] for name in COUNTS})}"
     for name, n in figures.items():
-        if name.startswith("drivers"):
+        if name.startswith(("drivers", "starts")):
             yield f"{name} {n}"
 
 
