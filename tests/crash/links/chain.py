@@ -21,7 +21,7 @@ from tests.wire.links.amqp1.servers import DEAD_LETTERS, PASSWORD, QUEUES, USER
 QUEUE = "orders"
 IN, OUT = "in", "out"
 # Of either link; what is under way is far less than what Artemis remembers (L23).
-PREFETCH = 100
+PREFETCH = 500
 PAUSE_S = 0.03
 # Artemis's queue is empty when so often nothing came for a second.
 IDLE = 5
@@ -90,7 +90,9 @@ class Chain(FaultRun):
 
     def run(self, seconds):
         """Faults for so long, from when Spark works; then calm; returns what was delivered."""
-        self.publishing = NumberedPublishing([self.rabbit.port], QUEUE, PAUSE_S)
+        self.publishing = NumberedPublishing(
+            [self.rabbit.port], QUEUE, PAUSE_S, lambda: self.figures["written"]
+        )
         self.start_link()
         self.spark.start()
         self.publishing.start()
@@ -114,7 +116,8 @@ class Chain(FaultRun):
     def accepted(self):
         """How many Spark has written."""
         with Admin(self.edge.endpoint) as admin:
-            return admin.queue(OUT).published
+            self.figures["written"] = admin.queue(OUT).published
+        return self.figures["written"]
 
     def unfinished(self):
         with Admin(self.edge.endpoint) as admin:

@@ -31,7 +31,7 @@ from tests.wire.brokers.streams import until
 from tests.wire.links.conftest import LinkProcess
 
 QUEUE, HERE = "ledger", "q"
-PREFETCH = 200
+PREFETCH = 1_000
 # Between two publishes: what Spark can keep pace with on a busy machine.
 PAUSE_S = 0.01
 _LIMIT_S = 600
@@ -149,7 +149,9 @@ def run(folder, *, messages, kills, ack="settled"):
         cluster.declare_quorum(QUEUE, cluster.nodes[0])
         transfer = Transfer(folder, cluster, edge, ack)
         ports = [node.port for node in cluster.nodes]
-        publishing = NumberedPublishing(ports, QUEUE, PAUSE_S, tell_attempts=True)
+        publishing = NumberedPublishing(
+            ports, QUEUE, PAUSE_S, lambda: len(transfer.table.rows), tell_attempts=True
+        )
         try:
             publishing.start()
             transfer.start()

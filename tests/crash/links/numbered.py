@@ -5,6 +5,8 @@ import threading
 import pika
 from pika.exceptions import AMQPError
 
+AHEAD = 2_000
+
 
 class NumberedPublishing(threading.Thread):
     """Publishes one message after the other, by whichever node confirms it.
@@ -13,6 +15,7 @@ class NumberedPublishing(threading.Thread):
         ports: Of the nodes.
         queue: Where they go.
         pause_s: Between two.
+        arrived: Says how many have arrived where they go; it waits while `AHEAD` have not.
         tell_attempts: The body says at which attempt it was sent, too; so two that RabbitMQ has
             under one id can be told apart.
 
@@ -22,11 +25,12 @@ class NumberedPublishing(threading.Thread):
         over: Set to end it.
     """
 
-    def __init__(self, ports, queue, pause_s=0.002, *, tell_attempts=False):
+    def __init__(self, ports, queue, pause_s, arrived, *, tell_attempts=False):
         super().__init__(name="publishing", daemon=True)
         self._ports = ports
         self._queue = queue
         self._pause_s = pause_s
+        self._arrived = arrived
         self._tell_attempts = tell_attempts
         self.confirmed = set()
         self.sent = 0
@@ -49,6 +53,8 @@ class NumberedPublishing(threading.Thread):
         channel.confirm_delivery()
         while not self.over.wait(self._pause_s):
             number = len(self.confirmed)
+            if number - self._arrived() > AHEAD:
+                continue
             attempt = self.sent - number
             properties = pika.BasicProperties(message_id=str(number), delivery_mode=2)
             body = f"{number} {attempt}" if self._tell_attempts else str(number)
