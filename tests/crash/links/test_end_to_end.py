@@ -17,7 +17,7 @@ from tests.wire.links.amqp1.artemis import Artemis  # noqa: E402
 
 @pytest.mark.crash
 @pytest.mark.spark
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_each_message_arrives_once(tmp_path):
     """L5, L6, L9, L22, L23, K1, K3: in Artemis, whoever was killed on the way."""
     if missing := rabbitmq_server.missing():

@@ -17,9 +17,11 @@ IDENTICAL = Combination("quorum", "identical", "stored")
 
 
 @pytest.mark.crash
-@pytest.mark.timeout(1200)
+@pytest.mark.spark
+@pytest.mark.delta
+@pytest.mark.timeout(1800)
 def test_the_ledger_adds_up(tmp_path):
-    """L5-L7, L10, L17, L20: lost 0; doubled 0 with ids, else at most the acks in doubt."""
+    """L5-L7, L10, L17, L20, K1: lost 0; doubled 0 with ids, else at most the acks in doubt."""
     if missing := rabbitmq_server.missing():
         pytest.skip(f"not installed: {missing}; apt-get install rabbitmq-server")
     seed = time.time_ns() % 1_000_000
