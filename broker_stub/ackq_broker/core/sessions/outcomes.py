@@ -42,7 +42,7 @@ def stage(state: State, command: commands.StageOutcomes, _now_us: int) -> Decisi
     assert len(tags) == sum(len(group.tags) for group in groups), "a tag has one outcome in a stage"
     found = readers.find(state, command.owner)
     if not found.known:
-        readers.check_has_read(found.session, command.owner)
+        readers.check_has_read(state, found.session, command.owner)
     staged = _staged(state, found, command.stage_id)
     if staged is not None:
         return Decision(reply=staged)
