@@ -225,16 +225,19 @@ class LinkState:
         """The oldest deliveries on this call are stored, or refused; raises InternalError."""
         if not self._in_flight or self._in_flight[0].numbers.first != answer.first_number:
             raise InternalError(f"The edge answered deliveries {answer.first_number} out of turn.")
-        part = self._in_flight.popleft()
-        if part.abandoned:
-            return
-        if answer.refused:
+        part = self._in_flight[0]
+        if not part.abandoned and not answer.refused:
+            self._complete(part, answer)  # before it is taken: an answer that is none fails it
+        self._in_flight.popleft()
+        if answer.refused and not part.abandoned:
             reason = from_code(answer.refused, answer.reason, {})
             if 0 < answer.fitting < part.rows:
                 self._refuse(now, reason, *part.split(answer.fitting))
             else:
                 self._refuse(now, reason, part)
-            return
+
+    def _complete(self, part: LinkPart, answer: pb.LinkStored) -> None:
+        """Gives the deliveries of a part their positions; raises InternalError."""
         self.refusal, self._retry_s = None, _FIRST_RETRY_S
         stored = _stored(answer)
         if stored.rows != part.rows:

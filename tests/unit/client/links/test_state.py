@@ -295,12 +295,18 @@ def test_the_end_of_a_link(world):
     ],
 )
 def test_an_answer_that_is_none(world, answer):
-    """I6: what is no answer to the deliveries is an error, not a wrong acknowledgement."""
+    """I6: what is no answer to the deliveries is an error, not a wrong acknowledgement.
+
+    The deliveries wait for the next call, or for the end, of which whoever stored them is told.
+    """
     world.add(1, 1)
     world.sent()
     with pytest.raises(InternalError):
         world.state.on_stored(answer, 0.0)
-    assert world.state.permits == []
+    assert (world.state.permits, world.results) == ([], {})
+    error = ClosedError("closed")
+    world.state.fail(error)
+    assert world.results == {1: error}
 
 
 def test_permits_that_are_none(world):
