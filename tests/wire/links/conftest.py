@@ -1,6 +1,7 @@
 """A RabbitMQ queue, a queue of the edge, and links between them as processes."""
 
 import json
+import signal
 import subprocess
 import uuid
 
@@ -148,6 +149,14 @@ class LinkProcess:
     def kill(self):
         self._process.kill()
         self._process.wait(WAIT_S)
+
+    def pause(self):
+        """SIGSTOP: it is there, and silent."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        """SIGCONT: it goes on where it was, and knows nothing of the time between."""
+        self._process.send_signal(signal.SIGCONT)
 
     def stop(self):
         """Its exit status after SIGTERM."""
