@@ -130,10 +130,10 @@ class LinkProcess:
     def __init__(self, folder, **keys):
         self._config = folder / "link.toml"
         self._log = folder / "link.log"
-        edge = keys.pop("edge")
+        edge, name = keys.pop("edge"), keys.pop("name", "link")
         lines = [f"{name.replace('_', '-')} = {json.dumps(value)}" for name, value in keys.items()]
         self._config.write_text(
-            "\n".join([f"[edge]\nendpoint = {edge!r}", "[[link]]", "name = 'link'", *lines])
+            "\n".join([f"[edge]\nendpoint = {edge!r}", "[[link]]", f"name = {name!r}", *lines])
         )
         self._process = None
 
