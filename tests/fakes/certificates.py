@@ -37,12 +37,13 @@ class Authority:
         """A certificate of these names and its key; valid from and to so many days from now.
 
         Args:
-            names: The machine's; a user's has none.
-            user: Who it is of, as its common name.
+            names: The machine's.
+            user: Who it is of instead, as its common name; Erlang wants a name of a machine, too.
             from_day: Days from now.
             to_day: Days from now.
         """
         now = datetime.now(UTC)
+        names = names or (f"{user}.example",)
         made = self._authority.issue_cert(
             *names,
             common_name=user,

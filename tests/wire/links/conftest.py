@@ -164,6 +164,10 @@ class LinkProcess:
         return self._process.wait(WAIT_S)
 
     @property
+    def pid(self):
+        return self._process.pid
+
+    @property
     def ended(self):
         return self._process.poll()
 
