@@ -47,7 +47,7 @@ def user_of(node):
 
     yield make
     for each in made:
-        node.server.control("delete_user", each)
+        node.delete("users", each)
 
 
 @pytest.fixture

@@ -1,6 +1,10 @@
 """A RabbitMQ node with its management API, and TLS that takes client certificates for users."""
 
+import base64
+import http.client
+import json
 import shutil
+import urllib.parse
 from pathlib import Path
 
 from tests.ports import free_ports
@@ -77,10 +81,33 @@ class ManagedNode:
 
     def add_user(self, name, *, tags=(), read=".*", password=PASSWORD):
         """A user who may read what matches, and do nothing else."""
-        self.server.control("add_user", name, password)
-        self.server.control("set_permissions", name, "^$", "^$", read)
-        if tags:
-            self.server.control("set_user_tags", name, *tags)
+        self.put("users", name, password=password, tags=",".join(tags))
+        self.allow(name, read=read)
+
+    def allow(self, name, *, read="^$", write="^$"):
+        """What a user may read and write; it configures nothing."""
+        self.put("permissions", "/", name, configure="^$", write=write, read=read)
+
+    def set_policy(self, name, pattern, definition):
+        """A policy for queues."""
+        self.put("policies", "/", name, pattern=pattern, definition=definition)
+
+    def put(self, *place, **fields):
+        """Makes or changes a thing by the management API, which is faster than `rabbitmqctl`."""
+        self._call("PUT", place, json.dumps(fields).encode())
+
+    def delete(self, *place):
+        """Takes it away."""
+        self._call("DELETE", place, None)
+
+    def _call(self, method, place, body):
+        path = "/".join(urllib.parse.quote(part, safe="") for part in place)
+        login = base64.b64encode(b"guest:guest").decode()
+        api = http.client.HTTPConnection("127.0.0.1", self.api_port, timeout=60)
+        api.request(method, f"/api/{path}", body, {"Authorization": f"Basic {login}"})
+        answer = api.getresponse()
+        api.close()
+        assert answer.status < 300, (place, answer.status)
 
     def _show(self, name, **days):
         identity = self.authority.issue(name, **days)

@@ -1,7 +1,6 @@
 """Limits that a link learns from the real management API of RabbitMQ, and what it makes of them."""
 
 import asyncio
-import json
 
 import pytest
 
@@ -40,14 +39,13 @@ def policy(node):
     made = set()
 
     def give(queue, **definition):
-        text = json.dumps({name.replace("_", "-"): value for name, value in definition.items()})
         made.add(queue.queue)
-        pattern = f"^{queue.queue}$"
-        node.server.control("set_policy", queue.queue, pattern, text, "--apply-to", "queues")
+        keys = {name.replace("_", "-"): value for name, value in definition.items()}
+        node.set_policy(queue.queue, f"^{queue.queue}$", keys)
 
     yield give
     for each in made:
-        node.server.control("clear_policy", each)
+        node.delete("policies", "/", each)
 
 
 def learnt(source):

@@ -65,7 +65,7 @@ def test_external(edge, encrypted, identity):
 def test_external_out(node, queue_of, links, edge, identity):
     """L22: the same way out, as far as the certificate's user may write."""
     keys, user = identity
-    node.server.control("set_permissions", user, "^$", ".*", "^$")
+    node.allow(user, write=".*")
     queue = queue_of("quorum")
     edge.publish(range(3))
     link = links(
