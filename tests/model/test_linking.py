@@ -1,6 +1,7 @@
 """A link under every interleaving of faults: nothing is lost, and only what is in doubt doubled."""
 
 import pytest
+from pyroaring import BitMap
 
 from ackq_broker.core import commands as c
 from tests.model import link_rules as rules
@@ -65,6 +66,26 @@ def test_without_keys_a_cut_doubles():
     """L2: and loses nothing."""
     found = explored(Edge("none"), cuts=1)
     assert not found.wrong, str(found)
+
+
+class MarksEverything(Edge):
+    """L6: a broker that calls every delivery redelivered, as one may that forgot what it had sent.
+
+    The mark is the other broker's word alone, and no promise rests on it: an entry that never had a
+    permit has a delivery that comes again, so whichever of two equal messages takes it, the other
+    one is stored or takes another entry.
+    """
+
+    def redelivered(self, rows):
+        return BitMap(range(len(rows)))
+
+
+@pytest.mark.parametrize("cuts", [1, 2])
+def test_nothing_rests_on_the_mark_of_redelivery(cuts):
+    """L6, L7: marked all of them, and of one content: nothing is lost, and no more is doubled."""
+    found = explored(MarksEverything("content"), "aa", cuts=cuts)
+    assert not found.wrong, str(found)
+    assert found.worlds > 100
 
 
 SWITCHED_OFF = {

@@ -47,7 +47,7 @@ _FLAGS: tuple[tuple[str, type, str | None, str], ...] = (
     ("window-bytes", int, "BYTES", "In: most bytes under way (67108864)."),
     ("heartbeat", int, "SECONDS", "Between heartbeats (10)."),
     ("ca", str, "FILE", "PEM file to trust, for amqps."),
-    ("cert", str, "FILE", "Client's PEM file, for amqps."),
+    ("cert", str, "FILE", "Client's PEM file, for amqps; without a user: who the link is."),
     ("key", str, "FILE", "Its key's PEM file."),
     ("edge-endpoint", str, "HOST:PORT", "The ackq broker."),
     ("edge-ca", str, "FILE", "PEM file to trust there; turns TLS on."),

@@ -68,6 +68,9 @@ class QueueLimits:
         requeue_counts: Whether `close(requeue=True)` does.
         dead_letters: Whether what is dropped for any reason goes to another queue.
         remedy: The command that would set a limit right, for an error.
+        single_active: One consumer gets everything; the others wait until it is gone (L17).
+        warnings: What an operator there is to do something about, a sentence or two each.
+        notes: What an operator is to know.
     """
 
     kind: str = ""
@@ -77,6 +80,9 @@ class QueueLimits:
     requeue_counts: bool = True
     dead_letters: bool | None = None
     remedy: str = ""
+    single_active: bool = False
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,9 @@ LINK_KEYS: Final = {
     "window-bytes": Key(int, 64 << 20, "In: at so many bytes under way it takes no more."),
     "heartbeat": Key(int, 10, "Seconds between heartbeats, 1 to 3600."),
     "ca": Key(str, "", "PEM file with the authority to trust, for amqps."),
-    "cert": Key(str, "", "PEM file with a client certificate, for amqps."),
+    "cert": Key(
+        str, "", "PEM file with a client certificate, for amqps; without a user, who it is."
+    ),
     "key": Key(str, "", "PEM file with its key."),
 }
 _INBOUND_KEYS: Final = tuple(
@@ -211,8 +213,15 @@ def _source(said: Mapping[str, Any], limits: Limits) -> Source:
 
         _without(said, "management")
         return source.Amqp1Source(_amqp1_address(said), queue, said["name"], limits, told)
+    address = _address(said)
     management = Management(said["management"]) if said["management"] else None
-    return QueueSource(_address(said), queue, said["name"], limits, told, management)
+    if management is not None and not address.user:
+        raise InvalidArgumentError(
+            "management needs a user with a password, and the link is who its client certificate"
+            " (cert) says. Give user and password-file, or leave management out and say"
+            " delivery-limit, consumer-timeout and dead-letters."
+        )
+    return QueueSource(address, queue, said["name"], limits, told, management)
 
 
 def _rules(said: Mapping[str, Any]) -> InboundRules:
@@ -276,8 +285,10 @@ def _speaks_amqp1(said: Mapping[str, Any]) -> bool:
 
 def _address(said: Mapping[str, Any]) -> BrokerAddress:
     url, user, password, tls = _who(said)
-    password = _GUEST if password is None else password
     file, heartbeat = said["password-file"], said["heartbeat"]
+    if tls.cert and not (user or password or file):
+        return BrokerAddress(url, "", "", "", tls, heartbeat)
+    password = _GUEST if password is None else password
     return BrokerAddress(url, user or _GUEST, password, file, tls, heartbeat)
 
 

@@ -144,11 +144,23 @@ class Inbound:
         retry = RetryDelay()
         while True:
             try:
-                return await unless(stop, self.source.learn())
+                limits = await unless(stop, self.source.learn())
             except CutError as cut:
                 if cut.refusal is not None:
                     raise cut.refusal from None
                 await after_cut(self.name, retry, stop, cut, self.counters.cuts)
+            else:
+                self._tell(limits, QueueLimits())
+                return limits
+
+    def _tell(self, limits: QueueLimits, before: QueueLimits) -> None:
+        """Logs what an operator is to know of the source, once."""
+        for text in limits.warnings:
+            if text not in before.warnings:
+                log(logging.WARNING, self.name, "limits_warning", printable(text))
+        for text in limits.notes:
+            if text not in before.notes:
+                log(logging.INFO, self.name, "limits_note", printable(text))
 
     async def _open(self, edge: AsyncLink, stop: asyncio.Event) -> None:
         """Opens the link at the edge, however long that is away (L20)."""
@@ -176,6 +188,7 @@ class Inbound:
                 continue  # the subscription has met it, too
             if limits != holding.limits:
                 log(logging.INFO, self.name, "limits", f"there now: {limits}")
+                self._tell(limits, holding.limits)
             holding.limits = limits
 
     async def _run(self, edge: AsyncLink, holding: HoldPolicy, stop: asyncio.Event) -> None:

@@ -22,6 +22,7 @@ from ackq.errors import (
     NackError,
 )
 from ackq.v1 import links_pb2 as pb
+from ackq.v1 import sessions_pb2
 from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.engine.engine import Engine
@@ -176,11 +177,7 @@ class EdgeStream:
         older = self._live.get(self._link)
         self._live[self._link] = self
         if older is not None:
-            older.fence(
-                FencedError(
-                    f"A newer stream of link '{self._link}' replaced this one.", link=self._link
-                )
-            )
+            older.fence(self._fenced(older, opening.holder))
         self._subscription, self._next_number = opened.subscription, opened.next_number
         self._paused = opened.paused
         self._again = bool(opened.subscription)
@@ -213,6 +210,19 @@ class EdgeStream:
             ),
             ticket.sequence,
         )
+
+    def _fenced(self, older: EdgeStream, holder: sessions_pb2.Holder) -> FencedError:
+        """What ends an older stream of the link: of another process, or of this one (L1)."""
+        if older._epoch == self._epoch:
+            text = f"A newer stream of link '{self._link}' replaced this one."
+        else:
+            text = (
+                f"The link '{self._link}' is run by '{holder.application}' on {holder.host}"
+                f" ({holder.pid}) now, in epoch {self._epoch}; this process has epoch"
+                f" {older._epoch}."
+                " End it: what it has not acknowledged is delivered to the other one."
+            )
+        return FencedError(text, link=self._link)
 
     # --- requests ---
 
