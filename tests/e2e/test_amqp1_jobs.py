@@ -1,0 +1,74 @@
+"""Jobs whose queue is one of Artemis or Qpid, as processes, with a real broker, Spark and Delta."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.optional import needs
+
+needs("proton", "amqp1")
+
+from kit import flights  # noqa: E402
+from tests.fakes.certificates import Authority  # noqa: E402
+from tests.wire.links.amqp1.artemis import Artemis  # noqa: E402
+from tests.wire.links.amqp1.peer import Peer  # noqa: E402
+from tests.wire.links.amqp1.qpid import Qpid  # noqa: E402
+from tests.wire.links.amqp1.servers import PASSWORD, QUEUES, Server  # noqa: E402
+
+pytestmark = [pytest.mark.spark, pytest.mark.delta]
+
+LastLine = Callable[..., str]
+COUNT = 3_000
+
+
+@pytest.fixture(scope="module", params=[Artemis, Qpid])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A broker of the module's own; without Maven Central it is left out, but for the gate."""
+    folder = tmp_path_factory.mktemp(request.param.name)
+    started: Server = request.param(folder / "node", Authority(folder / "ca"))
+    try:
+        started.__enter__()
+    except RuntimeError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(error).partition("\n")[0])
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def password(tmp_path: Path) -> Path:
+    """The file with the password of the user there."""
+    file = tmp_path / "password"
+    file.write_text(PASSWORD)
+    return file
+
+
+def test_flights_go_there_and_from_there_to_a_table(
+    next_line: LastLine, server: Server, password: Path, tmp_path: Path
+):
+    """L9, L22, L23, K1, K3: each is there once, and comes back once; nothing is left anywhere."""
+    peer = Peer(server, QUEUES[0])
+    at: tuple[object, ...] = ("--amqp", peer.url, "--amqp-protocol", "amqp1", "--amqp-temporary")
+    at += ("--amqp-queue", peer.queue, "--amqp-password-file", password)
+    line = next_line("delta_to_queue.py", *at, "--amqp-data", tmp_path / "out", "--limit", COUNT)
+    assert line == (
+        f"rows={COUNT} carried=0 published={COUNT} sent={COUNT} there_before=0 there_after={COUNT}"
+        " left=0 OK"
+    )
+    arguments = (
+        *("queue_to_delta.py", *at, "--amqp-data", tmp_path / "in"),
+        *("--table", tmp_path / "table", "--checkpoint", tmp_path / "checkpoint"),
+        *("--json-schema", flights.JSON_SCHEMA, "--option", "maxMessagesPerTrigger=1000"),
+    )
+    assert next_line(*arguments) == (
+        f"read={COUNT} replayed=0 delta_rows={COUNT} there_before={COUNT} there_left=0"
+        f" accepted={COUNT} ready=0 unacked=0 duplicates=0 OK"
+    )
+    assert peer.browse() == []
