@@ -15,8 +15,8 @@ from kit import JobError
 if TYPE_CHECKING:
     from proton import Delivery
 
-    from ackq_broker.link.amqp1.address import Amqp1Address
     from ackq_broker.link.amqp091.address import BrokerAddress
+    from ackq_broker.link.amqp1.address import Amqp1Address
 
 AMQP091: Final = "amqp091"
 AMQP1: Final = "amqp1"

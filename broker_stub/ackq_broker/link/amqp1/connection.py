@@ -273,7 +273,8 @@ class Amqp1Connection(asyncio.Protocol):
 
     def _on_flow(self, event: Event) -> None:
         link = event.link
-        if link.is_receiver and link.drain_mode and not link.credit:
+        # What has arrived in the same bytes counts as credit until it is taken.
+        if link.is_receiver and link.drain_mode and link.credit <= link.queued:
             self.on_drained()
 
     def _on_detach(self, event: Event) -> None:

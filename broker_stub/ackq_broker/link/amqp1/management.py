@@ -59,7 +59,9 @@ async def queue_counts(connection: Amqp1Connection, queue: str) -> tuple[int, in
     if connection.product != ARTEMIS:
         return None
     resource = "queue." + queue.rpartition("::")[2]
-    wanted = [(resource, {"_AMQ_Attribute": name}, []) for name in ("messageCount", _CONSUMERS)]
+    wanted: list[_Question] = [
+        (resource, {"_AMQ_Attribute": name}, []) for name in ("messageCount", _CONSUMERS)
+    ]
     try:
         async with asyncio.timeout(_CALL_S):
             messages, consumers = await _answers(connection, wanted)
