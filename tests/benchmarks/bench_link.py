@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import cpu
 import harness
+import link_backlog
 import rabbitmq_sides
 from harness import Measurement, Pair
 
@@ -53,12 +54,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--messages", type=int, default=MESSAGES, help=f"of each measurement ({MESSAGES})"
     )
     parser.add_argument("--floor", type=float, default=FLOOR, help=f"least median ratio ({FLOOR})")
+    parser.add_argument(
+        "--backlog",
+        type=int,
+        default=0,
+        metavar="N",
+        help="instead: the memory of link and edge while they pass so many messages of the first "
+        "size (with 10 million: 2 GB on disk at RabbitMQ, and half an hour)",
+    )
+    parser.add_argument(
+        "--backlog-queue",
+        choices=link_backlog.QUEUE_KINDS,
+        default="lazy",
+        help="the kind of RabbitMQ's queue: classic and lazy (default), or quorum",
+    )
 
 
-def run(args: argparse.Namespace, endpoint: str) -> Iterator[harness.Comparison]:
-    """Two comparisons per body size; without RabbitMQ there are none."""
+def run(args: argparse.Namespace, endpoint: str) -> Iterator[harness.Result]:
+    """Three comparisons per body size; without RabbitMQ there are none."""
     with rabbitmq_sides.running() as port:
         harness.NOTES["aiormq"] = version("aiormq")
+        if args.backlog and port:
+            yield _backlog(args, endpoint, port)
+            return
         for size in args.sizes if port else ():
             sides: dict[str, tuple[Callable[..., Measurement], Callable[..., Measurement]]] = {
                 "link in, ack=stored": (link_stored, consume),
@@ -74,6 +92,24 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[harness.Comparison]
                     {f"{name}, {size:,} B": Pair("link", "bare", args.floor)},
                     args.repetitions,
                 )
+
+
+def _backlog(args: argparse.Namespace, endpoint: str, port: int) -> harness.Figures:
+    """The memory of a link and its edge while they pass a backlog, with `ack=settled`."""
+    kind, count, size = args.backlog_queue, args.backlog, args.sizes[0]
+    with link_backlog.backlog(port, kind, count, size) as there, Admin(endpoint) as admin:
+        here = _new_queue(admin)
+
+        @contextlib.contextmanager
+        def run() -> Iterator[int]:
+            with (
+                settling(endpoint, here, count, link_backlog.LIMIT_S),
+                _link(endpoint, port, here, there, *_SETTLED) as pid,
+            ):
+                yield pid
+
+        title = f"memory, {count:,} messages of {size:,} B in a {kind} queue"
+        return link_backlog.measure(endpoint, here, count, run, title)
 
 
 # --- in ---
@@ -246,13 +282,13 @@ def _link(endpoint: str, port: int, here: str, there: str, *flags: str) -> Itera
 
 
 @contextlib.contextmanager
-def settling(endpoint: str, queue: str, count: int) -> Iterator[int]:
+def settling(endpoint: str, queue: str, count: int, limit_s: float = _LIMIT_S) -> Iterator[int]:
     """A consumer of the edge as a process, for as long as it takes; its process id."""
     command = [sys.executable, str(_CONSUMER), endpoint, queue, str(count)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
         try:
             yield child.pid
-            assert child.wait(_LIMIT_S) == 0, "the consumer failed"
+            assert child.wait(limit_s) == 0, "the consumer failed"
         finally:
             child.kill()
 

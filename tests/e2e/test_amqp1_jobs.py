@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,14 +13,12 @@ from tests.optional import needs
 
 needs("proton", "amqp1")
 
-from kit import flights  # noqa: E402
+from kit import JobError, flights, other_queues  # noqa: E402
 from tests.fakes.certificates import Authority  # noqa: E402
 from tests.wire.links.amqp1.artemis import Artemis  # noqa: E402
 from tests.wire.links.amqp1.peer import Peer  # noqa: E402
 from tests.wire.links.amqp1.qpid import Qpid  # noqa: E402
 from tests.wire.links.amqp1.servers import PASSWORD, QUEUES, Server  # noqa: E402
-
-pytestmark = [pytest.mark.spark, pytest.mark.delta]
 
 LastLine = Callable[..., str]
 COUNT = 3_000
@@ -50,6 +49,30 @@ def password(tmp_path: Path) -> Path:
     return file
 
 
+def test_a_queue_is_counted_and_stays(
+    server: Server, password: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Artemis says it; at Qpid copies are counted, up to what is asked for."""
+    monkeypatch.delenv("ACKQ_LINK_PASSWORD", raising=False)
+    peer = Peer(server, QUEUES[1])
+    queue = other_queues.other_queue("amqp1", peer.url, peer.queue, str(password))
+    assert asyncio.run(queue.depth()).messages == 0
+    peer.publish(range(7))
+    assert asyncio.run(queue.depth()).messages == 7
+    assert asyncio.run(queue.depth(1)).messages == (7 if server.name == "artemis" else 1)
+    assert peer.ids == list(range(7))
+
+
+def test_a_queue_that_is_not_there_is_told(server: Server, password: Path):
+    """L17: in the words of a link."""
+    url = Peer(server, "none").url
+    queue = other_queues.other_queue("amqp1", url, "none", str(password))
+    with pytest.raises(JobError, match="there is no 'none'"):
+        asyncio.run(queue.depth())
+
+
+@pytest.mark.spark
+@pytest.mark.delta
 def test_flights_go_there_and_from_there_to_a_table(
     next_line: LastLine, server: Server, password: Path, tmp_path: Path
 ):

@@ -304,6 +304,8 @@ AMQP = ("--amqp", "amqp://h", "--amqp-queue", "q", "--amqp-data", "d")
         (queue_to_delta, [*AMQP, "--table", "t"], "--checkpoint"),
         (queue_to_delta, ["--amqp", "amqp://h"], "--amqp-data"),
         (queue_to_delta, ["--amqp-ack", "stored"], "--amqp-ack needs --amqp"),
+        (queue_to_delta, ["--amqp-protocol", "amqp1"], "--amqp-protocol needs --amqp"),
+        (queue_to_delta, [*AMQP, "--amqp-protocol", "amqp1", "--amqp-declare"], "make it there"),
         (queue_to_delta, [*AMQP, *LIVE, "--checkpoint", "c"], "--endpoint out"),
         (queue_to_delta, [*AMQP, "--trigger", "once"], "--trigger"),
         (delta_to_queue, [*AMQP, "--table", "t"], "--checkpoint"),
