@@ -14,6 +14,7 @@ from tests.optional import needs
 needs("proton", "amqp1")
 
 from kit import JobError, flights, other_queues  # noqa: E402
+from tests.e2e import readme  # noqa: E402
 from tests.fakes.certificates import Authority  # noqa: E402
 from tests.wire.links.amqp1.artemis import Artemis  # noqa: E402
 from tests.wire.links.amqp1.peer import Peer  # noqa: E402
@@ -76,21 +77,17 @@ def test_a_queue_that_is_not_there_is_told(server: Server, password: Path):
 def test_flights_go_there_and_from_there_to_a_table(
     next_line: LastLine, server: Server, password: Path, tmp_path: Path
 ):
-    """L9, L22, L23, K1, K3: each is there once, and comes back once; nothing is left anywhere."""
+    """L9, L22, L23, K1, K3: as the README says it; each is there once, and nothing is left."""
     peer = Peer(server, QUEUES[0])
-    at: tuple[object, ...] = ("--amqp", peer.url, "--amqp-protocol", "amqp1", "--amqp-temporary")
-    at += ("--amqp-queue", peer.queue, "--amqp-password-file", password)
-    line = next_line("delta_to_queue.py", *at, "--amqp-data", tmp_path / "out", "--limit", COUNT)
-    assert line == (
+    out, back = readme.job_lines("--amqp-protocol", "amqp1")
+    where = {"amqp": peer.url, "amqp_queue": peer.queue, "home": tmp_path}
+    more = ("--amqp-temporary", "--amqp-password-file", password)
+    assert next_line(*readme.changed(out, **where), *more, "--limit", COUNT) == (
         f"rows={COUNT} carried=0 published={COUNT} sent={COUNT} there_before=0 there_after={COUNT}"
         " left=0 OK"
     )
-    arguments = (
-        *("queue_to_delta.py", *at, "--amqp-data", tmp_path / "in"),
-        *("--table", tmp_path / "table", "--checkpoint", tmp_path / "checkpoint"),
-        *("--json-schema", flights.JSON_SCHEMA, "--option", "maxMessagesPerTrigger=1000"),
-    )
-    assert next_line(*arguments) == (
+    parsed = ("--json-schema", flights.JSON_SCHEMA, "--option", "maxMessagesPerTrigger=1000")
+    assert next_line(*readme.changed(back, **where), *more, *parsed) == (
         f"read={COUNT} replayed=0 delta_rows={COUNT} there_before={COUNT} there_left=0"
         f" accepted={COUNT} ready=0 unacked=0 duplicates=0 OK"
     )
