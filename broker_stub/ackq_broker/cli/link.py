@@ -34,6 +34,7 @@ _FLAGS: tuple[tuple[str, type, str | None, str], ...] = (
     ("ack", str, "settled|stored", "In: acknowledge there what is settled, or stored, here."),
     ("origin-key", str, "RULE", "In: auto, message_id, header:NAME, fingerprint or none (auto)."),
     ("on-ambiguous", str, "store|drop", "In: what came with an ack in doubt (store)."),
+    ("on-reject", str, "here|there|discard", "In: where what is rejected here goes (here)."),
     ("max-hold", int, "SECONDS", "In: a delivery is held no longer."),
     ("on-max-hold", str, "ACTION", "In: renew, store or fail."),
     ("accept-limit", bool, None, "In: run though the other queue drops at a limit."),

@@ -44,6 +44,7 @@ from ackq_broker.link.hold_policy import HoldRules, OnMaxHold
 from ackq_broker.link.inbound import ACKS, Inbound, InboundRules
 from ackq_broker.link.keys import KeyRule
 from ackq_broker.link.outbound import Outbound
+from ackq_broker.link.rejections import OnReject
 from ackq_broker.link.tls import Tls
 
 if TYPE_CHECKING:
@@ -80,6 +81,9 @@ LINK_KEYS: Final = {
     "ack": Key(str, "", "In: acknowledge there what is settled here, or stored here (settled)."),
     "origin-key": Key(str, "", "In: auto, message_id, header:NAME, fingerprint or none (auto)."),
     "on-ambiguous": Key(str, "", "In: store or drop what came with an ack in doubt (store)."),
+    "on-reject": Key(
+        str, "", "In: what is rejected here is a dead letter here, or there; or discard (here)."
+    ),
     "max-hold": Key(int, 0, "In: seconds; 0: 80 % of the consumer timeout, or 1200."),
     "on-max-hold": Key(str, "", "In: renew, store or fail."),
     "accept-limit": Key(bool, False, "In: run though the other queue drops at a limit."),
@@ -230,17 +234,25 @@ def _rules(said: Mapping[str, Any]) -> InboundRules:
         ("ack", ack, ACKS),
         ("on-ambiguous", said["on-ambiguous"], ("", "store", "drop")),
         ("on-max-hold", said["on-max-hold"], ("", *OnMaxHold)),
+        ("on-reject", said["on-reject"], ("", *OnReject)),
     ):
         if value not in values:
             raise InvalidArgumentError(
                 f"{key} is {value!r}; it is {' or '.join(filter(None, values))}."
             )
+    on_reject = OnReject(said["on-reject"] or OnReject.HERE)
+    if on_reject.there and ack != ACKS[0]:
+        raise InvalidArgumentError(
+            f"on-reject is '{on_reject}', and ack is '{ack}': what was acknowledged there cannot be"
+            " rejected. Choose ack=settled, or on-reject=here."
+        )
     if said["max-hold"] < 0:
         raise InvalidArgumentError(f"max-hold is {said['max-hold']}; give seconds, or 0.")
     return InboundRules(
         ack,
         KeyRule(said["origin-key"] or "auto"),
         said["on-ambiguous"] == "drop",
+        on_reject,
         HoldRules(
             said["max-hold"] or None,
             OnMaxHold(said["on-max-hold"]) if said["on-max-hold"] else None,

@@ -65,6 +65,7 @@ def settle(state: State, command: commands.SettleLease, now_us: int) -> Decision
         session=session.name,
         tags=tags,
         at_us=now_us,
+        rejected_there=tuple(plan.rejected_there),
         **plan.effects(),
     )
     reply = SettledLease(len(tags), plan.moved, session.epoch + 1, dropped)
@@ -135,7 +136,7 @@ def _remove_rejected(
         if queue is not None and session.detached:
             positions = queue.timely(positions & queue.ready, now_us)
         if queue is not None and positions:
-            redelivery.plan_outcome(plan, queue, positions, rejection)
+            redelivery.plan_outcome(state, plan, queue, positions, rejection)
             found |= segment.tags(positions)
     return found
 

@@ -19,6 +19,7 @@ from ackq_broker.link.adapter import CutError, QueueLimits
 from ackq_broker.link.amqp1.connection import Amqp1Connection
 
 ARTEMIS: Final = "apache-activemq-artemis"
+QPID: Final = "qpid"
 _ADDRESS: Final = "activemq.management"
 _OPERATION: Final = "getAddressSettingsAsJSON"
 _CONSUMERS: Final = "consumerCount"
@@ -33,7 +34,8 @@ async def queue_limits(connection: Amqp1Connection, queue: str) -> QueueLimits:
     """The limits of a queue, as far as the broker says them."""
     limits = QueueLimits(requeue_counts=False)
     if connection.product != ARTEMIS:
-        return limits
+        # Measured with Qpid Broker-J 9.2.1: a rejection is a failed delivery, and no more.
+        return replace(limits, rejected_again=QPID in connection.product.lower())
     address = queue.partition("::")[0]
     limits = replace(limits, delivery_limit=_DEFAULT_LIMIT, remedy=_remedy(address))
     try:

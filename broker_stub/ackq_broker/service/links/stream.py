@@ -168,6 +168,7 @@ class EdgeStream:
                 queue=opening.queue,
                 ack=ACK_OF_WIRE[opening.ack],
                 drop_ambiguous=opening.drop_ambiguous,
+                reject_there=opening.reject_there,
                 incumbent_live=self._liveness.live(opening.link),
                 new_incarnation=secrets.token_hex(16),
             )
@@ -331,6 +332,7 @@ class EdgeStream:
             first_position=[run.first_position for run in runs],
             matched=[int(run.matched) for run in runs],
             permitted=[int(run.permitted) for run in runs],
+            rejected=_flags([run.rejected for run in runs]),
         )
         self._responses.put(pb.LinkResponse(stored=answer), sequence)
 
@@ -382,8 +384,8 @@ class EdgeStream:
         self._again, self._told_proven, self._held = False, self._proven, reply.held
         if not len(reply.positions):
             return
-        ranges = self._numbers.take(reply.positions)
-        permits = pb.LinkPermits(first_number=ranges.first, last_number=ranges.last)
+        first, last, rejected = self._numbers.take(reply.positions, reply.rejected)
+        permits = pb.LinkPermits(first_number=first, last_number=last, rejected=rejected)
         self._responses.put(pb.LinkResponse(permits=permits), sequence)
 
     # --- answers ---
@@ -398,6 +400,11 @@ class EdgeStream:
 
     def _state(self) -> pb.LinkResponse:
         return pb.LinkResponse(state=pb.LinkState(paused=self._paused, held=self._held))
+
+
+def _flags(said: list[bool]) -> list[int]:
+    """Flags as the wire has them: none where none is set."""
+    return [*map(int, said)] if any(said) else []
 
 
 def _checked(report: pb.LinkReport) -> pb.LinkReport:
