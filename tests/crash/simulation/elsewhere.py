@@ -43,7 +43,8 @@ class ForeignMessage:
     Attributes:
         number: Its place in the queue.
         message_id: Its id; "" for none.
-        state: `READY`, `UNACKED`, `ACKED`, `DEAD` (at its delivery limit), `LOST` (never confirmed).
+        state: `READY`, `UNACKED`, `ACKED`, `DEAD` (at its delivery limit), or `LOST` (it was not
+            confirmed).
         confirmed: Its publisher knows that it is there.
         safe: Its acknowledgement survives a death of the node.
         mark: It is told as redelivered.
@@ -261,7 +262,7 @@ class ForeignChannel:
 
     def close(self):
         """Gives back what is held, behind what was acknowledged."""
-        self._there(self._end, False)  # noqa: FBT003 - a callback's argument
+        self._there(self._end, False)
         self.client_cut = True
         self._wake()
 
@@ -278,16 +279,16 @@ class ForeignChannel:
 
     def end_server(self):
         """The broker's side is over."""
-        self._end(True)  # noqa: FBT003 - as above
+        self._end(True)
         self.cut()
 
     def cut(self, client_after_s=0.0, server_after_s=0.0):
         """Ends it, for each side after a time; what was on its way is lost."""
         now_s = self._kernel.now_s
         if server_after_s:
-            self._kernel.at(now_s + server_after_s, self._end, True)  # noqa: FBT003
+            self._kernel.at(now_s + server_after_s, self._end, True)
         else:
-            self._end(True)  # noqa: FBT003 - as above
+            self._end(True)
         if client_after_s:
             self._kernel.at(now_s + client_after_s, self._end_client)
         else:

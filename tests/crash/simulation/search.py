@@ -240,9 +240,7 @@ def main(arguments=None):
                 print(shrink(choice).command(options.bug))
                 return 0
             return replay(choice, log=options.log)
-    choices = (
-        Choice(seed, _seconds(options), links=options.links) for seed in _seeds(options)
-    )
+    choices = (Choice(seed, _seconds(options), links=options.links) for seed in _seeds(options))
     began_s = time.monotonic()
     counts, failed = search(choices, jobs=options.jobs, bug=options.bug, minutes=options.minutes)
     seconds = time.monotonic() - began_s

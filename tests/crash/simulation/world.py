@@ -23,6 +23,8 @@ from tests.crash.simulation.process import Life, Process
 
 # What the clients take to end once the world closes, in virtual time: more is a hang.
 PATIENCE_S = 300.0
+# Where a window of one message is to pass all that another broker has.
+_LINK_PATIENCE_S = 1500.0
 # Between an end of the broker and its next start, at most.
 _PAUSES_S = (0.0, 0.0, 0.1, 0.1, 0.5, 0.5, 1.0, 20.0)
 
@@ -48,6 +50,7 @@ class World:
         self.seconds = seconds
         self.calm = self.closing = False
         self.lines = []
+        self._patience_s = _LINK_PATIENCE_S if links else PATIENCE_S
         self._keep_trace = keep_trace
         self._digest = 0
         chance = self.random("world")
@@ -222,7 +225,7 @@ class World:
         for _, fault in self.faults:
             kernel.at(kernel.now_s + fault.at_s, self._perform, fault)
         try:
-            async with asyncio.timeout(self.seconds + PATIENCE_S):
+            async with asyncio.timeout(self.seconds + self._patience_s):
                 await scenario(self)
         except TimeoutError:
             raise AssertionError("clients hang") from None

@@ -19,14 +19,15 @@ from tests.crash.simulation.clients.operator import Watcher
 from tests.crash.simulation.clients.publisher import Publisher
 from tests.crash.simulation.clients.session import Query
 from tests.crash.simulation.elsewhere import Elsewhere, ElsewhereRules
-from tests.crash.simulation.link_machine import MEMORY_S
+from tests.crash.simulation.link_machine import MEMORY_S, overlaps
 from tests.crash.simulation.oracle.history import QueueRules
 from tests.crash.simulation.oracle.ledger import Oracle
 from tests.crash.simulation.oracle.link_books import INBOX, LinkBooks, TallyBooks, TallyOracle
 
 # What is late at the other broker is so by less than half of what the edge remembers.
 _LATE_S = 0.4 * MEMORY_S
-_MOVED_S = 150.0
+# Nothing is moved for so long: it never will be.
+_IDLE_S = 120.0
 _LOOK_S = 0.25
 _STOP_S = 20.0
 _OUTCOMES = (
@@ -70,12 +71,12 @@ class LinkCast(Cast):
             apply_s=rng.choice((0.0, 0.0, 0.1)),
             sync_s=0.0 if world.clock_jumps else rng.choice((0.0, 0.05, _LATE_S)),
             noticed_s=rng.choice((0.0, 0.05, _LATE_S)),
-            overlaps=rng.random() < 0.5,
+            overlaps=overlaps(world),
             forgets_marks=rng.random() < 0.5,
             limit=limit,
         )
         holding = HoldRules(
-            max_hold_s=rng.choice((None, None, 0.4, 1.5)),
+            max_hold_s=None if self._keyless else rng.choice((None, None, 0.4, 1.5)),
             on_max_hold=rng.choice((None, OnMaxHold.RENEW, OnMaxHold.STORE)),
         )
         early = bool(limit) or (
@@ -154,15 +155,17 @@ class LinkCast(Cast):
         No fault comes any more, and whoever reads the inbox goes on meanwhile.
         """
         process = await self.runner.end_all()
-        until_s = self._world.now_s() + _MOVED_S
-        while self.elsewhere.left() and self._world.now_s() < until_s:
+        left, moved_s = None, self._world.now_s()
+        while self.elsewhere.left() and self._world.now_s() < moved_s + _IDLE_S:
+            if left != (left := len(self.elsewhere.left())):
+                moved_s = self._world.now_s()
             if process.ended:
                 process = await self.runner.end_all()
             await asyncio.sleep(_LOOK_S)
         self.books.close()
         process.stop()
         until_s = self._world.now_s() + _STOP_S
-        while not process.ended and self._world.now_s() < until_s:
+        while not process.ended and self._world.now_s() < until_s:  # noqa: ASYNC110 - virtual
             await asyncio.sleep(_LOOK_S)
         self.oracle.check(process.ended == "stopped", f"L9: {process.ended} at a stop")
         await self.watcher.remove()

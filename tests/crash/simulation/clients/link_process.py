@@ -41,8 +41,8 @@ class LinkProcess:
         self.ended = ""
         self.error = None
         self._world = world
-        self._loop = Loop(world.kernel)
-        self._frozen = False
+        self._loop = Loop(world.kernel, numbered=True)
+        self._frozen = self._expelled = False
         self._connections = []
         self._channels = []
         self._source = SimulatedSource(self, elsewhere, prefetch)
@@ -82,8 +82,9 @@ class LinkProcess:
             self._world.remove_loop(self._loop)
             self._world.kernel.at(self._world.kernel.now_s + seconds, self._thaw)
 
-    def leave_there(self):
-        """The other broker ends its connections, as they are silent."""
+    def expel(self):
+        """The other broker ends its connections, as they are silent, and takes no more of it."""
+        self._expelled = True
         for channel in self._channels:
             channel.cut()
 
@@ -127,10 +128,15 @@ class LinkProcess:
         self._connections.append(connection)
         return connection
 
-    def add(self, channel):
-        """It has a channel of the other broker."""
+    def connect_there(self, elsewhere, prefetch):
+        """A channel of the other broker; None: there is none for it."""
+        if self._expelled:
+            return None
+        channel = elsewhere.connect(self._loop, prefetch)
         self._channels = [each for each in self._channels if not each.server_cut]
-        self._channels.append(channel)
+        if channel is not None:
+            self._channels.append(channel)
+        return channel
 
 
 class SimulatedSource:
@@ -149,12 +155,10 @@ class SimulatedSource:
 
     async def subscribe(self):
         """As `Source.subscribe`."""
-        loop = asyncio.get_running_loop()
         await asyncio.sleep(self._process.rng.random() * self._elsewhere.rules.delay_s)
-        channel = self._elsewhere.connect(loop, self.limits.window_messages)
+        channel = self._process.connect_there(self._elsewhere, self.limits.window_messages)
         if channel is None:
             raise CutError("nobody is there")
-        self._process.add(channel)
         return SimulatedSubscription(self._process, channel)
 
     def late_s(self):

@@ -16,6 +16,8 @@ from ackq.v1 import links_pb2 as pb
 from tests.crash.simulation.network import Cut, Refused
 
 _END_S = 5.0
+# It gives up soon that another process runs the link, as others remember what it holds for less.
+_HELD_MS = 300
 
 
 class SimulatedLinkStream(LinkStream):
@@ -35,8 +37,9 @@ class SimulatedLinkStream(LinkStream):
         self._changed = SimpleNamespace(notify_all=self._work.set)
         clock = {"clock": process.now_s, "jitter": process.rng.random}
         self._backoff = retry.Backoff(retry_total_ms, **clock)
-        self._held = retry.Backoff(self._held.total_ms, **clock)
+        self._held = retry.Backoff(_HELD_MS, **clock)
         self._task = None
+        self.wakers = _Wakers()
 
     def _start(self):
         self._task = asyncio.get_running_loop().create_task(self._live())
@@ -127,6 +130,16 @@ class SimulatedLinkStream(LinkStream):
                 await self._work.wait()
         except TimeoutError:
             pass
+
+
+class _Wakers(dict):
+    """A set in the order in which its members came."""
+
+    def add(self, wake):
+        self[wake] = None
+
+    def remove(self, wake):
+        del self[wake]
 
 
 def _error_of(refusal):

@@ -12,6 +12,8 @@ from tests.crash.simulation.network import Cut, Refused
 LINK = "link"
 # How a process of a link may end by itself: another one runs it, an operator removed it.
 _REMOVALS = 30
+# So long at most a process goes on that another one was started beside.
+_ZOMBIE_S = 4.0
 _ENDS = ("fenced", "already_held", "link_not_found", "closed")
 
 
@@ -153,7 +155,9 @@ class Runner(Troublemaker):
         await self.pause(0.5)
         new = self.start()
         noticed_s = self._elsewhere.rules.noticed_s * self.rng.random()
-        self.world.kernel.at(self.world.now_s() + noticed_s, process.leave_there)
+        now_s = self.world.now_s()
+        self.world.kernel.at(now_s + noticed_s, process.expel)
+        self.world.kernel.at(now_s + self.rng.random() * _ZOMBIE_S, process.kill)
         return new
 
     async def end_all(self):

@@ -1,8 +1,8 @@
 """The books of links: what was published there, what became of it here.
 
 `LinkBooks` judges each message by its history, as those of publishers: where each has an id, it is
-stored once. `TallyBooks` counts, where the other broker cannot tell equal messages from one another:
-nothing is lost, and no more is doubled than was counted as ambiguous.
+stored once. `TallyBooks` counts, where the other broker cannot tell equal messages from one
+another: nothing is lost, and no more is doubled than was counted as ambiguous.
 """
 
 from collections import Counter, defaultdict
