@@ -155,6 +155,12 @@ class WatchedLink(AsyncLink):
         super().__init__(process, **options)
         self._process = process
 
+    async def __aenter__(self):
+        """As of `AsyncLink`."""
+        await super().__aenter__()
+        self._process.books.opened(self.incarnation, self.epoch, self._process)
+        return self
+
     async def store(self, first_number, rows, **beside):
         """As `AsyncLink.store`."""
         bodies = rows.column("body").to_pylist()

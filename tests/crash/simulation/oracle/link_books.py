@@ -37,6 +37,7 @@ class LinkBooks:
         self.oracle = oracle
         self.elsewhere = None
         self.settled = settled
+        self.epochs = {}
         self.told = Counter()
         self.seen = defaultdict(Counter)
         self.allowed = self.unanswered = 0
@@ -45,6 +46,13 @@ class LinkBooks:
         """A message is about to be published there."""
         order = ("there", number) if not self.elsewhere.rules.overlaps else None
         self.oracle.publish(name, body, INBOX, order=order)
+
+    def opened(self, incarnation, epoch, process):
+        """L1: a process runs the link in an epoch."""
+        self.oracle.check(
+            self.epochs.setdefault((incarnation, epoch), process) is process,
+            f"L1: two processes have epoch {epoch} of a link",
+        )
 
     def stored(self, bodies):
         """L5: deliveries were answered: they are here, or were."""
