@@ -10,9 +10,10 @@ import sys
 import pytest
 
 from tests.crash.simulation.bugs import BUGS
-from tests.crash.simulation.search import SECONDS, Choice, quiet, run, shrink
+from tests.crash.simulation.search import LINK_SECONDS, SECONDS, Choice, quiet, run, shrink
 
 SEEDS = 160
+LINK_SEEDS = 80
 SHARES = 8
 REPLAYED = 6
 # A planted bug takes far fewer.
@@ -30,14 +31,31 @@ def test_worlds(share):
         assert not result.failure, f"{result.choice.command()}\n{result.failure}"
 
 
-def test_a_seed_says_everything():
+@pytest.mark.parametrize("share", range(SHARES))
+def test_worlds_with_links(share):
+    """L1, L5-L11, L17, L20: whatever ends, is cut or fails here, there or between them, nothing
+    that was confirmed there is lost, nothing that has an id is doubled, of other messages no more
+    than is counted, and nothing is acknowledged there that is held here.
+    """
+    with quiet():
+        choices = (
+            Choice(seed, LINK_SECONDS, links=True) for seed in range(share, LINK_SEEDS, SHARES)
+        )
+        results = [run(choice)[0] for choice in choices]
+    for result in results:
+        assert not result.failure, f"{result.choice.command()}\n{result.failure}"
+
+
+@pytest.mark.parametrize("links", [False, True])
+def test_a_seed_says_everything(links):
     """I2: a world replays, whatever the hashes of the process are."""
     with quiet():
-        here = [run(Choice(seed, SECONDS))[0].digest for seed in range(REPLAYED)]
+        here = [run(Choice(seed, SECONDS, links=links))[0].digest for seed in range(REPLAYED)]
     program = (
         "from tests.crash.simulation.search import Choice, SECONDS, quiet, run\n"
         "with quiet():\n"
-        f"    for seed in range({REPLAYED}): print(run(Choice(seed, SECONDS))[0].digest)\n"
+        f"    for seed in range({REPLAYED}):\n"
+        f"        print(run(Choice(seed, SECONDS, links={links}))[0].digest)\n"
     )
     there = subprocess.run(
         [sys.executable, "-c", program],

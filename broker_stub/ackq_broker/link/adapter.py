@@ -67,7 +67,11 @@ class QueueLimits:
         cut_counts: Whether a cut counts as a delivery of each message that was held.
         requeue_counts: Whether `close(requeue=True)` does.
         dead_letters: Whether what is dropped for any reason goes to another queue.
+        rejected_again: Whether what is rejected is delivered again (L28).
         remedy: The command that would set a limit right, for an error.
+        single_active: One consumer gets everything; the others wait until it is gone (L17).
+        warnings: What an operator there is to do something about, a sentence or two each.
+        notes: What an operator is to know.
     """
 
     kind: str = ""
@@ -76,7 +80,11 @@ class QueueLimits:
     cut_counts: bool = True
     requeue_counts: bool = True
     dead_letters: bool | None = None
+    rejected_again: bool = False
     remedy: str = ""
+    single_active: bool = False
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +136,10 @@ class SourceSubscription(Protocol):
         ...
 
     def reject(self, first_tag: int, last_tag: int) -> None:
-        """Rejects deliveries there, where its dead-letter policy applies (L13); as `settle`."""
+        """Rejects deliveries there, where its dead-letter policy applies (L28).
+
+        As `settle`, in one order with it.
+        """
         ...
 
     async def close(self, *, requeue: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""One subscription of an inbound link: from deliveries to acknowledgements. Rules L9, L15, L26.
+"""A subscription of an inbound link: from deliveries to acknowledgements. Rules L9, L15, L26, L28.
 
-Invariant: a delivery is acknowledged there when the edge permits it, and in no other place of this
-program: `permits` returns, then `settle` is called.
+Invariant: a delivery is acknowledged or rejected there when the edge permits it, and in no other
+place of this program: `permits` returns, then `settle` or `reject` is called.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class InboundCounters:
         stored: Of these, those that it has on disk or had before.
         matched: Of these, those that it had before.
         redelivered: Deliveries that the other broker had delivered before.
-        settled: Acknowledged there.
+        settled: Acknowledged or rejected there.
+        rejected: Of these, rejected (L28).
         early: Sent with the wish to be acknowledged as soon as they are stored (L15, L16).
         without_id: Keyed by their content though ids were asked for (L2).
         renewals: Subscriptions that were given back because of their age (L15).
@@ -72,6 +73,7 @@ class InboundCounters:
     matched: int = 0
     redelivered: int = 0
     settled: int = 0
+    rejected: int = 0
     early: int = 0
     without_id: int = 0
     renewals: int = 0
@@ -238,13 +240,17 @@ class Transfer:
     # --- acknowledging ---
 
     async def _acknowledge(self) -> None:
-        """Settles there what the edge permits, in its order (L9, L12)."""
+        """Settles there what the edge permits, in its order and with its outcome (L9, L12)."""
         while True:
             permits = await self._edge.permits()
             if permits.subscription != self._edge.subscription:
                 continue
-            for first, last in permits.ranges:
-                self._subscription.settle(first, last)
+            for (first, last), rejected in permits.outcomes:
+                if rejected:
+                    self._subscription.reject(first, last)
+                    self._counters.rejected += last - first + 1
+                else:
+                    self._subscription.settle(first, last)
                 self._held.remove(first, last)
                 self._held_count -= last - first + 1
                 self._counters.settled += last - first + 1

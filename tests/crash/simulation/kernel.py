@@ -47,11 +47,29 @@ class _Handle:
         return self._when
 
 
-class Loop(asyncio.AbstractEventLoop):
-    """An event loop without sockets, in virtual time; `life` is the process that it belongs to."""
+class _NumberedTask(asyncio.Task):
+    """A task whose hash is no address."""
 
-    def __init__(self, kernel, life=None):
+    def __init__(self, coro, number, *, loop, context):
+        self._number = number
+        super().__init__(coro, loop=loop, name="task", context=context)
+
+    def __hash__(self):
+        return self._number
+
+    def __eq__(self, other):
+        return self is other
+
+
+class Loop(asyncio.AbstractEventLoop):
+    """An event loop without sockets, in virtual time; `life` is the process that it belongs to.
+
+    Where `numbered`, sets of its tasks have the order in which these were made.
+    """
+
+    def __init__(self, kernel, life=None, *, numbered=False):
         self._kernel = kernel
+        self._numbered = numbered
         self.life = life
         self.ready = deque()
         self.closed = False
@@ -81,7 +99,10 @@ class Loop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coro, *, name=None, context=None):
-        task = asyncio.Task(coro, loop=self, name=name or "task", context=context)
+        if self._numbered:
+            task = _NumberedTask(coro, len(self._tasks), loop=self, context=context)
+        else:
+            task = asyncio.Task(coro, loop=self, name=name or "task", context=context)
         self._tasks.append(task)
         return task
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 
 from tests.crash.simulation.clients.cast import Cast
+from tests.crash.simulation.clients.link_cast import LinkCast
 from tests.crash.simulation.oracle.drain import drain
 
 _ENDS = ("stop", "stop", "kill", "power")
@@ -21,8 +22,10 @@ class Scenario:
         clients: Names of those that are there; None: all that the seed draws.
     """
 
+    cast = Cast
+
     def __init__(self, world, clients=None):
-        self._cast = Cast(world)
+        self._cast = self.cast(world)
         if clients is not None:
             self._cast.keep(clients)
 
@@ -45,20 +48,45 @@ class Scenario:
             if cast.done():
                 break
             await asyncio.sleep(_LOOK_S)
+        await self._before_close(world)
         await world.close()
         await asyncio.gather(*tasks)
         self._end_jumps(world)
         await world.end_broker(world.random("end").choice(_ENDS))
         await drain(world, cast.oracle)
-        wrong = cast.oracle.verdict(world.process.lives - 1)
+        wrong = self._verdict(world.process.lives - 1)
         more = len(wrong) - _MOST_WRONGS
         text = "\n".join(wrong[:_MOST_WRONGS]) + (f"\nand {more} more" if more > 0 else "")
         assert not wrong, text
+
+    async def _before_close(self, world):
+        """What happens while clients still live."""
+
+    def _verdict(self, restarts):
+        """What is wrong, a line each."""
+        return self._cast.oracle.verdict(restarts)
 
     def _end_jumps(self, world):
         """Where clocks have jumped: the machine's is ahead of all that the journal may have.
 
         Else what waits by the broker's clock would wait as long as that is ahead (Q8).
         """
-        if any(fault.kind == "clock" for _, fault in world.faults):
+        if world.clock_jumps:
             world.system.wall_offset_us += _AHEAD_US
+
+
+class LinkScenario(Scenario):
+    """As `Scenario`, in a world with a link."""
+
+    cast = LinkCast
+
+    async def _before_close(self, world):
+        await world.calm_down()
+        if world.clock_jumps:
+            self._end_jumps(world)
+            await world.end_broker("stop")  # a start believes it
+        await world.wait_served()
+        await self._cast.move_all()
+
+    def _verdict(self, restarts):
+        return super()._verdict(restarts) + self._cast.books.verdict()

@@ -5,6 +5,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import shlex
 import sys
 import time
 import traceback
@@ -14,10 +15,11 @@ from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 from tests.crash.simulation.bugs import BUGS
-from tests.crash.simulation.scenario import Scenario
+from tests.crash.simulation.scenario import LinkScenario, Scenario
 from tests.crash.simulation.world import World
 
 SECONDS = 4.0
+LINK_SECONDS = 6.0
 # The garbage of so many worlds is collected at once.
 _COLLECT_EVERY = 20
 _CHUNK = 20
@@ -38,23 +40,27 @@ class Choice(NamedTuple):
         seconds: Until the world closes.
         without: Faults that are left out, by index.
         clients: Names of the clients that are there; None: those of the seed.
+        links: It is a world with a link.
     """
 
     seed: int
     seconds: float
     without: tuple[int, ...] = ()
     clients: tuple[str, ...] | None = None
+    links: bool = False
 
     def command(self, bug=None):
         """The command that runs it again."""
         parts = ["python tests/crash/simulate.py --replay", str(self.seed)]
         parts += ["--seconds", f"{self.seconds:g}"]
+        if self.links:
+            parts += ["--links"]
         if bug:
             parts += ["--bug", bug]
         if self.without:
             parts += ["--without", ",".join(map(str, self.without))]
         if self.clients is not None:
-            parts += ["--clients", ",".join(self.clients)]
+            parts += ["--clients", shlex.quote(",".join(self.clients))]
         return " ".join(parts)
 
 
@@ -69,8 +75,14 @@ class Result(NamedTuple):
 
 def run(choice, *, keep_trace=False):
     """Runs one world, within `quiet`; returns the result and the world."""
-    world = World(choice.seed, choice.seconds, without=choice.without, keep_trace=keep_trace)
-    scenario = Scenario(world, choice.clients)
+    world = World(
+        choice.seed,
+        choice.seconds,
+        without=choice.without,
+        keep_trace=keep_trace,
+        links=choice.links,
+    )
+    scenario = _scenario(choice, world)
     failure = ""
     try:
         world.run(scenario)
@@ -80,6 +92,10 @@ def run(choice, *, keep_trace=False):
     counts.update({f"fault {fault.kind}": 1 for _, fault in world.faults})
     counts.update(scenario.counts())
     return Result(choice, world.digest, failure, counts), world
+
+
+def _scenario(choice, world):
+    return (LinkScenario if choice.links else Scenario)(world, choice.clients)
 
 
 # --- many ---
@@ -170,7 +186,7 @@ def shrink(choice, report=print):
     """A choice that fails as well with less: less time, fewer faults, fewer clients."""
     result, world = run(choice)
     assert result.failure, "that world does not fail"
-    clients = choice.clients or tuple(Scenario(world, None).names)
+    clients = choice.clients or tuple(_scenario(choice, world).names)
     smaller = True
     while smaller:
         smaller = False
@@ -218,13 +234,13 @@ def main(arguments=None):
     if chosen is not None:
         without = tuple(int(each) for each in options.without.split(",") if each)
         clients = tuple(options.clients.split(",")) if options.clients else None
-        choice = Choice(chosen, options.seconds, without, clients)
+        choice = Choice(chosen, _seconds(options), without, clients, options.links)
         with quiet(), BUGS[options.bug]() if options.bug else nullcontext():
             if options.shrink is not None:
                 print(shrink(choice).command(options.bug))
                 return 0
             return replay(choice, log=options.log)
-    choices = (Choice(seed, options.seconds) for seed in _seeds(options))
+    choices = (Choice(seed, _seconds(options), links=options.links) for seed in _seeds(options))
     began_s = time.monotonic()
     counts, failed = search(choices, jobs=options.jobs, bug=options.bug, minutes=options.minutes)
     seconds = time.monotonic() - began_s
@@ -234,6 +250,10 @@ def main(arguments=None):
         print(result.failure)
         print(result.choice.command(options.bug))
     return bool(failed)
+
+
+def _seconds(options):
+    return options.seconds or (LINK_SECONDS if options.links else SECONDS)
 
 
 def _seeds(options):
@@ -270,9 +290,11 @@ def _find_bugs(options):
 def _hunt(what):
     """How many worlds it takes until one fails with a bug; None: more than these."""
     name, seeds, seconds = what
-    with BUGS[name]():
+    bug = BUGS[name]
+    seconds = seconds or (LINK_SECONDS if bug.links else SECONDS)
+    with bug():
         for number, seed in enumerate(seeds, 1):
-            if _run_one(Choice(seed, seconds)).failure:
+            if _run_one(Choice(seed, seconds, links=bug.links)).failure:
                 return number
     return None
 
@@ -283,7 +305,8 @@ def _parser():
     add("--seeds", type=int, default=200, help="how many worlds")
     add("--first", type=int, default=0, help="the first seed")
     add("--minutes", type=float, help="stop after so long, however many worlds are left")
-    add("--seconds", type=float, default=SECONDS, help="virtual seconds until a world closes")
+    add("--seconds", type=float, help="virtual seconds until a world closes")
+    add("--links", action="store_true", help="worlds with a link to another broker")
     add("--jobs", type=int, default=2, help="processes")
     add("--bug", choices=sorted(BUGS), help="plant a bug")
     add(

@@ -35,6 +35,7 @@ from ackq_broker.service.engine import (
 )
 from ackq_broker.service.engine import snapshot as engine_snapshot
 from ackq_broker.service.engine.clock import BrokerClock, Uptime
+from ackq_broker.service.links import stream as link_stream
 from ackq_broker.service.sessions import service as sessions
 from tests.crash.simulation.kernel import EndedError
 from tests.crash.simulation.threads import Threads
@@ -70,6 +71,7 @@ _SEEN = [
         (recovery, "os time machine_bytes used_bytes BrokerClock _die"),
         (engine_snapshot, "time Future SimpleQueue"),
         (sessions, "secrets"),
+        (link_stream, "secrets"),
     )
     for name in names.split()
 ]

@@ -15,7 +15,7 @@ from ackq_broker.journal.write import transient
 from ackq_broker.service import server
 from ackq_broker.service.engine import in_flight, snapshot
 from ackq_broker.service.sessions import liveness
-from tests.crash.simulation import faults, system
+from tests.crash.simulation import faults, link_machine, system
 from tests.crash.simulation.disk import SimulatedDisk
 from tests.crash.simulation.kernel import Kernel, Loop
 from tests.crash.simulation.network import Connection
@@ -23,6 +23,8 @@ from tests.crash.simulation.process import Life, Process
 
 # What the clients take to end once the world closes, in virtual time: more is a hang.
 PATIENCE_S = 300.0
+# Where a window of one message is to pass all that another broker has.
+_LINK_PATIENCE_S = 1500.0
 # Between an end of the broker and its next start, at most.
 _PAUSES_S = (0.0, 0.0, 0.1, 0.1, 0.5, 0.5, 1.0, 20.0)
 
@@ -35,17 +37,20 @@ class World:
         seconds: Until it closes.
         without: Indices of faults that are left out.
         keep_trace: Keep the lines of the trace.
+        links: It has links, whose memory is shorter than in life.
 
     Attributes:
+        calm: No fault comes any more.
         closing: Clients shall come to an end.
         lines: The trace.
     """
 
-    def __init__(self, seed, seconds, *, without=(), keep_trace=False):
+    def __init__(self, seed, seconds, *, without=(), keep_trace=False, links=False):
         self.seed = seed
         self.seconds = seconds
-        self.closing = False
+        self.calm = self.closing = False
         self.lines = []
+        self._patience_s = _LINK_PATIENCE_S if links else PATIENCE_S
         self._keep_trace = keep_trace
         self._digest = 0
         chance = self.random("world")
@@ -87,6 +92,10 @@ class World:
         self._others += ((liveness, "limits", holders),)
         drawn = list(enumerate(faults.draw(self.random("faults"), seconds)))
         self.faults = [(index, fault) for index, fault in drawn if index not in without]
+        if links:
+            link_limits, others = link_machine.patches(self)
+            self._limits |= link_limits
+            self._others += others
         self._restarts = self.random("restarts")
         self._connections = []
         self._loop = Loop(self.kernel)
@@ -114,13 +123,26 @@ class World:
         """Runs a coroutine function as a task; its failure fails the world."""
         return self._loop.create_task(self._guard(name, run))
 
-    def connect(self):
+    def connect(self, loop=None):
         """A connection to the broker that serves now; every use of it is `Cut` if there is none."""
         connection = Connection(
-            self.kernel, self._loop, self.process.server, self._next_delay_s, self._window
+            self.kernel, loop or self._loop, self.process.server, self._next_delay_s, self._window
         )
         self._connections.append(connection)
         return connection
+
+    def add_loop(self, loop):
+        """Another process runs, or goes on."""
+        self.kernel.loops.append(loop)
+
+    def remove_loop(self, loop):
+        """It does not run any more, or for a while."""
+        self.kernel.loops.remove(loop)
+
+    @property
+    def clock_jumps(self):
+        """Whether anybody sets the machine's clock."""
+        return any(fault.kind == "clock" for _, fault in self.faults)
 
     def trace(self, *what):
         """A line of the run's log."""
@@ -173,12 +195,17 @@ class World:
         while self.process.server is None:  # noqa: ASYNC110 - time is virtual
             await asyncio.sleep(0.05)
 
-    async def close(self):
-        """No fault comes any more; clients are to end."""
-        self.closing = True
+    async def calm_down(self):
+        """No fault comes any more."""
+        self.calm = True
         self.disk.disarm()
         self.process.calm()
         self.give_room()
+
+    async def close(self):
+        """No fault comes any more; clients are to end."""
+        self.closing = True
+        await self.calm_down()
 
     async def end_broker(self, kind):
         """Ends the broker by "kill", "power" or "stop", and returns when the next one serves."""
@@ -198,14 +225,14 @@ class World:
         for _, fault in self.faults:
             kernel.at(kernel.now_s + fault.at_s, self._perform, fault)
         try:
-            async with asyncio.timeout(self.seconds + PATIENCE_S):
+            async with asyncio.timeout(self.seconds + self._patience_s):
                 await scenario(self)
         except TimeoutError:
             raise AssertionError("clients hang") from None
         kernel.finish()
 
     def _perform(self, fault):
-        if not self.closing:
+        if not self.calm:
             faults.perform(fault, self)
 
     async def _guard(self, name, run):

@@ -21,6 +21,7 @@ class Subscription:
     def __init__(self):
         self.coming = asyncio.Queue()
         self.settled = []
+        self.rejected = []
         self.proven = 0
         self._tag = 0
 
@@ -38,6 +39,9 @@ class Subscription:
 
     def settle(self, first, last):
         self.settled.append((first, last))
+
+    def reject(self, first, last):
+        self.rejected.append((first, last))
 
 
 class Edge:
@@ -66,9 +70,9 @@ class Edge:
         self.stored.append((first, rows.num_rows, content, redelivered, at_once))
         return StoredDeliveries((StoredRun(first, rows.num_rows, 1, False, False),))
 
-    def permit(self, *ranges, subscription=None):
+    def permit(self, *ranges, subscription=None, rejected=()):
         ranges = [Range(*each) for each in ranges]
-        self._permits.put_nowait(Permits(subscription or self.subscription, ranges))
+        self._permits.put_nowait(Permits(subscription or self.subscription, ranges, rejected))
 
     async def permits(self):
         return await self._permits.get()
@@ -133,6 +137,24 @@ def test_only_permits_settle():
         running.edge.permit((3, 3), (1, 2))
         await running.until(lambda: running.counters.settled == 3)
         assert running.source.settled == [(3, 3), (1, 2)]
+        running.stop.set()
+        with pytest.raises(StoppedError):
+            await running.task
+
+    run(test)
+
+
+def test_a_permit_may_be_to_reject():
+    """L28: then it is rejected there, in its turn, and held no more."""
+
+    async def test():
+        running = Running()
+        running.source.bring(b"a", b"b", b"c")
+        await running.until(lambda: running.counters.stored == 3)
+        running.edge.permit((2, 2), (1, 1), rejected=[True, False])
+        await running.until(lambda: running.counters.settled == 2)
+        assert (running.source.settled, running.source.rejected) == ([(1, 1)], [(2, 2)])
+        assert running.counters.rejected == 1
         running.stop.set()
         with pytest.raises(StoppedError):
             await running.task

@@ -48,6 +48,7 @@ class LinkCounts(NamedTuple):
     id_reused: int = 0
     permitted: int = 0
     proven: int = 0
+    rejected: int = 0
 
     def plus(self, **more: int) -> LinkCounts:
         """The counts with some of them risen."""
@@ -71,6 +72,8 @@ class Link:
         batches: Permits that are not proven, in their order (L10); `permits` are their positions,
             an index. `proved` counts the permits before them.
         redelivered: Those of them that had been delivered before.
+        reject_there: What is rejected here is rejected there (L28); `rejected`: the entries whose
+            message was, and is to be or has been rejected there.
         fresh_proven: A whole batch of messages that came first in this subscription is proven.
         loose: Entries that were not proven when a subscription ended, by the hour.
         doubt: Those of them that had a permit.
@@ -104,6 +107,8 @@ class Link:
         "proved",
         "queue_id",
         "redelivered",
+        "reject_there",
+        "rejected",
         "source",
         "subscribed",
         "subscription",
@@ -119,6 +124,7 @@ class Link:
         self.queue_id = 0
         self.ack = LinkAck.SETTLED
         self.drop_ambiguous = False
+        self.reject_there = False
         self.paused = False
         self.opened_us = 0
         self.history = 0
@@ -126,6 +132,7 @@ class Link:
         self.entries = OriginKeys()
         self.content = BitMap64()
         self.doubt = BitMap64()
+        self.rejected = BitMap64()
         self.loose: dict[int, BitMap64] = {}
         self.graces: dict[int, BitMap64] = {}
         self.counts = LinkCounts()
@@ -156,6 +163,14 @@ class Link:
     def proven_entries(self) -> BitMap64:
         """The entries that are kept for a while although they are proven."""
         return BitMap64.union(BitMap64(), *self.graces.values())
+
+    def never_permitted(self, positions: BitMap64) -> BitMap64:
+        """Those of some positions that are entries without a permit: the other broker has them.
+
+        A permit of an earlier subscription does not count once the entry is matched: it came again.
+        """
+        found = positions & self.entries.positions
+        return found.difference(self.permits, self.doubt, *self.graces.values())
 
     def unproven(self) -> int:
         """Acknowledgements that were permitted and are not proven."""
@@ -207,7 +222,7 @@ class Link:
 
     def distrust(self) -> None:
         """Q8: what it permitted since may be missing: no entry is sure to have no permit."""
-        self.doubt |= self.content & (self.entries.positions - self.proven_entries())
+        self.doubt |= self.entries.positions - self.proven_entries()
 
     def match(self, positions: BitMap64) -> None:
         """L6: entries are bound to deliveries of this subscription, without a permit yet."""
@@ -240,15 +255,20 @@ class Link:
         if self.deliveries[1].sum() > 2 * needed + _STALE_DELIVERIES:
             self._forget_deliveries()
 
+    def reject(self, positions: BitMap64) -> None:
+        """L28: messages were rejected here, and those that are entries are to be there."""
+        self.rejected |= self.never_permitted(positions)
+
     def permit(self, positions: BitMap64, at_us: int) -> None:
-        """L10: bound entries may be acknowledged."""
+        """L10: bound entries may be acknowledged, or rejected if their message was."""
         if not positions:
             return
         assert positions.issubset(self.waiting)
         self.waiting -= positions
         self.permits |= positions
         self.batches.append(Batch(len(positions), positions, at_us))
-        self.counts = self.counts.plus(permitted=len(positions))
+        rejected = len(positions & self.rejected) if self.rejected else 0
+        self.counts = self.counts.plus(permitted=len(positions), rejected=rejected)
         if len(self.batches) > _MOST_BATCHES:
             even = len(self.batches) // 2 * 2
             pairs = zip(self.batches[0:even:2], self.batches[1:even:2], strict=True)
@@ -304,6 +324,7 @@ class Link:
         self.bound -= positions
         self.waiting -= positions
         self.redelivered -= positions
+        self.rejected -= positions
         if not self.permits.isdisjoint(positions):
             self.permits -= positions
             self.batches = [
@@ -333,7 +354,8 @@ class Link:
         assert (self.waiting | self.permits).issubset(self.bound)
         assert self.permits == BitMap64.union(BitMap64(), *(each[1] for each in self.batches))
         assert self.doubt.isdisjoint(self.bound)
-        for some in (self.content, self.doubt, self.redelivered, self.entries.keyless):
+        keyless = self.entries.keyless
+        for some in (self.content, self.doubt, self.redelivered, self.rejected, keyless):
             assert some.issubset(self.entries.positions)
 
     # --- inside ---

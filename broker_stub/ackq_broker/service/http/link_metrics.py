@@ -104,6 +104,11 @@ LINK_FIGURES: Final = (
         lambda link: link.id_reused,
     ),
     LinkFigure("acks_permitted_total", "Acknowledgements permitted.", lambda link: link.permitted),
+    LinkFigure(
+        "acks_rejected_total",
+        "Of the permitted, those that are rejections there.",
+        lambda link: link.rejected,
+    ),
     LinkFigure("acks_proven_total", "Acknowledgements proven.", lambda link: link.proven),
     LinkFigure(
         "window_messages",

@@ -31,12 +31,14 @@ class Bug(NamedTuple):
         rule: The rule of proto/README.md that it breaks.
         what: What is wrong with it, in one line.
         lines: The lines that are changed.
+        links: It is found in worlds with links.
     """
 
     name: str
     rule: str
     what: str
     lines: tuple[Line, ...]
+    links: bool = False
 
     @contextmanager
     def __call__(self):

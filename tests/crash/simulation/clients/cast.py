@@ -28,7 +28,16 @@ class Cast:
 
     def __init__(self, world):
         self._world = world
-        rng = self._rng = world.random("cast")
+        self._rng = world.random("cast")
+        self._fans = False
+        self._prepare()
+        self.clients = []
+        self._query = None
+        self._choose()
+
+    def _prepare(self):
+        """Draws the queues, and makes the oracle."""
+        rng = self._rng
         delay_ms = rng.choice((0, 0, 200))
         self._queues = [
             QueueRules("dead"),
@@ -40,10 +49,7 @@ class Cast:
             QueueRules("scratch"),
         ]
         self._fans = rng.random() < 0.3
-        self.oracle = Oracle(world, self._queues)
-        self.clients = []
-        self._query = None
-        self._choose()
+        self.oracle = Oracle(self._world, self._queues)
 
     def _choose(self):
         rng, world, oracle = self._rng, self._world, self.oracle

@@ -195,6 +195,10 @@ class Judge:
             if free.place == HOME and free.hold is None
         ]
 
+    def _acknowledged(self, state, _):
+        """L9: acknowledged at another broker: it is settled here."""
+        return (state,) if state.place in (GONE, DEAD) else ()
+
     def _final(self, state, operation):
         """Where it was found when everything had ended, and its next delivery (C7)."""
         place, count = operation.what

@@ -91,4 +91,5 @@ def test_what_operators_see(harness: Harness) -> None:
         id_reused=0,
         permitted=2,
         proven=2,
+        rejected=0,
     )

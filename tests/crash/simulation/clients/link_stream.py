@@ -1,0 +1,182 @@
+"""The real `AsyncLink` on the simulated network: its stream's threads are tasks of a virtual loop.
+
+Whatever the connector decides about a link's stream stays what it is: the opening, the state
+machine, what may be tried again. Only how bytes travel, and what waits for them, is replaced.
+"""
+
+import asyncio
+from types import SimpleNamespace
+
+from ackq.client.connection import errors, retry
+from ackq.client.connection.duplex import Finish, Wait
+from ackq.client.links.async_link import AsyncLink
+from ackq.client.links.stream import LinkStream
+from ackq.errors import AckqError, from_code
+from ackq.v1 import links_pb2 as pb
+from tests.crash.simulation.network import Cut, Refused
+
+_END_S = 5.0
+# It gives up soon that another process runs the link, as others remember what it holds for less.
+_HELD_MS = 300
+
+
+class SimulatedLinkStream(LinkStream):
+    """The stream of a link's process.
+
+    Args:
+        process: In the place of an endpoint: whose loop, connections and chance it uses.
+        security: None.
+        opening: The first request of each call.
+        retry_total_ms: As in `LinkStream`.
+    """
+
+    def __init__(self, process, security, opening, *, retry_total_ms):
+        super().__init__(process, security, opening, retry_total_ms=retry_total_ms)
+        self._process = process
+        self._work = asyncio.Event()
+        self._changed = SimpleNamespace(notify_all=self._work.set)
+        clock = {"clock": process.now_s, "jitter": process.rng.random}
+        self._backoff = retry.Backoff(retry_total_ms, **clock)
+        self._held = retry.Backoff(_HELD_MS, **clock)
+        self._task = None
+        self.wakers = _Wakers()
+
+    def _start(self):
+        self._task = asyncio.get_running_loop().create_task(self._live())
+
+    def _end(self, *, answered):
+        """Waits for nothing; `gone` does."""
+
+    async def gone(self):
+        """Returns when it has ended, or leaves it."""
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=_END_S)
+            self.abandon()
+
+    async def _live(self):
+        try:
+            self._on_end(await self._calls())
+        except AckqError as error:
+            self._on_end(error)
+
+    async def _calls(self):
+        while True:
+            error = await self._one_call()
+            if error is None or self._abandoned:
+                return None
+            if not self._may_reconnect(error):
+                return error
+            wait_s = self._reconnect_wait_s()
+            if wait_s is None:
+                return self._given_up(error)
+            until_s = self._process.now_s() + wait_s
+            while not (self._abandoned or self._state.done):
+                left_s = until_s - self._process.now_s()
+                if left_s <= 0:
+                    break
+                await self._wait(left_s)
+
+    async def _one_call(self):
+        if self._abandoned or self._state.done:
+            return None
+        connection = self._process.connect()
+        self._call = SimpleNamespace(cancel=connection.cut)
+        error = sender = None
+        try:
+            stream = connection.open("Link")
+            sender = asyncio.get_running_loop().create_task(self._send_all(stream))
+            while (answer := await stream.read()) is not None:
+                self._on_answer(answer)
+        except Cut:
+            error = errors.unavailable("the edge", "cut")
+        except Refused as refusal:
+            error = _error_of(refusal)
+        except AckqError as broken:
+            error = broken
+        finally:
+            if sender is not None:
+                sender.cancel()
+            connection.cut(server_after_s=self._process.late_s())
+            self._call = None
+            done = self._state.done
+            self._on_disconnect()
+        if error is None and not done:
+            error = errors.unavailable("the edge", "the broker ended the stream")
+        self._outage = error
+        return error
+
+    async def _send_all(self, stream):
+        try:
+            await stream.write(pb.LinkRequest.FromString(self._opening))
+            while True:
+                now = self._process.now_s()
+                action = self._state.next_action(now)
+                if isinstance(action, Finish):
+                    await stream.close_writes()
+                    return
+                if isinstance(action, Wait):
+                    left_s = None if action.until is None else action.until - now
+                    await self._wait(left_s)
+                    continue
+                await stream.write(pb.LinkRequest.FromString(self._encode(action)))
+        except Cut:
+            pass  # the reader meets it, too
+
+    async def _wait(self, seconds):
+        """Until something changed, or so long."""
+        self._work.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._work.wait()
+        except TimeoutError:
+            pass
+
+
+class _Wakers(dict):
+    """A set in the order in which its members came."""
+
+    def add(self, wake):
+        self[wake] = None
+
+    def remove(self, wake):
+        del self[wake]
+
+
+def _error_of(refusal):
+    if refusal.code:
+        return from_code(refusal.code, refusal.message, {})
+    return errors.unavailable("the edge", refusal.status)
+
+
+class WatchedLink(AsyncLink):
+    """An `AsyncLink` whose answers are told to the books of its process."""
+
+    def __init__(self, process, **options):
+        super().__init__(process, **options)
+        self._process = process
+
+    async def __aenter__(self):
+        """As of `AsyncLink`."""
+        await super().__aenter__()
+        self._process.books.opened(self.incarnation, self.epoch, self._process)
+        return self
+
+    async def store(self, first_number, rows, **beside):
+        """As `AsyncLink.store`."""
+        bodies = rows.column("body").to_pylist()
+        stored = await super().store(first_number, rows, **beside)
+        self._process.books.stored(bodies)
+        return stored
+
+    async def permits(self):
+        """As `AsyncLink.permits`."""
+        permits = await super().permits()
+        count = sum(last - first + 1 for first, last in permits.ranges)
+        self._process.books.permitted(self.incarnation, count)
+        return permits
+
+
+async def in_loop(work):
+    """In the place of `in_thread`: the end of a stream."""
+    work()
+    await work.__self__.gone()

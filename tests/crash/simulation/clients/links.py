@@ -1,0 +1,268 @@
+"""Who lives beside links: publishers of the other broker, its weather, runners, operators."""
+
+from contextlib import suppress
+
+from ackq.errors import AckqError
+from ackq.v1 import links_pb2
+from tests.crash.simulation.clients.client import Client, Ended
+from tests.crash.simulation.clients.link_process import LinkProcess
+from tests.crash.simulation.clients.wire import body_of
+from tests.crash.simulation.network import Cut, Refused
+
+LINK = "link"
+# How a process of a link may end by itself: another one runs it, an operator removed it.
+_REMOVALS = 30
+# So long at most a process goes on that another one was started beside.
+_ZOMBIE_S = 4.0
+_ENDS = ("fenced", "already_held", "link_not_found", "closed")
+
+
+class Troublemaker(Client):
+    """One who ends before the world closes, so that what is there can be moved."""
+
+    async def pause(self, longest=0.2):
+        """As `Client.pause`."""
+        await super().pause(longest)
+        if self.world.calm:
+            raise Ended
+
+
+class ForeignPublisher(Troublemaker):
+    """Publishes to the other broker, each message once.
+
+    Args:
+        elsewhere: It.
+        books: Are told before.
+        count: Messages in all.
+        names: How many different contents they have; 0: each its own.
+        ids: They have ids, each its own; some use the id of the one before with another content.
+    """
+
+    def __init__(self, world, oracle, name, elsewhere, books, count, *, names, ids):
+        super().__init__(world, oracle, name)
+        self._elsewhere = elsewhere
+        self._books = books
+        self._count = count
+        self._names = names
+        self._ids = ids
+
+    async def work(self):
+        made = 0
+        message_id = ""
+        while made < self._count:
+            for _ in range(self.rng.choice((1, 1, 3, 6))):
+                name = f"m{self.rng.randrange(self._names) if self._names else made}"
+                body = body_of(name, 0 if self._names else self.rng.choice((0, 20, 100, 800)))
+                if self._ids and not (message_id and self.sometimes(0.1)):
+                    message_id = f"id-{made}"
+                self._books.published(name, body, made)
+                self._elsewhere.publish(name, body, message_id)
+                made += 1
+            await self.pause(self.pace_s)
+
+
+class Weather(Troublemaker):
+    """What befalls the other broker.
+
+    Args:
+        elsewhere: It.
+        deaths: Whether its node dies.
+    """
+
+    def __init__(self, world, oracle, name, elsewhere, *, deaths):
+        super().__init__(world, oracle, name)
+        self._elsewhere = elsewhere
+        self._deaths = deaths
+
+    async def work(self):
+        self.finished = True
+        while True:
+            await self.pause(2.0)
+            if self._deaths and self.sometimes(0.4):
+                self._elsewhere.die(self.rng.choice((0.0, 0.1, 0.5)))
+            else:
+                self.world.trace("cut elsewhere")
+                self._elsewhere.cut()
+
+
+class Runner(Troublemaker):
+    """Runs a link's processes: kills them, freezes them, stops them, starts others beside them.
+
+    Args:
+        elsewhere: The other broker.
+        books: Of the processes.
+        rules: Returns the link's rules.
+        prefetch: Its window.
+    """
+
+    def __init__(self, world, oracle, name, elsewhere, books, rules, prefetch):
+        super().__init__(world, oracle, name)
+        self._elsewhere = elsewhere
+        self._books = books
+        self._rules = rules
+        self._prefetch = prefetch
+        self._fates = self.rng.choice(
+            (("kill", "freeze", "stop", "edge"), ("kill",), ("freeze", "edge"), ("stop", "kill"))
+        )
+        self.processes = []
+
+    def start(self):
+        """Another process."""
+        process = LinkProcess(
+            self.world, self._elsewhere, self._books, self._rules(), self.rng, self._prefetch
+        )
+        self.processes.append(process)
+        return process
+
+    async def work(self):
+        self.finished = True
+        process = self.start()
+        while True:
+            await self.pause(self.pace_s + 1.0)
+            self._look()
+            if process.ended:
+                process = self.start()
+                continue
+            process = await getattr(self, f"_{self.rng.choice(self._fates)}")(process)
+
+    def _look(self):
+        """A process that ended by itself says why."""
+        for process in self.processes:
+            error = process.error
+            if isinstance(error, AckqError) and error.code not in _ENDS:
+                self.oracle.wrong(f"L17: a link's process ended: {error.code}: {error}")
+                process.error = None
+
+    async def _kill(self, process):
+        process.kill()
+        if self.sometimes(0.5):
+            await self.pause(0.5)
+        return self.start()
+
+    async def _stop(self, process):
+        process.stop()
+        if self.sometimes(0.5):
+            await self.pause(0.5)
+        return self.start()
+
+    async def _edge(self, process):
+        process.cut_edge()
+        return process
+
+    async def _freeze(self, process):
+        """Nobody hears of it: another one is started, and meets it when it goes on."""
+        process.freeze(self.rng.choice((0.2, 1.0, 3.0)))
+        await self.pause(0.5)
+        new = self.start()
+        noticed_s = self._elsewhere.rules.noticed_s * self.rng.random()
+        now_s = self.world.now_s()
+        self.world.kernel.at(now_s + noticed_s, process.expel)
+        self.world.kernel.at(now_s + self.rng.random() * _ZOMBIE_S, process.kill)
+        return new
+
+    async def end_all(self):
+        """All processes are killed but one, which is new."""
+        self._look()
+        for process in self.processes:
+            process.kill()
+        return self.start()
+
+
+class LinkWatcher(Client):
+    """Asks for the link's figures, again and again: what one tells is on the disk (I1, L10)."""
+
+    def __init__(self, world, oracle, name, books):
+        super().__init__(world, oracle, name)
+        self._books = books
+
+    async def work(self):
+        self.finished = True
+        while True:
+            await self.pause(self.pace_s)
+            with suppress(Cut):
+                await self.look()
+
+    async def look(self):
+        """Once; the links' figures."""
+        told = dict(self._books.told)
+        listed = await self.call("ListLinks", links_pb2.ListLinksRequest(), tries=3)
+        for info in listed.links:
+            self._books.look(info, told.get(info.incarnation, 0))
+        return listed.links
+
+    async def remove(self):
+        """Ends the link, of which nothing is left there."""
+        for info in await self.look():
+            self._books.ending(info)
+            request = links_pb2.RemoveLinkRequest(link=info.link, forget=True)
+            for _ in range(_REMOVALS):
+                try:
+                    await self.call("RemoveLink", request, tries=3)
+                    break
+                except Refused as refusal:
+                    if refusal.code != "in_use":
+                        raise
+                await self.pause(2.0)
+
+
+class LinkResumption(Client):
+    """Lets a paused link go on, whatever happens meanwhile."""
+
+    ends = False
+
+    async def work(self):
+        request = links_pb2.PauseLinkRequest(link=LINK, paused=False)
+        try:
+            await self.call("PauseLink", request, tries=1000)
+        except Refused as refusal:
+            if refusal.code != "link_not_found":
+                raise
+
+
+class LinkOperator(Troublemaker):
+    """Pauses the link, lets it go on, and removes it.
+
+    Args:
+        books: Are told of a removal.
+        removes: Whether it removes links that hold something.
+        runner: Whose processes are killed before.
+    """
+
+    def __init__(self, world, oracle, name, books, runner, *, removes):
+        super().__init__(world, oracle, name)
+        self._books = books
+        self._runner = runner
+        self._removes = removes
+
+    async def work(self):
+        self.finished = True
+        while True:
+            await self.pause(2.0)
+            with suppress(Cut):
+                try:
+                    await self._act()
+                except Refused as refusal:
+                    known = ("link_not_found", "in_use")
+                    if refusal.code not in known and not self.excuses(refusal):
+                        self.oracle.wrong(f"L25: {self.name} was refused: {refusal}")
+
+    async def _act(self):
+        if self._removes and self.sometimes(0.3):
+            await self._remove()
+            return
+        try:
+            await self.call("PauseLink", links_pb2.PauseLinkRequest(link=LINK, paused=True))
+            await self.pause(0.5)
+        finally:
+            again = LinkResumption(self.world, self.oracle, self.name)
+            self.world.spawn(self.name, again.run)
+
+    async def _remove(self):
+        """L25: whatever it holds."""
+        for process in self._runner.processes:
+            process.kill()
+        request = links_pb2.RemoveLinkRequest(link=LINK, forget=True)
+        # Without an answer nobody knows how much it was.
+        self._books.removing()
+        info = await self.call("RemoveLink", request)
+        self._books.removed(info)

@@ -1,0 +1,328 @@
+"""The other broker of links: a queue of AMQP 0-9-1's kind, with consumers that have a prefetch.
+
+What it promises is what RabbitMQ does: a message that was confirmed stays until it is acknowledged;
+what a connection held when it ended is ready again at its place, marked as redelivered; a consumer
+has at most its prefetch unacknowledged. What it does not promise is drawn: acknowledgements apply
+late, a connection that is gone is noticed late, and a node that dies takes back acknowledgements
+that it had not synced, and forgets which messages it had delivered.
+"""
+
+from bisect import insort
+from collections import deque
+from typing import NamedTuple
+
+READY, UNACKED, ACKED, DEAD, LOST = "ready", "unacked", "acked", "dead", "lost"
+
+
+class ElsewhereRules(NamedTuple):
+    """How the other broker behaves; times are seconds.
+
+    Attributes:
+        delay_s: Of what is on its way, at most.
+        apply_s: An acknowledgement waits so long at most until it is applied.
+        sync_s: One that is applied is safe from a death of the node after so long at most.
+        noticed_s: A connection that one side has left is noticed by the other after so long at
+            most.
+        overlaps: A new consumer is served while an older one's end is not noticed yet.
+        forgets_marks: A death forgets which messages were delivered.
+        limit: A message that has been given back by a cut more often is dead-lettered; 0: none is.
+    """
+
+    delay_s: float = 0.0
+    apply_s: float = 0.0
+    sync_s: float = 0.0
+    noticed_s: float = 0.0
+    overlaps: bool = False
+    forgets_marks: bool = False
+    limit: int = 0
+
+
+class ForeignMessage:
+    """A message of the other broker.
+
+    Attributes:
+        number: Its place in the queue.
+        message_id: Its id; "" for none.
+        state: `READY`, `UNACKED`, `ACKED`, `DEAD` (at its delivery limit), or `LOST` (it was not
+            confirmed).
+        confirmed: Its publisher knows that it is there.
+        safe: Its acknowledgement survives a death of the node.
+        mark: It is told as redelivered.
+        deliveries: How often it was given back by a cut.
+        delivered: How often it was delivered, whatever was forgotten of that.
+    """
+
+    def __init__(self, number, name, body, message_id):
+        self.number = number
+        self.name = name
+        self.body = body
+        self.message_id = message_id
+        self.state = READY
+        self.confirmed = self.safe = self.mark = False
+        self.deliveries = self.delivered = 0
+
+    def __lt__(self, other):
+        return self.number < other.number
+
+    def __repr__(self):
+        return f"{self.name}#{self.number} {self.state}"
+
+
+class Elsewhere:
+    """The queue.
+
+    Args:
+        world: Gives time and chance.
+        rules: How it behaves.
+
+    Attributes:
+        messages: All that were published.
+        up: Whether the node runs.
+        unmarked: Deliveries of messages that were delivered before and are not told so.
+        again: Deliveries of messages that were delivered before.
+    """
+
+    def __init__(self, world, rules):
+        self.rules = rules
+        self.messages = []
+        self.up = True
+        self.calm = False
+        self.unmarked = self.again = 0
+        self.kernel = world.kernel
+        self.trace = world.trace
+        self.rng = world.random("elsewhere")
+        self._ready = []
+        self._channels = []
+
+    # --- publishing ---
+
+    def publish(self, name, body, message_id):
+        """A message comes in; it may be lost until it is confirmed."""
+        message = ForeignMessage(len(self.messages), name, body, message_id)
+        self.messages.append(message)
+        if not self.up:
+            message.state = LOST
+            return message
+        insort(self._ready, message)
+        self._later(self.rules.sync_s, self._confirm, message)
+        self._deliver()
+        return message
+
+    def _confirm(self, message):
+        if message.state != LOST:
+            message.confirmed = True
+
+    # --- consuming ---
+
+    def connect(self, client_loop, prefetch):
+        """A channel with a consumer, or None: nobody is there."""
+        if not self.up:
+            return None
+        channel = ForeignChannel(self, client_loop, prefetch)
+        self._later(self.rules.delay_s, self._consume, channel)
+        return channel
+
+    def _consume(self, channel):
+        if not self.up or channel.client_cut:
+            channel.cut()
+            return
+        if not self.rules.overlaps:
+            for each in tuple(self._channels):
+                each.end_server()
+        self._channels.append(channel)
+        self._deliver()
+
+    def _deliver(self):
+        while self._ready and self.up:
+            takers = [each for each in self._channels if len(each.unacked) < each.prefetch]
+            if not takers:
+                return
+            message = self._ready.pop(0)
+            self.unmarked += bool(message.delivered) and not message.mark
+            self.again += bool(message.delivered)
+            message.delivered += 1
+            message.state = UNACKED
+            takers[self.rng.randrange(len(takers))].deliver(message)
+
+    def acknowledge(self, channel, frame):
+        """Applies a frame of acknowledgements of a channel."""
+        tags = [frame.tag]
+        if frame.multiple:
+            tags = [tag for tag in channel.unacked if tag <= frame.tag]
+        for tag in tags:
+            message = channel.unacked.pop(tag)
+            message.state, message.safe = ACKED, False
+            if self.rules.sync_s:
+                self._later(self.rules.sync_s, self._sync, message)
+            else:
+                message.safe = True
+        self._deliver()
+
+    def _sync(self, message):
+        if message.state == ACKED:
+            message.safe = True
+
+    def give_back(self, channel, *, counts):
+        """A channel is over: what it held is ready again, at its place."""
+        if channel in self._channels:
+            self._channels.remove(channel)
+        for message in channel.unacked.values():
+            message.mark = True
+            message.deliveries += counts
+            if self.rules.limit and message.deliveries > self.rules.limit:
+                message.state = DEAD
+                continue
+            message.state = READY
+            insort(self._ready, message)
+        channel.unacked.clear()
+        self._deliver()
+
+    # --- faults ---
+
+    def cut(self):
+        """A connection breaks; either side may notice it later."""
+        if self._channels:
+            channel = self._channels[self.rng.randrange(len(self._channels))]
+            late = self.rng.random() * self.rules.noticed_s
+            channel.cut(*self.rng.choice(((0, 0), (late, 0), (0, late))))
+
+    def die(self, down_s):
+        """The node is killed, and starts again after a time."""
+        if not self.up:
+            return
+        self.trace("elsewhere dies for", f"{down_s:.3f}")
+        self.up = False
+        for channel in tuple(self._channels):
+            channel.cut(client_after_s=self.rng.random() * self.rules.noticed_s)
+        for message in self.messages:
+            if message.state == ACKED and not message.safe and self.rng.random() < 3 / 4:
+                message.state, message.mark = READY, True
+                insort(self._ready, message)
+            if self.rules.forgets_marks:
+                message.mark = False
+            if message.state == READY and not message.confirmed and self.rng.random() < 1 / 2:
+                message.state = LOST
+                self._ready.remove(message)
+        self.kernel.at(self.kernel.now_s + down_s, self._start)
+
+    def _start(self):
+        self.trace("elsewhere starts")
+        self.up = True
+        for message in self._ready:
+            message.confirmed = True  # what a start reads is on the disk
+        self._deliver()
+
+    # --- the end ---
+
+    def left(self):
+        """The messages that are still there; in a calm world nothing of them is on its way."""
+        return [each for each in self.messages if each.state in (READY, UNACKED)]
+
+    def _later(self, longest_s, callback, *args):
+        if longest_s:
+            at = self.kernel.now_s + self.rng.random() * longest_s
+            self.kernel.at(at, callback, *args)
+        else:
+            callback(*args)
+
+
+class ForeignChannel:
+    """A consumer on a connection of its own; both sides.
+
+    Attributes:
+        arrived: Deliveries that the client has not taken: tag, message, mark, count.
+        unacked: At the broker: messages by tag.
+        client_cut: The client has noticed the end.
+    """
+
+    def __init__(self, elsewhere, client_loop, prefetch):
+        self.prefetch = prefetch
+        self.arrived = deque()
+        self.unacked = {}
+        self.client_cut = self.server_cut = False
+        self._elsewhere = elsewhere
+        self._kernel = elsewhere.kernel
+        self._loop = client_loop
+        self._tag = 0
+        self._arrival = None
+        self._there_at = self._here_at = 0.0
+
+    # --- the client's side ---
+
+    async def arrival(self):
+        """Returns when something came, or the end was noticed."""
+        while not self.arrived and not self.client_cut:
+            self._arrival = self._loop.create_future()
+            await self._arrival
+
+    def send(self, frames):
+        """Frames of acknowledgements, in their order."""
+        for frame in frames:
+            self._there(self._acknowledge, frame)
+
+    def close(self):
+        """Gives back what is held, behind what was acknowledged."""
+        self._there(self._end, False)
+        self.client_cut = True
+        self._wake()
+
+    # --- the broker's side ---
+
+    def deliver(self, message):
+        self._tag += 1
+        self.unacked[self._tag] = message
+        what = (self._tag, message, message.mark, message.deliveries)
+        rules = self._elsewhere.rules
+        delay = self._elsewhere.rng.random() * rules.delay_s
+        self._here_at = max(self._here_at, self._kernel.now_s + delay)
+        self._kernel.at(self._here_at, self._arrive, what)
+
+    def end_server(self):
+        """The broker's side is over."""
+        self._end(True)
+        self.cut()
+
+    def cut(self, client_after_s=0.0, server_after_s=0.0):
+        """Ends it, for each side after a time; what was on its way is lost."""
+        now_s = self._kernel.now_s
+        if server_after_s:
+            self._kernel.at(now_s + server_after_s, self._end, True)
+        else:
+            self._end(True)
+        if client_after_s:
+            self._kernel.at(now_s + client_after_s, self._end_client)
+        else:
+            self._end_client()
+
+    # --- on the way ---
+
+    def _there(self, callback, *args):
+        elsewhere = self._elsewhere
+        delay = elsewhere.rng.random() * elsewhere.rules.delay_s
+        if elsewhere.rules.apply_s and elsewhere.rng.random() < 1 / 2:
+            delay += elsewhere.rng.random() * elsewhere.rules.apply_s
+        self._there_at = max(self._there_at, self._kernel.now_s + delay)
+        if not self.client_cut:
+            self._kernel.at(self._there_at, callback, *args)
+
+    def _acknowledge(self, frame):
+        if not self.server_cut:
+            self._elsewhere.acknowledge(self, frame)
+
+    def _arrive(self, what):
+        if not self.client_cut and not self.server_cut:
+            self.arrived.append(what)
+            self._wake()
+
+    def _end(self, counts):
+        if not self.server_cut:
+            self.server_cut = True
+            self._elsewhere.give_back(self, counts=counts)
+
+    def _end_client(self):
+        self.client_cut = True
+        self._wake()
+
+    def _wake(self):
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
