@@ -162,6 +162,7 @@ SMALL = {
         "tls": "what every adapter needs",
         "waiting": "what both directions wait for",
     },
+    "ackq_broker/link/amqp091": {"dispatch": "what the library makes tasks of"},
     "ackq_broker/link/amqp1": {"sections": "bytes alone"},
     "ackq_broker/service/transport": {"access": "rule A1", "descriptors": "rule I6"},
 }

@@ -18,6 +18,7 @@ from pamqp import commands
 from ackq_broker.link.adapter import CutError, Deliveries, Limits
 from ackq_broker.link.amqp091.acknowledgements import Acknowledgements, Credit
 from ackq_broker.link.amqp091.address import AmqpConnection, BrokerAddress, cut_of
+from ackq_broker.link.amqp091.dispatch import take_at_once
 from ackq_broker.link.amqp091.properties import Properties, delivery_counts, to_rows
 
 # Acks leave when so much time has passed, or so large a part of the window waits for them.
@@ -82,6 +83,7 @@ class QueueSubscription:
 
     async def start(self) -> None:
         """Starts the consumer."""
+        take_at_once(self._channel)
         self._channel.on_consumer_cancel_callbacks.add(self._on_cancel)
         self._channel.closing.add_done_callback(self._on_closed)
         await self._consume(self._limits.window_messages)
