@@ -111,6 +111,21 @@ class Deliveries:
         return self.first_tag + rows - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What a queue there has, as its consumer asked through the channel that it consumes on.
+
+    Attributes:
+        ready: Messages that no consumer has.
+        consumers: How many it has, the one that asks included.
+        last_tag: The tag of the last delivery that came before the answer; 0: none.
+    """
+
+    ready: int
+    consumers: int
+    last_tag: int
+
+
 class SourceSubscription(Protocol):
     """One consumer on one connection."""
 
@@ -135,6 +150,15 @@ class SourceSubscription(Protocol):
 
     def reject(self, first_tag: int, last_tag: int) -> None:
         """Rejects deliveries there, where its dead-letter policy applies (L13); as `settle`."""
+        ...
+
+    async def remaining(self) -> Remaining | None:
+        """What the queue has left (L18).
+
+        None: the broker does not tell, or may not have noticed yet that an earlier connection of
+        the link is gone. What it answers is behind all that the queue had sent before the call
+        before it.
+        """
         ...
 
     async def close(self, *, requeue: bool = False) -> None:
