@@ -160,9 +160,13 @@ SMALL = {
         "runner": "several links in a process",
         "stopping": "a stop that each wait meets",
         "tls": "what every adapter needs",
+        "vanished": "rule L18",
         "waiting": "what both directions wait for",
     },
-    "ackq_broker/link/amqp091": {"dispatch": "what the library makes tasks of"},
+    "ackq_broker/link/amqp091": {
+        "dispatch": "what the library makes tasks of",
+        "single_active": "rule L17",
+    },
     "ackq_broker/link/amqp1": {"sections": "bytes alone"},
     "ackq_broker/service/transport": {"access": "rule A1", "descriptors": "rule I6"},
 }

@@ -148,6 +148,27 @@ def test_bad_outbound_links(tmp_path, change, remedy):
         configuration.read(written(tmp_path, {**OUTBOUND, **change}))
 
 
+CERTIFIED = {"broker": "amqps://h", "cert": "c.pem", "key": "k.pem"}
+
+
+@pytest.mark.parametrize(
+    ("change", "user"), [({}, ""), ({"user": "u"}, "u"), ({"password-file": "p"}, "guest")]
+)
+def test_a_certificate_without_a_user(tmp_path, monkeypatch, change, user):
+    """L17: the link is who the certificate says; with a user or a password it is that one."""
+    monkeypatch.delenv(configuration.PASSWORD, raising=False)
+    (link,) = configuration.read(written(tmp_path, {**INBOUND, **CERTIFIED, **change}))
+    assert link.source.address.user == user
+
+
+def test_a_certificate_is_no_login_of_the_api(tmp_path, monkeypatch):
+    """L14: which wants a password."""
+    monkeypatch.delenv(configuration.PASSWORD, raising=False)
+    file = written(tmp_path, {**INBOUND, **CERTIFIED, "management": "http://h:1"})
+    with pytest.raises(InvalidArgumentError, match="leave management out and say delivery-limit"):
+        configuration.read(file)
+
+
 def test_two_of_one_name(tmp_path):
     """Refused, with the name."""
     with pytest.raises(InvalidArgumentError, match="2 links of the name 'orders'"):

@@ -160,6 +160,10 @@ class Link:
             kept -= self.doubt
         return kept - queue.gone(kept)
 
+    def missing(self, queue: Queue) -> BitMap64:
+        """L18: of those held, the ones that this subscription was not delivered again."""
+        return self.held(queue) - self.bound - self.doubt
+
     def proven_entries(self) -> BitMap64:
         """The entries that are kept for a while although they are proven."""
         return BitMap64.union(BitMap64(), *self.graces.values())
