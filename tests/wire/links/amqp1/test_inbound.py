@@ -178,9 +178,10 @@ def test_encrypted(artemis, edge, inbound, amqp1_authority):
 
 def rejecting(edge, numbers):
     """A consumer rejects messages by their ids; the others go back to the queue."""
+    count = edge.ready
     with Channel(edge.endpoint) as channel:
         consumer = channel.consume("q", mode="client", outcomes=["rejected"])
-        for _ in range(edge.ready):
+        for _ in range(count):
             message = consumer.receive(20)
             if int(message.message_id) in numbers:
                 message.reject("bad").result()
