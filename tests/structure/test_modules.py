@@ -96,7 +96,11 @@ SMALL = {
         "writer_batches": "types of one proto file",
     },
     "ackq_broker/core/links": {"answers": "replies of rule L5", "permits": "rule L10"},
-    "ackq_broker/core/queues": {"redrive": "rule Q6", "routing": "rule Q2"},
+    "ackq_broker/core/queues": {
+        "redrive": "rule Q6",
+        "rejections": "rule L28",
+        "routing": "rule Q2",
+    },
     "ackq_broker/core/state": {
         "block_references": "a data structure",
         "block_sizes": "a data structure",
@@ -157,6 +161,7 @@ SMALL = {
         "events": "one form of log lines",
         "lasting": "what the system tells",
         "message_ids": "what every adapter needs",
+        "rejections": "rule L28",
         "runner": "several links in a process",
         "stopping": "a stop that each wait meets",
         "tls": "what every adapter needs",

@@ -62,6 +62,7 @@ def test_the_guarantees():
         ({"origin-key": "fingerprint"}, "at least once; a cut doubles at most the 7"),
         ({"origin-key": "fingerprint", "on-ambiguous": "drop"}, "of identical ones a cut may lose"),
         ({"origin-key": "none"}, "at least once; a cut doubles what is held, at most 7"),
+        ({"on-reject": "there"}, "settled in queue here; what is rejected here is rejected there"),
     ],
 )
 def test_the_guarantee_of_an_inbound_link(change, words):
@@ -108,6 +109,9 @@ def _toml(tmp_path, said):
         ({"on-ambiguous": "keep"}, "store or drop"),
         ({"on-max-hold": "wait"}, "renew or store or fail"),
         ({"max-hold": -1}, "give seconds"),
+        ({"on-reject": "drop"}, "here or there or discard"),
+        ({"on-reject": "there"}, "what was acknowledged there cannot be rejected"),
+        ({"on-reject": "discard"}, "Choose ack=settled, or on-reject=here"),
         ({"accept-limit": "yes"}, "true or false"),
         ({"management": "h:15672"}, "http://HOST"),
         ({"management": "http://u:hidden@h"}, "without a user"),
