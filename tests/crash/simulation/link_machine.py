@@ -1,7 +1,7 @@
 """What a world with links changes: the machine below their processes, how long the edge remembers.
 
 A real edge remembers what it acknowledged for a minute, and what is in doubt for a day; here it is
-a second, and what the other broker may be late by is less (`clients.link_cast`). Where somebody
+two seconds, and what the other broker may be late by is less (`clients.link_cast`). Where somebody
 sets the clock both stay as long as they are, because a step of it may be believed.
 """
 
@@ -13,7 +13,7 @@ from ackq_broker.core.state import link
 from ackq_broker.link import backoff, inbound, transfer
 from tests.crash.simulation.clients.link_stream import SimulatedLinkStream, WatchedLink, in_loop
 
-MEMORY_S = 1
+MEMORY_S = 2
 
 
 def overlaps(world):

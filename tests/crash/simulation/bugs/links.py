@@ -131,12 +131,6 @@ LINKS = (
         ),
     ),
     _Bug(
-        "fresh_content_matched",
-        "L6",
-        "a content that comes for the first time is taken for one that was here",
-        (Line(matching.match, " & (~deliveries.content | deliveries.redelivered)", ""),),
-    ),
-    _Bug(
         "permitted_content_matched",
         "L7",
         "a content is taken for one whose acknowledgement may have been applied",

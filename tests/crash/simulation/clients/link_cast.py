@@ -10,6 +10,7 @@ from tests.crash.simulation.clients.cast import Cast
 from tests.crash.simulation.clients.channel import Consumer
 from tests.crash.simulation.clients.links import (
     ForeignPublisher,
+    Lightning,
     LinkOperator,
     LinkWatcher,
     Runner,
@@ -118,6 +119,8 @@ class LinkCast(Cast):
         self._add(self.runner)
         if rng.random() < 0.8:
             self._add(Weather(world, oracle, "weather", self.elsewhere, deaths=self._deaths))
+        if rng.random() < 0.4:
+            self._add(Lightning(world, oracle, "lightning", self.books))
         if self._removes or rng.random() < 0.3:
             self._add(
                 LinkOperator(
