@@ -16,21 +16,14 @@ from tests.crash.simulation.clients.link_stream import SimulatedLinkStream, Watc
 MEMORY_S = 2
 
 
-def overlaps(world):
-    """Whether the other broker serves a new consumer while it knows an older one still."""
-    return world.random("overlaps").random() < 1 / 2
-
-
 def patches(world):
     """The limits by name, and (module, name, value) of what links see instead of the machine."""
     chance = world.random("link machine")
     machine_limits = {}
     short = ()
     if not world.clock_jumps:
-        machine_limits["LINK_ACK_GRACE_S"] = MEMORY_S
-        if not overlaps(world):
-            machine_limits["LINK_DOUBT_S"] = MEMORY_S
-            short = ((link, "_HOUR_US", 500_000),)
+        machine_limits = {"LINK_ACK_GRACE_S": MEMORY_S, "LINK_DOUBT_S": MEMORY_S}
+        short = ((link, "_HOUR_US", 500_000),)
     secrets = SimpleNamespace(token_bytes=chance.randbytes)
     clock = SimpleNamespace(monotonic=lambda: world.kernel.now_s)
     return machine_limits, (

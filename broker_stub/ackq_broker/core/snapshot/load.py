@@ -146,6 +146,7 @@ class _LinkImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     doubt: BitMap64
     graces: tuple[tuple[int, BitMap64], ...]
     counts: LinkCounts
+    subscribed_us: int = 0
 
 
 class _Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -174,7 +175,7 @@ class _Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _LINK_FIELDS: Final = (
     *("epoch", "queue_id", "drop_ambiguous", "paused", "opened_us", "history", "subscription"),
     *("subscribed", "fresh_from", "next_number", "lowest_unanswered", "content", "bound"),
-    *("waiting", "proved", "fresh_proven", "redelivered", "doubt", "counts"),
+    *("subscribed_us", "waiting", "proved", "fresh_proven", "redelivered", "doubt", "counts"),
 )
 
 _DECODER: Final[msgspec.msgpack.Decoder[_Image]] = msgspec.msgpack.Decoder(

@@ -200,6 +200,12 @@ LINKS = (
         (Line(Link.prove, "if until_us <= fresh_us", "if until_us <= at_us"),),
     ),
     _Bug(
+        "first_messages_are_fresh",
+        "L10",
+        "the first messages of a subscription count as fresh, though others may come behind them",
+        (Line(Link.settles_in, "return now_us <", "return False and now_us <"),),
+    ),
+    _Bug(
         "forgotten_by_time",
         "L10",
         "what is in doubt is forgotten by time alone",
