@@ -40,6 +40,7 @@ class Oracle:
     proved: int = 0
     fresh_from: int = 1
     fresh_proven: bool = False
+    subscribed_us: int = 0
 
     def subscribe(self, now_us: int, next_position: int) -> None:
         """L17, L10."""
@@ -52,6 +53,7 @@ class Oracle:
             if entry.permit == "sent":
                 entry.permit = "doubt"
         self.batches, self.proved = [], 0
+        self.subscribed_us = now_us
         self.fresh_from, self.fresh_proven = next_position, False
 
     def deliver(
@@ -67,6 +69,7 @@ class Oracle:
         Gives (position, matched, permitted, rejected) of each.
         """
         before = list(self.entries.values())
+        early = now_us < self.subscribed_us + limits.LINK_ACK_GRACE_S * SECOND_US
         answers = []
         for name, body, content, redelivered in rows:
             taken, doubtful = self._find(before, name, body, content, redelivered, present)
@@ -82,7 +85,9 @@ class Oracle:
                 self.ambiguous += 1
             if name and not content and self._reused(before, answers, rows, name, body):
                 self.reused += 1
-            self.entries[position] = Entry(position, name, body, content, redelivered=redelivered)
+            self.entries[position] = Entry(
+                position, name, body, content, redelivered=redelivered or early
+            )
             answers.append((position, False, self.stored, False))
             position += 1
         self.prove(proven, now_us)

@@ -131,12 +131,6 @@ LINKS = (
         ),
     ),
     _Bug(
-        "fresh_content_matched",
-        "L6",
-        "a content that comes for the first time is taken for one that was here",
-        (Line(matching.match, " & (~deliveries.content | deliveries.redelivered)", ""),),
-    ),
-    _Bug(
         "permitted_content_matched",
         "L7",
         "a content is taken for one whose acknowledgement may have been applied",
@@ -204,6 +198,12 @@ LINKS = (
         "L10",
         "the proof of what came again forgets entries, too",
         (Line(Link.prove, "if until_us <= fresh_us", "if until_us <= at_us"),),
+    ),
+    _Bug(
+        "first_messages_are_fresh",
+        "L10",
+        "the first messages of a subscription count as fresh, though others may come behind them",
+        (Line(Link.settles_in, "return now_us <", "return False and now_us <"),),
     ),
     _Bug(
         "forgotten_by_time",

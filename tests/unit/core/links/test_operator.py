@@ -38,6 +38,17 @@ def test_a_link_with_something_open_stays(process: LinkProcess) -> None:
         process.permit()
 
 
+def test_a_link_with_settled_messages_stays(process: LinkProcess) -> None:
+    """L25: what is settled and was never permitted comes again as well, and would be new."""
+    harness = process.harness
+    process.store(["a", "b"])
+    process.subscribe()
+    accept(harness, 1, 2)
+    with pytest.raises(InUseError, match=r"0 messages of it are held .* 2 acknowledgements"):
+        harness.do(c.RemoveLink("l"))
+    assert harness.do(c.RemoveLink("l", forget=True)) == c.RemovedLink(0, 2)
+
+
 def test_a_drained_link_is_removed(process: LinkProcess) -> None:
     """L25: proven entries that are kept for a while are nothing that is open."""
     process.store(["a"])

@@ -139,6 +139,7 @@ def test_a_proven_entry_is_forgotten_by_later_proofs(process: LinkProcess) -> No
     process.permit()
     assert process.info().tombstones == 2
     process.subscribe()
+    harness.now_us += GRACE_US
     assert process.matched(["a", "c"]) == [True, False]
     process.permit()
     process.prove(1)
@@ -173,6 +174,7 @@ def test_a_frame_may_match_what_its_proof_forgets(process: LinkProcess) -> None:
     process.permit()
     process.prove(2)
     process.subscribe()
+    harness.now_us += GRACE_US
     process.store(["x"])
     accept(harness, 3)
     harness.now_us += 2 * GRACE_US
@@ -180,6 +182,30 @@ def test_a_frame_may_match_what_its_proof_forgets(process: LinkProcess) -> None:
     process.proven = 1
     assert process.matched(["a"]) == [True]
     assert list(process.state().entries.positions) == [1, 3]
+
+
+def test_the_first_messages_of_a_subscription_forget_nothing(process: LinkProcess) -> None:
+    """L10: what a connection held that ended unseen comes behind them, when its end is noticed."""
+    harness = process.harness
+    process.store(["a", "b", "c"])
+    accept(harness, 1, 2, 3)
+    process.permit()
+    process.prove(3)
+    harness.now_us += 100 * GRACE_US
+    process.subscribe()
+    for count, name in enumerate(("x", "y"), 1):
+        (position,) = process.positions([name])
+        accept(harness, position)
+        harness.now_us += GRACE_US // 2 + SECOND_US
+        process.permit()
+        process.prove(1)
+        assert process.info().tombstones == 3 + count
+    assert process.matched(["a"]) == [True]
+    (position,) = process.positions(["z"])
+    accept(harness, position)
+    process.permit()
+    process.prove(2)
+    assert process.matched(["b"]) == [False]
 
 
 def test_a_proven_entry_stays_for_a_while(process: LinkProcess) -> None:
@@ -205,6 +231,7 @@ def test_what_is_in_doubt_waits_for_the_link(process: LinkProcess) -> None:
     process.subscribe()
     harness.now_us += 30 * DAY_US
     process.subscribe()
+    harness.now_us += GRACE_US
     process.store(["b"])
     accept(harness, 2)
     process.permit()
