@@ -138,6 +138,7 @@ class Chain(FaultRun):
         return {
             "kill link": self.kill_link,
             "kill edge": self.kill_edge,
+            "restart edge": self.restart_edge,
             "kill driver": self.kill_driver,
             "kill rabbitmq": self.kill_and_start(self.rabbit),
             "kill artemis": self.kill_and_start(self.artemis),

@@ -8,6 +8,7 @@ import time
 WEIGHTS = {
     "kill link": 6,
     "kill edge": 4,
+    "restart edge": 1,
     "kill rabbitmq": 1,
     "kill driver": 2,
     "kill artemis": 1,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-FAULTS = ("kill", "reset")
+FAULTS = ("kill", "restart", "reset")
 # Of a link's own counts those that say what its cuts came to (L26).
 COUNTS = ("taken", "matched_held", "matched_settled", "ambiguous")
 
@@ -24,7 +24,7 @@ def fault_lines(figures):
     yield f"faults {sum(kinds.values())}: {_listed(kinds)}"
     yield f"links {_listed({name: figures[name] for name in COUNTS})}"
     for name, n in figures.items():
-        if name.startswith(("drivers", "starts")):
+        if name.startswith("drivers"):
             yield f"{name} {n}"
 
 

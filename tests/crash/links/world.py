@@ -116,6 +116,7 @@ class World(FaultRun):
         kinds = {
             "kill link": self.kill_link,
             "kill edge": self.kill_edge,
+            "restart edge": self.restart_edge,
             "kill rabbitmq": self.kill_and_start(self.rabbit),
             "reset there": self.reset("there"),
             "reset here": self.reset("here"),
