@@ -194,18 +194,6 @@ LINKS = (
         ),
     ),
     _Bug(
-        "forgotten_by_any_proof",
-        "L10",
-        "the proof of what came again forgets entries, too",
-        (Line(Link.prove, "if until_us <= fresh_us", "if until_us <= at_us"),),
-    ),
-    _Bug(
-        "first_messages_are_fresh",
-        "L10",
-        "the first messages of a subscription count as fresh, though others may come behind them",
-        (Line(Link.settles_in, "return now_us <", "return False and now_us <"),),
-    ),
-    _Bug(
         "forgotten_by_time",
         "L10",
         "what is in doubt is forgotten by time alone",
@@ -230,18 +218,6 @@ LINKS = (
         (
             Line(holder.find, "if epoch != link.epoch:", "if False:"),
             Line(EdgeStream._open, "if older is not None:", "if False:"),
-        ),
-    ),
-    _Bug(
-        "acknowledged_in_another_order",
-        "L12",
-        "acknowledgements leave in another order than that of the permits",
-        (
-            Line(
-                Transfer._acknowledge,
-                "for first, last in permits.ranges:",
-                "for first, last in reversed(permits.ranges):",
-            ),
         ),
     ),
 )
