@@ -168,6 +168,10 @@ class Link:
         """L18: of those held, the ones that this subscription was not delivered again."""
         return self.held(queue) - self.bound - self.doubt
 
+    def awaited(self) -> BitMap64:
+        """The entries of earlier subscriptions that never had a permit: they must come again."""
+        return BitMap64.union(BitMap64(), *self.loose.values()) - self.doubt
+
     def proven_entries(self) -> BitMap64:
         """The entries that are kept for a while although they are proven."""
         return BitMap64.union(BitMap64(), *self.graces.values())
