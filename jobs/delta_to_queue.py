@@ -160,7 +160,7 @@ def publish_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
     flown = args.table is None
     # What is wrong with it is told before Spark is started.
     linked = amqp.LinkedQueue(args, "out")
-    say(f"Queue '{args.amqp_queue}' there: {linked.ready_before:,} ready.")
+    say(f"Queue '{args.amqp_queue}' there: {linked.before.messages:,} ready.")
     with spark_session("delta_to_queue", work.log, args.max_message_bytes) as spark:
         if flown:
             data = flights.load(args.limit)
@@ -182,23 +182,24 @@ def publish_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
             streamed = stream(spark, args)
             linked.send_all()
             after = linked.admin.queue(linked.name)
-            ready, consumers = linked.count_there()
+            there = linked.count_there()
     published, sent = after.published - before.published, after.accepted - before.accepted
     counts = {
         "rows": streamed,
         "carried": carried,
         "published": published,
         "sent": sent,
-        "there_before": linked.ready_before,
-        "there_after": ready,
+        "there_before": linked.before.messages,
+        "there_after": there.messages,
         "left": after.ready + after.delayed + after.unacked,
     }
     agree = sent == published + carried and published <= streamed and not counts["left"]
     if flown:
         agree = agree and published == len(data)
-    if not (consumers or linked.consumers_before):
-        # What a cut had doubled would be too many, and shown so.
-        agree = agree and ready - linked.ready_before == sent
+    if not (there.consumers or linked.before.consumers):
+        # What a cut had doubled would be too many, and shown so. Where consumers are not told there
+        # is taken to be none.
+        agree = agree and there.messages - linked.before.messages == sent
     return reconciliation.conclude(reconciliation.verdict(counts, agree=agree))
 
 

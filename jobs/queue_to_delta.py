@@ -161,7 +161,7 @@ def drain_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
     first = not (Path(args.checkpoint).exists() or Path(args.amqp_data).exists())
     # What is wrong with it is told before Spark is started.
     linked = amqp.LinkedQueue(args, "in")
-    say(f"Queue '{args.amqp_queue}' there: {linked.ready_before:,} ready.")
+    say(f"Queue '{args.amqp_queue}' there: {linked.before.messages:,} ready.")
     with spark_session("queue_to_delta", work.log) as spark, linked.running():
         before = linked.admin.queue(linked.name)
         parsed = bool(args.json_schema)
@@ -177,15 +177,15 @@ def drain_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
         )
         rows_after, duplicates = count_table(spark, args.table)
         after = linked.admin.queue(linked.name)
-        there, _ = linked.count_there()
+        there = linked.count_there().messages
     # Of a later run, what is there may be what the edge has had before.
-    whole = not first or done.rows >= linked.ready_before
+    whole = not first or done.rows >= linked.before.messages
     found = settle_up(
         done,
         delta_rows=rows_after - rows_before,
         duplicates=duplicates,
         shown={
-            "there_before": linked.ready_before,
+            "there_before": linked.before.messages,
             "there_left": there,
             "accepted": after.accepted - before.accepted,
             "ready": after.ready,

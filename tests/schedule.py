@@ -43,6 +43,8 @@ LONG = (
     "tests/spark/test_clusters.py",
     "RabbitMQ",
     "Artemis and Qpid",
+    "tests/crash/links/test_end_to_end.py",
+    "tests/crash/links/test_fire.py",
     "tests/crash/test_ledger.py",
     "tests/crash/test_consuming_ledger.py",
     "tests/spark/test_secrets.py",

@@ -1,4 +1,4 @@
-"""A queue of an AMQP 0-9-1 broker in place of one of ackq's: an edge and a link beside the job.
+"""A queue of an AMQP broker in place of one of ackq's: an edge and a link beside the job.
 
 Invariant: what the job counts there is counted while no link runs, so that nothing is on its way.
 """
@@ -8,26 +8,42 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from ackq.client import Admin
+from ackq.errors import InvalidArgumentError
 from ackq_broker import links
-from kit import JobError, arguments, say
+from kit import JobError, arguments, other_queues, say
 from kit.connection import Broker
 
 _POLL_S: Final = 0.5
 _PROGRESS_S: Final = 2.0
-_NAMES: Final = ("queue", "data", "password_file", "declare", "temporary", "ack")
+_NAMES: Final = (
+    "protocol",
+    "queue",
+    "data",
+    "password_file",
+    "declare",
+    "temporary",
+    "prefetch",
+    "ack",
+)
 
 
 def add_arguments(made: argparse.ArgumentParser, direction: Literal["in", "out"]) -> None:
     """Adds the arguments of a job whose queue may be another broker's."""
-    group = made.add_argument_group("a queue of RabbitMQ, or of another AMQP 0-9-1 broker")
+    group = made.add_argument_group("a queue of RabbitMQ, Artemis, or another AMQP broker")
     add = group.add_argument
     add("--amqp", metavar="URL", help="amqp://[USER@]HOST[:PORT][/VHOST], instead of --endpoint")
+    add(
+        "--amqp-protocol",
+        choices=other_queues.PROTOCOLS,
+        default=other_queues.AMQP091,
+        help="what that broker speaks: amqp091 (RabbitMQ; the default), or amqp1, AMQP 1.0 "
+        "(Artemis, Qpid)",
+    )
     add("--amqp-queue", metavar="NAME", help="the queue there")
     add(
         "--amqp-data",
@@ -40,11 +56,18 @@ def add_arguments(made: argparse.ArgumentParser, direction: Literal["in", "out"]
         metavar="FILE",
         help="the user's password; or in the environment, ACKQ_LINK_PASSWORD",
     )
-    add("--amqp-declare", action="store_true", help="declare the queue there, durable")
+    add("--amqp-declare", action="store_true", help="declare the queue there, durable (amqp091)")
     add(
         "--amqp-temporary",
         action="store_true",
         help="take a directory that does not last, to try it: what it holds is lost with it",
+    )
+    add(
+        "--amqp-prefetch",
+        type=arguments.positive,
+        metavar="N",
+        help="most messages under way there, which bounds a micro-batch and what a cut may double; "
+        "default: that of the link, 5000",
     )
     if direction == "in":
         add(
@@ -65,6 +88,8 @@ def check(made: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         made.error("--amqp starts a broker of its own; leave --endpoint out")
     elif not (args.amqp_queue and args.amqp_data):
         made.error("--amqp needs --amqp-queue and --amqp-data")
+    elif args.amqp_declare and args.amqp_protocol == other_queues.AMQP1:
+        made.error("--amqp-declare is for amqp091; AMQP 1.0 declares no queue: make it there")
     elif "once" in args.trigger:
         made.error("--amqp goes with --trigger availableNow, or an interval")
 
@@ -75,7 +100,7 @@ class LinkedQueue:
     Attributes:
         broker: The edge.
         name: The edge's queue.
-        ready_before: Messages that were ready there before the link took any.
+        before: What the other queue had before the link took any.
 
     Args:
         args: The command line.
@@ -84,11 +109,11 @@ class LinkedQueue:
 
     def __init__(self, args: argparse.Namespace, direction: Literal["in", "out"]) -> None:
         self.name: str = args.queue or args.amqp_queue
-        self._there = _OtherQueue(args)
         keys: dict[str, Any] = {
             "name": f"{direction}-{self.name}",
             "direction": direction,
             "broker": args.amqp,
+            "protocol": args.amqp_protocol,
             "broker-queue": args.amqp_queue,
             "queue": self.name,
         }
@@ -96,9 +121,23 @@ class LinkedQueue:
             keys["password-file"] = args.amqp_password_file
         if getattr(args, "amqp_ack", None):
             keys["ack"] = args.amqp_ack
-        self._edge = links.embedded(args.amqp_data, [keys], temporary=args.amqp_temporary)
+        if args.amqp_prefetch:
+            keys["prefetch"] = args.amqp_prefetch
+        # First, because it says which library is missing.
+        try:
+            self._edge = links.embedded(args.amqp_data, [keys], temporary=args.amqp_temporary)
+        except InvalidArgumentError as error:
+            message = error.message.replace("say temporary=True", "say --amqp-temporary")
+            raise JobError(message) from None
+        self._there = other_queues.other_queue(
+            args.amqp_protocol,
+            args.amqp,
+            args.amqp_queue,
+            args.amqp_password_file or "",
+            declare=args.amqp_declare,
+        )
         self._admin: Admin | None = None
-        self.ready_before, self.consumers_before = self._there.count(declare=args.amqp_declare)
+        self.before = self.count_there()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[LinkedQueue]:
@@ -134,10 +173,10 @@ class LinkedQueue:
         What the link has in hand is in neither queue, so it is stopped to count.
         """
         self._edge.check()
-        if self.waiting or self._there.count()[0]:
+        if self.waiting or not self._empty_there():
             return False
         self._edge.stop_links()
-        if not self.waiting and not self._there.count()[0]:
+        if not self.waiting and self._empty_there():
             return True
         self._edge.start_links()
         return False
@@ -156,45 +195,9 @@ class LinkedQueue:
             time.sleep(_POLL_S)
         self._edge.stop_links()
 
-    def count_there(self) -> tuple[int, int]:
-        """Messages that are ready there, and consumers; exact while no link runs."""
-        return self._there.count()
+    def count_there(self) -> other_queues.Depth:
+        """What the other queue has; exact while no link runs. Raises JobError."""
+        return asyncio.run(self._there.depth())
 
-
-class _OtherQueue:
-    """The other broker's queue, asked by a connection for each question."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        # aiormq may be missing; `links.embedded` has the words for that.
-        from ackq_broker.link.amqp091.address import BrokerAddress, parse_url  # noqa: PLC0415
-
-        url, user, password = parse_url(args.amqp)
-        self._queue = args.amqp_queue
-        self._address = BrokerAddress(
-            url,
-            user or "guest",
-            password or os.environ.get("ACKQ_LINK_PASSWORD", "guest"),
-            args.amqp_password_file or "",
-        )
-
-    def count(self, *, declare: bool = False) -> tuple[int, int]:
-        """Messages that are ready, and consumers; raises JobError."""
-        return asyncio.run(self._count(declare=declare))
-
-    async def _count(self, *, declare: bool) -> tuple[int, int]:
-        from ackq_broker.link.adapter import CutError  # noqa: PLC0415 - as above
-        from ackq_broker.link.amqp091.address import connect, cut_of  # noqa: PLC0415
-
-        try:
-            connection = await connect(self._address, "job", confirms=False)
-        except CutError as cut:
-            raise JobError(cut.reason) from None
-        try:
-            found = await connection.channel.queue_declare(
-                self._queue, passive=not declare, durable=declare
-            )
-        except Exception as error:  # noqa: BLE001 - the library's errors have no common class
-            raise JobError(cut_of(error, self._address, self._queue).reason) from None
-        finally:
-            await connection.close()
-        return found.message_count or 0, found.consumer_count or 0
+    def _empty_there(self) -> bool:
+        return not asyncio.run(self._there.depth(1)).messages

@@ -2,7 +2,8 @@
 
 Invariant: both sides have the same window, the same messages and the same acknowledgements, over
 one connection; the queues are full before a clock starts, and it starts behind the first tenth,
-so that no side's start counts.
+so that no side's start counts. With `ack=settled` a process of its own takes the messages at the
+edge and accepts them, as Spark's source does, and counts with the link's side.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ import argparse
 import asyncio
 import contextlib
 import functools
+import os
+import subprocess
+import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
+import cpu
 import harness
+import link_backlog
 import rabbitmq_sides
 from harness import Measurement, Pair
 
@@ -33,6 +40,11 @@ PREFETCH: Final = 5_000
 _SHARE: Final = PREFETCH // 4
 _POLL_S: Final = 0.02
 _LIMIT_S: Final = 300
+_CONSUMER: Final = Path(__file__).with_name("settling_consumer.py")
+_STORED: Final = ("--direction=in", "--ack=stored")
+_SETTLED: Final = ("--direction=in", "--ack=settled")
+# What the processes of a measurement are called, by their process ids.
+_Parts = Mapping[str, int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,15 +54,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--messages", type=int, default=MESSAGES, help=f"of each measurement ({MESSAGES})"
     )
     parser.add_argument("--floor", type=float, default=FLOOR, help=f"least median ratio ({FLOOR})")
+    parser.add_argument(
+        "--backlog",
+        type=int,
+        default=0,
+        metavar="N",
+        help="instead: the memory of link and edge while they pass so many messages of the first "
+        "size (with 10 million: 2 GB on disk at RabbitMQ, and half an hour)",
+    )
+    parser.add_argument(
+        "--backlog-queue",
+        choices=link_backlog.QUEUE_KINDS,
+        default="lazy",
+        help="the kind of RabbitMQ's queue: classic and lazy (default), or quorum",
+    )
 
 
-def run(args: argparse.Namespace, endpoint: str) -> Iterator[harness.Comparison]:
-    """Two comparisons per body size; without RabbitMQ there are none."""
+def run(args: argparse.Namespace, endpoint: str) -> Iterator[harness.Result]:
+    """Three comparisons per body size; without RabbitMQ there are none."""
     with rabbitmq_sides.running() as port:
         harness.NOTES["aiormq"] = version("aiormq")
+        if args.backlog and port:
+            yield _backlog(args, endpoint, port)
+            return
         for size in args.sizes if port else ():
             sides: dict[str, tuple[Callable[..., Measurement], Callable[..., Measurement]]] = {
-                "link in, ack=stored": (link_in, consume),
+                "link in, ack=stored": (link_stored, consume),
+                "link in, ack=settled": (link_settled, consume),
                 "link out": (link_out, publish),
             }
             for name, (subject, anchor) in sides.items():
@@ -64,17 +94,47 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[harness.Comparison]
                 )
 
 
+def _backlog(args: argparse.Namespace, endpoint: str, port: int) -> harness.Figures:
+    """The memory of a link and its edge while they pass a backlog, with `ack=settled`."""
+    kind, count, size = args.backlog_queue, args.backlog, args.sizes[0]
+    with link_backlog.backlog(port, kind, count, size) as there, Admin(endpoint) as admin:
+        here = _new_queue(admin)
+
+        @contextlib.contextmanager
+        def run() -> Iterator[int]:
+            with (
+                settling(endpoint, here, count, link_backlog.LIMIT_S),
+                _link(endpoint, port, here, there, *_SETTLED) as pid,
+            ):
+                yield pid
+
+        title = f"memory, {count:,} messages of {size:,} B in a {kind} queue"
+        return link_backlog.measure(endpoint, here, count, run, title)
+
+
 # --- in ---
 
 
-def link_in(endpoint: str, port: int, count: int, size: int) -> Measurement:
-    """A link from a full queue of RabbitMQ to an empty one of the edge."""
+def link_stored(endpoint: str, port: int, count: int, size: int) -> Measurement:
+    """A link from a full queue of RabbitMQ to an empty one of the edge, which keeps them."""
     with (
         rabbitmq_sides.full_queue(port, count, bytes(size)) as there,
         Admin(endpoint) as admin,
-        _link(endpoint, port, here := _new_queue(admin), there, "--direction=in", "--ack=stored"),
+        _link(endpoint, port, here := _new_queue(admin), there, *_STORED) as pid,
     ):
-        return _timed(count, lambda: admin.queue(here).published)
+        return _timed(count, lambda: admin.queue(here).published, _servers(link=pid))
+
+
+def link_settled(endpoint: str, port: int, count: int, size: int) -> Measurement:
+    """The same through the edge to a consumer there, whose accepts acknowledge at RabbitMQ."""
+    with (
+        rabbitmq_sides.full_queue(port, count, bytes(size)) as there,
+        Admin(endpoint) as admin,
+        settling(endpoint, here := _new_queue(admin), count) as consumer,
+        _link(endpoint, port, here, there, *_SETTLED) as pid,
+    ):
+        parts = _servers(link=pid, consumer=consumer)
+        return _timed(count, lambda: admin.queue(here).accepted, parts)
 
 
 def consume(_: str, port: int, count: int, size: int) -> Measurement:
@@ -85,7 +145,7 @@ def consume(_: str, port: int, count: int, size: int) -> Measurement:
 
 async def _consume(port: int, count: int, queue: str) -> Measurement:
     taken = 0
-    clock = _Clock(count)
+    clock = _Clock(count, {"consumer": os.getpid(), "rabbitmq": cpu.SERVERS[rabbitmq_sides.NAME]})
     done = asyncio.Event()
     async with _channel(port) as channel:
 
@@ -114,9 +174,9 @@ def link_out(endpoint: str, port: int, count: int, size: int) -> Measurement:
         harness.fill(endpoint, here, rows=count, size=size)
         with (
             Admin(endpoint) as admin,
-            _link(endpoint, port, here, there, "--direction=out"),
+            _link(endpoint, port, here, there, "--direction=out") as pid,
         ):
-            return _timed(count, lambda: admin.queue(here).accepted)
+            return _timed(count, lambda: admin.queue(here).accepted, _servers(link=pid))
 
 
 def publish(_: str, port: int, count: int, size: int) -> Measurement:
@@ -128,7 +188,7 @@ def publish(_: str, port: int, count: int, size: int) -> Measurement:
 async def _publish(port: int, count: int, body: bytes, queue: str) -> Measurement:
     import aiormq
 
-    clock = _Clock(count)
+    clock = _Clock(count, {"publisher": os.getpid(), "rabbitmq": cpu.SERVERS[rabbitmq_sides.NAME]})
     confirmed = 0
     async with _channel(port) as channel:
 
@@ -156,26 +216,35 @@ async def _publish(port: int, count: int, body: bytes, queue: str) -> Measuremen
 
 
 class _Clock:
-    """From the first tenth of so many on to the last."""
+    """From the first tenth of so many on to the last, by the wall and by the CPU of each part."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, parts: _Parts) -> None:
         self._count = count
-        self._began: tuple[int, float] | None = None
-        self._ended_s = 0.0
+        self._parts = parts
+        self._began: tuple[int, float, cpu.Seconds] | None = None
+        self._ended: tuple[float, cpu.Seconds] | None = None
 
     def note(self, done: int) -> None:
         """So many are done."""
         if self._began is None:
             if done * 10 >= self._count:
-                self._began = done, time.perf_counter()
+                self._began = done, time.perf_counter(), cpu.of_processes(self._parts)
         elif done == self._count:
-            self._ended_s = time.perf_counter()
+            self._ended = time.perf_counter(), cpu.of_processes(self._parts)
 
     def measured(self) -> Measurement:
         """What was counted while it ran."""
         assert self._began is not None
-        first, began_s = self._began
-        return Measurement(self._count - first, {"wall": self._ended_s - began_s})
+        assert self._ended is not None
+        first, began_s, before = self._began
+        ended_s, after = self._ended
+        rows = self._count - first
+        return Measurement(rows, {"wall": ended_s - began_s}, cpu.per_row(before, after, rows))
+
+
+def _servers(**others: int) -> _Parts:
+    """The processes that move messages: both brokers, and others."""
+    return {**others, "edge": cpu.SERVERS[cpu.ACKQ], "rabbitmq": cpu.SERVERS[rabbitmq_sides.NAME]}
 
 
 def _new_queue(admin: Admin) -> str:
@@ -185,9 +254,9 @@ def _new_queue(admin: Admin) -> str:
     return name
 
 
-def _timed(count: int, done: Callable[[], int]) -> Measurement:
+def _timed(count: int, done: Callable[[], int], parts: _Parts) -> Measurement:
     """What a count that is asked for again and again did until it was reached."""
-    clock = _Clock(count)
+    clock = _Clock(count, parts)
     deadline = time.monotonic() + _LIMIT_S
     while (now := done()) < count:
         clock.note(now)
@@ -198,18 +267,30 @@ def _timed(count: int, done: Callable[[], int]) -> Measurement:
 
 
 @contextlib.contextmanager
-def _link(endpoint: str, port: int, here: str, there: str, *flags: str) -> Iterator[None]:
-    """A link as a process, for as long as it takes."""
+def _link(endpoint: str, port: int, here: str, there: str, *flags: str) -> Iterator[int]:
+    """A link as a process, for as long as it takes; its process id."""
     flags += (f"--queue={here}", f"--broker-queue={there}", f"--broker=amqp://127.0.0.1:{port}")
     flags += (f"--name={here}", f"--prefetch={PREFETCH}", f"--edge-endpoint={endpoint}")
     with tempfile.TemporaryFile() as log:
         child = start_child(["link", *flags, "--stop-at-eof"], log, stdout=log)
         try:
-            yield
+            yield child.pid
             assert child.poll() is None, "the link ended"
         finally:
             child.terminate()
             end_child(child)
+
+
+@contextlib.contextmanager
+def settling(endpoint: str, queue: str, count: int, limit_s: float = _LIMIT_S) -> Iterator[int]:
+    """A consumer of the edge as a process, for as long as it takes; its process id."""
+    command = [sys.executable, str(_CONSUMER), endpoint, queue, str(count)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+        try:
+            yield child.pid
+            assert child.wait(limit_s) == 0, "the consumer failed"
+        finally:
+            child.kill()
 
 
 @contextlib.asynccontextmanager

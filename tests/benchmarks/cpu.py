@@ -95,6 +95,12 @@ def _part(process: Process, known: dict[int, Process], root: int, places: dict[i
     return "client"
 
 
+def of_processes(parts: Mapping[str, int]) -> Seconds:
+    """CPU seconds so far of single processes, by name; one that has ended has taken none."""
+    known = {process.pid: process.own_s for process in processes()}
+    return {name: known.get(pid, 0.0) for name, pid in parts.items()}
+
+
 def per_row(before: Seconds, after: Seconds, rows: int) -> dict[str, float]:
     """Microseconds of CPU for each row, by part."""
     return {part: (after[part] - before[part]) / rows * 1e6 for part in before}

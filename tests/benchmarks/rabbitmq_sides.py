@@ -113,29 +113,46 @@ def confirms_streamed(port: int, count: int, body: bytes) -> Measurement:
 
 def _stream(connection: Any, channel: Any, queue: str, count: int, body: bytes) -> None:
     """Publishes so many messages, and returns when all are confirmed."""
-    from pika import spec
-
     properties = _persistent()
-    unconfirmed = set(range(1, count + 1))
-    confirmed_below = 1
-
-    def on_answer(frame: Any) -> None:
-        nonlocal confirmed_below
-        assert isinstance(frame.method, spec.Basic.Ack)
-        tag = frame.method.delivery_tag
-        if frame.method.multiple:
-            unconfirmed.difference_update(range(confirmed_below, tag + 1))
-            confirmed_below = tag + 1
-        else:
-            unconfirmed.discard(tag)
-
-    channel.confirm_delivery(on_answer)
+    confirms = Confirms(channel)
     for number in range(count):
+        confirms.expect(1)
         channel.basic_publish("", queue, body, properties)
         if number % _PER_TURN == 0:
             connection.process_data_events(0)
-    while unconfirmed:
+    while confirms.missing:
         connection.process_data_events(0.01)
+
+
+class Confirms:
+    """The confirms of a channel, which is in confirm mode from here on."""
+
+    def __init__(self, channel: Any) -> None:
+        self._unconfirmed: set[int] = set()
+        self._confirmed_below = 1
+        self._last = 0
+        channel.confirm_delivery(self._on_answer)
+
+    @property
+    def missing(self) -> int:
+        """How many there are to come."""
+        return len(self._unconfirmed)
+
+    def expect(self, publishes: int) -> None:
+        """So many more are published."""
+        self._unconfirmed.update(range(self._last + 1, self._last + publishes + 1))
+        self._last += publishes
+
+    def _on_answer(self, frame: Any) -> None:
+        from pika import spec
+
+        assert isinstance(frame.method, spec.Basic.Ack)
+        tag = frame.method.delivery_tag
+        if frame.method.multiple:
+            self._unconfirmed.difference_update(range(self._confirmed_below, tag + 1))
+            self._confirmed_below = tag + 1
+        else:
+            self._unconfirmed.discard(tag)
 
 
 # --- consuming ---

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kit import flights
+from tests.e2e import readme
 from tests.wire.brokers import rabbitmq_server
 from tests.wire.brokers.rabbitmq_server import RabbitMqServer
 
@@ -30,20 +31,18 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMqServe
 def test_flights_go_to_rabbitmq_and_from_there_to_a_table(
     next_line: LastLine, rabbitmq: RabbitMqServer, tmp_path: Path
 ):
-    """L9, L22, L23, K1, K3: each is there once, and comes back once; nothing is left anywhere."""
+    """L9, L22, L23, K1, K3: as the README says it; each is there once, and nothing is left."""
     count = 3_000
-    at = ("--amqp", f"amqp://{rabbitmq.endpoint}", "--amqp-queue", "flights", "--amqp-temporary")
-    line = next_line(
-        *("delta_to_queue.py", *at, "--amqp-data", tmp_path / "out"),
-        *("--amqp-declare", "--limit", count),
-    )
+    lines = [line for line in readme.job_lines("--amqp") if "--amqp-protocol" not in line]
+    out, back = lines
+    where = {"amqp": f"amqp://{rabbitmq.endpoint}", "home": tmp_path}
+    line = next_line(*readme.changed(out, **where), "--amqp-temporary", "--limit", count)
     assert line == (
         f"rows={count} carried=0 published={count} sent={count} there_before=0 there_after={count}"
         " left=0 OK"
     )
     arguments = (
-        *("queue_to_delta.py", *at, "--amqp-data", tmp_path / "in", "--amqp-ack", "stored"),
-        *("--table", tmp_path / "table", "--checkpoint", tmp_path / "checkpoint"),
+        *(*readme.changed(back, **where), "--amqp-temporary", "--amqp-ack", "stored"),
         *("--json-schema", flights.JSON_SCHEMA, "--option", "maxMessagesPerTrigger=1000"),
     )
     assert next_line(*arguments) == (
@@ -68,3 +67,4 @@ def test_a_temporary_directory_is_told_in_one_line(
     assert job.returncode == 1
     assert "does not outlive the driver" in err
     assert "Name a directory on a disk or volume" in err
+    assert "or say --amqp-temporary" in err

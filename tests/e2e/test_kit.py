@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import stat
 import subprocess
@@ -34,6 +35,7 @@ from kit import (
 )
 from kit.queries import Streamed
 from kit.workspace import Workspace
+from tests.e2e import readme
 
 
 def test_the_last_line_when_all_counts_agree():
@@ -304,6 +306,8 @@ AMQP = ("--amqp", "amqp://h", "--amqp-queue", "q", "--amqp-data", "d")
         (queue_to_delta, [*AMQP, "--table", "t"], "--checkpoint"),
         (queue_to_delta, ["--amqp", "amqp://h"], "--amqp-data"),
         (queue_to_delta, ["--amqp-ack", "stored"], "--amqp-ack needs --amqp"),
+        (queue_to_delta, ["--amqp-protocol", "amqp1"], "--amqp-protocol needs --amqp"),
+        (queue_to_delta, [*AMQP, "--amqp-protocol", "amqp1", "--amqp-declare"], "make it there"),
         (queue_to_delta, [*AMQP, *LIVE, "--checkpoint", "c"], "--endpoint out"),
         (queue_to_delta, [*AMQP, "--trigger", "once"], "--trigger"),
         (delta_to_queue, [*AMQP, "--table", "t"], "--checkpoint"),
@@ -319,6 +323,15 @@ def test_wrong_usage_names_the_option(
         job.parse(arguments)
     assert ended.value.code == 2
     assert named in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("line", readme.job_lines(), ids=" ".join)
+def test_the_readme_says_what_jobs_take(line: list[str]):
+    """No command of it is refused for arguments that do not go together."""
+    name, *arguments = line
+    job = importlib.import_module(name.removesuffix(".py"))
+    if name != "tour.py":
+        assert job.parse(arguments).verbose is False
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,26 @@ class Authority:
         self._authority = trustme.CA()
         self.ca = self._write("ca.pem", self._authority.cert_pem.bytes())
 
-    def issue(self, *names: str, from_day: int = -1, to_day: int = 1) -> Identity:
-        """A certificate of these names and its key; valid from and to so many days from now."""
+    def issue(
+        self, *names: str, user: str | None = None, from_day: int = -1, to_day: int = 1
+    ) -> Identity:
+        """A certificate of these names and its key; valid from and to so many days from now.
+
+        Args:
+            names: The machine's.
+            user: Who it is of instead, as its common name; Erlang wants a name of a machine, too.
+            from_day: Days from now.
+            to_day: Days from now.
+        """
         now = datetime.now(UTC)
+        names = names or (f"{user}.example",)
         made = self._authority.issue_cert(
-            *names, not_before=now + from_day * DAY, not_after=now + to_day * DAY
+            *names,
+            common_name=user,
+            not_before=now + from_day * DAY,
+            not_after=now + to_day * DAY,
         )
-        stem = f"{names[0]}{from_day:+}{to_day:+}"
+        stem = f"{user or names[0]}{from_day:+}{to_day:+}"
         chain = b"".join(each.bytes() for each in made.cert_chain_pems)
         return Identity(
             self._write(f"{stem}.pem", chain),

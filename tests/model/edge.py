@@ -6,21 +6,24 @@ Subclasses switch a rule off.
 from typing import NamedTuple
 
 import numpy as np
-from pyroaring import BitMap
+from pyroaring import BitMap, BitMap64
 
 from ackq.errors import AckqError
+from ackq.outcomes import Outcome
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
+from ackq_broker.core.checks import BUILT_IN_DEAD
 from ackq_broker.core.state.link import LinkCounts
 from tests.model.broker import NOW_US, SEQUENCE
 
 QUEUE, LINK, CHANNEL = "q", "l", b"channel"
 
 
-class Accept(NamedTuple):
-    """A consumer accepts the message at a position; a command of the core that can be a key."""
+class Take(NamedTuple):
+    """A consumer takes the message at a position; a command of the core that can be a key."""
 
     position: int
+    rejects: bool = False
 
 
 class Store(NamedTuple):
@@ -36,12 +39,14 @@ class Edge:
 
     Args:
         keys: What the messages have there: `id`, or `content` alone, or `none` of both.
+        there: A rejection here is one there; then the consumer rejects messages, too.
     """
 
-    def __init__(self, keys="id", ack=c.LinkAck.SETTLED, *, drop=False):
+    def __init__(self, keys="id", ack=c.LinkAck.SETTLED, *, drop=False, there=False):
         self.keys = keys
         self.ack = ack
         self.drop = drop
+        self.there = there
         self._calls = {}
 
     def first(self, history):
@@ -54,7 +59,7 @@ class Edge:
     def open(self, snapshot, token):
         """(snapshot after it, the reply or the error): so with all calls of a process."""
         holder = c.HolderInfo(bytes([token + 1]) * 16)
-        options = {"drop_ambiguous": self.drop, "new_incarnation": "i"}
+        options = {"drop_ambiguous": self.drop, "new_incarnation": "i", "reject_there": self.there}
         return self.call(snapshot, c.OpenLink(LINK, holder, "there", QUEUE, self.ack, **options))
 
     def subscribe(self, snapshot, epoch):
@@ -72,8 +77,12 @@ class Edge:
         return self.call(snapshot, command, now_us)
 
     def accept(self, snapshot, position):
-        """The snapshot after a consumer took a message."""
-        return self.call(snapshot, Accept(position))[0]
+        """The snapshot after a consumer accepted a message."""
+        return self.call(snapshot, Take(position))[0]
+
+    def reject(self, snapshot, position):
+        """(snapshot after a consumer rejected a message, whether it is a dead letter here)."""
+        return self.call(snapshot, Take(position, rejects=True))
 
     def start(self, snapshot):
         """The edge died and came back."""
@@ -125,8 +134,8 @@ class Edge:
 
     def perform(self, core, command, now_us):
         """Decides and applies."""
-        if isinstance(command, Accept):
-            return self.take(core, command.position)
+        if isinstance(command, Take):
+            return self.take(core, command)
         if isinstance(command, Store):
             command = self.frame(command)
         decision = core.decide(command, now_us)
@@ -134,19 +143,30 @@ class Edge:
             core.apply(core.sequence + 1, record)
         return decision.reply
 
-    def take(self, core, position):
-        """The consumer holds everything before, takes one, and gives the rest back."""
+    def take(self, core, command):
+        """The consumer holds everything before, takes one, and gives the rest back.
+
+        Returns:
+            Whether it is a dead letter here, of which no more is to be known.
+        """
         there = queue(core)
-        before = len(there.ready) - len([each for each in there.ready if each >= position])
+        before = len(there.ready) - len([each for each in there.ready if each >= command.position])
         for channel, messages in ((b"before", before), (CHANNEL, 1)):
             if messages:
-                no_ack = channel == CHANNEL
+                no_ack = channel == CHANNEL and not command.rejects
                 self.perform(core, c.Deliver(channel, QUEUE, messages, no_ack=no_ack), NOW_US)
+        if command.rejects:
+            self.perform(core, c.Settle(CHANNEL, Outcome.REJECTED, BitMap64((1,))), NOW_US)
         for channel in (b"before", CHANNEL):
             if channel in core._state.channels:
                 self.perform(core, c.CloseChannel(channel), NOW_US)
         there.deliveries.forget(there.present)
         there.requeued = type(there.requeued)()
+        buried = BUILT_IN_DEAD in core.queue_ids()
+        if buried:
+            self.perform(core, c.PurgeQueue(BUILT_IN_DEAD), NOW_US)
+            self.perform(core, c.DeleteQueue(BUILT_IN_DEAD), NOW_US)
+        return buried
 
     def frame(self, command):
         """The command of the core."""

@@ -97,6 +97,25 @@ class HeldUntilTheEnd(Edge):
         return decision.reply._replace(runs=runs)
 
 
+class NoOutcome(Edge):
+    """L10 off: a permit says that a delivery may be acknowledged, and no more."""
+
+    def perform(self, core, command, now_us):
+        reply = super().perform(core, command, now_us)
+        if isinstance(command, c.PermitLinked):
+            return reply._replace(rejected=BitMap64())
+        return reply
+
+
+class OutcomesEndAtACut(Edge):
+    """L11 off: that a message was rejected is forgotten with the subscription."""
+
+    def perform(self, core, command, now_us):
+        if isinstance(command, c.SubscribeLink):
+            link_of(core).rejected = BitMap64()
+        return super().perform(core, command, now_us)
+
+
 class NoFence(Edge):
     """L1 off: a process that was replaced goes on as the present one."""
 

@@ -4,7 +4,8 @@ The other broker is a queue in the order of its messages. It delivers up to a wi
 acknowledgements in the order in which they were sent, and tells nobody. At a cut it has applied any
 first part of those under way; the rest comes again at its old place, marked as redelivered. The
 process goes as it is to go: it stores what came, acknowledges what it has a permit for, and calls
-proven what the window proves. A consumer here accepts messages in any order.
+proven what the window proves. A consumer here accepts messages in any order, or rejects them where
+that is told there: then the other broker keeps them as dead letters.
 
 Faults: the connection there is cut; an answer of the edge is lost, so that the process opens anew
 and sends again; the process dies; it is thought dead, goes on beside the next one, and finds itself
@@ -38,7 +39,8 @@ class Process(NamedTuple):
         came: The deliveries of the subscription.
         where: The positions of those that are answered; `known`: of those behind them that the
             edge has stored, as it said at the last open.
-        sent: The deliveries that it has acknowledged, in that order; the first `applied` are.
+        sent: The deliveries that it has settled, in that order; the first `applied` are.
+        rejects: Those of them that it has rejected.
     """
 
     token: int
@@ -50,6 +52,7 @@ class Process(NamedTuple):
     where: tuple[int, ...] = ()
     known: tuple[int, ...] = ()
     sent: tuple[int, ...] = ()
+    rejects: frozenset[int] = frozenset()
     applied: int = 0
 
     @property
@@ -59,10 +62,12 @@ class Process(NamedTuple):
 
 
 class World(NamedTuple):
-    """Everything. `stored` are the bodies by position; `taken` those that were accepted.
+    """Everything. `stored` are the bodies by position; `taken` those that ended here.
 
-    `recent` is what the other broker may take back; `copy` an old edge with what it had stored.
-    `doubtful` is set when the edge lost what it knew: then doubles are right.
+    Where rejections are told there, `accepted` and `dead` are the bodies that it has applied so.
+    `recent` is what the other broker may take back, with whether it was rejected; `copy` an old
+    edge with what it had stored. `doubtful` is set when the edge lost what it knew: then doubles
+    are right.
     """
 
     edge: bytes
@@ -71,7 +76,9 @@ class World(NamedTuple):
     zombie: Process | None = None
     stored: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
-    recent: tuple[Message, ...] = ()
+    accepted: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+    recent: tuple[tuple[Message, bool], ...] = ()
     copy: tuple[bytes, tuple[str, ...]] | None = None
     faults: tuple[str, ...] = ()
     doubtful: bool = False
@@ -131,6 +138,13 @@ class Linking:
                 f"the consumer accepts {body} at {position}",
                 world._replace(edge=edge, taken=taken),
             )
+            if self.broker.there:
+                edge, buried = self.broker.reject(world.edge, position)
+                taken = taken if buried else world.taken
+                yield (
+                    f"the consumer rejects {body} at {position}",
+                    world._replace(edge=edge, taken=taken),
+                )
         for passes, time_us in (("a minute passes", MINUTE_US), ("two days pass", DAYS_US)):
             if world.zombie is None and world.process.open and world.process.connected:
                 later = world._replace(recent=())
@@ -175,7 +189,8 @@ class Linking:
         numbers = {position: number - 1 for number, position in runs.items()}
         told = [numbers[position] for position in again.positions.tolist()]
         known = tuple(runs[n] for n in range(len(process.where) + 1, opened.next_number))
-        sent = process._replace(sent=_with(process.sent, told), known=known)
+        no = [numbers[position] for position in again.rejected]
+        sent = _with(process, told, no)._replace(known=known)
         return "opens, and goes on", world._replace(edge=edge, **{role: sent})
 
     def _subscribe(self, world, role, process):
@@ -193,15 +208,16 @@ class Linking:
         if isinstance(reply, AckqError):
             return self._ends(world, role, process, reply)
         answers = [
-            (run.first_position + row, run.matched, run.permitted)
+            (run.first_position + row, run.matched, run.permitted, run.rejected)
             for run in reply.runs
             for row in range(run.rows)
         ]
-        permitted = [first + row for row, answer in enumerate(answers) if answer[2]]
-        answered = process._replace(
+        permitted, rejected = (
+            [first + row for row, answer in enumerate(answers) if answer[said]] for said in (2, 3)
+        )
+        answered = _with(process, permitted, rejected)._replace(
             where=(*process.where, *(position for position, *_ in answers)),
             known=process.known[count:],
-            sent=_with(process.sent, permitted),
         )
         stored = world.stored + tuple(
             row.body
@@ -217,7 +233,8 @@ class Linking:
         where = process.where + process.known
         positions = [position for position in reply.positions.tolist() if position in where]
         told = [where.index(position) for position in positions]
-        sent = process._replace(sent=_with(process.sent, told))
+        no = [where.index(position) for position in positions if position in reply.rejected]
+        sent = _with(process, told, no)
         what = f"acknowledges {[number + 1 for number in told]}"
         return what, world._replace(edge=edge, **{role: sent})
 
@@ -229,11 +246,16 @@ class Linking:
     def _apply(self, world, role, process, count):
         """The other broker applies the next acknowledgements."""
         numbers = process.sent[process.applied : process.applied + count]
-        recent = world.recent
+        done = tuple((process.came[number], number in process.rejects) for number in numbers)
         if "returns" in self.faults:
-            recent += tuple(process.came[number] for number in numbers)
-        applied = process._replace(applied=process.applied + count)
-        return world._replace(recent=recent, **{role: applied})
+            world = world._replace(recent=world.recent + done)
+        if self.broker.there:
+            ends = {"accepted": [], "dead": []}
+            for message, rejected in done:
+                ends["dead" if rejected else "accepted"].append(message.body)
+            more = {name: tuple(sorted((*getattr(world, name), *ends[name]))) for name in ends}
+            world = world._replace(**more)
+        return world._replace(**{role: process._replace(applied=process.applied + count)})
 
     def _ends(self, world, role, process, error):
         """The process is refused: it consumes anew, or ends when it was fenced."""
@@ -246,7 +268,7 @@ class Linking:
     def _cut(self, world, role, process):
         """Its connection ends: what is not acknowledged comes again."""
         again = [self._seen(process.came[number]) for number in process.unacked]
-        cut = process._replace(connected=False, came=(), where=(), known=(), sent=(), applied=0)
+        cut = Process(process.token, process.epoch, process.subscription, process.open)
         return world._replace(waiting=_back(world.waiting, again), **{role: cut})
 
     def _seen(self, message):
@@ -312,7 +334,11 @@ class Linking:
             ways.append((" for minutes", later))
         for how, after in ways:
             gone = self._cut(after, "process", after.process)
-            back = [self._seen(message) for message in after.recent]
+            back = [self._seen(message) for message, _ in after.recent]
+            for name, dead in (("accepted", False), ("dead", True)):
+                undone = Counter(message.body for message, no in after.recent if no is dead)
+                left = Counter(getattr(gone, name)) - undone
+                gone = gone._replace(**{name: tuple(sorted(left.elements()))})
             yield (
                 f"the other broker dies{how}, and takes back what it applied",
                 gone._replace(waiting=_back(gone.waiting, back), recent=()),
@@ -345,13 +371,17 @@ class Linking:
 
 
 def flaw(linking):
-    """What says what is wrong with a world: lost, doubled, or no end in sight."""
+    """What says what is wrong with a world: lost, doubled, accepted there alone, or no end."""
     published = Counter(linking.bodies)
 
     def judge(edge, world, _names):
         if world.stuck:
             return world.stuck
         taken = Counter(world.taken)
+        for body, count in Counter(world.accepted).items():
+            if count > taken[body]:
+                return f"{body} is accepted there, and was not here"
+        taken += Counter(world.dead)
         allowed = edge.ambiguous(world.edge)
         for body in sorted(published):
             if not world.doubtful and taken[body] > published[body] + allowed:
@@ -365,9 +395,11 @@ def flaw(linking):
     return judge
 
 
-def _with(sent, numbers):
-    """Acknowledgements with those that were not sent yet."""
-    return sent + tuple(number for number in numbers if number not in sent)
+def _with(process, numbers, rejected):
+    """The process once it has settled what it had not yet, and rejected some of it."""
+    new = tuple(number for number in numbers if number not in process.sent)
+    rejects = process.rejects.union(number for number in rejected if number in new)
+    return process._replace(sent=process.sent + new, rejects=rejects)
 
 
 def _back(waiting, again):

@@ -1,6 +1,7 @@
 """A link under every interleaving of faults: nothing is lost, and only what is in doubt doubled."""
 
 import pytest
+from pyroaring import BitMap
 
 from ackq_broker.core import commands as c
 from tests.model import link_rules as rules
@@ -61,10 +62,55 @@ def test_a_link_that_stores_loses_nothing_by_itself():
     assert "is lost" in explored(Edge("id", STORED), losses=1).wrong
 
 
+@pytest.mark.parametrize("keys", ["id", "content"])
+@pytest.mark.parametrize(
+    ("bodies", "faults"),
+    [
+        ("aa", {"cuts": 1}),
+        ("a", {"cuts": 1, "answers": 1}),
+        ("a", {"deaths": 1, "restarts": 1}),
+        ("a", {"zombies": 1}),
+        ("a", {"copies": 1}),
+    ],
+)
+def test_what_is_rejected_is_rejected_there(keys, bodies, faults):
+    """L10, L11, L28: it is never accepted there and never lost, here or there, whatever fails."""
+    found = explored(Edge(keys, there=True), bodies, **faults)
+    assert not found.wrong, str(found)
+    assert found.worlds > 100
+
+
+def test_a_rejection_that_was_applied_may_come_back():
+    """L10, L28: it is rejected again."""
+    found = explored(Edge("id", there=True), "a", returns=1, window=1)
+    assert not found.wrong, str(found)
+    assert found.worlds > 20
+
+
 def test_without_keys_a_cut_doubles():
     """L2: and loses nothing."""
     found = explored(Edge("none"), cuts=1)
     assert not found.wrong, str(found)
+
+
+class MarksEverything(Edge):
+    """L6: a broker that calls every delivery redelivered, as one may that forgot what it had sent.
+
+    The mark is the other broker's word alone, and no promise rests on it: an entry that never had a
+    permit has a delivery that comes again, so whichever of two equal messages takes it, the other
+    one is stored or takes another entry.
+    """
+
+    def redelivered(self, rows):
+        return BitMap(range(len(rows)))
+
+
+@pytest.mark.parametrize("cuts", [1, 2])
+def test_nothing_rests_on_the_mark_of_redelivery(cuts):
+    """L6, L7: marked all of them, and of one content: nothing is lost, and no more is doubled."""
+    found = explored(MarksEverything("content"), "aa", cuts=cuts)
+    assert not found.wrong, str(found)
+    assert found.worlds > 100
 
 
 SWITCHED_OFF = {
@@ -76,13 +122,19 @@ SWITCHED_OFF = {
     "no grace": (rules.NoGrace("id"), {"returns": 1, "window": 1}, "is doubled"),
     "time is enough": (rules.TimeIsEnough("id"), {"cuts": 1}, "is doubled"),
     "held until the end": (rules.HeldUntilTheEnd("id"), {"cuts": 1}, "does not go on"),
+    "permits have no outcome": (rules.NoOutcome("id", there=True), {}, "is accepted there"),
+    "outcomes end at a cut": (
+        rules.OutcomesEndAtACut("id", there=True),
+        {"cuts": 1},
+        "is accepted there",
+    ),
     "copies are trusted": (rules.CopiesAreTrusted("content"), {"copies": 1}, "is lost"),
 }
 
 
 @pytest.mark.parametrize("rule", SWITCHED_OFF)
 def test_without_a_rule_a_trace_is_found(rule):
-    """L5, L6, L7, L10, L11, L27: without a rule the explorer tells a shortest way to a flaw."""
+    """L5, L6, L7, L10, L11, L27, L28: without a rule the explorer tells the shortest way."""
     edge, faults, wrong = SWITCHED_OFF[rule]
     found = explored(edge, **faults)
     print(f"{rule}: {found}")

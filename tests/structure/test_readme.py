@@ -50,7 +50,8 @@ USES = {
 }
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Programs whose own options are not ours to check.
-OTHERS = {"export", "pip", "spark-submit", "spark-class"}
+OTHERS = {"export", "pip", "spark-submit", "spark-class", "mvn", "tar"}
+OTHERS |= {"artemis", "artemis-service"}
 
 
 def table(readme, title):

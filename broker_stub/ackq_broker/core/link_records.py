@@ -24,6 +24,7 @@ class LinkOpened(Record, frozen=True, tag="link_opened"):
     ack: str
     at_us: int
     drop_ambiguous: bool = False
+    reject_there: bool = False
 
 
 class LinkSubscribed(Record, frozen=True, tag="link_subscribed"):
@@ -44,7 +45,8 @@ class LinkStored(Record, frozen=True, tag="link_stored"):
         content: Their positions, as far as their keys are of their content (L7).
         matched: The rows, counted from the first delivery, that were there; `positions`: where, 8
             bytes each, in their order. `matched_settled` of them were settled.
-        permitted: The positions, stored or matched, that may be acknowledged at once (L9, L11).
+        permitted: The positions, stored or matched, that may be acknowledged at once (L9, L11);
+            those whose entry is rejected are to be rejected.
         ambiguous: Positions in doubt that rows of the same content were stored beside: each stands
             for one that is counted, and is forgotten (L7).
         id_reused: Rows that were stored though their id was known (L4).
@@ -75,7 +77,9 @@ class LinkStored(Record, frozen=True, tag="link_stored"):
 
 
 class LinkPermitted(Record, frozen=True, tag="link_permitted"):
-    """Deliveries of the present subscription may be acknowledged (L10).
+    """Deliveries of the present subscription may be acknowledged, or rejected (L10).
+
+    Which of both is in the record that took the message from its queue (`RejectedThere`).
 
     With `together` what was permitted before and is not proven is proven with them, or not at all:
     it was told again, and in what order a link settles it is not known.

@@ -112,6 +112,17 @@ class Delay(Field, frozen=True):
     until_us: int
 
 
+class RejectedThere(Field, frozen=True):
+    """Positions of one queue that leave it, to be rejected at the broker they came from (L28).
+
+    `cause` is a value of `dead_letters.Cause`.
+    """
+
+    queue_id: int
+    positions: BitMap64
+    cause: str
+
+
 class DueMessages(Field, frozen=True):
     """Due positions of one queue: expired (Q3), and ready after their delay (C14)."""
 

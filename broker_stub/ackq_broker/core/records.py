@@ -32,6 +32,7 @@ from ackq_broker.core.record_fields import (
     Move,
     QueuePositions,
     QueueProperties,
+    RejectedThere,
     RoutedRows,
     TagOutcome,
     Unroutable,
@@ -292,7 +293,8 @@ class SessionAdvanced(Record, frozen=True, tag="session_advanced"):
 
     A detached lease takes what is `resumed` first, and its other tags are `holes` (S5). With an
     accept the committed outcomes take effect (S6): of what they name, `moves` become dead letters,
-    `discarded` is dropped, and the rest is requeued. The drops come last.
+    `discarded` is dropped, `rejected_there` leaves too, and the rest is requeued. The drops come
+    last.
     """
 
     session: str
@@ -310,6 +312,7 @@ class SessionAdvanced(Record, frozen=True, tag="session_advanced"):
     holes: tuple[Hole, ...] = ()
     queue_pattern: str = ""
     timeout_ms: int = 0
+    rejected_there: tuple[RejectedThere, ...] = ()
 
 
 class SessionDetached(Record, frozen=True, tag="session_detached"):
@@ -363,7 +366,7 @@ class OutcomesDropped(Record, frozen=True, tag="outcomes_dropped"):
 class SessionSettled(Record, frozen=True, tag="session_settled"):
     """An operator settled tags of a lease; they are holes, and the epoch is over (S8).
 
-    What is neither moved nor discarded is requeued. The drops come last.
+    What is neither moved nor discarded nor `rejected_there` is requeued. The drops come last.
     """
 
     session: str
@@ -372,6 +375,7 @@ class SessionSettled(Record, frozen=True, tag="session_settled"):
     discarded: tuple[QueuePositions, ...] = ()
     moves: tuple[Move, ...] = ()
     drops: tuple[Drop, ...] = ()
+    rejected_there: tuple[RejectedThere, ...] = ()
 
 
 class SessionReleased(Record, frozen=True, tag="session_released"):
@@ -401,7 +405,8 @@ class Settled(Record, frozen=True, tag="settled"):
     """Tags of a channel are settled.
 
     `outcome` is a value of `ackq.outcomes.Outcome`. But for ACCEPTED, what is neither moved nor
-    discarded is requeued. The drops, of dead-letter queues that overflow, come last.
+    discarded nor `rejected_there` is requeued. The drops, of dead-letter queues that overflow, come
+    last.
     """
 
     channel_id: bytes
@@ -412,6 +417,7 @@ class Settled(Record, frozen=True, tag="settled"):
     moves: tuple[Move, ...] = ()
     delays: tuple[Delay, ...] = ()
     drops: tuple[Drop, ...] = ()
+    rejected_there: tuple[RejectedThere, ...] = ()
 
 
 class ChannelClosed(Record, frozen=True, tag="channel_closed"):

@@ -67,7 +67,11 @@ class QueueLimits:
         cut_counts: Whether a cut counts as a delivery of each message that was held.
         requeue_counts: Whether `close(requeue=True)` does.
         dead_letters: Whether what is dropped for any reason goes to another queue.
+        rejected_again: Whether what is rejected is delivered again (L28).
         remedy: The command that would set a limit right, for an error.
+        single_active: One consumer gets everything; the others wait until it is gone (L17).
+        warnings: What an operator there is to do something about, a sentence or two each.
+        notes: What an operator is to know.
     """
 
     kind: str = ""
@@ -76,7 +80,11 @@ class QueueLimits:
     cut_counts: bool = True
     requeue_counts: bool = True
     dead_letters: bool | None = None
+    rejected_again: bool = False
     remedy: str = ""
+    single_active: bool = False
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,21 @@ class Deliveries:
         return self.first_tag + rows - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What a queue there has, as its consumer asked through the channel that it consumes on.
+
+    Attributes:
+        ready: Messages that no consumer has.
+        consumers: How many it has, the one that asks included.
+        last_tag: The tag of the last delivery that came before the answer; 0: none.
+    """
+
+    ready: int
+    consumers: int
+    last_tag: int
+
+
 class SourceSubscription(Protocol):
     """One consumer on one connection."""
 
@@ -128,7 +151,19 @@ class SourceSubscription(Protocol):
         ...
 
     def reject(self, first_tag: int, last_tag: int) -> None:
-        """Rejects deliveries there, where its dead-letter policy applies (L13); as `settle`."""
+        """Rejects deliveries there, where its dead-letter policy applies (L28).
+
+        As `settle`, in one order with it.
+        """
+        ...
+
+    async def remaining(self) -> Remaining | None:
+        """What the queue has left (L18).
+
+        None: the broker does not tell, or may not have noticed yet that an earlier connection of
+        the link is gone. What it answers is behind all that the queue had sent before the call
+        before it.
+        """
         ...
 
     async def close(self, *, requeue: bool = False) -> None:

@@ -44,6 +44,7 @@ from ackq_broker.link.hold_policy import HoldRules, OnMaxHold
 from ackq_broker.link.inbound import ACKS, Inbound, InboundRules
 from ackq_broker.link.keys import KeyRule
 from ackq_broker.link.outbound import Outbound
+from ackq_broker.link.rejections import OnReject
 from ackq_broker.link.tls import Tls
 
 if TYPE_CHECKING:
@@ -80,6 +81,9 @@ LINK_KEYS: Final = {
     "ack": Key(str, "", "In: acknowledge there what is settled here, or stored here (settled)."),
     "origin-key": Key(str, "", "In: auto, message_id, header:NAME, fingerprint or none (auto)."),
     "on-ambiguous": Key(str, "", "In: store or drop what came with an ack in doubt (store)."),
+    "on-reject": Key(
+        str, "", "In: what is rejected here is a dead letter here, or there; or discard (here)."
+    ),
     "max-hold": Key(int, 0, "In: seconds; 0: 80 % of the consumer timeout, or 1200."),
     "on-max-hold": Key(str, "", "In: renew, store or fail."),
     "accept-limit": Key(bool, False, "In: run though the other queue drops at a limit."),
@@ -93,7 +97,9 @@ LINK_KEYS: Final = {
     "window-bytes": Key(int, 64 << 20, "In: at so many bytes under way it takes no more."),
     "heartbeat": Key(int, 10, "Seconds between heartbeats, 1 to 3600."),
     "ca": Key(str, "", "PEM file with the authority to trust, for amqps."),
-    "cert": Key(str, "", "PEM file with a client certificate, for amqps."),
+    "cert": Key(
+        str, "", "PEM file with a client certificate, for amqps; without a user, who it is."
+    ),
     "key": Key(str, "", "PEM file with its key."),
 }
 _INBOUND_KEYS: Final = tuple(
@@ -211,8 +217,15 @@ def _source(said: Mapping[str, Any], limits: Limits) -> Source:
 
         _without(said, "management")
         return source.Amqp1Source(_amqp1_address(said), queue, said["name"], limits, told)
+    address = _address(said)
     management = Management(said["management"]) if said["management"] else None
-    return QueueSource(_address(said), queue, said["name"], limits, told, management)
+    if management is not None and not address.user:
+        raise InvalidArgumentError(
+            "management needs a user with a password, and the link is who its client certificate"
+            " (cert) says. Give user and password-file, or leave management out and say"
+            " delivery-limit, consumer-timeout and dead-letters."
+        )
+    return QueueSource(address, queue, said["name"], limits, told, management)
 
 
 def _rules(said: Mapping[str, Any]) -> InboundRules:
@@ -221,17 +234,25 @@ def _rules(said: Mapping[str, Any]) -> InboundRules:
         ("ack", ack, ACKS),
         ("on-ambiguous", said["on-ambiguous"], ("", "store", "drop")),
         ("on-max-hold", said["on-max-hold"], ("", *OnMaxHold)),
+        ("on-reject", said["on-reject"], ("", *OnReject)),
     ):
         if value not in values:
             raise InvalidArgumentError(
                 f"{key} is {value!r}; it is {' or '.join(filter(None, values))}."
             )
+    on_reject = OnReject(said["on-reject"] or OnReject.HERE)
+    if on_reject.there and ack != ACKS[0]:
+        raise InvalidArgumentError(
+            f"on-reject is '{on_reject}', and ack is '{ack}': what was acknowledged there cannot be"
+            " rejected. Choose ack=settled, or on-reject=here."
+        )
     if said["max-hold"] < 0:
         raise InvalidArgumentError(f"max-hold is {said['max-hold']}; give seconds, or 0.")
     return InboundRules(
         ack,
         KeyRule(said["origin-key"] or "auto"),
         said["on-ambiguous"] == "drop",
+        on_reject,
         HoldRules(
             said["max-hold"] or None,
             OnMaxHold(said["on-max-hold"]) if said["on-max-hold"] else None,
@@ -276,8 +297,10 @@ def _speaks_amqp1(said: Mapping[str, Any]) -> bool:
 
 def _address(said: Mapping[str, Any]) -> BrokerAddress:
     url, user, password, tls = _who(said)
-    password = _GUEST if password is None else password
     file, heartbeat = said["password-file"], said["heartbeat"]
+    if tls.cert and not (user or password or file):
+        return BrokerAddress(url, "", "", "", tls, heartbeat)
+    password = _GUEST if password is None else password
     return BrokerAddress(url, user or _GUEST, password, file, tls, heartbeat)
 
 

@@ -1,4 +1,4 @@
-"""The inbound link: from a queue of another broker to one of the edge. Rules L7, L14 - L17, L20.
+"""The inbound link: from a queue there to one of the edge. Rules L7, L14 - L17, L20, L28.
 
 Invariant: it keeps nothing: what it knows of deliveries ends with their subscription, and the edge
 recognises them when they come again. So it may be killed at any instant.
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ackq.client import AsyncLink
+from ackq.errors import PreconditionFailedError
 from ackq.text import printable
 from ackq_broker.link.adapter import CutError, QueueLimits, Source, SourceSubscription
 from ackq_broker.link.backoff import RetryDelay
@@ -19,8 +20,10 @@ from ackq_broker.link.edge import Edge
 from ackq_broker.link.events import log
 from ackq_broker.link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
 from ackq_broker.link.keys import KeyRule
+from ackq_broker.link.rejections import OnReject, check_rejections
 from ackq_broker.link.stopping import StoppedError, unless
 from ackq_broker.link.transfer import GivenBackError, InboundCounters, Transfer
+from ackq_broker.link.vanished import VanishedCount
 from ackq_broker.link.waiting import after_cut
 
 ACKS: Final = ("settled", "stored")
@@ -39,12 +42,14 @@ class InboundRules:
         ack: When it is acknowledged there: `settled` or `stored` (L9).
         key: How it is recognised when it comes again (L2).
         drop_ambiguous: By its content even if its acknowledgement may have been applied (L7).
+        on_reject: Where it goes when it is rejected here (L28).
         holding: How long it is held (L15).
     """
 
     ack: str = "settled"
     key: KeyRule = field(default_factory=KeyRule)
     drop_ambiguous: bool = False
+    on_reject: OnReject = OnReject.HERE
     holding: HoldRules = field(default_factory=HoldRules)
 
 
@@ -64,6 +69,7 @@ class Inbound:
     edge: Edge
     rules: InboundRules = field(default_factory=InboundRules)
     counters: InboundCounters = field(default_factory=InboundCounters)
+    vanished: VanishedCount = field(default_factory=VanishedCount)
 
     @property
     def guarantee(self) -> str:
@@ -92,6 +98,8 @@ class Inbound:
             if self.rules.ack == "settled"
             else f"what is acknowledged there lies on the disk of {self.edge.endpoint} alone"
         )
+        if self.rules.on_reject.there:
+            place += "; what is rejected here is rejected there"
         return f"link {self.name}: in, ack={self.rules.ack}: {promise}; {place}"
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -101,6 +109,7 @@ class Inbound:
             holding.limits = await self._learn(stop)
             if self.rules.ack == "settled":
                 holding.check_start(self.name, self.source.identity)
+            self._check_rejections(holding.limits)
             if holding.spares_all and self.rules.ack == "settled":
                 log(
                     logging.WARNING,
@@ -116,6 +125,7 @@ class Inbound:
                 queue=self.edge.queue,
                 ack=self.rules.ack,
                 drop_ambiguous=self.rules.drop_ambiguous,
+                reject_there=self.rules.on_reject.there,
                 security=self.edge.security,
             )
             try:
@@ -139,16 +149,34 @@ class Inbound:
                 **vars(self.counters),
             )
 
+    def _check_rejections(self, limits: QueueLimits) -> None:
+        """Refuses, or warns of, a queue there that may not keep what is rejected (L28)."""
+        unsure = check_rejections(self.name, self.source.identity, self.rules.on_reject, limits)
+        if unsure:
+            log(logging.WARNING, self.name, "rejections", unsure)
+
     async def _learn(self, stop: asyncio.Event) -> QueueLimits:
         """The limits of the source, once it is there (L14)."""
         retry = RetryDelay()
         while True:
             try:
-                return await unless(stop, self.source.learn())
+                limits = await unless(stop, self.source.learn())
             except CutError as cut:
                 if cut.refusal is not None:
                     raise cut.refusal from None
                 await after_cut(self.name, retry, stop, cut, self.counters.cuts)
+            else:
+                self._tell(limits, QueueLimits())
+                return limits
+
+    def _tell(self, limits: QueueLimits, before: QueueLimits) -> None:
+        """Logs what an operator is to know of the source, once."""
+        for text in limits.warnings:
+            if text not in before.warnings:
+                log(logging.WARNING, self.name, "limits_warning", printable(text))
+        for text in limits.notes:
+            if text not in before.notes:
+                log(logging.INFO, self.name, "limits_note", printable(text))
 
     async def _open(self, edge: AsyncLink, stop: asyncio.Event) -> None:
         """Opens the link at the edge, however long that is away (L20)."""
@@ -176,6 +204,11 @@ class Inbound:
                 continue  # the subscription has met it, too
             if limits != holding.limits:
                 log(logging.INFO, self.name, "limits", f"there now: {limits}")
+                self._tell(limits, holding.limits)
+                try:
+                    self._check_rejections(limits)
+                except PreconditionFailedError as error:
+                    log(logging.WARNING, self.name, "rejections", error.message)
             holding.limits = limits
 
     async def _run(self, edge: AsyncLink, holding: HoldPolicy, stop: asyncio.Event) -> None:
@@ -234,6 +267,7 @@ class Inbound:
             holding,
             self.counters,
             early,
+            vanished=self.vanished,
         )
         requeue = False
         try:

@@ -1,7 +1,7 @@
-"""One subscription of an inbound link: from deliveries to acknowledgements. Rules L9, L15, L26.
+"""A subscription of an inbound link: from deliveries to acknowledgements. Rules L9, L15, L26, L28.
 
-Invariant: a delivery is acknowledged there when the edge permits it, and in no other place of this
-program: `permits` returns, then `settle` is called.
+Invariant: a delivery is acknowledged or rejected there when the edge permits it, and in no other
+place of this program: `permits` returns, then `settle` or `reject` is called.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ackq_broker.link.events import log
 from ackq_broker.link.hold_policy import HoldPolicy, OnMaxHold
 from ackq_broker.link.keys import KeyRule
 from ackq_broker.link.stopping import StoppedError
+from ackq_broker.link.vanished import Redelivery, VanishedCount
 from ackq_broker.link.waiting import STOP_GRACE_S
 
 # Batches that the edge has not answered yet.
@@ -60,7 +61,8 @@ class InboundCounters:
         stored: Of these, those that it has on disk or had before.
         matched: Of these, those that it had before.
         redelivered: Deliveries that the other broker had delivered before.
-        settled: Acknowledged there.
+        settled: Acknowledged or rejected there.
+        rejected: Of these, rejected (L28).
         early: Sent with the wish to be acknowledged as soon as they are stored (L15, L16).
         without_id: Keyed by their content though ids were asked for (L2).
         renewals: Subscriptions that were given back because of their age (L15).
@@ -72,6 +74,7 @@ class InboundCounters:
     matched: int = 0
     redelivered: int = 0
     settled: int = 0
+    rejected: int = 0
     early: int = 0
     without_id: int = 0
     renewals: int = 0
@@ -90,6 +93,7 @@ class Transfer:
         holding: How long they are held.
         counters: Of the link.
         early: So many redelivered messages are acknowledged as soon as they are matched (L15).
+        vanished: Of the link.
     """
 
     def __init__(
@@ -102,6 +106,8 @@ class Transfer:
         holding: HoldPolicy,
         counters: InboundCounters,
         early: int = 0,
+        *,
+        vanished: VanishedCount | None = None,
     ) -> None:
         self._name = name
         self._edge = edge
@@ -111,6 +117,8 @@ class Transfer:
         self._holding = holding
         self._counters = counters
         self._early = early
+        self._vanished = vanished or VanishedCount()
+        self._redelivery = Redelivery()
         self._number = 0
         self._proven = 0
         self._acknowledged = asyncio.Event()
@@ -141,7 +149,13 @@ class Transfer:
         self._holding.subscribed()
         tasks = [
             asyncio.create_task(each)
-            for each in (self._take(), self._acknowledge(), self._watch(), _stopped(stop))
+            for each in (
+                self._take(),
+                self._acknowledge(),
+                self._watch(),
+                self._miss(),
+                _stopped(stop),
+            )
         ]
         ends: list[asyncio.Future[Any]] = [*tasks, self._failed]
         try:
@@ -216,6 +230,7 @@ class Transfer:
         )
         self._counters.stored += stored.rows
         self._counters.matched += stored.matched
+        self._redelivery.stored(deliveries, stored)
 
     def _at_once(self, deliveries: Deliveries) -> list[bool] | None:
         """The rows that are acknowledged when they are stored, though ack is `settled`."""
@@ -238,13 +253,17 @@ class Transfer:
     # --- acknowledging ---
 
     async def _acknowledge(self) -> None:
-        """Settles there what the edge permits, in its order (L9, L12)."""
+        """Settles there what the edge permits, in its order and with its outcome (L9, L12)."""
         while True:
             permits = await self._edge.permits()
             if permits.subscription != self._edge.subscription:
                 continue
-            for first, last in permits.ranges:
-                self._subscription.settle(first, last)
+            for (first, last), rejected in permits.outcomes:
+                if rejected:
+                    self._subscription.reject(first, last)
+                    self._counters.rejected += last - first + 1
+                else:
+                    self._subscription.settle(first, last)
                 self._held.remove(first, last)
                 self._held_count -= last - first + 1
                 self._counters.settled += last - first + 1
@@ -291,6 +310,30 @@ class Transfer:
             if now >= self._report_at:
                 self._report_at = now + _REPORT_S
                 self._report(age_s)
+
+    async def _miss(self) -> None:
+        """Counts held messages that the other broker has no more (L18)."""
+        while not self._redelivery.complete:
+            await asyncio.sleep(_LOOK_S)
+            if self._redelivery.looking and self._edge.missing:
+                self._redelivery.looked(await self._subscription.remaining())
+        await self._edge.refresh()  # behind what is stored by now
+        while True:
+            self._count_vanished()
+            await asyncio.sleep(_LOOK_S)
+
+    def _count_vanished(self) -> None:
+        new = self._vanished.missing(self._edge.missing)
+        if new:
+            log(
+                logging.WARNING,
+                self._name,
+                "vanished",
+                f"{new} messages that the link held were removed there meanwhile: expired, purged,"
+                " dead-lettered, or taken by another consumer. They are processed here all the"
+                " same; mind that before you bring dead letters back there",
+                messages=new,
+            )
 
     def _pause(self, now: float) -> None:
         """Follows the operator (L25)."""
@@ -366,6 +409,11 @@ class Transfer:
         raise GivenBackError(action, self._held_count)
 
     @property
+    def vanished(self) -> int:
+        """How many held messages the other broker removed, as far as the link saw (L18)."""
+        return self._vanished.total
+
+    @property
     def limited_by(self) -> str:
         """What holds up the link now: edge, window, broker (nothing comes) or client (L19)."""
         full = self._held_count >= _FULL * self._limits.window_messages
@@ -381,6 +429,7 @@ class Transfer:
             window_messages=self._limits.window_messages,
             reconnects=self._counters.cuts,
             renewals=self._counters.renewals,
+            vanished=self.vanished,
             limited_by=self.limited_by,
         )
         if (lives := self._holding.lives_left) is not None:

@@ -22,6 +22,11 @@ _MAX_TAG: Final = 2**63 - 1
 _DELETED: Final = "their queue was deleted"
 _FENCE: Final = "Also when a live reader holds it: that one is ended."
 
+_INCARNATION: Final = (
+    "Only if the session still has this one, as `ackq session show` tells it: the tags of one that"
+    " was opened anew begin at 1 again."
+)
+
 Tags = tuple[tuple[int, int], ...]
 
 
@@ -164,9 +169,17 @@ def lease(target: Target, *, name: str, tags: Tags | None, limit: int) -> None:
 @click.option("--reason", default="", help="Why: the dead letters tell it.")
 @click.option("--fence", is_flag=True, help=_FENCE)
 @click.option("--discard", is_flag=True, help="Drop messages of a queue with no dead-letter queue.")
+@click.option("--incarnation", default="", help=_INCARNATION)
 @connected
 def reject(
-    target: Target, *, name: str, tags: Tags, reason: str, fence: bool, discard: bool
+    target: Target,
+    *,
+    name: str,
+    tags: Tags,
+    reason: str,
+    fence: bool,
+    discard: bool,
+    incarnation: str,
 ) -> None:
     """Move messages that the session NAME has leased to their dead-letter queue.
 
@@ -175,7 +188,13 @@ def reject(
     """
     with target.admin() as admin:
         done = admin.settle_session(
-            name, Outcome.REJECTED, tags, reason=reason, fence=fence, discard=discard
+            name,
+            Outcome.REJECTED,
+            tags,
+            reason=reason,
+            fence=fence,
+            discard=discard,
+            incarnation=incarnation,
         )
     _print_settled(target, name, Outcome.REJECTED, done)
 
@@ -189,8 +208,9 @@ def reject(
     help="Only these, for instance 5,7-9: the session and its query go on.",
 )
 @click.option("--fence", is_flag=True, help=_FENCE)
+@click.option("--incarnation", default="", help=f"With --tags: {_INCARNATION}")
 @connected
-def release(target: Target, *, name: str, tags: Tags | None, fence: bool) -> None:
+def release(target: Target, *, name: str, tags: Tags | None, fence: bool, incarnation: str) -> None:
     """Put what the session NAME has leased back into its queues; without --tags, end the session.
 
     The messages are delivered again, to whoever reads next: without --tags, release only what no
@@ -198,7 +218,9 @@ def release(target: Target, *, name: str, tags: Tags | None, fence: bool) -> Non
     """
     with target.admin() as admin:
         if tags is not None:
-            done = admin.settle_session(name, Outcome.RELEASED, tags, fence=fence)
+            done = admin.settle_session(
+                name, Outcome.RELEASED, tags, fence=fence, incarnation=incarnation
+            )
             _print_settled(target, name, Outcome.RELEASED, done)
             return
         back = admin.release_session(name, fence=fence)

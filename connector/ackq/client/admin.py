@@ -406,6 +406,7 @@ class Admin:
         reason: str = "",
         fence: bool = False,
         discard: bool = False,
+        incarnation: str = "",
     ) -> sessions_pb2.SettleSessionResponse:
         """Rejects or releases tags of a session's outstanding lease, between two epochs (S8).
 
@@ -418,12 +419,15 @@ class Admin:
             reason: Why, for REJECTED.
             fence: Also when a live holder is attached: that holder is ended first.
             discard: REJECTED may lose messages of a queue without a dead-letter queue.
+            incarnation: The one whose tags these are: a session that was opened anew begins at tag
+                1 again. Empty: whichever it has.
 
         Raises:
             SessionNotFoundError: No such session.
             AlreadyHeldError: A live holder is attached, and `fence` is off.
             UnknownDeliveryTagError: A tag is outside the outstanding lease.
-            PreconditionFailedError: REJECTED on a queue without dead-letter queue, no `discard`.
+            PreconditionFailedError: The session has another incarnation by now; or REJECTED on a
+                queue without dead-letter queue, no `discard`.
             InvalidArgumentError: Another outcome, no tags, or a reason that is too long.
         """
         from ackq.client import outcomes  # noqa: PLC0415 - as in browse_lease
@@ -438,6 +442,7 @@ class Admin:
             reason=disposition.reason,
             fence=fence,
             discard=discard,
+            incarnation=incarnation,
         )
         return self._call(
             "SessionsService/SettleSession", request, sessions_pb2.SettleSessionResponse

@@ -38,20 +38,22 @@ class LinkHeader(_message.Message):
     def __init__(self, open: _Optional[_Union[LinkOpen, _Mapping]] = ..., subscribe: _Optional[_Union[LinkSubscribe, _Mapping]] = ..., deliveries: _Optional[_Union[LinkDeliveries, _Mapping]] = ..., heartbeat: _Optional[_Union[LinkHeartbeat, _Mapping]] = ...) -> None: ...
 
 class LinkOpen(_message.Message):
-    __slots__ = ("link", "holder", "source", "queue", "ack", "drop_ambiguous")
+    __slots__ = ("link", "holder", "source", "queue", "ack", "drop_ambiguous", "reject_there")
     LINK_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     DROP_AMBIGUOUS_FIELD_NUMBER: _ClassVar[int]
+    REJECT_THERE_FIELD_NUMBER: _ClassVar[int]
     link: str
     holder: _sessions_pb2.Holder
     source: str
     queue: str
     ack: LinkAck
     drop_ambiguous: bool
-    def __init__(self, link: _Optional[str] = ..., holder: _Optional[_Union[_sessions_pb2.Holder, _Mapping]] = ..., source: _Optional[str] = ..., queue: _Optional[str] = ..., ack: _Optional[_Union[LinkAck, str]] = ..., drop_ambiguous: bool = ...) -> None: ...
+    reject_there: bool
+    def __init__(self, link: _Optional[str] = ..., holder: _Optional[_Union[_sessions_pb2.Holder, _Mapping]] = ..., source: _Optional[str] = ..., queue: _Optional[str] = ..., ack: _Optional[_Union[LinkAck, str]] = ..., drop_ambiguous: bool = ..., reject_there: bool = ...) -> None: ...
 
 class LinkSubscribe(_message.Message):
     __slots__ = ()
@@ -144,12 +146,13 @@ class LinkSubscribed(_message.Message):
     def __init__(self, subscription: _Optional[int] = ...) -> None: ...
 
 class LinkStored(_message.Message):
-    __slots__ = ("first_number", "rows", "first_position", "matched", "permitted", "refused", "reason", "fitting")
+    __slots__ = ("first_number", "rows", "first_position", "matched", "permitted", "rejected", "refused", "reason", "fitting")
     FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
     MATCHED_FIELD_NUMBER: _ClassVar[int]
     PERMITTED_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     FITTING_FIELD_NUMBER: _ClassVar[int]
@@ -158,26 +161,31 @@ class LinkStored(_message.Message):
     first_position: _containers.RepeatedScalarFieldContainer[int]
     matched: _containers.RepeatedScalarFieldContainer[int]
     permitted: _containers.RepeatedScalarFieldContainer[int]
+    rejected: _containers.RepeatedScalarFieldContainer[int]
     refused: str
     reason: str
     fitting: int
-    def __init__(self, first_number: _Optional[int] = ..., rows: _Optional[_Iterable[int]] = ..., first_position: _Optional[_Iterable[int]] = ..., matched: _Optional[_Iterable[int]] = ..., permitted: _Optional[_Iterable[int]] = ..., refused: _Optional[str] = ..., reason: _Optional[str] = ..., fitting: _Optional[int] = ...) -> None: ...
+    def __init__(self, first_number: _Optional[int] = ..., rows: _Optional[_Iterable[int]] = ..., first_position: _Optional[_Iterable[int]] = ..., matched: _Optional[_Iterable[int]] = ..., permitted: _Optional[_Iterable[int]] = ..., rejected: _Optional[_Iterable[int]] = ..., refused: _Optional[str] = ..., reason: _Optional[str] = ..., fitting: _Optional[int] = ...) -> None: ...
 
 class LinkPermits(_message.Message):
-    __slots__ = ("first_number", "last_number")
+    __slots__ = ("first_number", "last_number", "rejected")
     FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
     LAST_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
     first_number: _containers.RepeatedScalarFieldContainer[int]
     last_number: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, first_number: _Optional[_Iterable[int]] = ..., last_number: _Optional[_Iterable[int]] = ...) -> None: ...
+    rejected: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, first_number: _Optional[_Iterable[int]] = ..., last_number: _Optional[_Iterable[int]] = ..., rejected: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LinkState(_message.Message):
-    __slots__ = ("paused", "held")
+    __slots__ = ("paused", "held", "missing")
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     paused: bool
     held: int
-    def __init__(self, paused: bool = ..., held: _Optional[int] = ...) -> None: ...
+    missing: int
+    def __init__(self, paused: bool = ..., held: _Optional[int] = ..., missing: _Optional[int] = ...) -> None: ...
 
 class ListLinksRequest(_message.Message):
     __slots__ = ("link",)
@@ -192,7 +200,7 @@ class ListLinksResponse(_message.Message):
     def __init__(self, links: _Optional[_Iterable[_Union[LinkInfo, _Mapping]]] = ...) -> None: ...
 
 class LinkInfo(_message.Message):
-    __slots__ = ("link", "incarnation", "epoch", "holder", "live", "source", "queue", "ack", "paused", "opened_us", "held", "settled", "unproven", "in_doubt", "tombstones", "held_oldest_age_ms", "taken", "stored", "matched_held", "matched_settled", "ambiguous", "id_reused", "permitted", "proven", "refusal", "report")
+    __slots__ = ("link", "incarnation", "epoch", "holder", "live", "source", "queue", "ack", "paused", "opened_us", "held", "settled", "unproven", "in_doubt", "tombstones", "held_oldest_age_ms", "taken", "stored", "matched_held", "matched_settled", "ambiguous", "id_reused", "permitted", "proven", "refusal", "report", "reject_there", "rejected")
     LINK_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -219,6 +227,8 @@ class LinkInfo(_message.Message):
     PROVEN_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
+    REJECT_THERE_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
     link: str
     incarnation: str
     epoch: int
@@ -245,7 +255,9 @@ class LinkInfo(_message.Message):
     proven: int
     refusal: str
     report: LinkReport
-    def __init__(self, link: _Optional[str] = ..., incarnation: _Optional[str] = ..., epoch: _Optional[int] = ..., holder: _Optional[_Union[_sessions_pb2.Holder, _Mapping]] = ..., live: bool = ..., source: _Optional[str] = ..., queue: _Optional[str] = ..., ack: _Optional[_Union[LinkAck, str]] = ..., paused: bool = ..., opened_us: _Optional[int] = ..., held: _Optional[int] = ..., settled: _Optional[int] = ..., unproven: _Optional[int] = ..., in_doubt: _Optional[int] = ..., tombstones: _Optional[int] = ..., held_oldest_age_ms: _Optional[int] = ..., taken: _Optional[int] = ..., stored: _Optional[int] = ..., matched_held: _Optional[int] = ..., matched_settled: _Optional[int] = ..., ambiguous: _Optional[int] = ..., id_reused: _Optional[int] = ..., permitted: _Optional[int] = ..., proven: _Optional[int] = ..., refusal: _Optional[str] = ..., report: _Optional[_Union[LinkReport, _Mapping]] = ...) -> None: ...
+    reject_there: bool
+    rejected: int
+    def __init__(self, link: _Optional[str] = ..., incarnation: _Optional[str] = ..., epoch: _Optional[int] = ..., holder: _Optional[_Union[_sessions_pb2.Holder, _Mapping]] = ..., live: bool = ..., source: _Optional[str] = ..., queue: _Optional[str] = ..., ack: _Optional[_Union[LinkAck, str]] = ..., paused: bool = ..., opened_us: _Optional[int] = ..., held: _Optional[int] = ..., settled: _Optional[int] = ..., unproven: _Optional[int] = ..., in_doubt: _Optional[int] = ..., tombstones: _Optional[int] = ..., held_oldest_age_ms: _Optional[int] = ..., taken: _Optional[int] = ..., stored: _Optional[int] = ..., matched_held: _Optional[int] = ..., matched_settled: _Optional[int] = ..., ambiguous: _Optional[int] = ..., id_reused: _Optional[int] = ..., permitted: _Optional[int] = ..., proven: _Optional[int] = ..., refusal: _Optional[str] = ..., report: _Optional[_Union[LinkReport, _Mapping]] = ..., reject_there: bool = ..., rejected: _Optional[int] = ...) -> None: ...
 
 class PauseLinkRequest(_message.Message):
     __slots__ = ("link", "paused")

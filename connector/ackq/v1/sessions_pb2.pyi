@@ -384,7 +384,7 @@ class BrowseLeaseResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[_messages_pb2.DeliveryRuns, _Mapping]] = ..., block: _Optional[bytes] = ...) -> None: ...
 
 class SettleSessionRequest(_message.Message):
-    __slots__ = ("session", "outcome", "first_tag", "last_tag", "reason", "fence", "discard")
+    __slots__ = ("session", "outcome", "first_tag", "last_tag", "reason", "fence", "discard", "incarnation")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     FIRST_TAG_FIELD_NUMBER: _ClassVar[int]
@@ -392,6 +392,7 @@ class SettleSessionRequest(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     DISCARD_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     session: str
     outcome: _consuming_pb2.Outcome
     first_tag: _containers.RepeatedScalarFieldContainer[int]
@@ -399,7 +400,8 @@ class SettleSessionRequest(_message.Message):
     reason: str
     fence: bool
     discard: bool
-    def __init__(self, session: _Optional[str] = ..., outcome: _Optional[_Union[_consuming_pb2.Outcome, str]] = ..., first_tag: _Optional[_Iterable[int]] = ..., last_tag: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., fence: bool = ..., discard: bool = ...) -> None: ...
+    incarnation: str
+    def __init__(self, session: _Optional[str] = ..., outcome: _Optional[_Union[_consuming_pb2.Outcome, str]] = ..., first_tag: _Optional[_Iterable[int]] = ..., last_tag: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., fence: bool = ..., discard: bool = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class SettleSessionResponse(_message.Message):
     __slots__ = ("settled", "dead_lettered", "epoch", "dropped")

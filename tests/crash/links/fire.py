@@ -1,8 +1,8 @@
-"""The ledger of links under fire: kills of a link, the edge and RabbitMQ, and resets at any byte.
+"""The ledger of links under fire: who moves, keeps or takes is killed, and connections are reset.
 
 Run it for as long as wanted:
 
-    python -m tests.crash.links --minutes 10 [--seed N]
+    python -m tests.crash.links --minutes 10 [--seed N] [--without-spark]
 """
 
 import argparse
@@ -11,34 +11,30 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.crash.links.world import ALL, World
+from tests.crash.links.summary import lines
+from tests.crash.links.world import ALL, TWELVE, World
 
 
 def burn(seed, seconds, folder, combinations=ALL):
     """A run; returns (what is wrong, the verdicts, the world)."""
     with World(seed, Path(folder), combinations) as world:
         verdicts = world.run(seconds)
-        world.figures["resets at a byte"] = len(world.there.struck) + len(world.here.struck)
     wrong = [f"{each.name}: {verdict}" for each, verdict in verdicts.items() if verdict.wrong]
     return wrong + world.problems, verdicts, world
 
 
 def main(arguments=None):
     """Runs from the command line; the status is 1 when something does not add up."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    parser.add_argument("--without-spark", action="store_true", help="twelve links, no driver")
     said = parser.parse_args(arguments)
     print(f"seed {said.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="ackq-links-", ignore_cleanup_errors=True) as folder:
-        wrong, verdicts, world = burn(said.seed, 60 * said.minutes, folder)
-        for each, found in verdicts.items():
-            print(
-                f"{each.name:26} published {found.published:6} accepted {found.accepted:6}"
-                f" lost {found.lost} doubled {found.doubled} (allowed {found.allowed})"
-            )
-        shown = {k: v for k, v in sorted(world.figures.items()) if not k.startswith("accepted ")}
-        print(", ".join(f"{name} {count}" for name, count in shown.items()))
+        combinations = TWELVE if said.without_spark else ALL
+        wrong, verdicts, world = burn(said.seed, 60 * said.minutes, folder, combinations)
+        print(*lines(verdicts, world.figures), sep="\n")
         for each in wrong:
             print(f"WRONG {each}")
         if wrong:

@@ -1,182 +1,201 @@
-"""The leader of a quorum queue is killed under a link, again and again; the ledger must add up.
+"""The leader of a quorum queue is killed under a link and Spark; the ledger must add up.
 
     python -m tests.crash.links.leader                     # a few kills: some minutes
-    python -m tests.crash.links.leader --messages 500 --kills 1    # the short form
+    python -m tests.crash.links.leader --messages 600 --kills 1 --ack stored    # the short form
 
-Three RabbitMQ nodes, one queue with a member on each, an edge, and an inbound link by a relay that
-leads to one of the nodes, as a load balancer would. A publisher with confirms goes on all the
-while, by a node that lives. Each time the leader is killed: in turn it is the node that the link is
-connected to, and another one. At the end each confirmed message is at the edge; how often one is
-there twice is told, and bounded (L9, L17).
+Three RabbitMQ nodes, one queue with a member on each, an edge, an inbound link by a relay that
+leads to one of the nodes, as a load balancer would, and a Spark query that appends what comes to a
+Delta table. A publisher with confirms and ids goes on all the while, by a node that lives. Each
+time the leader is killed: in turn it is a node that the link is not connected to, and its own; and
+every other time, the first among them, Spark's driver is killed with it. At the end each message
+that was confirmed stands in the table, and each publish once (L9, L17, K1): an id that RabbitMQ has
+twice, as its publisher had no answer and sent again, is told beside it.
 """
 
 import argparse
 import sys
 import tempfile
-import threading
 from collections import Counter
 from pathlib import Path
 
 import pika
-from pika.exceptions import AMQPError
 
 from ackq.client import Admin
 from ackq_broker import embedded
+from tests.crash.links.driver import DriverProcess
+from tests.crash.links.numbered import NumberedPublishing
+from tests.crash.links.table import TableRows, table_folder
 from tests.fakes.relay import Relay
 from tests.wire.brokers.rabbitmq_cluster import RabbitMqCluster
 from tests.wire.brokers.streams import until
 from tests.wire.links.conftest import LinkProcess
 
-QUEUE = "ledger"
-PREFETCH = 200
-_LIMIT_S = 300
-_PAUSE_S = 0.002
+QUEUE, HERE = "ledger", "q"
+PREFETCH = 1_000
+# Between two publishes: what Spark can keep pace with on a busy machine.
+PAUSE_S = 0.01
+_LIMIT_S = 600
 
 
-class Publishing(threading.Thread):
-    """Publishes messages whose id and body are a number, by whichever node confirms them.
+class Transfer:
+    """The way from the cluster to the table.
 
-    Attributes:
-        confirmed: The numbers that are.
-        sent: How many publishes there were; one without an answer is sent again.
-        over: Set to end it.
+    Args:
+        folder: For data and logs.
+        cluster: Of RabbitMQ; its first node leads the queue.
+        ack: Of the link.
     """
 
-    def __init__(self, ports):
-        super().__init__(name="publishing", daemon=True)
-        self._ports = ports
-        self.confirmed = set()
-        self.sent = 0
-        self.over = threading.Event()
+    def __init__(self, folder, cluster, edge, ack):
+        self._cluster = cluster
+        self.leader = cluster.nodes[0]
+        self._relay = Relay(self.leader.endpoint)
+        with Admin(edge.endpoint) as admin:
+            admin.declare_queue(HERE)
+        self.link = LinkProcess(
+            folder,
+            edge=edge.endpoint,
+            direction="in",
+            broker=f"amqp://{self._relay.endpoint}",
+            broker_queue=QUEUE,
+            queue=HERE,
+            ack=ack,
+            prefetch=PREFETCH,
+        )
+        self.driver = DriverProcess(folder / "spark", edge.endpoint, to_table=[HERE])
+        self.table = TableRows(table_folder(self.driver.folder, HERE))
+        self.drivers_killed = 0
 
-    def run(self):
-        attempt = 0
-        while not self.over.is_set():
-            port = self._ports[attempt % len(self._ports)]
-            attempt += 1
-            try:
-                with pika.BlockingConnection(
-                    pika.ConnectionParameters("127.0.0.1", port, heartbeat=10)
-                ) as connection:
-                    self._publish(connection.channel())
-            except (AMQPError, OSError):
-                self.over.wait(0.1)
+    def start(self):
+        """Starts link and driver, and waits until Spark works."""
+        self.link.start()
+        self.driver.start()
+        self._wait(lambda: self.driver.working)
 
-    def _publish(self, channel):
-        channel.confirm_delivery()
-        while not self.over.wait(_PAUSE_S):
-            number = len(self.confirmed)
-            properties = pika.BasicProperties(message_id=str(number), delivery_mode=2)
-            self.sent += 1
-            channel.basic_publish("", QUEUE, str(number).encode(), properties, mandatory=True)
-            self.confirmed.add(number)
+    def kill(self, number, between):
+        """Kills the leader in mid-transfer, with the driver every other time, and goes on."""
+        leader = self.leader
+        # In turn another node than the link's own, and that one.
+        self._move(leader if number % 2 == 0 else self._other(leader))
+        at = self.come(between)
+        leader.kill()
+        with_driver = number % 2 == 1
+        if with_driver:
+            self.driver.kill()
+            self.driver.start()
+            self.drivers_killed += 1
+        what = "leader, and Spark's driver" if with_driver else "leader"
+        _say(f"kill {number}: {leader.node}, {what}, with {at:,} in the table")
+        self._relay.lead_to(self._other(leader).endpoint)
+        # Without the leader that was: by the two nodes that are left.
+        self.come(between // 2)
+        self.leader = self._cluster.leader(QUEUE, self._other(leader))
+        _say(f"  {self.leader.node} leads, the transfer goes on")
+        leader.start()
+
+    def come(self, more):
+        """Waits until so many more are in the table; how many are then."""
+        least = self.table.read() + more
+        self._wait(lambda: self.table.read() >= least)
+        return len(self.table.rows)
+
+    def finish(self, confirmed):
+        """Waits until everything is in the table and acknowledged; what is left, and a status."""
+        self._wait(lambda: self.table.read() and self._ids >= confirmed)
+        self._wait(lambda: self._left() == 0)
+        status = self.link.stop()
+        self.driver.kill()
+        self.table.read()
+        return self._left(), status
+
+    def end(self):
+        """Ends what still runs."""
+        self.driver.kill()
+        self.link.end()
+        self._relay.close()
+
+    @property
+    def _ids(self):
+        return {int(name) for name, _ in self.table.rows}
+
+    def _move(self, node):
+        """The link goes on by a node."""
+        self._relay.lead_to(node.endpoint)
+        self._relay.cut()
+        self._relay.heal()
+
+    def _other(self, node):
+        nodes = self._cluster.nodes
+        return nodes[(nodes.index(node) + 1) % len(nodes)]
+
+    def _left(self):
+        with pika.BlockingConnection(
+            pika.ConnectionParameters("127.0.0.1", self.leader.port)
+        ) as connection:
+            found = connection.channel().queue_declare(QUEUE, passive=True)
+        return found.method.message_count
+
+    def _wait(self, ready):
+        def looked_after():
+            self.driver.look_after()
+            return ready()
+
+        until(looked_after, _LIMIT_S, 0.2)
 
 
-def run(folder, *, messages, kills):
+def run(folder, *, messages, kills, ack="settled"):
     """Runs it in a folder; the figures, and what is wrong."""
     with RabbitMqCluster(folder / "rabbitmq") as cluster, embedded(folder / "edge") as edge:
-        leader = cluster.nodes[0]
-        cluster.declare_quorum(QUEUE, leader)
-        relay = Relay(leader.endpoint)
-        link = _link(folder, relay, edge)
+        cluster.declare_quorum(QUEUE, cluster.nodes[0])
+        transfer = Transfer(folder, cluster, edge, ack)
+        ports = [node.port for node in cluster.nodes]
+        publishing = NumberedPublishing(
+            ports, QUEUE, PAUSE_S, lambda: len(transfer.table.rows), tell_attempts=True
+        )
         try:
-            with Admin(edge.endpoint) as admin:
-                publishing = Publishing([node.port for node in cluster.nodes])
-                publishing.start()
-                between = messages // (kills + 1)
-                for kill in range(1, kills + 1):
-                    # In turn another node than the link's own, and that one.
-                    _move(relay, leader if kill % 2 == 0 else _other(cluster, leader))
-                    at = _come(admin, between)
-                    leader.kill()
-                    _say(f"kill {kill}: {leader.node}, leader, with {at:,} at the edge")
-                    relay.lead_to(_other(cluster, leader).endpoint)
-                    # Without the leader that was: by the two nodes that are left.
-                    _come(admin, between // 2)
-                    dead, leader = leader, cluster.leader(QUEUE, _other(cluster, leader))
-                    _say(f"  {leader.node} leads, the transfer goes on")
-                    dead.start()
-                _come(admin, between)
-                publishing.over.set()
-                publishing.join(_LIMIT_S)
-                until(lambda: {*_ids(admin)} >= publishing.confirmed, _LIMIT_S, 1.0)
-                until(lambda: _left(leader) == 0, _LIMIT_S, 0.5)
-                status = link.stop()
-                left = _left(leader)
-                times = Counter(_ids(admin))
+            publishing.start()
+            transfer.start()
+            between = messages // (kills + 1)
+            for number in range(1, kills + 1):
+                transfer.kill(number, between)
+            transfer.come(between)
+            publishing.over.set()
+            publishing.join(_LIMIT_S)
+            left, status = transfer.finish(publishing.confirmed)
         finally:
-            link.end()
-            relay.close()
-    return judge(times, publishing.confirmed, publishing.sent, kills, left, status)
-
-
-def _move(relay, node):
-    """The link goes on by a node."""
-    relay.lead_to(node.endpoint)
-    relay.cut()
-    relay.heal()
-
-
-def _come(admin, more):
-    """Waits until so many more are at the edge; how many are then."""
-    least = admin.queue("q").published + more
-    until(lambda: admin.queue("q").published >= least, _LIMIT_S)
-    return admin.queue("q").published
-
-
-def judge(times, confirmed, sent, kills, left, status):
-    """The figures of a run, and what of it no order of events explains (L9)."""
-    doubled = sum(times.values()) - len(times)
-    figures = {
-        "confirmed": len(confirmed),
-        "sent_again": sent - len(confirmed),
-        "at_the_edge": sum(times.values()),
-        "lost": len(confirmed - set(times)),
-        "doubled": doubled,
-        "left": left,
-    }
-    wrong = []
-    if figures["lost"]:
-        wrong.append(f"lost: {sorted(confirmed - set(times))[:10]}")
-    # Each kill may be a cut of the link, and its move before that is one.
-    most = 2 * kills * PREFETCH + figures["sent_again"]
-    if doubled > most:
-        wrong.append(f"{doubled} doubled, and {most} at most are explained")
-    if left or status:
-        wrong.append(f"{left} left there; the link's exit status is {status}")
+            publishing.over.set()
+            transfer.end()
+        for reason in transfer.driver.ended:
+            _say(f"a driver ended by itself: {reason}")
+    figures, wrong = judge(transfer.table.rows, publishing.confirmed, left, status)
+    figures["sent_again"] = publishing.sent - len(publishing.confirmed)
+    figures |= {"kills": kills, "drivers_killed": transfer.drivers_killed}
     return figures, wrong
 
 
-def _link(folder, relay, edge):
-    with Admin(edge.endpoint) as admin:
-        admin.declare_queue("q")
-    link = LinkProcess(
-        folder,
-        edge=edge.endpoint,
-        direction="in",
-        broker=f"amqp://{relay.endpoint}",
-        broker_queue=QUEUE,
-        queue="q",
-        ack="stored",
-        prefetch=PREFETCH,
-    )
-    link.start()
-    return link
+def judge(rows, confirmed, left, status):
+    """The figures of a run, and what of it is wrong (L6, L9).
 
-
-def _other(cluster, node):
-    return cluster.nodes[(cluster.nodes.index(node) + 1) % len(cluster.nodes)]
-
-
-def _ids(admin):
-    for batch in admin.browse("q", columns=["message_id"]):
-        yield from map(int, batch["message_id"].to_pylist())
-
-
-def _left(node):
-    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port)) as connection:
-        found = connection.channel().queue_declare(QUEUE, passive=True)
-    return found.method.message_count
+    Args:
+        rows: (id, body) of what is in the table; the body says which publish it was.
+        confirmed: The numbers that RabbitMQ has confirmed.
+        left: How many are left in RabbitMQ.
+        status: The exit status of the link.
+    """
+    publishes = Counter(rows)
+    ids = {int(name) for name, _ in rows}
+    figures = {
+        "confirmed": len(confirmed),
+        "in_the_table": len(rows),
+        "lost": len(confirmed - ids),
+        "doubled": len(rows) - len(publishes),
+        "published_twice": len(publishes) - len(ids),
+        "left": left,
+    }
+    wrong = [f"{name}: {figures[name]}" for name in ("lost", "doubled", "left") if figures[name]]
+    if status:
+        wrong.append(f"the link's exit status is {status}")
+    return figures, wrong
 
 
 def _say(line):
@@ -188,9 +207,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--messages", type=int, default=5_000, help="about so many")
     parser.add_argument("--kills", type=int, default=4)
+    parser.add_argument("--ack", choices=("settled", "stored"), default="settled")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ackq-leader-") as folder:
-        figures, wrong = run(Path(folder), messages=options.messages, kills=options.kills)
+        figures, wrong = run(
+            Path(folder), messages=options.messages, kills=options.kills, ack=options.ack
+        )
     _say(" ".join(f"{name}={value}" for name, value in figures.items()))
     for each in wrong:
         _say(f"WRONG: {each}")

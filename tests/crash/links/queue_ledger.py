@@ -3,28 +3,33 @@
 from collections import Counter
 from typing import NamedTuple
 
+SESSION, SPARK = "session", "spark"
+
 
 class Combination(NamedTuple):
-    """A queue and its link."""
+    """A queue, its link, and who consumes it at the edge."""
 
     kind: str  # classic, quorum
     content: str  # ids, unique, identical
     ack: str  # settled, stored
+    consumer: str = SESSION
 
     @property
     def name(self):
         """Of the queues on both sides, and of the link."""
-        return "-".join(self)
+        return "-".join(self[:3] if self.consumer == SESSION else self)
 
 
 class Verdict(NamedTuple):
     """What a ledger finds.
 
     Attributes:
+        published: What was confirmed; `unknown`: what was sent beside that, and not answered.
         allowed: Doubles that the rules allow: none with ids.
     """
 
     published: int
+    unknown: int
     accepted: int
     lost: int
     doubled: int
@@ -57,17 +62,15 @@ class QueueLedger:
         """How many messages there are at most."""
         return self._next
 
-    def verdict(self, rows, ambiguous, unflagged):
+    def verdict(self, rows, ambiguous):
         """What is wrong with these rows, (message_id, body) of everything accepted.
 
         Args:
             rows: The rows.
             ambiguous: How many the edge stored though they may have been acknowledged (L7).
-            unflagged: How many deliveries may have come again without saying so: a classic queue
-                of a killed node forgets what it had delivered (L6).
         """
         identical = self.combination.content == "identical"
-        allowed = 0 if self.combination.content == "ids" else ambiguous + unflagged
+        allowed = 0 if self.combination.content == "ids" else ambiguous
         if identical:
             count, strange = len(rows), sum(body != b"same" for _, body in rows)
             lost = max(0, len(self.confirmed) - count)
@@ -80,4 +83,6 @@ class QueueLedger:
             strange = len(set(times) - known)
             if self.combination.content == "ids":
                 strange += sum(body != b"body %d" % int(name) for name, body in rows)
-        return Verdict(len(self.confirmed), len(rows), lost, doubled, allowed, strange)
+        return Verdict(
+            len(self.confirmed), len(self.unknown), len(rows), lost, doubled, allowed, strange
+        )

@@ -20,6 +20,7 @@ class Entry:
     content: bool
     bound: bool = True
     redelivered: bool = False
+    rejected: bool = False
     permit: str = "none"
     loose_us: int = 0
     until_us: int = 0
@@ -31,6 +32,7 @@ class Oracle:
 
     stored: bool = False
     drop: bool = False
+    there: bool = False
     entries: dict[int, Entry] = field(default_factory=dict)
     batches: list[tuple[int, list[int]]] = field(default_factory=list)
     ambiguous: int = 0
@@ -61,8 +63,11 @@ class Oracle:
         position: int,
         proven: int,
         now_us: int,
-    ) -> list[tuple[int, bool, bool]]:
-        """L6, L7, L11: rows of (id, body, content, redelivered); (position, matched, permitted)."""
+    ) -> list[tuple[int, bool, bool, bool]]:
+        """L6, L7, L11: rows of (id, body, content, redelivered).
+
+        Gives (position, matched, permitted, rejected) of each.
+        """
         before = list(self.entries.values())
         early = now_us < self.subscribed_us + limits.LINK_ACK_GRACE_S * SECOND_US
         answers = []
@@ -71,7 +76,8 @@ class Oracle:
             if taken is not None:
                 taken.bound, taken.permit, taken.loose_us = True, "none", 0
                 settled = taken.position not in present
-                answers.append((taken.position, True, settled or self.stored))
+                permitted = settled or self.stored
+                answers.append((taken.position, True, permitted, permitted and taken.rejected))
                 continue
             if doubtful is not None:
                 del self.entries[doubtful.position]
@@ -82,10 +88,10 @@ class Oracle:
             self.entries[position] = Entry(
                 position, name, body, content, redelivered=redelivered or early
             )
-            answers.append((position, False, self.stored))
+            answers.append((position, False, self.stored, False))
             position += 1
         self.prove(proven, now_us)
-        self._permit(sorted(at for at, _, permitted in answers if permitted), now_us)
+        self._permit(sorted(at for at, _, permitted, _ in answers if permitted), now_us)
         return answers
 
     def _find(self, before, name, body, content, redelivered, present):  # type: ignore[no-untyped-def]
@@ -111,8 +117,16 @@ class Oracle:
             known = list(ids)[:1]
         return any(other != body for other in known)
 
+    def reject(self, positions: list[int]) -> int:
+        """L28: of messages that are rejected here, how many are no dead letters here."""
+        found = [self.entries[each] for each in positions if each in self.entries]
+        there = [entry for entry in found if self.there and entry.permit == "none"]
+        for entry in there:
+            entry.rejected = True
+        return len(there)
+
     def settle(self, present: set[int], now_us: int) -> list[int]:
-        """L9, L10: what may be acknowledged now."""
+        """L9, L10, L28: what may be acknowledged or rejected now, the latter first."""
         found = [
             entry.position
             for entry in self.entries.values()
@@ -121,7 +135,7 @@ class Oracle:
             and (self.stored or entry.position not in present)
         ]
         self._permit(sorted(found), now_us)
-        return sorted(found)
+        return sorted(found, key=lambda each: (not self.entries[each].rejected, each))
 
     def _permit(self, positions: list[int], now_us: int) -> None:
         for position in positions:

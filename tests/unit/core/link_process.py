@@ -103,10 +103,15 @@ class LinkProcess:
 
     def permit(self, **options: Any) -> list[int]:
         """The positions that may be acknowledged now."""
+        return self.outcomes(**options)[0]
+
+    def outcomes(self, **options: Any) -> tuple[list[int], set[int]]:
+        """The positions that have a permit now, and those of them that are to be rejected."""
         command = c.PermitLinked(
             self.name, self.opened.epoch, self.subscription, proven=self.proven, **options
         )
-        return self.harness.do(command).positions.tolist()
+        reply = self.harness.do(command)
+        return reply.positions.tolist(), set(reply.rejected)
 
     def prove(self, more: int) -> None:
         """So many more acknowledgements are proven, and the core is told."""
@@ -125,15 +130,21 @@ class LinkProcess:
 
 
 def accept(harness: Harness, *positions: int, queue: str = "q") -> None:
-    """A consumer takes messages and settles them; others go back to their places."""
+    """A consumer takes messages and accepts them; others go back to their places."""
+    settle(harness, Outcome.ACCEPTED, *positions, queue=queue)
+
+
+def settle(harness: Harness, outcome: Outcome, *positions: int, queue: str = "q") -> c.Settlement:
+    """A consumer takes messages and gives them an outcome; others go back to their places."""
     delivery = harness.do(c.Deliver(b"consumer", queue, 1_000_000))
     first = harness.core._state.channels[b"consumer"].next_tag - delivery.messages
     wanted = BitMap64(positions)
     there = harness.core._state.queues[harness.core.queue_ids()[queue]].unacked
     tags = [first + rank for rank, position in enumerate(there) if position in wanted]
     assert len(tags) == len(wanted)
-    harness.do(c.Settle(b"consumer", Outcome.ACCEPTED, BitMap64(tags)))
+    settled: c.Settlement = harness.do(c.Settle(b"consumer", outcome, BitMap64(tags)))
     harness.do(c.CloseChannel(b"consumer"))
+    return settled
 
 
 def expanded(reply: c.StoredLinked) -> list[tuple[int, int, bool, bool]]:

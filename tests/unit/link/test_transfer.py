@@ -8,7 +8,7 @@ import pytest
 from ackq.client.links.deliveries import Permits, StoredDeliveries, StoredRun
 from ackq.client.ranges import Range
 from ackq.errors import BrokerUnavailableError, ClosedError, PreconditionFailedError
-from ackq_broker.link.adapter import CutError, Deliveries, Limits, QueueLimits
+from ackq_broker.link.adapter import CutError, Deliveries, Limits, QueueLimits, Remaining
 from ackq_broker.link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
 from ackq_broker.link.keys import KeyRule
 from ackq_broker.link.stopping import StoppedError
@@ -21,7 +21,9 @@ class Subscription:
     def __init__(self):
         self.coming = asyncio.Queue()
         self.settled = []
+        self.rejected = []
         self.proven = 0
+        self.left = None
         self._tag = 0
 
     def bring(self, *bodies, redelivered=False, counts=()):
@@ -39,6 +41,12 @@ class Subscription:
     def settle(self, first, last):
         self.settled.append((first, last))
 
+    def reject(self, first, last):
+        self.rejected.append((first, last))
+
+    async def remaining(self):
+        return self.left
+
 
 class Edge:
     """The open link: stores at once, and permits what it is told to."""
@@ -47,6 +55,7 @@ class Edge:
         self.paused, self.connected, self.refusal, self.outage = False, True, None, None
         self.subscription = 0
         self.held = self.held_last = 1 << 30
+        self.missing = 0
         self.permitted_last = ()
         self.stored = []
         self.reports = []
@@ -66,9 +75,9 @@ class Edge:
         self.stored.append((first, rows.num_rows, content, redelivered, at_once))
         return StoredDeliveries((StoredRun(first, rows.num_rows, 1, False, False),))
 
-    def permit(self, *ranges, subscription=None):
+    def permit(self, *ranges, subscription=None, rejected=()):
         ranges = [Range(*each) for each in ranges]
-        self._permits.put_nowait(Permits(subscription or self.subscription, ranges))
+        self._permits.put_nowait(Permits(subscription or self.subscription, ranges, rejected))
 
     async def permits(self):
         return await self._permits.get()
@@ -140,6 +149,24 @@ def test_only_permits_settle():
     run(test)
 
 
+def test_a_permit_may_be_to_reject():
+    """L28: then it is rejected there, in its turn, and held no more."""
+
+    async def test():
+        running = Running()
+        running.source.bring(b"a", b"b", b"c")
+        await running.until(lambda: running.counters.stored == 3)
+        running.edge.permit((2, 2), (1, 1), rejected=[True, False])
+        await running.until(lambda: running.counters.settled == 2)
+        assert (running.source.settled, running.source.rejected) == ([(1, 1)], [(2, 2)])
+        assert running.counters.rejected == 1
+        running.stop.set()
+        with pytest.raises(StoppedError):
+            await running.task
+
+    run(test)
+
+
 def test_a_stop_acknowledges_what_is_settled():
     """L9: what the edge permits as of the stop; what it holds comes again."""
 
@@ -152,6 +179,30 @@ def test_a_stop_acknowledges_what_is_settled():
         with pytest.raises(StoppedError):
             await running.task
         assert running.source.settled == [(1, 2)]
+
+    run(test)
+
+
+def test_what_vanished_is_told(monkeypatch):
+    """L18, L26: held messages that are missing, once two looks found nothing left there."""
+    monkeypatch.setattr("ackq_broker.link.transfer._LOOK_S", 0)
+
+    async def test():
+        running = Running()
+        running.edge.missing = 4
+        running.source.bring(b"a", redelivered=True)
+        await running.until(lambda: running.counters.stored == 1)
+        for left in (None, Remaining(0, 2, 1)):
+            running.source.left = left
+            for _ in range(20):
+                await asyncio.sleep(0)
+        assert running.transfer.vanished == 0
+        running.source.left = Remaining(0, 1, 1)
+        await running.until(lambda: running.transfer.vanished == 4)
+        await running.until(lambda: running.edge.reports and running.edge.reports[-1].vanished == 4)
+        running.stop.set()
+        with pytest.raises(StoppedError):
+            await running.task
 
     run(test)
 

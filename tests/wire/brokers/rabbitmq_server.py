@@ -1,4 +1,4 @@
-"""A RabbitMQ node of the suite's own: a free port, a folder for its data, no plugins.
+"""A RabbitMQ node of the suite's own: a free port, a folder for its data, plugins if asked for.
 
 Invariant: it shares nothing with another node of the machine (name, port mapper, cookie, data), and
 its processes end with the suite, by their process ids.
@@ -40,6 +40,7 @@ class RabbitMqServer:
         name: The node's, before the `@`.
         beside: A node that it shares port mapper and cookie with, and which runs as long.
         config: The text of its configuration file.
+        plugins: The names of those that it runs.
     """
 
     def __init__(
@@ -49,12 +50,14 @@ class RabbitMqServer:
         name: str = "ackq-conformance",
         beside: RabbitMqServer | None = None,
         config: str = "",
+        plugins: tuple[str, ...] = (),
     ) -> None:
         self._folder = folder
         self.node = f"{name}@localhost"
         self.port, self._distribution_port, self._mapper_port = free_ports(3)
         self._home = folder / "home"
         self._config = config
+        self._plugins = plugins
         self._shares = beside is not None
         if beside is not None:
             self._mapper_port, self._home = beside._mapper_port, beside._home
@@ -89,7 +92,7 @@ class RabbitMqServer:
         """Starts a new node, with its port mapper unless it shares one; waits for neither."""
         for each in (self._home, self._folder / "data", self._folder / "log"):
             each.mkdir(parents=True, exist_ok=True)
-        (self._folder / "enabled_plugins").write_text("[].")
+        (self._folder / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].")
         (self._folder / "rabbitmq.conf").write_text(self._config)
         if not self._shares:
             with self._log.open("ab") as log:

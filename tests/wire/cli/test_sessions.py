@@ -82,6 +82,19 @@ def test_reject_moves_messages_to_the_dead_letter_queue(run, lease):
     assert "absent" in row.split()
 
 
+def test_tags_of_another_incarnation_are_left_alone(run, lease):
+    """S8: tags begin at 1 again when a session is opened anew."""
+    shown = read(run("session", "show", lease, "--json"))["incarnation"]
+    for command in ("reject", "release"):
+        refused = run(
+            "session", command, lease, "--tags", "1", "--fence", "--incarnation", "0" * 32
+        )
+        assert f"its incarnation is {shown}" in failed(refused)
+    assert len(leased(run, lease)) == 5
+    done = run("session", "reject", lease, "--tags", "1", "--fence", "--incarnation", shown)
+    assert done.stdout == f"session '{lease}': 1 message rejected, 1 to a dead-letter queue\n"
+
+
 def test_release_of_tags_keeps_the_session(run, lease, admin):
     """S8: released tags are ready again; the session and the rest of its lease stay."""
     done = read(run("session", "release", lease, "--tags", "1-2", "--fence", "--json"))

@@ -1,6 +1,7 @@
 """A RabbitMQ queue, a queue of the edge, and links between them as processes."""
 
 import json
+import signal
 import subprocess
 import uuid
 
@@ -129,10 +130,10 @@ class LinkProcess:
     def __init__(self, folder, **keys):
         self._config = folder / "link.toml"
         self._log = folder / "link.log"
-        edge = keys.pop("edge")
+        edge, name = keys.pop("edge"), keys.pop("name", "link")
         lines = [f"{name.replace('_', '-')} = {json.dumps(value)}" for name, value in keys.items()]
         self._config.write_text(
-            "\n".join([f"[edge]\nendpoint = {edge!r}", "[[link]]", "name = 'link'", *lines])
+            "\n".join([f"[edge]\nendpoint = {edge!r}", "[[link]]", f"name = {name!r}", *lines])
         )
         self._process = None
 
@@ -149,10 +150,22 @@ class LinkProcess:
         self._process.kill()
         self._process.wait(WAIT_S)
 
+    def pause(self):
+        """SIGSTOP: it is there, and silent."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        """SIGCONT: it goes on where it was, and knows nothing of the time between."""
+        self._process.send_signal(signal.SIGCONT)
+
     def stop(self):
         """Its exit status after SIGTERM."""
         self._process.terminate()
         return self._process.wait(WAIT_S)
+
+    @property
+    def pid(self):
+        return self._process.pid
 
     @property
     def ended(self):

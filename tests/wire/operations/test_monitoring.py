@@ -1,5 +1,6 @@
 """What `broker_stub/monitoring` asks for is what a broker serves."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 import ackq_broker
+from ackq.client import AsyncLink
 from ackq.v1 import consuming_pb2
 from tests.fakes.raw_client import Client, holder
 from tests.wire.operations.test_metrics import scrape
@@ -58,11 +60,18 @@ def served(tmp_path_factory):
             channel.deliveries(1)
             channel.settled(channel.settle(1, consuming_pb2.OUTCOME_REJECTED))
         client.open(holder(), queues=["q"])
+        asyncio.run(_opened_once(broker.endpoint))
         found = {}
         for path in ("/metrics", "/metrics/queues"):
             for name, values in scrape(broker, path).items():
                 found.setdefault(name, []).extend({*dict(labels)} for labels in values)
         return found
+
+
+async def _opened_once(endpoint):
+    """A link that somebody ran."""
+    async with AsyncLink(endpoint, link="l", source="there", queue="q"):
+        pass
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
@@ -97,10 +106,12 @@ def test_the_check_finds_what_is_not_there(served):
 
 
 def test_each_rule_says_what_to_do():
-    """M2: six rules, each with how bad it is, and a command that the reader has."""
+    """M2, L26: each with how bad it is, and a command that the reader has."""
     assert [rule["alert"] for rule in rules()] == [
         *("AckqOldestMessage", "AckqLeaseAge", "AckqAttaches"),
         *("AckqDisk", "AckqSync", "AckqDeadLetters"),
+        *("AckqLinkAbsent", "AckqLinkHeldAge", "AckqLinkLives"),
+        *("AckqLinkRefused", "AckqLinkDoubt", "AckqLinkVanished"),
     ]
     for rule in rules():
         assert rule["labels"]["severity"] in {"warning", "critical"}
@@ -123,7 +134,7 @@ def test_panels_stand_side_by_side():
         assert panel["datasource"]["uid"] == "${datasource}"
         for target in panel["targets"]:
             labels = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
-            assert labels <= {"instance", "cause", "queue", "session", "kind", "reason"}
+            assert labels <= {"instance", "cause", "queue", "session", "link", "kind", "reason"}
 
 
 @pytest.mark.parametrize(

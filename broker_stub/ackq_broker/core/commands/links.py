@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pyroaring import BitMap
+from pyroaring import BitMap, BitMap64
 
 from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands.decision import Command
@@ -39,13 +39,14 @@ class OpenLink(Command):
 
     Errors: AlreadyHeldError (another holder is live), QueueNotFoundError, PreconditionFailedError
     (L13; or the link of this name has another source, queue or key), HistoryChangedError (L27),
-    LimitError.
+    InvalidArgumentError (`reject_there` with `stored`), LimitError.
 
     Attributes:
         source: The other broker's queue, in words without credentials; the same for the life of
             the link.
         drop_ambiguous: A delivery whose acknowledgement is in doubt is taken for the message of
             that key, though only its content is known (L7, `onAmbiguous=drop`).
+        reject_there: What is rejected here is rejected there, and no dead letter here (L28).
         incumbent_live: Whether the present holder counts as live; only the service can know.
         new_incarnation: 32 hex digits, for a link that is new.
     """
@@ -56,6 +57,7 @@ class OpenLink(Command):
     queue: str
     ack: LinkAck
     drop_ambiguous: bool = False
+    reject_there: bool = False
     incumbent_live: bool = False
     new_incarnation: str = ""
 
@@ -141,6 +143,7 @@ class LinkedRun(NamedTuple):
         matched: They were there before (L6).
         permitted: They may be acknowledged there now: they were settled before (L11), or ack is
             `stored` (L9).
+        rejected: With `permitted`: they are to be rejected there instead (L28).
     """
 
     first_number: int
@@ -148,6 +151,7 @@ class LinkedRun(NamedTuple):
     first_position: int
     matched: bool
     permitted: bool
+    rejected: bool = False
 
 
 class StoredLinked(NamedTuple):
@@ -188,13 +192,16 @@ class PermittedLinked(NamedTuple):
     """Reply to `PermitLinked`.
 
     Attributes:
-        positions: In the order of their permits, which `proven` counts in: ascending within one
-            decision, those permitted before it first.
+        positions: In the order of their permits, which `proven` counts in, those permitted before
+            this decision first. Of one decision those to be rejected come first, so that one
+            acknowledgement may cover what is behind them (L12), each ascending.
         held: How many entries of the subscription are not settled.
+        rejected: Those of `positions` that are to be rejected there.
     """
 
     positions: Uint64s
     held: int
+    rejected: BitMap64
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +243,7 @@ class LinkInfo(NamedTuple):
             `unproven`: acknowledgements permitted and not proven; `tombstones`: all entries whose
             message is gone.
         in_doubt: Of `unproven`, those of earlier subscriptions.
+        rejected: Of `permitted`, those that are to be rejected there.
         oldest_held_us: When the oldest held entry was stored; 0 for none.
     """
 
@@ -263,3 +271,5 @@ class LinkInfo(NamedTuple):
     id_reused: int
     permitted: int
     proven: int
+    rejected: int
+    reject_there: bool = False

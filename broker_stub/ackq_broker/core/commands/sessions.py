@@ -265,8 +265,11 @@ class AbortOutcomes(Command):
 class SettleLease(Command):
     """S8. Reply: `SettledLease`. An operator rejects or releases tags; ranges include both ends.
 
+    `incarnation` is the one whose tags are meant; "" for whichever the session has.
+
     Errors: SessionNotFoundError, AlreadyHeldError (live and not `fence`), UnknownDeliveryTagError,
-    PreconditionFailedError (no dead-letter queue and not `discard`), InvalidArgumentError.
+    PreconditionFailedError (another incarnation; no dead-letter queue and not `discard`),
+    InvalidArgumentError.
     """
 
     session: str
@@ -276,6 +279,7 @@ class SettleLease(Command):
     fence: bool = False
     discard: bool = False
     incumbent_live: bool = False
+    incarnation: str = ""
 
 
 class SettledLease(NamedTuple):

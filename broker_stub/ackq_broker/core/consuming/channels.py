@@ -101,7 +101,7 @@ def settle(state: State, command: commands.Settle, now_us: int) -> Decision:
     if command.outcome is not Outcome.ACCEPTED:
         for queue_id, positions in channel.positions(tags).items():
             queue = state.queues[queue_id]
-            requeued = redelivery.plan_outcome(plan, queue, positions, disposition)
+            requeued = redelivery.plan_outcome(state, plan, queue, positions, disposition)
             late = redelivery.delays(queue, requeued, disposition, now_us)
             plan.requeue(queue, requeued.difference(*(delay.positions for delay in late)))
             delays += late
@@ -113,6 +113,7 @@ def settle(state: State, command: commands.Settle, now_us: int) -> Decision:
         tags=tags,
         at_us=now_us,
         delays=tuple(delays),
+        rejected_there=tuple(plan.rejected_there),
         **plan.effects(),
     )
     reply = Settlement(len(tags), plan.moved, plan.dropped)

@@ -15,19 +15,20 @@ Flags = NDArray[np.bool_]
 
 
 def linked_runs(
-    numbers: Int64s, positions: Int64s, matched: Flags, permitted: Flags
+    numbers: Int64s, positions: Int64s, matched: Flags, permitted: Flags, rejected: Flags
 ) -> tuple[LinkedRun, ...]:
     """The fewest runs of some deliveries, in their order."""
     if not len(numbers):
         return ()
     breaks = np.ones(len(numbers), np.bool_)
-    for column, step in ((numbers, 1), (positions, 1), (matched, 0), (permitted, 0)):
+    flags = (matched, permitted, permitted & rejected)
+    for column, step in ((numbers, 1), (positions, 1), *((each, 0) for each in flags)):
         same = np.diff(column.astype(np.int64)) == step
         breaks[1:] = same if column is numbers else breaks[1:] & same
     breaks[1:] = ~breaks[1:]
     begins = np.flatnonzero(breaks)
     rows = np.diff(begins, append=len(numbers))
-    columns = (numbers[begins], rows, positions[begins], matched[begins], permitted[begins])
+    columns = (numbers[begins], rows, positions[begins], *(each[begins] for each in flags))
     return tuple(map(LinkedRun, *(column.tolist() for column in columns)))
 
 
@@ -47,6 +48,8 @@ def unproven_runs(link: Link) -> tuple[LinkedRun, ...]:
 
 def members(positions: Int64s, some: BitMap64) -> Flags:
     """Which of the positions, in any order, are in a bitmap."""
+    if not some:  # as a rule, nothing is rejected
+        return np.zeros(len(positions), np.bool_)
     found: Flags = np.isin(positions, bitmaps.array(bitmaps.of(positions) & some))
     return found
 
@@ -54,4 +57,5 @@ def members(positions: Int64s, some: BitMap64) -> Flags:
 def _runs(link: Link, numbers: Int64s, positions: Int64s) -> tuple[LinkedRun, ...]:
     # What is permitted is not proven, or was; the rest still waits.
     permitted = ~members(positions, link.waiting)
-    return linked_runs(numbers, positions, positions < link.fresh_from, permitted)
+    rejected = members(positions, link.rejected)
+    return linked_runs(numbers, positions, positions < link.fresh_from, permitted, rejected)

@@ -74,7 +74,8 @@ def store(state: State, command: commands.StoreLinked, now_us: int) -> Decision:
         sizes=_size(command).column() if part is not None else b"",
     )
     numbers = np.arange(before, before + len(positions))
-    runs += answers.linked_runs(numbers, positions, ~new, answers.members(positions, permitted))
+    said = (answers.members(positions, each) for each in (permitted, link.rejected))
+    runs += answers.linked_runs(numbers, positions, ~new, *said)
     return Decision((record,), StoredLinked(runs, record.block_id or None))
 
 

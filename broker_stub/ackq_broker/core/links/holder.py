@@ -37,6 +37,13 @@ _REMOVE: Final = "end it with `ackq link remove {}`"
 def open_link(state: State, command: commands.OpenLink, now_us: int) -> Decision:
     """L1, L13, L27: makes a link, or gives it to its next holder."""
     assert command.holder.token
+    if command.reject_there and command.ack is LinkAck.STORED:
+        raise InvalidArgumentError(
+            f"The link '{command.link}' is to acknowledge what is stored, and to reject there what "
+            "is rejected here later: what was acknowledged cannot be rejected. Choose ack=settled, "
+            "or on-reject=here.",
+            link=command.link,
+        )
     found = state.links.get(command.link)
     if found is None:
         return _make(state, command, now_us)
@@ -64,7 +71,8 @@ def open_link(state: State, command: commands.OpenLink, now_us: int) -> Decision
         found.paused,
         answers.unproven_runs(found) if going_on else (),
     )
-    if same and (found.ack, found.drop_ambiguous) == (command.ack, command.drop_ambiguous):
+    options = (found.ack, found.drop_ambiguous, found.reject_there)
+    if same and options == (command.ack, command.drop_ambiguous, command.reject_there):
         return Decision(reply=reply)
     holder = found.holder if same else _holder(command.holder, now_us)
     record = records.LinkOpened(
@@ -77,6 +85,7 @@ def open_link(state: State, command: commands.OpenLink, now_us: int) -> Decision
         command.ack.value,
         now_us,
         command.drop_ambiguous,
+        command.reject_there,
     )
     return Decision((record,), reply)
 
@@ -97,6 +106,7 @@ def apply_opened(state: State, _sequence: int, record: records.LinkOpened) -> No
     link.holder = record.holder
     link.ack = LinkAck(record.ack)
     link.drop_ambiguous = record.drop_ambiguous
+    link.reject_there = record.reject_there
 
 
 def subscribe(state: State, command: commands.SubscribeLink, now_us: int) -> Decision:
@@ -177,6 +187,7 @@ def _make(state: State, command: commands.OpenLink, now_us: int) -> Decision:
         command.ack.value,
         now_us,
         command.drop_ambiguous,
+        command.reject_there,
     )
     return Decision((record,), OpenedLink(command.new_incarnation, 1, 0, 1, False))
 

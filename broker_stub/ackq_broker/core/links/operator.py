@@ -74,6 +74,7 @@ def _info(state: State, link: Link) -> LinkInfo:
         source=link.source,
         queue=queue.name,
         ack=link.ack,
+        reject_there=link.reject_there,
         paused=link.paused,
         opened_us=link.opened_us,
         subscription=link.subscription if link.subscribed else 0,

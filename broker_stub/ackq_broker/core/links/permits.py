@@ -1,4 +1,4 @@
-"""Permits (L9, L10): what may be acknowledged at the other broker, on disk before it is told.
+"""Permits (L9, L10): what may be acknowledged, or rejected, there; on disk before it is told.
 
 Invariant: what has no permit was never acknowledged there.
 """
@@ -6,6 +6,7 @@ Invariant: what has no permit was never acknowledged there.
 from __future__ import annotations
 
 import numpy as np
+from pyroaring import BitMap64
 
 from ackq.errors import InvalidArgumentError
 from ackq_broker.core import commands, records
@@ -25,9 +26,11 @@ def permit(state: State, command: commands.PermitLinked, now_us: int) -> Decisio
     new = link.waiting if link.ack is LinkAck.STORED else queue.gone(link.waiting)
     proven = link.provable(command.proven)
     told = link.batches[proven:] if command.again else []
-    batches = [bitmaps.array(batch.positions) for batch in told] + [bitmaps.array(new)]
-    positions = np.concatenate(batches).astype(np.uint64)
-    reply = PermittedLinked(positions, len(link.waiting) - len(new))
+    batches = [*(batch.positions for batch in told), new]
+    parts = [part for batch in batches for part in (batch & link.rejected, batch - link.rejected)]
+    positions = np.concatenate([bitmaps.array(part) for part in parts]).astype(np.uint64)
+    rejected = BitMap64.union(BitMap64(), *parts[::2])
+    reply = PermittedLinked(positions, len(link.waiting) - len(new), rejected)
     together = len(told) + bool(new) > 1
     if not (new or proven or together):
         return Decision(reply=reply)

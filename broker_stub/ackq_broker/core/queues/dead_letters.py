@@ -16,10 +16,16 @@ from pyroaring import BitMap64
 from ackq_broker.core import records
 from ackq_broker.core.checks import BUILT_IN_DEAD
 from ackq_broker.core.columns import bitmaps
-from ackq_broker.core.queues import enqueue
+from ackq_broker.core.queues import enqueue, rejections
 from ackq_broker.core.queues.bounds import head_drops
 from ackq_broker.core.queues.topology import forget_if_drained
-from ackq_broker.core.record_fields import Drop, Move, QueuePositions, QueueProperties
+from ackq_broker.core.record_fields import (
+    Drop,
+    Move,
+    QueuePositions,
+    QueueProperties,
+    RejectedThere,
+)
 from ackq_broker.core.state.origins import DeadLetterOrigin
 from ackq_broker.core.state.queue import Gone, Queue
 from ackq_broker.core.state.state import State
@@ -72,6 +78,7 @@ class RemovalPlan:
     Attributes:
         moves: To dead-letter queues.
         discarded: Messages that are dropped instead.
+        rejected_there: Messages that are rejected at the broker that they came from (L28).
         declared: Declares the built-in queue when it is needed and missing.
     """
 
@@ -80,14 +87,16 @@ class RemovalPlan:
         self._by = session, batch_id
         self.moves: list[Move] = []
         self.discarded: list[QueuePositions] = []
+        self.rejected_there: list[RejectedThere] = []
         self.declared: tuple[records.QueueDeclared, ...] = ()
         self._removed: list[tuple[Queue, BitMap64]] = []
         self._requeued: list[tuple[Queue, BitMap64]] = []
 
     @property
     def moved(self) -> int:
-        """How many messages move."""
-        return sum(len(move.positions) for move in self.moves)
+        """How many messages become dead letters, here or at the broker that they came from."""
+        there = sum(len(each.positions) for each in self.rejected_there)
+        return there + sum(len(move.positions) for move in self.moves)
 
     @property
     def dropped(self) -> int:
@@ -99,15 +108,24 @@ class RemovalPlan:
     ) -> None:
         """Moves messages of a queue to its dead-letter queue; without one they are dropped.
 
-        Without a `reason` the cause is the reason.
+        Without a `reason` the cause is the reason. What a link is to reject there goes nowhere here
+        (L28), unless it expired.
         """
         if not positions:
             return
         self.remove(queue, positions)
-        if not queue.properties.dead_letter_queue:
+        if queue.links and cause is not Cause.EXPIRED:
+            there = rejections.rejectable_there(self._state, queue, positions)
+            if there:
+                self.rejected_there.append(RejectedThere(queue.queue_id, there, cause.value))
+                positions = positions - there
+                if not positions:
+                    return
+        target = rejections.dead_letter_queue(self._state, queue)
+        if not target:
             self.discarded.append(QueuePositions(queue.queue_id, positions))
             return
-        target_id = self._target_id(queue.properties.dead_letter_queue)
+        target_id = self._target_id(target)
         if cause is Cause.EXPIRED:
             circling = _circling(queue, positions, target_id)
             if circling:
@@ -191,11 +209,17 @@ def apply_removals(
     rest: dict[int, BitMap64],
 ) -> None:
     """Moves and drops what a record removes, and takes it out of `rest`, by queue id."""
+    there = () if isinstance(record, records.Ticked) else record.rejected_there
     for move in record.moves:
         rest[move.queue_id] -= move.positions
     for entry in record.discarded:
         rest[entry.queue_id] -= entry.positions
+    for rejected in there:
+        rest[rejected.queue_id] -= rejected.positions
     apply_moves(state, sequence, record.moves, record.at_us)
+    rejections.note_rejected(state, there)
+    for rejected in there:
+        _leave(state, state.queues[rejected.queue_id], rejected.positions, Gone.TAKEN)
     for entry in record.discarded:
         queue = state.queues[entry.queue_id]
         queue.dropped += len(entry.positions)

@@ -12,6 +12,7 @@ from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.deadlines import rounded
 from ackq_broker.core.queues.dead_letters import Cause, RemovalPlan
+from ackq_broker.core.queues.rejections import dead_letter_queue
 from ackq_broker.core.queues.topology import requeue
 from ackq_broker.core.record_fields import Delay
 from ackq_broker.core.state.queue import Queue
@@ -26,7 +27,11 @@ _MOST_DOUBLINGS: Final = 42
 
 
 def plan_outcome(
-    plan: RemovalPlan, queue: Queue, positions: BitMap64, disposition: Disposition
+    state: State,
+    plan: RemovalPlan,
+    queue: Queue,
+    positions: BitMap64,
+    disposition: Disposition,
 ) -> BitMap64:
     """Plans the removal of what is rejected or over the delivery limit; gives what is requeued."""
     outcome, reason, _ = disposition
@@ -34,7 +39,7 @@ def plan_outcome(
         plan.dead_letter(queue, positions, Cause.REJECTED, reason)
         return BitMap64()
     limit = queue.properties.delivery_limit
-    removable = queue.properties.dead_letter_queue or queue.properties.drop_on_limit
+    removable = queue.properties.drop_on_limit or dead_letter_queue(state, queue)
     if outcome is Outcome.FAILED and limit and removable:
         failures = queue.failures.at(positions) + 1
         over = bitmaps.of(bitmaps.array(positions)[failures > limit])

@@ -51,7 +51,7 @@ def plan_accept(state: State, session: Session, holes: BitMap64, now_us: int) ->
     positions: Positions = {}
     delays: list[Delay] = []
     for disposition, queue, named in _named(state, session.lease, holes):
-        requeued = redelivery.plan_outcome(plan, queue, named, disposition)
+        requeued = redelivery.plan_outcome(state, plan, queue, named, disposition)
         delays += redelivery.delays(queue, requeued, disposition, now_us, from_query=True)
         positions.setdefault(queue.queue_id, BitMap64()).update(named)
     return AcceptEffects(plan, positions, tuple(delays))

@@ -88,6 +88,7 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
         holes=resumed.holes,
         queue_pattern=command.queue_pattern,
         timeout_ms=command.session_timeout_ms,
+        rejected_there=tuple(effects.plan.rejected_there),
         **effects.plan.effects(),
     )
     changes = (

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from pyroaring import BitMap64
 
-from ackq.errors import InvalidArgumentError
+from ackq.errors import InvalidArgumentError, PreconditionFailedError
 from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import commands, records
 from ackq_broker.core.columns import bitmaps
@@ -46,6 +46,7 @@ def settle(state: State, command: commands.SettleLease, now_us: int) -> Decision
             session=command.session,
         )
     session = holder.session_named(state, command.session)
+    _check_incarnation(session, command.incarnation)
     _check_absent(session, fence=command.fence, incumbent_live=command.incumbent_live)
     tags = _tags(session, command.ranges)
     lease = session.lease
@@ -64,6 +65,7 @@ def settle(state: State, command: commands.SettleLease, now_us: int) -> Decision
         session=session.name,
         tags=tags,
         at_us=now_us,
+        rejected_there=tuple(plan.rejected_there),
         **plan.effects(),
     )
     reply = SettledLease(len(tags), plan.moved, session.epoch + 1, dropped)
@@ -86,6 +88,18 @@ def apply_settled(state: State, sequence: int, record: records.SessionSettled) -
         session.fenced = (*session.fenced, session.holder.token)[-_REMEMBERED_HOLDERS:]
     holder.end_epoch(state, session)
     enqueue.drop_heads(state, record.drops)
+
+
+def _check_incarnation(session: Session, incarnation: str) -> None:
+    """Refuses tags of an incarnation that is over: PreconditionFailedError."""
+    if incarnation and incarnation != session.incarnation:
+        raise PreconditionFailedError(
+            f"The session '{session.name}' was opened anew since: its incarnation is "
+            f"{session.incarnation}, not {incarnation}, and its tags are those of other messages. "
+            f"See `ackq session lease {session.name}`.",
+            session=session.name,
+            incarnation=session.incarnation,
+        )
 
 
 def _check_absent(session: Session, *, fence: bool, incumbent_live: bool) -> None:
@@ -122,7 +136,7 @@ def _remove_rejected(
         if queue is not None and session.detached:
             positions = queue.timely(positions & queue.ready, now_us)
         if queue is not None and positions:
-            redelivery.plan_outcome(plan, queue, positions, rejection)
+            redelivery.plan_outcome(state, plan, queue, positions, rejection)
             found |= segment.tags(positions)
     return found
 

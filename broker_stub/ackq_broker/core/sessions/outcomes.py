@@ -25,6 +25,7 @@ from ackq_broker.core import commands, records
 from ackq_broker.core.checks import check_duration, plural
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import CommittedOutcomes, Decision
+from ackq_broker.core.queues.rejections import dead_letter_queue
 from ackq_broker.core.record_fields import TagOutcome
 from ackq_broker.core.sessions import readers
 from ackq_broker.core.sessions.readers import OwnedLease
@@ -42,7 +43,7 @@ def stage(state: State, command: commands.StageOutcomes, _now_us: int) -> Decisi
     assert len(tags) == sum(len(group.tags) for group in groups), "a tag has one outcome in a stage"
     found = readers.find(state, command.owner)
     if not found.known:
-        readers.check_has_read(found.session, command.owner)
+        readers.check_has_read(state, found.session, command.owner)
     staged = _staged(state, found, command.stage_id)
     if staged is not None:
         return Decision(reply=staged)
@@ -145,7 +146,7 @@ def check_dead_letterable(state: State, session: Session, lease: Lease, rejected
     """S6, S8: refuses rejections without a dead-letter queue: PreconditionFailedError."""
     for segment in lease.segments:
         queue = state.queues.get(segment.queue_id)
-        if queue is None or queue.properties.dead_letter_queue:
+        if queue is None or dead_letter_queue(state, queue):
             continue
         doomed = segment.at(rejected - lease.holes)
         if doomed:

@@ -187,19 +187,40 @@ def find(state: State, owner: LeaseOwner) -> OwnedLease:
     )
 
 
-def check_has_read(session: Session, owner: LeaseOwner) -> None:
-    """S3, S6: refuses a run of a query whose other runs read the session: FencedError.
+def check_has_read(state: State, session: Session, owner: LeaseOwner) -> None:
+    """S3, S6: refuses a run of a query that reads the session, or did: FencedError.
 
     Who names the session need not read it. But a run of its own query that settles rows has read
-    them, so one that is not known was replaced so long ago that it was forgotten.
+    them: one that is not known was replaced so long ago that it was forgotten, or read what was
+    leased before the session was opened anew, whose tags are others.
     """
-    theirs = [r for r in _readers(session) if r.query_id and r.query_id == owner.query_id]
-    if not theirs or not owner.run_id or any(r.run_id == owner.run_id for r in theirs):
+    if not owner.query_id or not owner.run_id:
+        return
+    theirs = [reader for reader in _readers(session) if reader.query_id == owner.query_id]
+    if any(reader.run_id == owner.run_id for reader in theirs):
+        return
+    if not theirs:
+        _check_never_read(state, session, owner)
         return
     raise FencedError(
         f"Run {owner.run_id} of query {owner.query_id} has read nothing that session "
         f"'{session.name}' holds; run {theirs[-1].run_id} reads it now. Let this run end; its "
         "checkpoint is safe.",
+        session=session.name,
+        run_id=owner.run_id,
+        current_epoch=session.epoch,
+    )
+
+
+def _check_never_read(state: State, session: Session, owner: LeaseOwner) -> None:
+    """Refuses a query that read this session, and nothing of what it holds: FencedError."""
+    last = state.queries.get(owner.query_id)
+    if last is None or last.session != session.name:
+        return
+    raise FencedError(
+        f"Query {owner.query_id} has read nothing that session '{session.name}' holds, though it "
+        "read that session before: it was opened anew or released since, and its tags are those "
+        "of other messages. Let this run end.",
         session=session.name,
         run_id=owner.run_id,
         current_epoch=session.epoch,

@@ -125,6 +125,8 @@ def link_image(_name: str, link: Link) -> object:
         "queue_id": link.queue_id,
         "ack": link.ack.value,
         "drop_ambiguous": link.drop_ambiguous,
+        "reject_there": link.reject_there,
+        "rejected": link.rejected.copy(),
         "paused": link.paused,
         "opened_us": link.opened_us,
         "history": link.history,

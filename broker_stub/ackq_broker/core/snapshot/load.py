@@ -146,6 +146,8 @@ class _LinkImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     doubt: BitMap64
     graces: tuple[tuple[int, BitMap64], ...]
     counts: LinkCounts
+    reject_there: bool = False
+    rejected: BitMap64 = msgspec.field(default_factory=BitMap64)
     subscribed_us: int = 0
 
 
@@ -176,6 +178,7 @@ _LINK_FIELDS: Final = (
     *("epoch", "queue_id", "drop_ambiguous", "paused", "opened_us", "history", "subscription"),
     *("subscribed", "fresh_from", "next_number", "lowest_unanswered", "content", "bound"),
     *("subscribed_us", "waiting", "proved", "fresh_proven", "redelivered", "doubt", "counts"),
+    *("reject_there", "rejected"),
 )
 
 _DECODER: Final[msgspec.msgpack.Decoder[_Image]] = msgspec.msgpack.Decoder(

@@ -48,6 +48,7 @@ class LinkCounts(NamedTuple):
     id_reused: int = 0
     permitted: int = 0
     proven: int = 0
+    rejected: int = 0
 
     def plus(self, **more: int) -> LinkCounts:
         """The counts with some of them risen."""
@@ -73,6 +74,8 @@ class Link:
         subscribed_us: When the subscription began.
         redelivered: Those of them that say nothing of what is fresh: they had been delivered
             before, or came first so soon after the subscription began that others may be behind.
+        reject_there: What is rejected here is rejected there (L28); `rejected`: the entries whose
+            message was, and is to be or has been rejected there.
         fresh_proven: A whole batch of messages that came first in this subscription is proven.
         loose: Entries that were not proven when a subscription ended, by the hour.
         doubt: Those of them that had a permit.
@@ -106,6 +109,8 @@ class Link:
         "proved",
         "queue_id",
         "redelivered",
+        "reject_there",
+        "rejected",
         "source",
         "subscribed",
         "subscribed_us",
@@ -122,6 +127,7 @@ class Link:
         self.queue_id = 0
         self.ack = LinkAck.SETTLED
         self.drop_ambiguous = False
+        self.reject_there = False
         self.paused = False
         self.opened_us = 0
         self.history = 0
@@ -129,6 +135,7 @@ class Link:
         self.entries = OriginKeys()
         self.content = BitMap64()
         self.doubt = BitMap64()
+        self.rejected = BitMap64()
         self.loose: dict[int, BitMap64] = {}
         self.graces: dict[int, BitMap64] = {}
         self.counts = LinkCounts()
@@ -157,9 +164,21 @@ class Link:
             kept -= self.doubt
         return kept - queue.gone(kept)
 
+    def missing(self, queue: Queue) -> BitMap64:
+        """L18: of those held, the ones that this subscription was not delivered again."""
+        return self.held(queue) - self.bound - self.doubt
+
     def proven_entries(self) -> BitMap64:
         """The entries that are kept for a while although they are proven."""
         return BitMap64.union(BitMap64(), *self.graces.values())
+
+    def never_permitted(self, positions: BitMap64) -> BitMap64:
+        """Those of some positions that are entries without a permit: the other broker has them.
+
+        A permit of an earlier subscription does not count once the entry is matched: it came again.
+        """
+        found = positions & self.entries.positions
+        return found.difference(self.permits, self.doubt, *self.graces.values())
 
     def unproven(self) -> int:
         """Acknowledgements that were permitted and are not proven."""
@@ -216,7 +235,7 @@ class Link:
 
     def distrust(self) -> None:
         """Q8: what it permitted since may be missing: no entry is sure to have no permit."""
-        self.doubt |= self.content & (self.entries.positions - self.proven_entries())
+        self.doubt |= self.entries.positions - self.proven_entries()
 
     def match(self, positions: BitMap64) -> None:
         """L6: entries are bound to deliveries of this subscription, without a permit yet."""
@@ -249,15 +268,20 @@ class Link:
         if self.deliveries[1].sum() > 2 * needed + _STALE_DELIVERIES:
             self._forget_deliveries()
 
+    def reject(self, positions: BitMap64) -> None:
+        """L28: messages were rejected here, and those that are entries are to be there."""
+        self.rejected |= self.never_permitted(positions)
+
     def permit(self, positions: BitMap64, at_us: int) -> None:
-        """L10: bound entries may be acknowledged."""
+        """L10: bound entries may be acknowledged, or rejected if their message was."""
         if not positions:
             return
         assert positions.issubset(self.waiting)
         self.waiting -= positions
         self.permits |= positions
         self.batches.append(Batch(len(positions), positions, at_us))
-        self.counts = self.counts.plus(permitted=len(positions))
+        rejected = len(positions & self.rejected) if self.rejected else 0
+        self.counts = self.counts.plus(permitted=len(positions), rejected=rejected)
         if len(self.batches) > _MOST_BATCHES:
             even = len(self.batches) // 2 * 2
             pairs = zip(self.batches[0:even:2], self.batches[1:even:2], strict=True)
@@ -313,6 +337,7 @@ class Link:
         self.bound -= positions
         self.waiting -= positions
         self.redelivered -= positions
+        self.rejected -= positions
         if not self.permits.isdisjoint(positions):
             self.permits -= positions
             self.batches = [
@@ -343,7 +368,8 @@ class Link:
         assert (self.waiting | self.permits).issubset(self.bound)
         assert self.permits == BitMap64.union(BitMap64(), *(each[1] for each in self.batches))
         assert self.doubt.isdisjoint(self.bound)
-        for some in (self.content, self.doubt, self.redelivered, self.entries.keyless):
+        keyless = self.entries.keyless
+        for some in (self.content, self.doubt, self.redelivered, self.rejected, keyless):
             assert some.issubset(self.entries.positions)
 
     # --- inside ---

@@ -168,8 +168,8 @@ class _Repair:
     def _rebuild(self, number: int, size: int | None, patches: dict[int, bytes]) -> None:
         """Writes a segment anew: its first `size` bytes, or all, under the patches by offset.
 
-        A header that cannot be read is replaced: the groups in front of a snapshot are not read
-        again, blocks in them are found by their offsets.
+        A header that cannot be read, or is another segment's, is replaced: the groups in front of a
+        snapshot are not read again, blocks in them are found by their offsets.
         """
         path = self._data.path / segment_name(number)
         data = bytearray(path.read_bytes() if path.exists() else b"")
@@ -177,9 +177,7 @@ class _Repair:
             data = data[:size].ljust(size, b"\0")
         for offset, patch in patches.items():
             data[offset : offset + len(patch)] = patch
-        try:
-            SegmentHeader.unpack(data)
-        except FormatError:
+        if not _is_of(number, data):
             data[:SEGMENT_HEADER_BYTES] = self._new_header(number)
         fd = self._disk.create(unfinished(path))
         try:
@@ -219,6 +217,14 @@ class _Repair:
         folder.mkdir()
         self._disk.sync_directory(self._data.path)
         return folder
+
+
+def _is_of(number: int, data: bytearray) -> bool:
+    """Whether a segment's bytes begin with its header."""
+    try:
+        return SegmentHeader.unpack(data).number == number
+    except FormatError:
+        return False
 
 
 def _marks(group: ScannedGroup) -> dict[int, bytes]:

@@ -161,13 +161,17 @@ class Acknowledgements:
         that one frame covers as much as it can.
         """
         count = 0
+        before = len(frames)
         for first, last in _joined(sorted(group)):
             lowest = self._unsent.lowest
             removed = self._unsent.remove(first, last)
             assert removed == [(first, last)], "settled twice"
             count += last - first + 1
             if first == lowest:
-                frames.append(AckFrame(last, multiple=last > first, rejected=rejected))
+                # What is between it and the frame before is settled: one frame does for both.
+                multiple = last > first or len(frames) > before
+                del frames[before:]
+                frames.append(AckFrame(last, multiple=multiple, rejected=rejected))
             else:
                 frames += (
                     AckFrame(tag, multiple=False, rejected=rejected)

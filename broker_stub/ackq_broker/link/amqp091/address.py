@@ -28,11 +28,11 @@ from ackq.errors import (
     InvalidArgumentError,
     NotFoundError,
     PermissionDeniedError,
-    TlsError,
     UnauthenticatedError,
 )
 from ackq_broker.link.adapter import CutError
 from ackq_broker.link.address import RemoteAddress
+from ackq_broker.link.tls import tls_failure
 
 _SCHEMES: Final = ("amqp", "amqps")
 _CONNECT_S: Final = 20.0
@@ -41,13 +41,20 @@ _CLOSE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress(RemoteAddress):
-    """A virtual host of a broker, and the user there."""
+    """A virtual host of a broker, and the user there; without one: who the certificate says."""
 
     user: str = "guest"
     password: str = field(default="guest", repr=False)
 
+    @property
+    def who(self) -> str:
+        """Who the link is there, for errors."""
+        return f"user '{self.user}'" if self.user else f"the client certificate {self.tls.cert}"
+
     def connect_url(self) -> URL:
         """The URL with everything in it, for the client library alone."""
+        if not self.user:
+            return URL(self.url).with_query(heartbeat=self.heartbeat_s, auth="external")
         return (
             URL(self.url)
             .with_user(self.user)
@@ -147,34 +154,36 @@ def cut_of(error: BaseException, address: BrokerAddress, place: str = "") -> Cut
 def _refusal(error: BaseException, address: BrokerAddress, place: str) -> AckqError | None:
     """The error that waiting does not mend, if it is one."""
     said = " ".join(str(each) for each in error.args)
-    if isinstance(error, ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError):
-        return TlsError(
-            f"{address.url}: TLS failed: {said}. Check that the port speaks TLS, that ca names the"
-            " authority of the broker's certificate, and that the certificate has this host name."
-        )
+    failure = next((e for e in (error, error.__cause__) if isinstance(e, ssl.SSLError)), None)
+    if failure is not None:
+        return tls_failure(address.url, address.tls, failure)
     if isinstance(error, InvalidFrameError) and "Connection.OpenOk" in said:
         # The library has no other error for a close that answers the open.
         error, said = ConnectionNotAllowed(), "refused at the open"
     for kind, refusal, sentence in _REFUSALS:
         if isinstance(error, kind):
-            message = sentence.format(user=address.user, place=place, said=said)
+            message = sentence.format(
+                who=address.who, user=address.user or "USER", place=place, said=said
+            )
             return refusal(f"{address.url}: {message}")
     return None
 
 
 _CREDENTIALS: Final = (
-    "the broker refuses user '{user}' or the password. Set them with user and password-file;"
-    " 'guest' may connect from the broker's own machine only."
+    "the broker refuses {who} or the password. Set them with user and password-file; 'guest' may"
+    " connect from the broker's own machine only. A client certificate (cert) is used without a"
+    " user: enable the plugin rabbitmq_auth_mechanism_ssl and the mechanism EXTERNAL there, and add"
+    " the certificate's user (ssl_cert_login_from)."
 )
 _VHOST: Final = (
-    "user '{user}' may not use this virtual host, or it does not exist: {said}. Name another one in"
+    "{who} may not use this virtual host, or it does not exist: {said}. Name another one in"
     " the URL, or give the permission: rabbitmqctl set_permissions -p VHOST {user} '' '.*' '.*'"
 )
 _PROTOCOL: Final = (
     "what listens there does not speak AMQP 0-9-1. Check the port: 5672, or 5671 with amqps."
 )
 _PERMISSION: Final = (
-    "user '{user}' has no permission for '{place}': {said}. A link needs read on the queue it"
+    "{who} has no permission for '{place}': {said}. A link needs read on the queue it"
     " consumes, write on the exchange it publishes to: rabbitmqctl set_permissions"
 )
 _PLACE: Final = (

@@ -1,4 +1,4 @@
-"""What RabbitMQ's HTTP API says of a queue: AMQP 0-9-1 itself cannot be asked. Rule L14.
+"""What RabbitMQ's HTTP API says of a queue: AMQP 0-9-1 itself cannot be asked. Rules L14, L17.
 
 Invariant: it only reads, with the credentials of the link.
 """
@@ -26,11 +26,11 @@ _SCHEMES: Final = ("http", "https")
 _REFUSALS: Final[Mapping[int, tuple[type[AckqError], str]]] = {
     401: (
         UnauthenticatedError,
-        "refuses the link's user: rabbitmqctl set_user_tags USER monitoring",
+        "refuses the link's user: rabbitmqctl set_user_tags {user} management",
     ),
     403: (
         UnauthenticatedError,
-        "refuses the link's user: rabbitmqctl set_user_tags USER monitoring",
+        "refuses the link's user: rabbitmqctl set_user_tags {user} management",
     ),
     404: (NotFoundError, "knows no such queue. Check the URL and the name"),
 }
@@ -51,8 +51,21 @@ class Management:
             )
 
     async def queue_limits(self, address: BrokerAddress, queue: str) -> QueueLimits:
-        """The limits of a queue. Raises CutError, with a refusal where waiting mends nothing."""
-        found = await asyncio.to_thread(self._get, address, queue)
+        """The limits of a queue; of one that the link's user may not see, a warning alone.
+
+        Raises:
+            CutError: With a refusal where waiting mends nothing.
+        """
+        try:
+            found = await asyncio.to_thread(self._get, address, queue)
+        except CutError as cut:
+            if not isinstance(cut.refusal, UnauthenticatedError):
+                raise
+            warning = (
+                f"{cut.refusal.message} Until then the limits of the queue are those that the link"
+                " is told, or guesses of the version"
+            )
+            return QueueLimits(warnings=(warning,))
         return limits_of(found)
 
     def _get(self, address: BrokerAddress, queue: str) -> Mapping[str, Any]:
@@ -71,7 +84,8 @@ class Management:
         except urllib.error.HTTPError as error:
             error.close()
             kind, sentence = _REFUSALS.get(error.code, (None, ""))
-            refusal = kind(f"{self.url}: {sentence}.") if kind is not None else None
+            said = f"{self.url}: {sentence.format(user=login.user)}."
+            refusal = kind(said) if kind is not None else None
             raise CutError(f"{self.url}: HTTP status {error.code}", refusal) from None
         except (OSError, ValueError) as error:
             raise CutError(f"{self.url}: {getattr(error, 'reason', error)}") from None
@@ -104,6 +118,7 @@ def limits_of(found: Mapping[str, Any]) -> QueueLimits:
             arguments.get("x-dead-letter-exchange") is not None
             or policy.get("dead-letter-exchange") is not None
         ),
+        single_active=arguments.get("x-single-active-consumer") is True,
     )
 
 

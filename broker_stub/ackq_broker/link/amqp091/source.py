@@ -1,4 +1,4 @@
-"""A queue of an AMQP 0-9-1 broker to consume: its window, its limits, its name. Rules L1, L14.
+"""A queue of an AMQP 0-9-1 broker to consume: its window, its limits, its name. Rules L1, L14, L17.
 
 Invariant: nothing is declared or changed at the other broker.
 """
@@ -12,6 +12,7 @@ from typing import Final
 from yarl import URL
 
 from ackq_broker.link.adapter import Limits, QueueLimits
+from ackq_broker.link.amqp091 import single_active
 from ackq_broker.link.amqp091.address import BrokerAddress, connect, cut_of
 from ackq_broker.link.amqp091.management import Management
 from ackq_broker.link.amqp091.subscription import QueueSubscription, Seen
@@ -78,7 +79,7 @@ class QueueSource:
         learnt = QueueLimits()
         if self.management is not None:
             learnt = await self.management.queue_limits(self.address, self.queue)
-        return self._limits(learnt)
+        return self.limits_of(learnt)
 
     async def subscribe(self) -> QueueSubscription:
         """Connects and consumes. Raises CutError, with a refusal where waiting mends nothing."""
@@ -95,8 +96,8 @@ class QueueSource:
             raise
         return subscription
 
-    def _limits(self, learnt: QueueLimits) -> QueueLimits:
-        """The limits of all that is told, learnt and seen."""
+    def limits_of(self, learnt: QueueLimits) -> QueueLimits:
+        """The limits of all that is told, seen, and learnt of the management API."""
         told = self.told
         kind = told.kind or learnt.kind or (QUORUM if self.seen.quorum else "")
         limit = told.delivery_limit if told.delivery_limit is not None else learnt.delivery_limit
@@ -105,14 +106,17 @@ class QueueSource:
                 limit = 0
             elif kind == QUORUM and self.seen.version:
                 limit = _DEFAULT_LIMIT if self.seen.version >= _LIMIT_SINCE else 0
+        timeout_s = (
+            told.consumer_timeout_s
+            if told.consumer_timeout_s is not None
+            else learnt.consumer_timeout_s
+        )
+        alone = learnt.single_active
+        warning = single_active.warning(self.seen.version, kind, timeout_s) if alone else ""
         return replace(
             learnt,
             kind=kind,
-            consumer_timeout_s=(
-                told.consumer_timeout_s
-                if told.consumer_timeout_s is not None
-                else learnt.consumer_timeout_s
-            ),
+            consumer_timeout_s=timeout_s,
             delivery_limit=limit,
             cut_counts=kind != CLASSIC,
             requeue_counts=kind != CLASSIC and self.seen.version < _FREE_NACK_SINCE,
@@ -120,6 +124,8 @@ class QueueSource:
                 told.dead_letters if told.dead_letters is not None else learnt.dead_letters
             ),
             remedy=self._remedy(),
+            warnings=(*learnt.warnings, warning) if warning else learnt.warnings,
+            notes=(single_active.NOTE,) if alone else (),
         )
 
     def _remedy(self) -> str:

@@ -15,11 +15,11 @@ from ackq.errors import (
     InvalidArgumentError,
     NotFoundError,
     PermissionDeniedError,
-    TlsError,
     UnauthenticatedError,
 )
 from ackq_broker.link.adapter import CutError
 from ackq_broker.link.address import RemoteAddress
+from ackq_broker.link.tls import tls_failure
 
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 
@@ -73,11 +73,7 @@ def cut_of(address: Amqp1Address, error: BaseException | Condition, place: str =
     """
     # A handshake that is not answered in time is aborted.
     if isinstance(error, ssl.SSLError | ConnectionAbortedError) and address.secure:
-        refusal: AckqError = TlsError(
-            f"{address.url}: TLS failed: {error.args[-1]}. Check that the port speaks TLS,"
-            " that ca names the authority of the broker's certificate, and that the certificate has"
-            " this host name."
-        )
+        refusal = tls_failure(address.url, address.tls, error)
         return CutError(refusal.message, refusal)
     if isinstance(error, AckqError):
         return CutError(error.message, error)

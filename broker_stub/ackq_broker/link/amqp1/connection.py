@@ -24,6 +24,7 @@ from proton import (
     Receiver,
     Sender,
     Session,
+    Terminus,
     Transport,
 )
 
@@ -54,6 +55,7 @@ class Amqp1Connection(asyncio.Protocol):
 
     Attributes:
         on_deliveries: Called with the deliveries that bytes brought something of, in their order.
+        on_drained: Called when a receiver that was told to drain has got all that there is for it.
         on_end: Called when it ends other than by `close`.
     """
 
@@ -74,8 +76,10 @@ class Amqp1Connection(asyncio.Protocol):
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
+        self._heard = False
         self.cut: CutError | None = None
         self.on_deliveries: Callable[[list[Delivery]], None] = lambda _: None
+        self.on_drained: Callable[[], None] = lambda: None
         self.on_end: Callable[[CutError], None] = lambda _: None
         self._on_pong: Callable[[], None] | None = None
 
@@ -85,17 +89,20 @@ class Amqp1Connection(asyncio.Protocol):
         properties: Mapping[Any, Any] = self._connection.remote_properties or {}
         return str(properties.get("product", ""))
 
-    async def receive(self, queue: str) -> Receiver:
+    async def receive(self, queue: str, *, browse: bool = False) -> Receiver:
         """An attached link that takes from a queue, without credit. Raises CutError.
 
         Args:
             queue: Its address; empty: the broker makes one, for as long as this link is.
+            browse: It gets copies, and every message stays.
         """
         link = self._new_session().receiver(f"ackq-{queue}")
         if queue:
             link.source.address = queue
         else:
             link.source.dynamic = True
+        if browse:
+            link.source.distribution_mode = Terminus.DIST_MODE_COPY
         # What is accepted is settled by the answer, where the broker does that; see `source`.
         link.rcv_settle_mode = Link.RCV_SECOND
         await self._attach(link)
@@ -168,6 +175,7 @@ class Amqp1Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the broker."""
+        self._heard = True
         try:
             while data and self.cut is None:
                 room = self._engine.capacity()
@@ -185,7 +193,18 @@ class Amqp1Connection(asyncio.Protocol):
         """The socket is no more."""
         if not self._gone.done():
             self._gone.set_result(None)
-        self._end(cut_of(self._address, exc or ConnectionError("the connection was closed")))
+        self._end(cut_of(self._address, exc or ConnectionError(self._closed)))
+
+    @property
+    def _closed(self) -> str:
+        """What a close without a reason means."""
+        if self._address.secure and not self._heard:
+            # Qpid refuses certificates so, without TLS's alert.
+            return (
+                "the broker closed the connection and said nothing. If it wants a client"
+                " certificate, name one that it trusts with cert and key"
+            )
+        return "the connection was closed"
 
     # --- engine ---
 
@@ -265,6 +284,12 @@ class Amqp1Connection(asyncio.Protocol):
         if end.address is not None:  # without one a refusal follows
             _done(self._attached)
 
+    def _on_flow(self, event: Event) -> None:
+        link = event.link
+        # What has arrived in the same bytes counts as credit until it is taken.
+        if link.is_receiver and link.drain_mode and link.credit <= link.queued:
+            self.on_drained()
+
     def _on_detach(self, event: Event) -> None:
         self._end_by(event.link.remote_condition, "the broker ended the link")
 
@@ -335,6 +360,7 @@ _HANDLERS: Final[Mapping[Any, Callable[[Amqp1Connection, Event], None]]] = {
     Event.SESSION_REMOTE_OPEN: Amqp1Connection._on_begin,  # noqa: SLF001 - same
     Event.SESSION_REMOTE_CLOSE: Amqp1Connection._on_session_end,  # noqa: SLF001 - same
     Event.LINK_REMOTE_OPEN: Amqp1Connection._on_attach,  # noqa: SLF001 - same
+    Event.LINK_FLOW: Amqp1Connection._on_flow,  # noqa: SLF001 - same
     Event.LINK_REMOTE_CLOSE: Amqp1Connection._on_detach,  # noqa: SLF001 - same
     Event.LINK_REMOTE_DETACH: Amqp1Connection._on_detach,  # noqa: SLF001 - same
     Event.TRANSPORT_ERROR: Amqp1Connection._on_error,  # noqa: SLF001 - same

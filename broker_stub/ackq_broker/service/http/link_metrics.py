@@ -104,6 +104,11 @@ LINK_FIGURES: Final = (
         lambda link: link.id_reused,
     ),
     LinkFigure("acks_permitted_total", "Acknowledgements permitted.", lambda link: link.permitted),
+    LinkFigure(
+        "acks_rejected_total",
+        "Of the permitted, those that are rejections there.",
+        lambda link: link.rejected,
+    ),
     LinkFigure("acks_proven_total", "Acknowledgements proven.", lambda link: link.proven),
     LinkFigure(
         "window_messages",
@@ -122,7 +127,7 @@ LINK_FIGURES: Final = (
     ),
     LinkFigure(
         "messages_vanished",
-        "Held messages that the other broker has no more, as far as its process saw.",
+        "Messages that the other broker removed while they were held, as far as its process saw.",
         lambda link: link.report.vanished,
     ),
     LinkFigure(

@@ -61,6 +61,8 @@ def link_info(
         id_reused=link.id_reused,
         permitted=link.permitted,
         proven=link.proven,
+        rejected=link.rejected,
+        reject_there=link.reject_there,
         refusal=refusal,
         report=report,
     )

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 
+from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import LinkedRun
 
 Uint64s = npt.NDArray[np.uint64]
@@ -21,10 +23,14 @@ _NONE = np.empty(0, np.int64)
 
 
 class NumberRanges(NamedTuple):
-    """Ranges of delivery numbers: the first and the last of each."""
+    """Ranges of delivery numbers: the first and the last of each.
+
+    And whether they are to be rejected; empty: none is (L28).
+    """
 
     first: list[int]
     last: list[int]
+    rejected: list[int]
 
 
 class DeliveryNumbers:
@@ -53,10 +59,10 @@ class DeliveryNumbers:
         self._rows = np.concatenate((self._rows, added[:, 2]))[order]
         self._left = np.concatenate((self._left, added[:, 2]))[order]
 
-    def take(self, positions: Uint64s) -> NumberRanges:
-        """The numbers of positions, in their order; each may be taken once."""
+    def take(self, positions: Uint64s, rejected: BitMap64 | None = None) -> NumberRanges:
+        """The numbers of positions, in their order, of which some are rejected; each once."""
         if not len(positions):
-            return NumberRanges([], [])
+            return NumberRanges([], [], [])
         asked = positions.astype(np.int64)
         at = np.searchsorted(self._positions, asked, side="right") - 1
         assert at.min() >= 0, "a permit is of a delivery of this subscription"
@@ -65,10 +71,16 @@ class DeliveryNumbers:
         numbers = self._numbers[at] + offsets
         self._left = self._left - np.bincount(at, minlength=len(self._left))
         self._drop_taken()
-        breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
-        first = numbers[np.concatenate(([0], breaks))]
+        changes = np.diff(numbers) != 1
+        flags = np.zeros(0, np.int64)
+        if rejected:
+            flags = np.isin(asked, bitmaps.array(rejected)).astype(np.int64)
+            changes |= np.diff(flags) != 0
+        breaks = np.flatnonzero(changes) + 1
+        begins = np.concatenate(([0], breaks))
         last = numbers[np.concatenate((breaks - 1, [len(numbers) - 1]))]
-        return NumberRanges(first.tolist(), last.tolist())
+        said = flags[begins].tolist() if rejected else []
+        return NumberRanges(numbers[begins].tolist(), last.tolist(), said)
 
     def clear(self) -> None:
         """Forgets all: another subscription began."""

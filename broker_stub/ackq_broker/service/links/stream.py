@@ -22,6 +22,7 @@ from ackq.errors import (
     NackError,
 )
 from ackq.v1 import links_pb2 as pb
+from ackq.v1 import sessions_pb2
 from ackq.wire import frame
 from ackq_broker.core import commands
 from ackq_broker.service.engine.engine import Engine
@@ -167,6 +168,7 @@ class EdgeStream:
                 queue=opening.queue,
                 ack=ACK_OF_WIRE[opening.ack],
                 drop_ambiguous=opening.drop_ambiguous,
+                reject_there=opening.reject_there,
                 incumbent_live=self._liveness.live(opening.link),
                 new_incarnation=secrets.token_hex(16),
             )
@@ -176,11 +178,7 @@ class EdgeStream:
         older = self._live.get(self._link)
         self._live[self._link] = self
         if older is not None:
-            older.fence(
-                FencedError(
-                    f"A newer stream of link '{self._link}' replaced this one.", link=self._link
-                )
-            )
+            older.fence(self._fenced(older, opening.holder))
         self._subscription, self._next_number = opened.subscription, opened.next_number
         self._paused = opened.paused
         self._again = bool(opened.subscription)
@@ -213,6 +211,19 @@ class EdgeStream:
             ),
             ticket.sequence,
         )
+
+    def _fenced(self, older: EdgeStream, holder: sessions_pb2.Holder) -> FencedError:
+        """What ends an older stream of the link: of another process, or of this one (L1)."""
+        if older._epoch == self._epoch:
+            text = f"A newer stream of link '{self._link}' replaced this one."
+        else:
+            text = (
+                f"The link '{self._link}' is run by '{holder.application}' on {holder.host}"
+                f" ({holder.pid}) now, in epoch {self._epoch}; this process has epoch"
+                f" {older._epoch}."
+                " End it: what it has not acknowledged is delivered to the other one."
+            )
+        return FencedError(text, link=self._link)
 
     # --- requests ---
 
@@ -321,6 +332,7 @@ class EdgeStream:
             first_position=[run.first_position for run in runs],
             matched=[int(run.matched) for run in runs],
             permitted=[int(run.permitted) for run in runs],
+            rejected=_flags([run.rejected for run in runs]),
         )
         self._responses.put(pb.LinkResponse(stored=answer), sequence)
 
@@ -372,8 +384,8 @@ class EdgeStream:
         self._again, self._told_proven, self._held = False, self._proven, reply.held
         if not len(reply.positions):
             return
-        ranges = self._numbers.take(reply.positions)
-        permits = pb.LinkPermits(first_number=ranges.first, last_number=ranges.last)
+        first, last, rejected = self._numbers.take(reply.positions, reply.rejected)
+        permits = pb.LinkPermits(first_number=first, last_number=last, rejected=rejected)
         self._responses.put(pb.LinkResponse(permits=permits), sequence)
 
     # --- answers ---
@@ -387,7 +399,15 @@ class EdgeStream:
             self._responses.written(len(answers))
 
     def _state(self) -> pb.LinkResponse:
-        return pb.LinkResponse(state=pb.LinkState(paused=self._paused, held=self._held))
+        missing = self._engine.core.link_missing(self._link) if self._subscription else 0
+        return pb.LinkResponse(
+            state=pb.LinkState(paused=self._paused, held=self._held, missing=missing)
+        )
+
+
+def _flags(said: list[bool]) -> list[int]:
+    """Flags as the wire has them: none where none is set."""
+    return [*map(int, said)] if any(said) else []
 
 
 def _checked(report: pb.LinkReport) -> pb.LinkReport:

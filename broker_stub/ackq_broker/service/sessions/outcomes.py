@@ -178,6 +178,7 @@ def settlement_of(request: pb.SettleSessionRequest) -> commands.SettleLease:
         reason=shorten(request.reason) if outcome is Outcome.REJECTED else "",
         fence=request.fence,
         discard=request.discard,
+        incarnation=request.incarnation,
     )
 
 

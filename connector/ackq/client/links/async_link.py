@@ -68,6 +68,8 @@ class AsyncLink:
         ack: What the acknowledgement there waits for: `settled` or `stored` (L9).
         drop_ambiguous: Take a delivery whose acknowledgement is in doubt for the message with the
             same content (L7).
+        reject_there: What is rejected at the edge is to be rejected there, and is no dead letter of
+            the edge; not with `stored` (L28).
         security: Transport security.
         application: Shown to operators.
         retry_total_ms: Give up after this time without an edge; None: never.
@@ -85,6 +87,7 @@ class AsyncLink:
         queue: str,
         ack: str = "settled",
         drop_ambiguous: bool = False,
+        reject_there: bool = False,
         security: Security | None = None,
         application: str = "ackq-broker link",
         retry_total_ms: int | None = None,
@@ -106,6 +109,7 @@ class AsyncLink:
             queue=queue,
             ack=ACKS[ack],
             drop_ambiguous=drop_ambiguous,
+            reject_there=reject_there,
         )
         self._queue = queue
         self._stream = LinkStream(endpoint, security, opening, retry_total_ms=retry_total_ms)
@@ -214,9 +218,9 @@ class AsyncLink:
         return StoredDeliveries(tuple(run for answer in answers for run in answer.runs))
 
     async def permits(self) -> Permits:
-        """What may be acknowledged at the other broker; waits for at least one.
+        """What may be acknowledged, or is to be rejected, there; waits for at least one.
 
-        Each number of a subscription comes once, in the order in which it is to be acknowledged.
+        Each number of a subscription comes once, in the order in which it is to be settled.
 
         Raises:
             ClosedError: The edge ended the subscription.
@@ -225,7 +229,7 @@ class AsyncLink:
 
         def taken() -> Permits | None:
             if self._state.permits:
-                return Permits(self._state.subscription, self._state.take_permits())
+                return Permits(self._state.subscription, *self._state.take_permits())
             if self._state.ended is not None:
                 raise self._state.ended
             return None
@@ -283,6 +287,11 @@ class AsyncLink:
     def held(self) -> int:
         """Deliveries of the subscription that are not settled, as the edge said last."""
         return self._state.held
+
+    @property
+    def missing(self) -> int:
+        """Messages held that this subscription was not delivered again, as the edge said last."""
+        return self._state.missing
 
     @property
     def refusal(self) -> AckqError | None:

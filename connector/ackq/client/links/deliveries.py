@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ class StoredRun(NamedTuple):
         first_position: The position of the first.
         matched: Their messages were there before (L6).
         permitted: They may be acknowledged there; `AsyncLink.permits` says so in its turn.
+        rejected: With `permitted`: they are to be rejected there instead (L28).
     """
 
     first_number: int
@@ -37,6 +39,7 @@ class StoredRun(NamedTuple):
     first_position: int
     matched: bool
     permitted: bool
+    rejected: bool = False
 
 
 class StoredDeliveries(NamedTuple):
@@ -61,16 +64,23 @@ class StoredDeliveries(NamedTuple):
 
 
 class Permits(NamedTuple):
-    """What may be acknowledged at the other broker now.
+    """What may be acknowledged, or is to be rejected, at the other broker now.
 
     Attributes:
         subscription: Whose deliveries they are.
-        ranges: Their numbers, in the order of the permits: they are to be acknowledged in it,
-            because what is proven counts in it (L10).
+        ranges: Their numbers, in the order of the permits: they are to be settled in it, because
+            what is proven counts in it (L10).
+        rejected: Whether each of the ranges is to be rejected (L28); empty: none is.
     """
 
     subscription: int
     ranges: list[Range]
+    rejected: Sequence[bool] = ()
+
+    @property
+    def outcomes(self) -> Iterator[tuple[Range, bool]]:
+        """Each range, and whether it is to be rejected."""
+        return zip(self.ranges, self.rejected or repeat(False), strict=False)
 
 
 Complete = Callable[[StoredDeliveries | AckqError], None]

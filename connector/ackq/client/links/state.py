@@ -72,8 +72,10 @@ class LinkState:
         subscription: The present one; 0 before the first.
         paused: An operator paused the link.
         held: What the edge said last of deliveries that are not settled.
+        missing: What it said last of held messages that were not delivered again.
         refusal: Why the edge takes nothing; None while it does.
-        permits: Numbers that may be acknowledged and were not taken, in the order of the permits.
+        permits: Numbers that may be settled there and were not taken, in the order of the permits.
+        rejected: Whether each of these ranges is to be rejected there (L28).
         finishing: Nothing more is sent.
         ended: Why the edge ended the subscription by itself; None: it did not.
         report: What operators are told with the next heartbeats; None: nothing.
@@ -84,9 +86,10 @@ class LinkState:
         self.connected = False
         self.subscription = 0
         self.paused = False
-        self.held = 0
+        self.held = self.missing = 0
         self.refusal: AckqError | None = None
         self.permits: list[Range] = []
+        self.rejected: list[bool] = []
         self.finishing = False
         self.ended: AckqError | None = None
         self.report: pb.LinkReport | None = None
@@ -116,8 +119,9 @@ class LinkState:
         """Begins a subscription: all of the one before is forgotten."""
         self._abandon(ClosedError("Another subscription of the link began; deliver anew."))
         self._subscribing, self._subscribe_sent = (proven, subscribed), False
-        self.permits, self._unpermitted = [], Ranges()
+        self.permits, self.rejected, self._unpermitted = [], [], Ranges()
         self._next_number, self.held, self.refusal, self.ended = 1, 0, None, None
+        self.missing = 0
         self._retry_at, self._retry_s = 0.0, _FIRST_RETRY_S
 
     def add(self, parts: Iterable[LinkPart]) -> None:
@@ -147,9 +151,10 @@ class LinkState:
         """Whether that answer came."""
         return self._states >= number
 
-    def take_permits(self) -> list[Range]:
-        """The permits that were not taken."""
-        taken, self.permits = self.permits, []
+    def take_permits(self) -> tuple[list[Range], list[bool]]:
+        """The permits that were not taken, and which of them are to reject; none: empty."""
+        taken = self.permits, self.rejected if any(self.rejected) else []
+        self.permits, self.rejected = [], []
         return taken
 
     # --- what the sender does ---
@@ -225,16 +230,19 @@ class LinkState:
         """The oldest deliveries on this call are stored, or refused; raises InternalError."""
         if not self._in_flight or self._in_flight[0].numbers.first != answer.first_number:
             raise InternalError(f"The edge answered deliveries {answer.first_number} out of turn.")
-        part = self._in_flight.popleft()
-        if part.abandoned:
-            return
-        if answer.refused:
+        part = self._in_flight[0]
+        if not part.abandoned and not answer.refused:
+            self._complete(part, answer)  # before it is taken: an answer that is none fails it
+        self._in_flight.popleft()
+        if answer.refused and not part.abandoned:
             reason = from_code(answer.refused, answer.reason, {})
             if 0 < answer.fitting < part.rows:
                 self._refuse(now, reason, *part.split(answer.fitting))
             else:
                 self._refuse(now, reason, part)
-            return
+
+    def _complete(self, part: LinkPart, answer: pb.LinkStored) -> None:
+        """Gives the deliveries of a part their positions; raises InternalError."""
         self.refusal, self._retry_s = None, _FIRST_RETRY_S
         stored = _stored(answer)
         if stored.rows != part.rows:
@@ -244,7 +252,8 @@ class LinkState:
             )
         for run in stored.runs:
             if run.permitted:
-                self._permit(run.first_number, run.first_number + run.rows - 1)
+                last = run.first_number + run.rows - 1
+                self._permit(run.first_number, last, rejected=run.rejected)
         part.complete(stored)
 
     def _refuse(self, now: float, reason: AckqError, *parts: LinkPart) -> None:
@@ -261,25 +270,29 @@ class LinkState:
     def on_permits(self, answer: pb.LinkPermits) -> None:
         """Deliveries may be acknowledged there; raises InternalError."""
         if self.may_store:  # else they are of the subscription before
-            if len(answer.first_number) != len(answer.last_number):
-                raise InternalError("The edge sent permits whose ranges have no end.")
-            for first, last in zip(answer.first_number, answer.last_number, strict=True):
-                self._permit(first, last)
+            ranges = len(answer.first_number)
+            if ranges != len(answer.last_number) or len(answer.rejected) not in {0, ranges}:
+                raise InternalError("The edge sent permits whose lists have several lengths.")
+            outcomes = answer.rejected or bytes(ranges)
+            for each in zip(answer.first_number, answer.last_number, outcomes, strict=True):
+                self._permit(*each[:2], rejected=bool(each[2]))
 
-    def _permit(self, first: int, last: int) -> None:
+    def _permit(self, first: int, last: int, *, rejected: bool) -> None:
         """Permits each number once: a new call repeats what may have been lost with the last."""
         for each in self._unpermitted.remove(first, last):
-            if self.permits and self.permits[-1].last + 1 == each.first:
-                self.permits[-1] = Range(self.permits[-1].first, each.last)
+            before = self.permits[-1] if self.permits else None
+            if before and before.last + 1 == each.first and self.rejected[-1] == rejected:
+                self.permits[-1] = Range(before.first, each.last)
             else:
                 self.permits.append(each)
+                self.rejected.append(rejected)
 
     def on_state(self, answer: pb.LinkState) -> None:
         """How the link stands."""
         self._states += 1
         self.paused = answer.paused
         if self.may_store:
-            self.held = answer.held
+            self.held, self.missing = answer.held, answer.missing
 
     def on_disconnect(self) -> None:
         """Sends what is unanswered again on the next call, in its order."""
@@ -311,12 +324,13 @@ class LinkState:
 
 
 def _stored(answer: pb.LinkStored) -> StoredDeliveries:
-    lists = (answer.rows, answer.first_position, answer.matched, answer.permitted)
+    outcomes = answer.rejected or bytes(len(answer.rows))
+    lists = (answer.rows, answer.first_position, answer.matched, answer.permitted, outcomes)
     if len(set(map(len, lists))) != 1:
         raise InternalError("The edge answered deliveries with lists of several lengths.")
     runs, number = [], answer.first_number
-    for rows, position, matched, permitted in zip(*lists, strict=True):
-        runs.append(StoredRun(number, rows, position, bool(matched), bool(permitted)))
+    for rows, position, *flags in zip(*lists, strict=True):
+        runs.append(StoredRun(number, rows, position, *map(bool, flags)))
         number += rows
     return StoredDeliveries(tuple(runs))
 

@@ -22,7 +22,7 @@ from ackq.client.publishing.requests import AddRows
 from ackq.client.publishing.state import PublishState
 from ackq.client.publishing.unconfirmed import Answered
 from ackq.client.ranges import Range
-from ackq.errors import AckqError, OutcomeUnknownError, UnroutableError
+from ackq.errors import AckqError, MalformedBlockError, OutcomeUnknownError, UnroutableError
 from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import columns, frame
 
@@ -239,7 +239,7 @@ def unroutable(answer: Answer, *, named: bool) -> UnroutableError:
     detail = answer.header.returned.reason
     message, fields = detail.message, dict(detail.fields)
     if named and answer.block:
-        keys = decoding.stored(answer.block, ("routing_key",)).column(0)
+        keys = _returned_rows(answer, ("routing_key",)).column(0)
         fields["routing_key"] = keys[0].as_py()
         message = f"{message} The first of these routing keys is {fields['routing_key']!r}."
     return UnroutableError(message, **fields)
@@ -247,12 +247,21 @@ def unroutable(answer: Answer, *, named: bool) -> UnroutableError:
 
 def returned_messages(answer: Answer, wanted: Sequence[int]) -> pa.RecordBatch:
     """The messages of a return (P7) that have these numbers."""
-    messages = decoding.stored(answer.block, _RETURNED_COLUMNS)
+    messages = _returned_rows(answer, _RETURNED_COLUMNS)
     numbers = answer.header.returned.numbers
     if len(wanted) == len(numbers):
         return messages
     row_of = {number: row for row, number in enumerate(numbers)}
     return messages.take([row_of[number] for number in wanted])
+
+
+def _returned_rows(answer: Answer, columns: Sequence[str]) -> pa.RecordBatch:
+    """The messages of a return, one for each of its numbers; MalformedBlockError if they differ."""
+    rows = decoding.stored(answer.block, columns)
+    numbers = len(answer.header.returned.numbers)
+    if not 0 < rows.num_rows == numbers:
+        raise MalformedBlockError(f"The broker returned {rows.num_rows} messages of {numbers}.")
+    return rows
 
 
 def kept_messages(kept: Sequence[tuple[AddRows, Sequence[int]]]) -> pa.RecordBatch:

@@ -59,7 +59,7 @@ class Operator(Client):
             except Refused as refusal:
                 known = ("session_not_found", "in_use", "queue_not_found", "batch_not_found")
                 if task == "settle":
-                    known = ("session_not_found", "unknown_delivery_tag")
+                    known = ("session_not_found", "unknown_delivery_tag", "precondition_failed")
                 if refusal.code not in known and not self.excuses(refusal):
                     self.oracle.wrong(f"Q4: {self.name} was refused to {task}: {refusal}")
 
@@ -126,7 +126,7 @@ class Operator(Client):
     async def _settle_lease(self, query, info, tags):
         tags = self.rng.sample(tags, self.rng.randint(1, len(tags)))
         outcome = self.rng.choice(("rejected", "released"))
-        operations = query.operate(tags, outcome)
+        operations = query.operate(info.incarnation, tags, outcome)
         request = sessions_pb2.SettleSessionRequest(
             session=info.session,
             outcome=OUTCOMES[outcome],
@@ -135,6 +135,7 @@ class Operator(Client):
             reason=f"{outcome} by {self.name}",
             fence=True,
             discard=True,
+            incarnation=info.incarnation,
         )
         answer = await self.call("SettleSession", request)
         self.oracle.figures["leases settled"] += 1

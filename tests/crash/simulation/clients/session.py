@@ -80,7 +80,7 @@ class Query(Client):
         self.limit = limit
         self.settles = settles
         self.timeout_ms = timeout_ms
-        # What operators settled: tags, outcome, and the operation of the first lease with them.
+        # What operators settled: incarnation, tags, outcome, and the instant of the call.
         self.operated = []
         self.leases = {}
         self.pace_s = min(self.pace_s, 0.2)
@@ -158,7 +158,7 @@ class Query(Client):
         return self.timeout_ms or self._may_be_settled(tag)
 
     def _may_be_settled(self, tag):
-        return any(tag in tags for tags, _, _ in self.operated)
+        return any(tag in tags for _, tags, _, _ in self.operated)
 
     def accept(self, lease):
         """The operations of an accept of a lease that was read."""
@@ -174,27 +174,21 @@ class Query(Client):
                 lease.accept += self.oracle.settle([message], [hold], *outcomes, kind=kind)
         return lease.accept
 
-    def operate(self, tags, outcome):
-        """An operator is about to settle tags of a lease, whatever its incarnation is by then.
-
-        Returns the operations, to be `done`.
-        """
-        called = self.oracle.now()
-        self.operated.append((tags, outcome, called))
-        found = []
-        for lease in self.leases.values():
-            found += self._operate(lease, tags, outcome, called)
-        return found
+    def operate(self, incarnation, tags, outcome):
+        """An operator is about to settle tags of an incarnation; the operations, to be `done`."""
+        operated = (incarnation, tags, outcome, self.oracle.now())
+        self.operated.append(operated)
+        return [each for lease in self.leases.values() for each in self._operate(lease, *operated)]
 
     def read(self, lease):
         """The rows of a lease are known: what operators settled of it, too."""
-        for tags, outcome, called in self.operated:
-            self._operate(lease, tags, outcome, called)
+        for operated in self.operated:
+            self._operate(lease, *operated)
 
-    def _operate(self, lease, tags, outcome, called):
+    def _operate(self, lease, incarnation, tags, outcome, called):
         found = []
         for at, (hold, message, tag) in enumerate(lease.holds):
-            if tag in tags:
+            if hold.owner == incarnation and tag in tags:
                 found += self.oracle.settle([message], [hold], outcome, kind="operate")
                 found[-1].call = called
                 if lease.accept is not None:

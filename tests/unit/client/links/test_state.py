@@ -105,7 +105,7 @@ def test_deliveries_go_in_order_with_what_is_proven(world):
     world.stored(1, (2, 10, 0))
     world.add(4, 1)
     assert world.next().lowest_unanswered == 3
-    assert world.results[1].runs == ((1, 2, 10, False, False),)
+    assert world.results[1].runs == ((1, 2, 10, False, False, False),)
 
 
 def test_numbers_without_a_gap(world):
@@ -191,16 +191,16 @@ def test_permits_keep_their_order_and_come_once(world):
     world.sent()
     world.stored(1, (1, 7, 1), (2, 3, 0))
     world.state.on_permits(pb.LinkPermits(first_number=[3, 2], last_number=[3, 2]))
-    assert world.state.take_permits() == [Range(1, 1), Range(3, 3), Range(2, 2)]
+    assert world.state.take_permits()[0] == [Range(1, 1), Range(3, 3), Range(2, 2)]
     world.state.on_disconnect()
     world.open(subscription=1, next_number=7)
     # Those of an unanswered delivery may come before its answer.
     world.state.on_permits(pb.LinkPermits(first_number=[1, 3, 2, 4], last_number=[1, 3, 2, 5]))
-    assert world.state.take_permits() == [Range(4, 5)]
+    assert world.state.take_permits()[0] == [Range(4, 5)]
     world.next(50.0)
     assert world.sent(50.0) == [4]
     world.stored(4, (3, 20, 1))
-    assert world.state.take_permits() == [Range(6, 6)]
+    assert world.state.take_permits()[0] == [Range(6, 6)]
     assert world.results[4].permitted == 3
 
 
@@ -209,7 +209,36 @@ def test_adjacent_permits_are_one_range(world):
     world.add(1, 10)
     world.sent()
     world.state.on_permits(pb.LinkPermits(first_number=[1, 4], last_number=[3, 6]))
-    assert world.state.take_permits() == [Range(1, 6)]
+    assert world.state.take_permits()[0] == [Range(1, 6)]
+
+
+def test_permits_have_an_outcome(world):
+    """L28: by answers and by permits; ranges of two outcomes are never one, and none is a list."""
+    world.add(1, 6)
+    world.sent()
+    answer = pb.LinkStored(
+        first_number=1,
+        rows=[2, 1, 3],
+        first_position=[1, 3, 4],
+        matched=[0, 1, 0],
+        permitted=[1, 1, 0],
+        rejected=[0, 1, 0],
+    )
+    world.state.on_stored(answer, 0.0)
+    assert [run.rejected for run in world.results[1].runs] == [False, True, False]
+    permits = pb.LinkPermits(first_number=[4, 5], last_number=[4, 6], rejected=[1, 0])
+    world.state.on_permits(permits)
+    ranges, rejected = world.state.take_permits()
+    assert ranges == [Range(1, 2), Range(3, 4), Range(5, 6)]
+    assert rejected == [False, True, False]
+    assert world.state.take_permits() == ([], [])
+
+
+def test_accepted_ones_have_no_outcomes(world):
+    """L28: a list of them is there only where one is rejected."""
+    world.add(1, 2)
+    world.state.on_permits(pb.LinkPermits(first_number=[2, 1], last_number=[2, 1]))
+    assert world.state.take_permits() == ([Range(2, 2), Range(1, 1)], [])
 
 
 def test_a_subscription_forgets_the_one_before(world):
@@ -255,9 +284,11 @@ def test_heartbeats_say_what_is_proven(world):
 
 
 def test_the_state_of_the_link(world):
-    """L25: what the edge says of it."""
-    world.state.on_state(pb.LinkState(paused=True, held=4))
-    assert (world.state.paused, world.state.held) == (True, 4)
+    """L18, L25: what the edge says of it; the next subscription has to be told anew."""
+    world.state.on_state(pb.LinkState(paused=True, held=4, missing=3))
+    assert (world.state.paused, world.state.held, world.state.missing) == (True, 4, 3)
+    world.state.subscribe(lambda: 0, lambda _: None)
+    assert (world.state.held, world.state.missing) == (0, 0)
 
 
 def test_another_history_ends_the_link(world):
@@ -295,12 +326,18 @@ def test_the_end_of_a_link(world):
     ],
 )
 def test_an_answer_that_is_none(world, answer):
-    """I6: what is no answer to the deliveries is an error, not a wrong acknowledgement."""
+    """I6: what is no answer to the deliveries is an error, not a wrong acknowledgement.
+
+    The deliveries wait for the next call, or for the end, of which whoever stored them is told.
+    """
     world.add(1, 1)
     world.sent()
     with pytest.raises(InternalError):
         world.state.on_stored(answer, 0.0)
-    assert world.state.permits == []
+    assert (world.state.permits, world.results) == ([], {})
+    error = ClosedError("closed")
+    world.state.fail(error)
+    assert world.results == {1: error}
 
 
 def test_permits_that_are_none(world):
@@ -308,5 +345,7 @@ def test_permits_that_are_none(world):
     world.add(1, 1)
     with pytest.raises(InternalError):
         world.state.on_permits(pb.LinkPermits(first_number=[1]))
+    with pytest.raises(InternalError):
+        world.state.on_permits(pb.LinkPermits(first_number=[1], last_number=[1], rejected=[1, 1]))
     world.state.on_permits(pb.LinkPermits(first_number=[2, 0], last_number=[2**63, 0]))
     assert world.state.permits == []

@@ -98,6 +98,21 @@ def test_return_comes_before_its_confirm(broker):
     assert futures[2].result().returned is None
 
 
+def test_a_return_without_its_messages_is_an_error(broker):
+    """P7, P8: a return has a row for each number; what is unanswered fails, and no thread dies."""
+
+    def returned(request):
+        return fake.returned(1, 2, block=request.block)  # three rows
+
+    broker.publishing.scripts.append(fake.answering(returned, end=None))
+    out = scripts.publisher(broker, linger_ms=1000, on_return=lambda _: None)
+    futures = [out.publish(f"m{i}") for i in range(3)]
+    with pytest.raises(errors.OutcomeUnknownError, match="returned 3 messages of 2"):
+        out.flush(10)
+    assert {type(each.exception(10)) for each in futures} == {errors.OutcomeUnknownError}
+    out.close()
+
+
 def test_return_without_a_listener_fails_its_future_and_the_flush(broker, publisher):
     """P7: nobody else would hear of it; messages are mandatory unless told otherwise."""
     broker.publishing.scripts.append(fake.answering(fake.returned(2, 4), fake.confirm(5)))

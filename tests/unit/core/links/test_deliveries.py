@@ -182,10 +182,10 @@ def test_what_a_stream_that_begins_is_told(process: LinkProcess) -> None:
     opened = process.open()
     assert (opened.subscription, opened.next_number) == (2, 6)
     assert [tuple(run) for run in opened.runs] == [
-        (1, 1, 3, True, False),
-        (2, 1, 1, True, True),
-        (4, 1, 5, False, True),
-        (5, 1, 2, True, False),
+        (1, 1, 3, True, False, False),
+        (2, 1, 1, True, True, False),
+        (4, 1, 5, False, True, False),
+        (5, 1, 2, True, False, False),
     ]
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from pyroaring import BitMap
 
+from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import SECOND_US, Harness
 from tests.unit.core.link_oracle import Oracle
-from tests.unit.core.link_process import LinkProcess, accept, check, expanded, key
+from tests.unit.core.link_process import LinkProcess, accept, check, expanded, key, settle
 
 
 class Both:
@@ -18,11 +19,14 @@ class Both:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.harness = Harness()
-        self.harness.declare("q")
+        self.harness.declare("dead")
+        self.harness.declare("q", dead_letter_queue="dead")
         stored, drop = self.random.random() < 0.3, self.random.random() < 0.3
+        there = not stored and self.random.random() < 0.7
         ack = c.LinkAck.STORED if stored else c.LinkAck.SETTLED
-        self.process = LinkProcess(self.harness, ack=ack, drop_ambiguous=drop)
-        self.oracle = Oracle(stored, drop)
+        self.process = LinkProcess(self.harness, ack=ack, drop_ambiguous=drop, reject_there=there)
+        self.oracle = Oracle(stored, drop, there)
+        self.dead = 0
         self.cut()
 
     @property
@@ -54,13 +58,22 @@ class Both:
         )
         clock = self.process.proven, self.harness.now_us
         expected = self.oracle.deliver(rows, present, position, *clock)
-        assert [row[1:] for row in expanded(reply)] == expected
+        rejected = [run.rejected for run in reply.runs for _ in range(run.rows)]
+        told = [(*row[1:], no) for row, no in zip(expanded(reply), rejected, strict=True)]
+        assert told == expected
         self.oracle.forget(self.harness.now_us, self.present)
 
     def settle(self) -> None:
         ready = list(self.queue.ready)
         if ready:
             accept(self.harness, *self.random.sample(ready, self.random.randint(1, len(ready))))
+
+    def reject(self) -> None:
+        ready = list(self.queue.ready)
+        if ready:
+            chosen = self.random.sample(ready, self.random.randint(1, len(ready)))
+            settle(self.harness, Outcome.REJECTED, *chosen)
+            self.dead += len(chosen) - self.oracle.reject(chosen)
 
     def permit(self) -> None:
         unproven = (
@@ -69,9 +82,10 @@ class Both:
             - self.process.proven
         )
         self.process.proven += self.random.randint(0, unproven)
-        told = self.process.permit()
+        told, rejected = self.process.outcomes()
         self.oracle.prove(self.process.proven, self.harness.now_us)
         assert told == self.oracle.settle(self.present, self.harness.now_us)
+        assert rejected == {each for each in told if self.oracle.entries[each].rejected}
         self.oracle.forget(self.harness.now_us, self.present)
 
     def wait(self) -> None:
@@ -85,6 +99,8 @@ class Both:
         link, info = self.process.state(), self.process.info()
         assert list(link.entries.positions) == [e.position for e in entries]
         assert list(link.bound) == [e.position for e in entries if e.bound]
+        assert list(link.rejected) == [e.position for e in entries if e.rejected]
+        assert self.harness.ready("dead") == self.dead
         assert info.unproven == sum(e.permit in ("sent", "doubt") for e in entries)
         assert info.in_doubt == sum(e.permit == "doubt" for e in entries)
         assert (info.ambiguous, info.id_reused) == (self.oracle.ambiguous, self.oracle.reused)
@@ -93,9 +109,10 @@ class Both:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_chance(seed: int) -> None:
-    """L4-L7, L9-L11, L17: deliveries, settlements, permits, proofs, cuts, days and restarts."""
+    """L4-L7, L9-L11, L17, L28: deliveries, outcomes, permits, proofs, cuts, days and restarts."""
     both = Both(seed)
-    steps = [both.deliver] * 5 + [both.settle] * 2 + [both.permit] * 3 + [both.wait, both.cut]
+    steps = [both.deliver] * 5 + [both.settle, both.reject] + [both.permit] * 3
+    steps += [both.wait, both.cut]
     for _ in range(60):
         both.random.choice(steps)()
         both.compare()

@@ -60,6 +60,21 @@ def test_a_drained_link_is_removed(process: LinkProcess) -> None:
     assert process.harness.core.links() == []
 
 
+def test_what_did_not_come_again(process: LinkProcess) -> None:
+    """L18: held messages that the subscription was not delivered; settled ones are not missed."""
+    process.store(["a", "b", "c", "d"])
+    assert process.harness.core.link_missing("l") == 0
+    accept(process.harness, 1)
+    process.permit()
+    process.subscribe()
+    assert process.harness.core.link_missing("l") == 3
+    process.store(["c"])
+    assert process.harness.core.link_missing("l") == 2
+    accept(process.harness, 2)
+    assert process.harness.core.link_missing("l") == 1
+    assert process.harness.core.link_missing("another") == 0
+
+
 def test_what_operators_see(harness: Harness) -> None:
     """L26: all links by name, or one."""
     harness.declare("q", "r")
@@ -102,4 +117,5 @@ def test_what_operators_see(harness: Harness) -> None:
         id_reused=0,
         permitted=2,
         proven=2,
+        rejected=0,
     )

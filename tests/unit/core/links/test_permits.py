@@ -61,6 +61,19 @@ def test_a_message_kept_for_a_replay_is_settled(process: LinkProcess) -> None:
     assert process.permit() == [1, 2]
 
 
+def test_a_minimum_above_the_window_waits_no_longer_than_its_time(process: LinkProcess) -> None:
+    """L21: a window that is full brings no more, and is taken when its oldest message is due."""
+    wish = {"min_messages": 5, "max_delay_ms": 1_000}
+    process.store(["a", "b", "c"])  # its window
+    reader = process.harness.lease("q", **wish)
+    assert reader.advance(0, **wish).end_tag == 0
+    assert process.permit() == []
+    process.harness.now_us += SECOND_US
+    assert reader.advance(0, **wish).end_tag == 3
+    reader.advance(3, **wish)
+    assert process.permit() == [1, 2, 3]
+
+
 def test_permits_are_told_again(process: LinkProcess) -> None:
     """L10: to a stream that may have lost them, in their order, until they are proven."""
     process.store(["a", "b", "c", "d"])

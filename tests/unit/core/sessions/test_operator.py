@@ -44,6 +44,17 @@ def tags(reader: Reader, pieces: list[c.Piece]) -> list[int]:
     return [row[0] for row in reader.harness.rows(pieces)]
 
 
+def test_tags_of_an_incarnation_that_is_over_are_refused(harness: Harness, reader: Reader) -> None:
+    """S8, S9: a session that was opened anew has the same tags for other messages."""
+    before = reader.command.incarnation
+    assert settle(harness, (4, 4), incarnation=before).settled == 1
+    harness.do(c.ReleaseSession("s"))
+    anew = harness.open("q", holder=BOB, open_and_lease=True)
+    with pytest.raises(PreconditionFailedError, match=f"not {before}, and its tags are those of"):
+        settle(harness, (1, 1), incarnation=before)
+    assert settle(harness, (1, 1), incarnation=anew.command.incarnation).settled == 1
+
+
 def test_tags_are_rejected_between_two_epochs(harness: Harness, reader: Reader) -> None:
     """S8: they are holes by reason, dead letters with their provenance, and the epoch rises."""
     records = len(harness.log)

@@ -116,6 +116,19 @@ def test_a_run_that_read_nothing_of_its_session_is_fenced(reader: Reader) -> Non
     assert reader.stage("c", group(REJECTED, 2), owner=owner._replace(run_id="run"))[1] == 1
 
 
+def test_a_run_of_a_session_that_was_opened_anew_is_fenced(
+    harness: Harness, reader: Reader
+) -> None:
+    """S6, S9: the same tags are those of other messages: one of a query that never read is not."""
+    owner = c.LeaseOwner("s", "query", "run", 7)
+    assert reader.stage("a", group(REJECTED, 2), owner=owner)[1] == 1
+    harness.do(c.ReleaseSession("s"))
+    anew = harness.open("q", holder=BOB, open_and_lease=True)
+    with pytest.raises(FencedError, match="though it read that session before: it was opened"):
+        anew.stage("b", group(REJECTED, 2), owner=owner)
+    assert anew.stage("c", group(REJECTED, 2), owner=owner._replace(query_id="other"))[1] == 1
+
+
 def test_an_owner_that_names_its_epoch_is_fenced(reader: Reader) -> None:
     """S3, S6: a program that reads a session has no run; it says when it has read."""
     owner = BY_NAME._replace(epoch=1)

@@ -256,7 +256,7 @@ def test_a_segment_missing_behind_a_snapshot(behind_snapshot):
                 assert running.journal.read_block(number) == block_bytes(number)
 
 
-@pytest.mark.parametrize("damage", ["missing", "header", "short"])
+@pytest.mark.parametrize("damage", ["missing", "header", "another's header", "short"])
 def test_the_segment_of_the_snapshot_is_damaged(behind_snapshot, damage):
     """What the snapshot holds is kept even when nothing can be read behind it."""
     (line,) = [line for line in dump(behind_snapshot) if line.startswith("snapshot")]
@@ -269,6 +269,8 @@ def test_the_segment_of_the_snapshot_is_damaged(behind_snapshot, damage):
         path.unlink()
     elif damage == "header":
         flip(path, 20)
+    elif damage == "another's header":
+        path.write_bytes(segment_files(behind_snapshot)[0].read_bytes())
     else:
         path.write_bytes(path.read_bytes()[:100])
     assert not verify(behind_snapshot).opens

@@ -50,11 +50,26 @@ def test_what_was_sent_alone_is_below_the_next():
     assert acks.frames() == [alone(3), alone(4)]
     acks.settle(1, 2)
     acks.settle(5, 5)
-    assert acks.frames() == [up_to(2), alone(5)]
+    assert acks.frames() == [up_to(5)]
+
+
+def test_what_was_rejected_is_below_an_acknowledgement():
+    """L12, L28: one covers what is around rejections that left before it, and none that did not."""
+    acks = Acknowledgements()
+    delivered(acks, Credit(10), 7)
+    acks.settle(2, 3, rejected=True)
+    acks.settle(5, 5, rejected=True)
+    acks.settle(1, 1)
+    acks.settle(4, 4)
+    acks.settle(6, 6)
+    refused = [AckFrame(tag, multiple=False, rejected=True) for tag in (2, 3, 5)]
+    assert acks.frames() == [*refused, up_to(6)]
+    acks.settle(7, 7, rejected=True)
+    assert acks.frames() == [AckFrame(7, multiple=False, rejected=True)]
 
 
 def test_an_acknowledgement_is_not_joined_with_a_rejection():
-    """L13: each has frames of its own, in the order they were asked for."""
+    """L28: each has frames of its own, in the order they were asked for."""
     acks = Acknowledgements()
     delivered(acks, Credit(10), 3)
     acks.settle(1, 1)

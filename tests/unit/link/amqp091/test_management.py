@@ -8,10 +8,12 @@ import threading
 
 import pytest
 
-from ackq.errors import NotFoundError, UnauthenticatedError
-from ackq_broker.link.adapter import CutError
+from ackq.errors import NotFoundError
+from ackq_broker.link.adapter import CutError, Limits, QueueLimits
 from ackq_broker.link.amqp091.address import BrokerAddress
 from ackq_broker.link.amqp091.management import Management, limits_of
+from ackq_broker.link.amqp091.source import QueueSource
+from ackq_broker.link.amqp091.subscription import Seen
 
 QUORUM = {
     "name": "orders",
@@ -93,7 +95,6 @@ def test_what_is_asked(api):
 @pytest.mark.parametrize(
     ("answer", "refusal"),
     [
-        ((401, b""), UnauthenticatedError),
         ((404, b""), NotFoundError),
         ((500, b""), None),
         ((200, b"<html>"), None),
@@ -108,6 +109,76 @@ def test_other_answers(api, answer, refusal):
         ask(management)
     assert (type(raised.value.refusal) if raised.value.refusal else None) is refusal
     assert "hidden" not in str(raised.value)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_user_who_may_not_ask(api, status):
+    """L14: nothing is learnt, and the line says what gives the right."""
+    management, handler, _ = api
+    handler.answer = (status, b"")
+    found = ask(management)
+    assert found.delivery_limit is found.dead_letters is None
+    assert "rabbitmqctl set_user_tags link management" in found.warnings[0]
+    assert "hidden" not in found.warnings[0]
+
+
+SINGLE = {"type": "quorum", "arguments": {"x-single-active-consumer": True}}
+
+
+def test_a_single_active_consumer_is_read():
+    """L17: it is an argument of the queue, and of no policy."""
+    assert limits_of(SINGLE).single_active
+    assert not limits_of(QUORUM).single_active
+
+
+def learnt_of(management, version, **told):
+    """What a source makes of the answer of a version, without asking the broker itself."""
+    address = BrokerAddress("amqp://h", "link", "hidden")
+    source = QueueSource(
+        address,
+        "orders",
+        "link",
+        Limits(1, 1),
+        QueueLimits(**told),
+        management,
+        Seen(False, version),
+    )
+    return source.limits_of(asyncio.run(management.queue_limits(address, "orders")))
+
+
+@pytest.mark.parametrize(
+    ("version", "change", "told", "warned"),
+    [
+        ((4, 3, 0), {}, {}, True),
+        ((4, 3, 5), {}, {}, True),
+        ((4, 3, 6), {}, {}, False),
+        ((4, 2, 9), {}, {}, False),
+        ((3, 10, 8), {}, {}, False),
+        ((), {}, {}, False),
+        ((4, 3, 2), {"type": "classic"}, {}, False),
+        ((4, 3, 2), {"effective_policy_definition": {"consumer-timeout": 9}}, {}, False),
+        ((4, 3, 2), {}, {"consumer_timeout_s": 60.0}, False),
+    ],
+)
+def test_single_active_consumers_by_version(api, version, change, told, warned):
+    """L17: a version that stops such a queue for ever is warned of; of each the rest is said."""
+    management, handler, _ = api
+    handler.answer = (200, json.dumps({**SINGLE, **change}).encode())
+    found = learnt_of(management, version, **told)
+    assert [text for text in found.notes if "a second link waits" in text]
+    assert len(found.warnings) == warned
+    if warned:
+        shown = ".".join(map(str, version))
+        assert f"RabbitMQ {shown} stops" in found.warnings[0]
+        assert "Give the queue a consumer-timeout" in found.warnings[0]
+
+
+def test_no_single_active_consumer(api):
+    """L17: nothing is said of a queue without one."""
+    management, handler, _ = api
+    handler.answer = (200, json.dumps(QUORUM).encode())
+    found = learnt_of(management, (4, 3, 2))
+    assert (found.warnings, found.notes) == ((), ())
 
 
 def test_nobody_listens():

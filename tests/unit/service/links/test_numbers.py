@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroaring import BitMap64
 
 from ackq_broker.core.commands import LinkedRun
 from ackq_broker.service.links.numbers import DeliveryNumbers
@@ -22,10 +23,10 @@ def test_ranges_in_the_order_of_the_permits():
     numbers = DeliveryNumbers()
     numbers.add([run(1, 3, 10), run(4, 2, 5)])
     assert len(numbers) == 5
-    assert numbers.take(positions(5, 6, 10, 12)) == ([4, 1, 3], [5, 1, 3])
-    assert numbers.take(positions(11)) == ([2], [2])
+    assert numbers.take(positions(5, 6, 10, 12)) == ([4, 1, 3], [5, 1, 3], [])
+    assert numbers.take(positions(11)) == ([2], [2], [])
     assert len(numbers) == 0
-    assert numbers.take(positions()) == ([], [])
+    assert numbers.take(positions()) == ([], [], [])
 
 
 def test_a_position_that_no_delivery_has():
@@ -44,7 +45,7 @@ def test_another_subscription():
     numbers.clear()
     assert len(numbers) == 0
     numbers.add([run(1, 1, 11)])
-    assert numbers.take(positions(11)) == ([1], [1])
+    assert numbers.take(positions(11)) == ([1], [1], [])
 
 
 @given(st.data())
@@ -61,7 +62,16 @@ def test_as_a_dictionary(data):
             number += rows
         numbers.add(runs)
         taken = data.draw(st.lists(st.sampled_from(sorted(known)), unique=True)) if known else []
-        first, last = numbers.take(positions(*taken))
+        first, last, _ = numbers.take(positions(*taken))
         found = [each for a, b in zip(first, last, strict=True) for each in range(a, b + 1)]
         assert found == [known.pop(position) for position in taken]
         assert len(numbers) == len(known)
+
+
+def test_a_range_has_one_outcome():
+    """L28: what is to be rejected is in ranges of its own; a column only where there is any."""
+    numbers = DeliveryNumbers()
+    numbers.add([run(1, 6, 1)])
+    taken = numbers.take(positions(2, 5, 1, 3, 4), BitMap64((2, 5)))
+    assert taken == ([2, 5, 1, 3], [2, 5, 1, 4], [1, 1, 0, 0])
+    assert numbers.take(positions(6), BitMap64()) == ([6], [6], [])

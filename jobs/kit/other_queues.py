@@ -1,0 +1,167 @@
+"""A queue of another broker as a job beside a link sees it: how much is there, and who takes it.
+
+Invariant: nothing is taken; each question has a connection of its own, which is closed after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kit import JobError
+
+if TYPE_CHECKING:
+    from proton import Delivery
+
+    from ackq_broker.link.amqp091.address import BrokerAddress
+    from ackq_broker.link.amqp1.address import Amqp1Address
+
+AMQP091: Final = "amqp091"
+AMQP1: Final = "amqp1"
+PROTOCOLS: Final = (AMQP091, AMQP1)
+_NAME: Final = "job"
+# A browse asks for so many copies at a time.
+_COPIES: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How much a queue has.
+
+    Attributes:
+        messages: Those that wait there; while no consumer has any, all that there are.
+        consumers: Who takes them; None: the broker does not say.
+    """
+
+    messages: int
+    consumers: int | None
+
+
+class OtherQueue(Protocol):
+    """A queue of another broker."""
+
+    async def depth(self, most: int | None = None) -> Depth:
+        """What it has; where it must be counted, it is counted up to `most`.
+
+        Raises:
+            JobError: The broker cannot be reached, or refuses; says why.
+        """
+
+
+def other_queue(
+    protocol: str, url: str, queue: str, password_file: str = "", *, declare: bool = False
+) -> OtherQueue:
+    """A queue by its protocol.
+
+    Args:
+        protocol: One of `PROTOCOLS`.
+        url: As of a link. The password is the environment's ACKQ_LINK_PASSWORD, if no file has it.
+        queue: Its name there.
+        password_file: Of the user of the URL.
+        declare: Whether to declare it, durable; with AMQP 0-9-1.
+    """
+    # The libraries are extras; `links.embedded` has the words for one that is missing.
+    from ackq_broker.link.amqp091.address import BrokerAddress, parse_url  # noqa: PLC0415
+
+    bare, user, password = parse_url(url)
+    password = password or os.environ.get("ACKQ_LINK_PASSWORD")
+    if protocol == AMQP1:
+        from ackq_broker.link.amqp1.address import Amqp1Address  # noqa: PLC0415
+
+        return _Amqp1Queue(Amqp1Address(bare, user or "", password or "", password_file), queue)
+    address = BrokerAddress(bare, user or "guest", password or "guest", password_file)
+    return _Amqp091Queue(address, queue, declare=declare)
+
+
+class _Amqp091Queue:
+    """A queue of RabbitMQ, which says both when it is declared passively."""
+
+    def __init__(self, address: BrokerAddress, queue: str, *, declare: bool) -> None:
+        self._address = address
+        self._queue = queue
+        self._declare = declare
+
+    async def depth(self, most: int | None = None) -> Depth:
+        from ackq_broker.link.adapter import CutError  # noqa: PLC0415 - as above
+        from ackq_broker.link.amqp091.address import connect, cut_of  # noqa: PLC0415
+
+        del most  # it need not be counted
+        try:
+            connection = await connect(self._address, _NAME, confirms=False)
+        except CutError as cut:
+            raise JobError(cut.reason) from None
+        try:
+            found = await connection.channel.queue_declare(
+                self._queue, passive=not self._declare, durable=self._declare
+            )
+        except Exception as error:  # noqa: BLE001 - the library's errors have no common class
+            raise JobError(cut_of(error, self._address, self._queue).reason) from None
+        finally:
+            await connection.close()
+        return Depth(found.message_count or 0, found.consumer_count or 0)
+
+
+class _Amqp1Queue:
+    """A queue of a broker that speaks AMQP 1.0: Artemis says its counts, others are browsed."""
+
+    def __init__(self, address: Amqp1Address, queue: str) -> None:
+        self._address = address
+        self._queue = queue
+
+    async def depth(self, most: int | None = None) -> Depth:
+        from ackq_broker.link.adapter import CutError  # noqa: PLC0415 - as above
+
+        try:
+            return await self._said() or Depth(await self._browsed(most), None)
+        except CutError as cut:
+            raise JobError(cut.reason) from None
+
+    async def _said(self) -> Depth | None:
+        from ackq_broker.link.amqp1.connection import connect  # noqa: PLC0415 - as above
+        from ackq_broker.link.amqp1.management import queue_counts  # noqa: PLC0415
+
+        connection = await connect(self._address, _NAME, self._queue)
+        try:
+            found = await queue_counts(connection, self._queue)
+        finally:
+            await connection.close()
+        return found and Depth(*found)
+
+    async def _browsed(self, most: int | None) -> int:
+        from ackq_broker.link.amqp1.connection import connect  # noqa: PLC0415 - as above
+
+        connection = await connect(self._address, _NAME, self._queue)
+        try:
+            receiver = await connection.receive(self._queue, browse=True)
+            count = asked = 0
+            drained = asyncio.Event()
+            connection.on_drained = drained.set
+            connection.on_end = lambda _: drained.set()
+
+            def take(deliveries: list[Delivery]) -> None:
+                nonlocal count
+                for each in deliveries:
+                    if each.readable and not each.partial:
+                        count += 1
+                        receiver.recv(each.pending)
+                        receiver.advance()
+                        each.settle()
+                # Where all credit is used there is nothing to drain, and the broker may be silent.
+                if count == asked:
+                    drained.set()
+
+            connection.on_deliveries = take
+            while count == asked and (most is None or count < most):
+                asked += _COPIES if most is None else min(_COPIES, most - count)
+                drained.clear()
+                receiver.drain(asked - count)
+                connection.flush()
+                await drained.wait()
+                if connection.cut is not None:
+                    raise connection.cut
+                receiver.drained()
+            return count
+        finally:
+            await connection.close()

@@ -1,0 +1,60 @@
+"""settling_consumer.py ENDPOINT QUEUE COUNT: takes so many messages as the Spark source does.
+
+Its driver's and its tasks' calls, without Spark: each lease is fetched whole, and accepted by the
+call that leases the next one. Invariant: it ends when all that it was told to take is accepted.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from ackq.client import Admin, Session
+from ackq.spark.options import options
+from ackq.spark.source.lease import OutstandingLease, ReadLimits, SessionDriver
+from ackq.spark.source.offset import OPENING
+from ackq.v1 import sessions_pb2 as pb
+from ackq.wire import columns
+
+COLUMNS: Final = ("body", "message_id")
+_WAIT_MS: Final = 1_000
+
+
+def consume(endpoint: str, queue: str, count: int) -> int:
+    """Takes and accepts so many messages; returns how many batches that were."""
+    session = Session(endpoint)
+    with Admin(endpoint) as admin:
+        given = options.source({"endpoint": endpoint, "queue": queue})
+        driver = SessionDriver(given, session, admin.session)
+        most = ReadLimits(given.max_messages, given.max_bytes, wait_ms=_WAIT_MS)
+        taken = batches = 0
+        at = driver.advance(OPENING, most)
+        while taken < count:
+            end = driver.advance(at, most)
+            lease = driver.lease(at, end)
+            assert lease is not None
+            if end.tag > at.tag:
+                taken += _fetched(session, lease)
+                batches += 1
+            at = end
+        driver.advance(at, ReadLimits(1, 1))
+        driver.close()
+    return batches
+
+
+def _fetched(session: Session, lease: OutstandingLease) -> int:
+    """How many rows a lease has, all of which are read."""
+    request = pb.FetchRequest(
+        session=lease.session,
+        incarnation=lease.incarnation,
+        epoch=lease.epoch,
+        after_tag=lease.start_tag,
+        last_tag=lease.end_tag,
+        columns=columns.bits(COLUMNS),
+        key=lease.key,
+    )
+    return sum(rows.num_rows for rows in session.fetch(request, COLUMNS))
+
+
+if __name__ == "__main__":
+    print(consume(sys.argv[1], sys.argv[2], int(sys.argv[3])))

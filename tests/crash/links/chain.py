@@ -1,0 +1,187 @@
+"""RabbitMQ, a link, the edge, Spark, the edge, a link, Artemis: a chain, and what befalls it."""
+
+from collections import Counter
+from typing import NamedTuple
+
+import pika
+
+from ackq.client import Admin
+from tests.crash.links.driver import DriverProcess
+from tests.crash.links.fault_run import CALM_S, STOP_S, FaultRun
+from tests.crash.links.faults import Faults
+from tests.crash.links.numbered import NumberedPublishing
+from tests.crash.links.sides import SparkSide
+from tests.crash.links.summary import COUNTS
+from tests.fakes.certificates import Authority
+from tests.wire.brokers.rabbitmq_server import RabbitMqServer
+from tests.wire.links.amqp1.artemis import Artemis
+from tests.wire.links.amqp1.peer import Peer
+from tests.wire.links.amqp1.servers import DEAD_LETTERS, PASSWORD, QUEUES, USER
+
+QUEUE = "orders"
+IN, OUT = "in", "out"
+# Of either link; what is under way is far less than what Artemis remembers (L23).
+PREFETCH = 500
+PAUSE_S = 0.03
+# Artemis's queue is empty when so often nothing came for a second.
+IDLE = 5
+
+
+class Delivered(NamedTuple):
+    """What stands in Artemis's queue.
+
+    Attributes:
+        confirmed: What RabbitMQ had confirmed.
+        strange: What nobody had published, or with another body.
+    """
+
+    confirmed: int
+    there: int
+    lost: int
+    doubled: int
+    strange: int
+
+    @property
+    def wrong(self):
+        """Whether it is anything but each once."""
+        return bool(self.lost or self.doubled or self.strange)
+
+
+def delivered(rows, confirmed):
+    """Compares rows, (id, body), with the numbers that were confirmed; the next may be there."""
+    times = Counter(name for name, _ in rows)
+    known = {str(number) for number in confirmed}
+    strange = set(times) - known - {str(len(confirmed))}
+    strange |= {name for name, body in rows if name.encode() != body}
+    return Delivered(
+        len(confirmed), len(rows), len(known - set(times)), len(rows) - len(times), len(strange)
+    )
+
+
+class Chain(FaultRun):
+    """Messages with ids from RabbitMQ to Artemis, each exactly once.
+
+    Args:
+        seed: Of all decisions.
+        folder: For data and logs.
+    """
+
+    def build(self, stack):
+        self.artemis = stack.enter_context(
+            Artemis(self.folder / "artemis", Authority(self.folder / "authority"))
+        )
+        self.peer = Peer(self.artemis, QUEUES[0])
+        self.rabbit = stack.enter_context(RabbitMqServer(self.folder / "rabbitmq"))
+        there = self.relay(stack, "there", self.rabbit.endpoint)
+        here = self.relay(stack, "here", self.edge.endpoint)
+        beyond = self.relay(stack, "artemis", f"127.0.0.1:{self.artemis.port}")
+        driver = self.relay(stack, "spark", self.edge.endpoint)
+        self._declare()
+        password = self.folder / "password"
+        password.write_text(PASSWORD)
+        inbound = {"name": IN, "direction": "in", "broker": f"amqp://127.0.0.1:{there.port}"}
+        inbound |= {"broker-queue": QUEUE, "queue": IN, "prefetch": PREFETCH}
+        outbound = {"name": OUT, "direction": "out", "protocol": "amqp1", "queue": OUT}
+        outbound |= {"broker": f"amqp://{USER}@127.0.0.1:{beyond.port}", "prefetch": PREFETCH}
+        outbound |= {"password-file": password, "broker-queue": self.peer.queue}
+        self.write_links(here.endpoint, [inbound, outbound])
+        process = DriverProcess(self.folder / "spark", driver.endpoint, to_queue=[(IN, OUT)])
+        self.spark = SparkSide(self, process)
+
+    def run(self, seconds):
+        """Faults for so long, from when Spark works; then calm; returns what was delivered."""
+        self.publishing = NumberedPublishing(
+            [self.rabbit.port], QUEUE, PAUSE_S, lambda: self.figures["written"]
+        )
+        self.start_link()
+        self.spark.start()
+        self.publishing.start()
+        self.spark.wait_working(CALM_S)
+        Faults(self, self._kinds()).go_on(seconds)
+        self.calm()
+        self.publishing.over.set()
+        self.publishing.join(STOP_S)
+        self.settle_down()
+        self.stopping.set()
+        self.spark.join(STOP_S)
+        self._count()
+        self.stop_link()
+        if left := self._left_there():
+            self.report(f"{left} are left in RabbitMQ")
+        if dead := self.peer.browse(DEAD_LETTERS):
+            self.report(f"{len(dead)} dead letters in Artemis")
+        return delivered(self._rows_there(), self.publishing.confirmed)
+
+    @property
+    def accepted(self):
+        """How many Spark has written."""
+        with Admin(self.edge.endpoint) as admin:
+            self.figures["written"] = admin.queue(OUT).published
+        return self.figures["written"]
+
+    def unfinished(self):
+        with Admin(self.edge.endpoint) as admin:
+            queues = [admin.queue(name) for name in (IN, OUT)]
+            links = {info.link: info for info in admin.links()}
+        for info in queues:
+            if info.ready or info.unacked or info.delayed:
+                return f"the queue {info.queue}: {info.ready} ready, {info.unacked} unacked"
+        info = links[IN]
+        if not info.live or info.held or info.settled:
+            return f"the link: {info}"
+        return "some are ready in RabbitMQ" if self._left_there() else ""
+
+    # --- inside ---
+
+    def _kinds(self):
+        """The faults by their name."""
+        return {
+            "kill link": self.kill_link,
+            "kill edge": self.kill_edge,
+            "restart edge": self.restart_edge,
+            "kill driver": self.kill_driver,
+            "kill rabbitmq": self.kill_and_start(self.rabbit),
+            "kill artemis": self.kill_and_start(self.artemis),
+            **{f"reset {name}": self.reset(name) for name in self.relays},
+        }
+
+    def _declare(self):
+        self._call(
+            lambda channel: channel.queue_declare(
+                QUEUE, durable=True, arguments={"x-queue-type": "quorum"}
+            )
+        )
+        # A queue is declared before it is on disk: a killed node would not have it.
+        self.rabbit.control("eval", "mnesia:sync_log().")
+        with Admin(self.edge.endpoint) as admin:
+            for name in (IN, OUT):
+                admin.declare_queue(name)
+
+    def _left_there(self):
+        found = self._call(lambda channel: channel.queue_declare(QUEUE, passive=True))
+        return found.method.message_count
+
+    def _rows_there(self):
+        """What is in Artemis's queue, (id, body), taken until nothing comes any more."""
+        rows, idle = [], 0
+        while idle < IDLE:
+            taken = self.peer.take()
+            idle = 0 if taken else idle + 1
+            rows += [(each.id, bytes(each.body)) for each in taken]
+        return rows
+
+    def _call(self, work):
+        """What something on a channel of RabbitMQ returns."""
+        with pika.BlockingConnection(
+            pika.ConnectionParameters("127.0.0.1", self.rabbit.port)
+        ) as connection:
+            return work(connection.channel())
+
+    def _count(self):
+        """What the chain did beside passing each message on once."""
+        with Admin(self.edge.endpoint) as admin:
+            (info,) = (each for each in admin.links() if each.link == IN)
+        for name in COUNTS:
+            self.figures[name] = getattr(info, name)
+        self.figures["published again"] = self.publishing.sent - len(self.publishing.confirmed)
+        self.figures["stored"] = info.stored

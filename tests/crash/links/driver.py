@@ -1,0 +1,98 @@
+"""The Spark driver of [query.py](query.py) as a process that is killed and started again."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.crash import fire
+
+_ROOT = Path(__file__).parents[3]
+
+
+class DriverProcess:
+    """A driver in a process group of its own, so that SIGKILL takes its JVM too.
+
+    Args:
+        folder: For checkpoints, tables and logs.
+        endpoint: The edge, or a relay to it.
+        to_table: Queues that go to a Delta table each.
+        to_queue: Queues that go to another queue each, as pairs.
+
+    Attributes:
+        ended: Why it ended by itself, each time.
+    """
+
+    def __init__(self, folder, endpoint, *, to_table=(), to_queue=()):
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._queues = [*to_table, *(queue for queue, _ in to_queue)]
+        self._arguments = ["--endpoint", endpoint, "--folder", str(self.folder)]
+        for queue in to_table:
+            self._arguments += ["--to-table", queue]
+        for queue, target in to_queue:
+            self._arguments += ["--to-queue", f"{queue}:{target}"]
+        self._process = None
+        self._runs = 0
+        self._before = {}
+        self.ended = []
+
+    def start(self):
+        """Starts it, from its checkpoints."""
+        self._runs += 1
+        self._before = self._batches()
+        with self._log.open("wb") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.crash.links.query", *self._arguments],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=_ROOT,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, sys.path)]),
+                    "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+                },
+            )
+
+    @property
+    def working(self):
+        """Whether it lives and has finished a batch of each of its queries since it was started."""
+        if self._process is None or self._process.poll() is not None:
+            return False
+        now = self._batches()
+        return all(now[queue] > self._before[queue] for queue in self._queues)
+
+    def kill(self):
+        """SIGKILL to the driver, its JVM and its workers."""
+        if self._process is not None:
+            fire.kill_group(self._process.pid)
+            self._process.wait()
+
+    def look_after(self):
+        """Starts it again when it has ended by itself, and notes why."""
+        if self._process.poll() is not None:
+            self.ended.append(f"exit status {self._process.returncode}: {self._reason()}")
+            self.kill()
+            self.start()
+
+    @property
+    def _log(self):
+        return self.folder / f"driver-{self._runs:03d}.log"
+
+    def _reason(self):
+        """The line of its log that says most."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        errors = [line for line in lines if "Error" in line or "Exception" in line]
+        return errors[-1][:300] if errors else f"see {self._log}"
+
+    def _batches(self):
+        """The last batch in each commit log."""
+        return {
+            queue: max(
+                (int(file.name) for file in self.folder.glob(f"checkpoint-{queue}/commits/[0-9]*")),
+                default=-1,
+            )
+            for queue in self._queues
+        }

@@ -1,0 +1,213 @@
+"""What runs under fire have in common: an edge, a process of links, relays, and the faults."""
+
+import random
+import subprocess
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+
+from ackq.client import close_channels
+from ackq_broker import embedded, embedding
+from tests.fakes.faults import Schedule
+from tests.fakes.relay import Relay
+from tests.wire.operations.processes import command, environment
+
+CALM_S = 600
+STOP_S = 60
+# A machine that is starved, or a log of some 100,000 records: a tenth of a millisecond of CPU each.
+START_S = 300.0
+# Of the connections, those that are reset at a byte of their own.
+RESETS = 0.5
+
+
+class FaultRun:
+    """A context manager; what is started in `build` ends with it.
+
+    Args:
+        seed: Of all decisions.
+        folder: For data and logs.
+
+    Attributes:
+        figures: What was counted, the faults among it.
+        problems: What is wrong; the first one ends the run.
+        stopping: Set when all is done.
+        spark: The side of Spark's driver; None: there is none.
+        relays: By what they lead to.
+    """
+
+    def __init__(self, seed, folder):
+        self.seed = seed
+        self.folder = folder
+        self.figures = Counter()
+        self.problems = []
+        self.stopping = threading.Event()
+        self.spark = None
+        self.relays = {}
+        self._stack = ExitStack()
+        self._link = None
+        self._link_config = folder / "links.toml"
+        self._edge_ended_at_start = False
+
+    def __enter__(self):
+        embedding._START_S = START_S
+        with ExitStack() as stack:
+            self.edge = stack.enter_context(embedded(data=self.folder / "edge"))
+            stack.callback(close_channels)
+            self.build(stack)
+            stack.callback(self._end_link)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_):
+        self._stack.close()
+
+    def build(self, stack):
+        """Starts the other brokers, and makes queues and relays."""
+        raise NotImplementedError
+
+    def report(self, problem):
+        """Notes what is wrong; the run ends."""
+        print(f"{time.strftime('%X')} {problem}", flush=True)
+        self.problems.append(problem)
+
+    # --- for those that build ---
+
+    def relay(self, stack, name, endpoint):
+        """A relay to somebody, which resets half of its connections at a byte of their own."""
+        schedule = Schedule(f"{self.seed} {name}", ("reset",))
+
+        def faults(number):
+            some = random.Random(f"{self.seed} {name} {number}").random() < RESETS
+            return schedule(number) if some else []
+
+        relay = self.relays[name] = Relay(endpoint, faults)
+        stack.callback(relay.close)
+        return relay
+
+    def write_links(self, endpoint, links):
+        """The configuration of the process of links: the edge's endpoint, and keys of each link."""
+        lines = ["[edge]", f'endpoint = "{endpoint}"']
+        for keys in links:
+            lines.append("[[link]]")
+            lines += [
+                f"{name} = {value}" if isinstance(value, int) else f'{name} = "{value}"'
+                for name, value in keys.items()
+            ]
+        self._link_config.write_text("\n".join(lines))
+
+    # --- faults ---
+
+    def start_link(self):
+        """Starts the process with all links."""
+        with (self.folder / "link.log").open("ab") as log:
+            self._link = subprocess.Popen(
+                command("link", "--config", self._link_config, "--log-format", "json"),
+                env=environment(),
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill_link(self):
+        """SIGKILL, and another one."""
+        if self._link.poll() is not None:
+            self.report(f"the link's process ended by itself: {self._link.returncode}")
+        self._end_link()
+        self.start_link()
+
+    def kill_edge(self):
+        """SIGKILL, and a start on its data; False: Spark's driver would not get to work."""
+        if not self._may_go():
+            return False
+        self.edge.kill()
+        self.edge.restart()
+        return True
+
+    def restart_edge(self):
+        """A stop, which leaves a snapshot, and a start; False as for a kill.
+
+        Without one each start reads the log of the whole run.
+        """
+        if not self._may_go():
+            return False
+        self.edge.restart()
+        return True
+
+    def _may_go(self):
+        """Whether the edge may; while a driver starts, once.
+
+        The edge waits a heartbeat after its start for the holder that it knew (S3): a driver gets
+        to work only when the edge lives that long.
+        """
+        if self.spark is None or self.spark.driver.working:
+            return True
+        before, self._edge_ended_at_start = self._edge_ended_at_start, True
+        return not before
+
+    def kill_driver(self):
+        """SIGKILL to Spark's driver, and another one; False: it was not at work."""
+        if not self.spark.kill():
+            return False
+        self._edge_ended_at_start = False
+        return True
+
+    def kill_and_start(self, server):
+        """A fault: SIGKILL to another broker, and a start on its data."""
+
+        def fault():
+            server.kill()
+            server.start()
+
+        return fault
+
+    def reset(self, name):
+        """A fault: everything over a relay, at once."""
+
+        def fault():
+            self.relays[name].cut()
+            self.relays[name].heal()
+
+        return fault
+
+    # --- the end ---
+
+    def calm(self):
+        """No connection is reset any more; how many were is counted."""
+        for name, relay in self.relays.items():
+            relay.calm()
+            self.figures[f"reset at a byte {name}"] = len(relay.struck)
+
+    def settle_down(self):
+        """Waits until nothing is unfinished; raises AssertionError with the problems of the run."""
+        deadline = time.monotonic() + CALM_S
+        pause = threading.Event()
+        waits = ""
+        while time.monotonic() < deadline and not self.problems:
+            waits = self.link_ended or self.unfinished()
+            if not waits:
+                return
+            pause.wait(0.5)
+        if waits:
+            self.report(f"never finished: {waits}")
+        assert not self.problems, self.problems
+
+    def unfinished(self):
+        """What is not finished, in words; empty: everything is."""
+        raise NotImplementedError
+
+    @property
+    def link_ended(self):
+        """Whether the process of links has ended, in words."""
+        ended = self._link.poll()
+        return "" if ended is None else f"the link's process ended by itself: {ended}"
+
+    def stop_link(self):
+        """SIGTERM; another exit status than 0 is wrong."""
+        self._link.terminate()
+        if (status := self._link.wait(STOP_S)) != 0:
+            self.report(f"the link's process ended with {status}")
+
+    def _end_link(self):
+        if self._link is not None and self._link.poll() is None:
+            self._link.kill()
+            self._link.wait(STOP_S)

@@ -1,0 +1,50 @@
+"""What befalls a world: by a seed somebody is killed, or a side's connections are reset."""
+
+import random
+import threading
+import time
+
+# How often, of the sum.
+WEIGHTS = {
+    "kill link": 6,
+    "kill edge": 4,
+    "restart edge": 1,
+    "kill rabbitmq": 1,
+    "kill driver": 2,
+    "kill artemis": 1,
+    "reset there": 4,
+    "reset here": 3,
+    "reset spark": 2,
+    "reset artemis": 2,
+}
+PAUSE_S = (0.2, 3)
+
+
+class Faults:
+    """Faults by hand; between two of them something is accepted.
+
+    Args:
+        world: What they befall; its `figures` count them.
+        kinds: The faults by their name, one of `WEIGHTS`; one that returns False could not strike.
+    """
+
+    def __init__(self, world, kinds):
+        self._world = world
+        self._kinds = kinds
+        self._weights = [WEIGHTS[name] for name in kinds]
+        self._rng = random.Random(f"{world.seed} faults")
+
+    def go_on(self, seconds):
+        """Faults for so long."""
+        end = time.monotonic() + seconds
+        pause = threading.Event()
+        before = -1
+        while time.monotonic() < end and not self._world.problems:
+            pause.wait(self._rng.uniform(*PAUSE_S))
+            accepted = self._world.accepted
+            if accepted == before:
+                continue
+            before = accepted
+            name = self._rng.choices(list(self._kinds), self._weights)[0]
+            if self._kinds[name]() is not False:
+                self._world.figures[name] += 1

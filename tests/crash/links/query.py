@@ -1,0 +1,87 @@
+"""A Spark driver whose streaming queries read queues of an edge, until it is killed.
+
+    python -m tests.crash.links.query --endpoint HOST:PORT --folder FOLDER \\
+        --to-table orders --to-queue in:out
+
+`--to-table QUEUE` appends the queue to the Delta table FOLDER/table-QUEUE, and `--to-queue A:B`
+moves queue A to queue B, both exactly once: each with its checkpoint FOLDER/checkpoint-QUEUE. A
+query that fails ends the driver.
+"""
+
+import argparse
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from ackq.spark import configure
+from tests.crash.driver import DELTA
+from tests.crash.links.table import table_folder
+
+
+def arguments():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--endpoint", required=True)
+    parser.add_argument("--folder", required=True, type=Path)
+    parser.add_argument("--to-table", action="append", default=[], metavar="QUEUE")
+    parser.add_argument("--to-queue", action="append", default=[], metavar="QUEUE:TARGET")
+    return parser.parse_args()
+
+
+def start_spark(folder, *, delta):
+    """Spark of this process: two tasks at once, each tried eight times."""
+    builder = SparkSession.builder.appName("links").master("local[2,8]")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "768m",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.local.dir": str(folder / "local"),
+    }
+    if delta:
+        settings |= {
+            "spark.jars.packages": DELTA,
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.databricks.delta.snapshotPartitions": "1",
+        }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return configure(builder, fast_workers=True).getOrCreate()
+
+
+def start_query(spark, args, queue, target=None):
+    """Starts the query of a queue: to another queue, or without one to its table."""
+    source = spark.readStream.format("ackq").options(
+        endpoint=args.endpoint, queue=queue, maxMessagesPerTrigger="500"
+    )
+    rows = source.load().select("message_id", "body")
+    writer = rows.writeStream.format("delta" if target is None else "ackq")
+    if target is not None:
+        writer = writer.options(endpoint=args.endpoint, queue=target)
+    checkpoint = args.folder / f"checkpoint-{queue}"
+    writer = writer.option("checkpointLocation", str(checkpoint)).queryName(queue)
+    writer = writer.trigger(processingTime="200 milliseconds")
+    return (
+        writer.start()
+        if target is not None
+        else writer.start(str(table_folder(args.folder, queue)))
+    )
+
+
+def main():
+    """Runs the queries until one fails."""
+    args = arguments()
+    spark = start_spark(args.folder, delta=bool(args.to_table))
+    for queue in args.to_table:
+        start_query(spark, args, queue)
+    for pair in args.to_queue:
+        queue, _, target = pair.partition(":")
+        start_query(spark, args, queue, target)
+    spark.streams.awaitAnyTermination()
+
+
+if __name__ == "__main__":
+    main()

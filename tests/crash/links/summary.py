@@ -1,0 +1,48 @@
+"""What a run under fire comes to, in lines."""
+
+from collections import Counter
+
+FAULTS = ("kill", "restart", "reset")
+# Of a link's own counts those that say what its cuts came to (L26).
+COUNTS = ("taken", "matched_held", "matched_settled", "ambiguous")
+
+
+def lines(verdicts, figures):
+    """A line for each combination, and what they come to in all."""
+    yield from (_line(each.name, verdict) for each, verdict in verdicts.items())
+    yield from fault_lines(figures)
+    with_ids = [verdict for each, verdict in verdicts.items() if each.content == "ids"]
+    without = [verdict for each, verdict in verdicts.items() if each.content != "ids"]
+    yield _line("with ids", _sum(with_ids))
+    yield _line("without ids", _sum(without))
+    yield _line("in all", _sum([*with_ids, *without]))
+
+
+def fault_lines(figures):
+    """What was done, and what the links made of it."""
+    kinds = {name: n for name, n in figures.items() if name.startswith(FAULTS)}
+    yield f"faults {sum(kinds.values())}: {_listed(kinds)}"
+    yield f"links {_listed({name: figures[name] for name in COUNTS})}"
+    for name, n in figures.items():
+        if name.startswith("drivers"):
+            yield f"{name} {n}"
+
+
+def _line(name, verdict):
+    return (
+        f"{name:28} published {verdict.published:6} and {verdict.unknown:2} unanswered,"
+        f" accepted {verdict.accepted:6}, lost {verdict.lost}, doubled {verdict.doubled}"
+        f" of {verdict.allowed} in doubt" + (" WRONG" if verdict.wrong else "")
+    )
+
+
+def _sum(verdicts):
+    """A verdict over several."""
+    first, *others = verdicts
+    for each in others:
+        first = type(first)(*map(sum, zip(first, each, strict=True)))
+    return first
+
+
+def _listed(counts):
+    return ", ".join(f"{name} {n}" for name, n in sorted(Counter(counts).items()))

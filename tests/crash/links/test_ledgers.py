@@ -1,0 +1,67 @@
+"""What ledgers of links rest on: the rows of a Delta table, and the verdict on a killed leader."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.crash.links.leader import judge
+from tests.crash.links.table import TableRows
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Commits one version after the other: rows of (message_id, body)."""
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+
+    def commit(rows, **action):
+        version = len(list(log.glob("*.json")))
+        name = f"part {version}.parquet"
+        names, bodies = zip(*rows, strict=True)
+        columns = {"message_id": pa.array(names), "body": pa.array(bodies, pa.binary())}
+        pq.write_table(pa.table(columns), tmp_path / name)
+        lines = [{"commitInfo": {}}, {"add": {"path": name.replace(" ", "%20")}}, action]
+        (log / f"{version:020}.json").write_text("\n".join(map(json.dumps, lines)))
+
+    commit.folder = tmp_path
+    return commit
+
+
+def test_the_rows_of_a_table(table):
+    """K1: each version's, once, whenever they are asked for."""
+    rows = TableRows(table.folder)
+    assert rows.read() == 0
+    table([("1", b"one"), ("2", b"two")])
+    assert rows.read() == 2
+    table([("3", b"three")])
+    table([("3", b"three")])
+    assert rows.read() == rows.read() == 4
+    assert rows.rows == [("1", b"one"), ("2", b"two"), ("3", b"three"), ("3", b"three")]
+
+
+def test_a_table_that_removes_rows_is_no_ledger(table):
+    """K1: what it had would be counted for what it has."""
+    table([("1", b"one")], remove={"path": "x"})
+    with pytest.raises(AssertionError, match="removes rows"):
+        TableRows(table.folder).read()
+
+
+@pytest.mark.parametrize(
+    ("rows", "left", "status", "wrong"),
+    [
+        ([("0", b"0 0"), ("1", b"1 0")], 0, 0, []),
+        # Sent again, and in RabbitMQ twice.
+        ([("0", b"0 0"), ("0", b"0 1"), ("1", b"1 1")], 0, 0, []),
+        ([("0", b"0 0"), ("0", b"0 0"), ("1", b"1 0")], 0, 0, ["doubled: 1"]),
+        ([("0", b"0 0")], 0, 0, ["lost: 1"]),
+        ([("0", b"0 0"), ("1", b"1 0")], 3, 0, ["left: 3"]),
+        ([("0", b"0 0"), ("1", b"1 0")], 0, -9, ["the link's exit status is -9"]),
+    ],
+)
+def test_the_verdict_on_a_killed_leader(rows, left, status, wrong):
+    """L6, L9: each number that was confirmed is there, and each publish once."""
+    figures, found = judge(rows, {0, 1}, left, status)
+    assert found == wrong
+    assert figures["published_twice"] == len(set(rows)) - len({name for name, _ in rows})

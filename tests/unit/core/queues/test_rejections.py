@@ -1,0 +1,236 @@
+"""Rejections that go to the other broker (L28, `on-reject`): a permit carries an outcome."""
+
+import pytest
+from pyroaring import BitMap
+
+from ackq.errors import InvalidArgumentError
+from ackq.outcomes import Outcome
+from ackq_broker.core import commands as c
+from ackq_broker.core import records
+from tests.unit.core.harness import DAY_US, Harness, group
+from tests.unit.core.link_process import LinkProcess, accept, expanded, settle
+
+REJECTED, FAILED = Outcome.REJECTED, Outcome.FAILED
+LIMIT = 2
+
+
+@pytest.fixture
+def there(harness: Harness) -> LinkProcess:
+    """A link that rejects there, of the queue q, which has the dead-letter queue `dead`."""
+    harness.declare("dead")
+    harness.declare("q", dead_letter_queue="dead", delivery_limit=LIMIT)
+    process = LinkProcess(harness, reject_there=True)
+    process.subscribe()
+    return process
+
+
+def test_a_rejection_is_a_permit_to_reject(there: LinkProcess) -> None:
+    """L10, L28: it is no dead letter here, and what is rejected comes first among the permits."""
+    there.store(["a", "b", "c"])
+    accept(there.harness, 1)
+    done = settle(there.harness, REJECTED, 2)
+    assert tuple(done) == (1, 1, 0)
+    assert there.outcomes() == ([2, 1], {2})
+    queue = there.harness.info("q")
+    assert (queue.dead_lettered, queue.dropped, queue.ready) == (1, 0, 1)
+    assert there.harness.ready("dead") == 0
+    info = there.info()
+    assert (info.permitted, info.rejected, info.held, info.reject_there) == (2, 1, 1, True)
+    there.state()
+
+
+def test_without_the_option_it_is_a_dead_letter_here(harness: Harness) -> None:
+    """L28: `here`, as ever."""
+    harness.declare("dead")
+    harness.declare("q", dead_letter_queue="dead")
+    process = LinkProcess(harness)
+    process.subscribe()
+    process.store(["a"])
+    settle(harness, REJECTED, 1)
+    assert process.outcomes() == ([1], set())
+    assert harness.ready("dead") == 1
+
+
+def test_the_delivery_limit_rejects(there: LinkProcess) -> None:
+    """C13, L28: one FAILED too many is a rejection; those before stay here, as RELEASED does."""
+    there.store(["a", "b"])
+    for _ in range(LIMIT):
+        settle(there.harness, FAILED, 1)
+    settle(there.harness, Outcome.RELEASED, 2)
+    assert there.outcomes() == ([], set())
+    settle(there.harness, FAILED, 1)
+    assert there.outcomes() == ([1], {1})
+    assert dict(there.harness.info("q").dead_letters) == {"delivery_limit": 1}
+
+
+def test_what_expires_stays_here(harness: Harness) -> None:
+    """L9, L28: an expiry is the edge's own, and no rejection."""
+    harness.declare("dead")
+    harness.declare("q", dead_letter_queue="dead", message_ttl_ms=1_000)
+    process = LinkProcess(harness, reject_there=True)
+    process.subscribe()
+    process.store(["a"])
+    harness.wait(10)
+    assert process.outcomes() == ([1], set())
+    assert harness.ready("dead") == 1
+
+
+def test_a_query_rejects_there(there: LinkProcess) -> None:
+    """S6, L28: at the accept of its batch; and the batch can be run again with the same rows."""
+    harness = there.harness
+    there.store(["a", "b"])
+    reader = harness.lease("q", max_messages=2)
+    reader.note()
+    reader.say(group(REJECTED, 2, reason="no date"))
+    assert there.outcomes() == ([], set())
+    reader.advance(2)
+    assert there.outcomes() == ([2, 1], {2})
+    assert reader.fetch(0, 2) == ["a", "b"]
+    assert harness.ready("dead") == 0
+
+
+def test_an_operator_rejects_there(there: LinkProcess) -> None:
+    """S8, L28: as the query would have."""
+    harness = there.harness
+    there.store(["a", "b"])
+    harness.lease("q", max_messages=2)
+    reply = harness.do(c.SettleLease("s", REJECTED, ((2, 2),), "by hand"))
+    assert (reply.settled, reply.dead_lettered, reply.dropped) == (1, 1, 0)
+    assert there.outcomes() == ([2], {2})
+    assert harness.ready("dead") == 0
+
+
+def test_a_queue_without_dead_letters_has_the_built_in_one(harness: Harness) -> None:
+    """L28: for what is there no more, because it was acknowledged before it was rejected."""
+    harness.declare("q")
+    process = LinkProcess(harness, reject_there=True)
+    process.subscribe()
+    process.store(["early", "late"], at_once=BitMap((0,)))
+    harness.publish_to("q", 1)
+    settle(harness, REJECTED, 1, 2, 3)
+    assert process.outcomes() == ([2], {2})
+    assert harness.ready("ackq.dead") == 2
+
+
+def test_what_may_be_acknowledged_is_a_dead_letter_here(there: LinkProcess) -> None:
+    """L10, L28: its acknowledgement may have left, in this subscription or in one before."""
+    harness = there.harness
+    there.store(["a", "b"], at_once=BitMap((0, 1)))
+    settle(harness, REJECTED, 1)
+    there.subscribe()
+    settle(harness, REJECTED, 2)
+    assert harness.ready("dead") == 2
+    assert not there.state().rejected
+
+
+def test_what_comes_again_is_there(there: LinkProcess) -> None:
+    """L6, L28: so it is rejected there, though it had a permit in a subscription before."""
+    there.store(["a"], at_once=BitMap((0,)))
+    there.subscribe()
+    assert there.matched(["a"], redelivered=True) == [True]
+    settle(there.harness, REJECTED, 1)
+    assert there.outcomes() == ([1], {1})
+
+
+def test_the_outcome_lasts_over_cuts(there: LinkProcess) -> None:
+    """L11, L28: rejected while the link was cut, or before: what comes again is rejected there."""
+    harness = there.harness
+    there.store(["a", "b", "c"])
+    settle(harness, REJECTED, 1)
+    assert there.outcomes() == ([1], {1})
+    there.subscribe()
+    settle(harness, REJECTED, 2)
+    accept(harness, 3)
+    rows = there.harness.do(there.command(["b", "a", "c"], redelivered=True)).runs
+    assert [(run.permitted, run.rejected) for run in rows] == [(True, True)] * 2 + [(True, False)]
+    assert there.info().rejected == 3
+    there.state()
+
+
+def test_a_stream_that_begins_anew_is_told_the_same(there: LinkProcess) -> None:
+    """L10: each permit with the outcome that it had, though the option is another one by now."""
+    harness = there.harness
+    there.store(["a", "b", "c"])
+    settle(harness, REJECTED, 2)
+    there.permit()
+    accept(harness, 1)
+    there.permit()
+    opened = there.open(reject_there=False)
+    assert [run.rejected for run in opened.runs] == [False, True, False]
+    assert there.outcomes(again=True) == ([2, 1], {2})
+    settle(harness, REJECTED, 3)
+    assert there.outcomes() == ([3], set())
+    assert harness.ready("dead") == 1
+
+
+def test_numbers_that_come_again_are_answered_alike(there: LinkProcess) -> None:
+    """L5, L28: with the outcome."""
+    there.store(["a", "b"])
+    settle(there.harness, REJECTED, 2)
+    there.permit()
+    again = there.store(["a", "b"], first=1)
+    assert [run[1:] for run in expanded(again)] == [(1, False, False), (2, False, True)]
+    assert [run.rejected for run in again.runs] == [False, True]
+
+
+def test_a_forgotten_entry_has_no_outcome(there: LinkProcess) -> None:
+    """L10: it goes with its proof, as any; a message without a key goes with its subscription."""
+    harness = there.harness
+    there.store(["a", "b"], ids=["a", ""])
+    settle(harness, REJECTED, 1, 2)
+    there.permit()
+    assert set(there.state().rejected) == {1, 2}
+    there.subscribe()
+    assert set(there.state().rejected) == {1}
+    harness.now_us += 2 * DAY_US
+    there.store(["x"])
+    accept(harness, 3)
+    there.permit()
+    there.prove(1)
+    assert not there.state().rejected
+
+
+def test_after_another_history_it_is_a_dead_letter_here(there: LinkProcess) -> None:
+    """L27: the record that permitted it may be missing; what comes again is there."""
+    harness = there.harness
+    there.store(["a", "b"])
+    harness.do(c.Start("other", "copied"))
+    harness.do(c.AcceptHistory())
+    settle(harness, REJECTED, 1)
+    assert harness.ready("dead") == 1
+    there.open()
+    there.subscribe()
+    assert there.matched(["b"]) == [True]
+    settle(harness, REJECTED, 2)
+    assert there.outcomes() == ([2], {2})
+
+
+def test_what_is_stored_cannot_be_rejected(harness: Harness) -> None:
+    """L9, L28: refused with both remedies."""
+    harness.declare("q")
+    with pytest.raises(InvalidArgumentError, match="ack=settled, or on-reject=here"):
+        LinkProcess(harness, ack=c.LinkAck.STORED, reject_there=True)
+
+
+def test_the_option_is_on_disk(there: LinkProcess) -> None:
+    """I2: a record without it is of an older version, which rejected here."""
+    there.harness.restart()
+    assert there.state().reject_there
+    opened = records.LinkOpened("l", "i", 1, there.state().holder, "there", 1, "settled", 5)
+    assert opened.reject_there is False
+    old = records.encode(opened)
+    assert records.decode(old) == opened
+    there.open(reject_there=False)
+    assert not there.state().reject_there
+
+
+def test_the_cost_is_by_the_record(there: LinkProcess) -> None:
+    """I5: a rejection of a thousand messages is one record with one bitmap of them."""
+    there.store([str(number) for number in range(1_000)])
+    settle(there.harness, REJECTED, *range(1, 1_001, 2))
+    settled = [each for each in there.harness.log if isinstance(each, records.Settled)]
+    (rejected,) = settled[-1].rejected_there
+    assert (len(rejected.positions), rejected.cause) == (500, "rejected")
+    told, to_reject = there.outcomes()
+    assert told == [*range(1, 1_001, 2)]
+    assert len(to_reject) == 500

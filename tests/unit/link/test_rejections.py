@@ -1,0 +1,50 @@
+"""Where rejected messages go (L28), by what is known of the other queue."""
+
+import pytest
+
+from ackq.errors import PreconditionFailedError
+from ackq_broker.link.adapter import QueueLimits
+from ackq_broker.link.rejections import OnReject, check_rejections
+
+REMEDY = "rabbitmqctl set_policy dlx"
+
+
+def unsure(on_reject, **limits):
+    return check_rejections("orders", "q", OnReject(on_reject), QueueLimits(**limits))
+
+
+@pytest.mark.parametrize("known", [None, False, True])
+def test_here_asks_for_nothing(known):
+    """L28: it is the edge's own affair."""
+    assert unsure("here", dead_letters=known, rejected_again=bool(known)) == ""
+
+
+def test_there_with_dead_letters():
+    """L28: nothing is to be said."""
+    assert unsure("there", dead_letters=True) == ""
+
+
+def test_there_without_dead_letters():
+    """L28: refused, with the command that mends it and both other values."""
+    with pytest.raises(PreconditionFailedError, match="'q' has no dead-letter exchange") as raised:
+        unsure("there", dead_letters=False, remedy=REMEDY)
+    for remedy in (REMEDY, "on-reject=here", "on-reject=discard"):
+        assert remedy in str(raised.value)
+
+
+def test_there_where_nothing_is_known():
+    """L28: a warning that names what would tell."""
+    assert "management" in unsure("there")
+
+
+@pytest.mark.parametrize("known", [None, False, True])
+def test_discard_accepts_the_loss(known):
+    """L28: it is said that the message may be gone."""
+    assert unsure("discard", dead_letters=known) == ""
+
+
+@pytest.mark.parametrize("on_reject", ["there", "discard"])
+def test_a_broker_that_delivers_again(on_reject):
+    """L28: a rejection that is none would bring the message here for ever."""
+    with pytest.raises(PreconditionFailedError, match="again and again"):
+        unsure(on_reject, dead_letters=True, rejected_again=True)

@@ -1,0 +1,71 @@
+"""One managed node for all modules, and queues of it."""
+
+import uuid
+
+import pytest
+
+from tests.fakes.certificates import Authority
+from tests.wire.brokers import rabbitmq_server
+from tests.wire.links.conftest import Rabbit
+from tests.wire.links.managed.node import ManagedNode, password_file
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory):
+    """The node."""
+    if missing := rabbitmq_server.missing():
+        pytest.skip(f"not installed: {missing}; apt-get install rabbitmq-server")
+    authority = Authority(tmp_path_factory.mktemp("managed") / "authority")
+    with ManagedNode(tmp_path_factory.mktemp("managed") / "node", authority) as started:
+        yield started
+
+
+@pytest.fixture
+def queue_of(node):
+    """Makes queues, which go with the test."""
+    made = []
+
+    def make(kind="quorum", **arguments):
+        named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+        made.append(Rabbit(node.port, kind, named))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.delete()
+
+
+@pytest.fixture
+def user_of(node):
+    """Makes users of the node, which go with the test."""
+    made = []
+
+    def make(**rights):
+        made.append(f"user-{uuid.uuid4().hex[:8]}")
+        node.add_user(made[-1], **rights)
+        return made[-1]
+
+    yield make
+    for each in made:
+        node.delete("users", each)
+
+
+@pytest.fixture
+def inbound(node, links, edge, tmp_path):
+    """Starts a link of a user from a queue to the edge's."""
+
+    def start(queue, user, **keys):
+        return links(
+            **{
+                "edge": edge.endpoint,
+                "direction": "in",
+                "broker": f"amqp://{user}@127.0.0.1:{node.port}",
+                "password_file": password_file(tmp_path),
+                "broker_queue": queue.queue,
+                "queue": "q",
+                "prefetch": 20,
+                **keys,
+            }
+        )
+
+    return start

@@ -1,0 +1,122 @@
+"""A RabbitMQ node with its management API, and TLS that takes client certificates for users."""
+
+import base64
+import http.client
+import json
+import shutil
+import urllib.parse
+from pathlib import Path
+
+from tests.ports import free_ports
+from tests.wire.brokers.rabbitmq_server import RabbitMqServer
+
+PLUGINS = ("rabbitmq_management", "rabbitmq_auth_mechanism_ssl")
+PASSWORD = "secret"
+_CONFIG = """
+management.tcp.ip = 127.0.0.1
+management.tcp.port = {api_port}
+listeners.ssl.1 = 127.0.0.1:{tls_port}
+ssl_options.cacertfile = {ca}
+ssl_options.certfile = {cert}
+ssl_options.keyfile = {key}
+ssl_options.verify = verify_peer
+ssl_options.fail_if_no_peer_cert = true
+ssl_cert_login_from = common_name
+auth_mechanisms.1 = EXTERNAL
+auth_mechanisms.2 = PLAIN
+"""
+
+
+class ManagedNode:
+    """The node, its users, and the certificate that it shows.
+
+    Args:
+        folder: For its data and files.
+        authority: Signs its certificate, and those of clients that it trusts.
+    """
+
+    def __init__(self, folder, authority):
+        folder.mkdir()
+        self.authority = authority
+        self.api_port, self.tls_port = free_ports(2)
+        self._cert, self._key = folder / "cert.pem", folder / "key.pem"
+        self._show("127.0.0.1")
+        config = _CONFIG.format(
+            api_port=self.api_port,
+            tls_port=self.tls_port,
+            ca=authority.ca,
+            cert=self._cert,
+            key=self._key,
+        )
+        self.server = RabbitMqServer(
+            folder / "node", name="ackq-managed", config=config, plugins=PLUGINS
+        )
+
+    def __enter__(self):
+        self.server.__enter__()
+        return self
+
+    def __exit__(self, *_):
+        self.server.stop()
+
+    @property
+    def port(self):
+        """Where it listens without TLS."""
+        return self.server.port
+
+    @property
+    def api(self):
+        """Its management API."""
+        return f"http://127.0.0.1:{self.api_port}"
+
+    @property
+    def url(self):
+        """Of its encrypted port."""
+        return f"amqps://127.0.0.1:{self.tls_port}"
+
+    def show(self, name, **days):
+        """From now on it shows a certificate of this name and time."""
+        self._show(name, **days)
+        self.server.control("eval", "ssl:clear_pem_cache().")
+
+    def add_user(self, name, *, tags=(), read=".*", password=PASSWORD):
+        """A user who may read what matches, and do nothing else."""
+        self.put("users", name, password=password, tags=",".join(tags))
+        self.allow(name, read=read)
+
+    def allow(self, name, *, read="^$", write="^$"):
+        """What a user may read and write; it configures nothing."""
+        self.put("permissions", "/", name, configure="^$", write=write, read=read)
+
+    def set_policy(self, name, pattern, definition):
+        """A policy for queues."""
+        self.put("policies", "/", name, pattern=pattern, definition=definition)
+
+    def put(self, *place, **fields):
+        """Makes or changes a thing by the management API, which is faster than `rabbitmqctl`."""
+        self._call("PUT", place, json.dumps(fields).encode())
+
+    def delete(self, *place):
+        """Takes it away."""
+        self._call("DELETE", place, None)
+
+    def _call(self, method, place, body):
+        path = "/".join(urllib.parse.quote(part, safe="") for part in place)
+        login = base64.b64encode(b"guest:guest").decode()
+        api = http.client.HTTPConnection("127.0.0.1", self.api_port, timeout=60)
+        api.request(method, f"/api/{path}", body, {"Authorization": f"Basic {login}"})
+        answer = api.getresponse()
+        api.close()
+        assert answer.status < 300, (place, answer.status)
+
+    def _show(self, name, **days):
+        identity = self.authority.issue(name, **days)
+        for path, place in zip(identity, (self._cert, self._key), strict=True):
+            shutil.copyfile(path, place)
+
+
+def password_file(folder):
+    """A file with the password of the node's users."""
+    path = Path(folder) / "password"
+    path.write_text(PASSWORD)
+    return str(path)

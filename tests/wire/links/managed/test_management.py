@@ -1,0 +1,161 @@
+"""Limits that a link learns from the real management API of RabbitMQ, and what it makes of them."""
+
+import asyncio
+
+import pytest
+
+from ackq.errors import NotFoundError
+from ackq_broker.link.adapter import CutError, Limits
+from ackq_broker.link.amqp091.address import BrokerAddress
+from ackq_broker.link.amqp091.management import Management
+from ackq_broker.link.amqp091.source import QueueSource
+from tests.wire.links.conftest import eventually
+from tests.wire.links.managed.node import PASSWORD
+from tests.wire.links.test_inbound import events
+
+
+@pytest.fixture
+def seer(user_of):
+    """A user who may ask the API, and no more than that."""
+    return user_of(tags=("management",))
+
+
+@pytest.fixture
+def source(node):
+    """Makes a source with the API."""
+
+    def make(queue, user):
+        address = BrokerAddress(f"amqp://127.0.0.1:{node.port}", user, PASSWORD)
+        return QueueSource(
+            address, queue, "link", Limits(20, 1 << 20), management=Management(node.api)
+        )
+
+    return make
+
+
+@pytest.fixture
+def policy(node):
+    """Gives a queue a policy for the time of the test."""
+    made = set()
+
+    def give(queue, **definition):
+        made.add(queue.queue)
+        keys = {name.replace("_", "-"): value for name, value in definition.items()}
+        node.set_policy(queue.queue, f"^{queue.queue}$", keys)
+
+    yield give
+    for each in made:
+        node.delete("policies", "/", each)
+
+
+def learnt(source):
+    """What a source learns. The API tells of a policy a moment after it was set."""
+    return asyncio.run(source.learn())
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "expected"),
+    [
+        ("quorum", {}, ("quorum", 0, False)),
+        ("quorum", {"delivery_limit": 5}, ("quorum", 5, False)),
+        ("quorum", {"dead_letter_exchange": ""}, ("quorum", 0, True)),
+        ("classic", {"dead_letter_exchange": "amq.fanout"}, ("classic", 0, True)),
+    ],
+)
+def test_arguments(queue_of, source, seer, kind, arguments, expected):
+    """L14: the kind, the delivery limit and the dead-letter exchange that the queue has."""
+    found = learnt(source(queue_of(kind, **arguments).queue, seer))
+    assert (found.kind, found.delivery_limit, found.dead_letters) == expected
+    assert found.consumer_timeout_s is None
+    assert (found.warnings, found.notes) == ((), ())
+
+
+def test_the_consumer_timeout(queue_of, source, seer):
+    """L14: of an argument, which 3.10 keeps and later versions obey."""
+    queue = queue_of("classic", consumer_timeout=90_000)
+    assert learnt(source(queue.queue, seer)).consumer_timeout_s == 90
+
+
+def test_policies(queue_of, source, seer, policy):
+    """L14: of policy and argument the smaller limit; what a policy changes is seen."""
+    queue = queue_of("quorum", delivery_limit=5)
+    there = source(queue.queue, seer)
+    policy(queue, delivery_limit=3, dead_letter_exchange="amq.fanout")
+    eventually(lambda: learnt(there).delivery_limit == 3)
+    assert learnt(there).dead_letters is True
+    policy(queue, delivery_limit=7)
+    eventually(lambda: learnt(there).delivery_limit == 5)
+    assert learnt(there).dead_letters is False
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_single_active_consumer(queue_of, source, seer, kind):
+    """L17: it is learnt and said; no version before 4.3 stops because of it."""
+    found = learnt(source(queue_of(kind, single_active_consumer=True).queue, seer))
+    assert found.single_active
+    assert "a second link waits" in found.notes[0]
+    assert found.warnings == ()
+
+
+def test_a_single_active_consumer_in_the_log(node, queue_of, seer, edge, inbound):
+    """L17: a second link of another name waits, and takes over when the first is gone."""
+    queue = queue_of("quorum", single_active_consumer=True)
+    queue.publish(range(3))
+    first = inbound(queue, seer, management=node.api)
+    eventually(lambda: edge.ready == 3)
+    assert "a second link waits" in events(first, "limits_note")[0]["message"]
+    second = inbound(queue, seer, management=node.api, name="second")
+    eventually(lambda: events(second, "connected"))
+    queue.publish(range(3, 6))
+    eventually(lambda: edge.ready == 6)
+    assert events(second, "stopped") == []
+    first.kill()
+    eventually(lambda: edge.ready == 12)
+    assert edge.ids == [*range(6), *range(6)]
+
+
+def test_a_user_who_may_not_ask(node, queue_of, user_of, edge, inbound):
+    """L14: the link says so, names the remedy, and goes on with what it is told."""
+    user = user_of()
+    queue = queue_of("quorum", delivery_limit=5)
+    queue.publish(range(3))
+    link = inbound(queue, user, management=node.api)
+    eventually(lambda: edge.ready == 3)
+    said = events(link, "limits_warning")[0]["message"]
+    assert f"rabbitmqctl set_user_tags {user} management" in said
+    assert "are those that the link is told" in said
+    assert link.stop() == 0
+    assert PASSWORD not in link.log
+
+
+def test_a_queue_that_the_api_does_not_know(source, seer):
+    """L14, L17: refused by the broker itself, with the remedy."""
+    with pytest.raises(CutError) as raised:
+        learnt(source("nowhere", seer))
+    assert isinstance(raised.value.refusal, NotFoundError)
+    assert "Declare it there" in raised.value.reason
+
+
+def test_a_limit_without_dead_letters_is_refused(node, queue_of, seer, edge, inbound, policy):
+    """L14: by what was learnt, nothing is taken; the policy that the line names mends it."""
+    queue = queue_of("quorum", delivery_limit=5)
+    queue.publish(range(3))
+    link = inbound(queue, seer, management=node.api)
+    assert eventually(lambda: link.ended) == 2
+    end = link.log.splitlines()[-1]
+    assert "drops a message at its delivery 6, and has no dead-letter exchange" in end
+    line = f"rabbitmqctl set_policy -p '/' 'ackq-{queue.queue}' '^{queue.queue}$'"
+    assert line in end
+    assert '\'{"dead-letter-exchange":"EXCHANGE"}\' --apply-to queues' in end
+    assert edge.ready == 0
+    assert queue.ready == 3
+    policy(queue, dead_letter_exchange="amq.fanout")
+    eventually(lambda: _starts(link, edge))
+    assert link.stop() == 0
+
+
+def _starts(link, edge):
+    """Whether a link that was refused goes on; else it is started again."""
+    if link.ended is not None:
+        link.start()
+    return edge.ready == 3
