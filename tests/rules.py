@@ -33,8 +33,6 @@ HEADINGS = {
     "M": "Monitoring",
     "L": "Links",
 }
-# Letters with rules that are numbered and not yet written: their numbers ascend, with gaps.
-WITH_GAPS = frozenset("L")
 
 _NUMBER = rf"([{''.join(HEADINGS)}])(\d{{1,2}})"
 _CITATION = re.compile(rf"\b{_NUMBER}(?:(?:\s?[-\N{{EN DASH}}]\s?|\s+to\s+)\1(\d{{1,2}}))?\b")

@@ -13,13 +13,23 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from ackq.client import Admin
+from ackq.errors import InvalidArgumentError
 from ackq_broker import links
-from kit import arguments, other_queues, say
+from kit import JobError, arguments, other_queues, say
 from kit.connection import Broker
 
 _POLL_S: Final = 0.5
 _PROGRESS_S: Final = 2.0
-_NAMES: Final = ("protocol", "queue", "data", "password_file", "declare", "temporary", "ack")
+_NAMES: Final = (
+    "protocol",
+    "queue",
+    "data",
+    "password_file",
+    "declare",
+    "temporary",
+    "prefetch",
+    "ack",
+)
 
 
 def add_arguments(made: argparse.ArgumentParser, direction: Literal["in", "out"]) -> None:
@@ -51,6 +61,13 @@ def add_arguments(made: argparse.ArgumentParser, direction: Literal["in", "out"]
         "--amqp-temporary",
         action="store_true",
         help="take a directory that does not last, to try it: what it holds is lost with it",
+    )
+    add(
+        "--amqp-prefetch",
+        type=arguments.positive,
+        metavar="N",
+        help="most messages under way there, which bounds a micro-batch and what a cut may double; "
+        "default: that of the link, 5000",
     )
     if direction == "in":
         add(
@@ -104,8 +121,14 @@ class LinkedQueue:
             keys["password-file"] = args.amqp_password_file
         if getattr(args, "amqp_ack", None):
             keys["ack"] = args.amqp_ack
+        if args.amqp_prefetch:
+            keys["prefetch"] = args.amqp_prefetch
         # First, because it says which library is missing.
-        self._edge = links.embedded(args.amqp_data, [keys], temporary=args.amqp_temporary)
+        try:
+            self._edge = links.embedded(args.amqp_data, [keys], temporary=args.amqp_temporary)
+        except InvalidArgumentError as error:
+            message = error.message.replace("say temporary=True", "say --amqp-temporary")
+            raise JobError(message) from None
         self._there = other_queues.other_queue(
             args.amqp_protocol,
             args.amqp,

@@ -6,9 +6,9 @@ All of them, with the seeds that each takes: `python tests/crash/simulate.py --b
 import pytest
 
 from tests.crash.simulation.bugs import BUGS
-from tests.crash.simulation.search import SECONDS, Choice, quiet, run
+from tests.crash.simulation.search import LINK_SECONDS, SECONDS, Choice, quiet, run
 
-LEAST = 50
+LEAST, LEAST_OF_LINKS = 50, 20
 # Some that are found soon, and seeds that are enough by far.
 SOON = (
     "group_not_synced",
@@ -16,13 +16,18 @@ SOON = (
     "live_segment_deleted",
     "fetch_off_by_one",
     "shared_block_counted_once",
+    "held_is_permitted",
+    "permitted_content_matched",
+    "epoch_of_link_not_raised",
 )
 MOST_SEEDS = 60
 
 
 def test_every_bug_can_be_planted():
     """I1, I2: the lines that the bugs take away are all there, and come back."""
-    assert len(BUGS) >= LEAST
+    of_links = sum(bug.links for bug in BUGS.values())
+    assert len(BUGS) - of_links >= LEAST
+    assert of_links >= LEAST_OF_LINKS
     for bug in BUGS.values():
         codes = [line.function.__code__ for line in bug.lines]
         with bug():
@@ -34,7 +39,9 @@ def test_every_bug_can_be_planted():
 
 @pytest.mark.parametrize("name", SOON)
 def test_a_planted_bug_is_found(name):
-    """P4, Q7, I1, I4, S2: one of a few worlds fails with it."""
-    choices = (Choice(seed, SECONDS) for seed in range(MOST_SEEDS))
+    """P4, Q7, I1, I4, S2, L1, L7, L9: one of a few worlds fails with it."""
+    links = BUGS[name].links
+    seconds = LINK_SECONDS if links else SECONDS
+    choices = (Choice(seed, seconds, links=links) for seed in range(MOST_SEEDS))
     with quiet(), BUGS[name]():
         assert any(run(choice)[0].failure for choice in choices)

@@ -87,6 +87,7 @@ def test_flights_go_there_and_from_there_to_a_table(
         " left=0 OK"
     )
     parsed = ("--json-schema", flights.JSON_SCHEMA, "--option", "maxMessagesPerTrigger=1000")
+    parsed += ("--amqp-prefetch", "1500")
     assert next_line(*readme.changed(back, **where), *more, *parsed) == (
         f"read={COUNT} replayed=0 delta_rows={COUNT} there_before={COUNT} there_left=0"
         f" accepted={COUNT} ready=0 unacked=0 duplicates=0 OK"

@@ -352,6 +352,11 @@ class Core:
         found = self._state.links.get(name)
         return self._state.queues[found.queue_id].name if found is not None else ""
 
+    def link_missing(self, name: str) -> int:
+        """Held messages of a link that its subscription was not delivered again; 0: it is gone."""
+        found = self._state.links.get(name)
+        return len(found.missing(self._state.queues[found.queue_id])) if found is not None else 0
+
     def link_holder(self, name: str) -> tuple[str, bytes] | None:
         """The incarnation of a link, and its holder's token; None: there is no such link."""
         found = self._state.links.get(name)

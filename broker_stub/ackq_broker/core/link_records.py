@@ -50,8 +50,8 @@ class LinkStored(Record, frozen=True, tag="link_stored"):
         ambiguous: Positions in doubt that rows of the same content were stored beside: each stands
             for one that is counted, and is forgotten (L7).
         id_reused: Rows that were stored though their id was known (L4).
-        redelivered: Positions of what was stored though it had been delivered before: it says
-            nothing of what is fresh (L10).
+        redelivered: Positions of what was stored and says nothing of what is fresh (L10): it had
+            been delivered before, or came soon after its subscription began.
         sizes: As in `Published`.
     """
 

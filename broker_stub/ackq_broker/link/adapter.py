@@ -113,6 +113,21 @@ class Deliveries:
         return self.first_tag + rows - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What a queue there has, as its consumer asked through the channel that it consumes on.
+
+    Attributes:
+        ready: Messages that no consumer has.
+        consumers: How many it has, the one that asks included.
+        last_tag: The tag of the last delivery that came before the answer; 0: none.
+    """
+
+    ready: int
+    consumers: int
+    last_tag: int
+
+
 class SourceSubscription(Protocol):
     """One consumer on one connection."""
 
@@ -139,6 +154,15 @@ class SourceSubscription(Protocol):
         """Rejects deliveries there, where its dead-letter policy applies (L28).
 
         As `settle`, in one order with it.
+        """
+        ...
+
+    async def remaining(self) -> Remaining | None:
+        """What the queue has left (L18).
+
+        None: the broker does not tell, or may not have noticed yet that an earlier connection of
+        the link is gone. What it answers is behind all that the queue had sent before the call
+        before it.
         """
         ...
 

@@ -23,6 +23,7 @@ from ackq_broker.link.keys import KeyRule
 from ackq_broker.link.rejections import OnReject, check_rejections
 from ackq_broker.link.stopping import StoppedError, unless
 from ackq_broker.link.transfer import GivenBackError, InboundCounters, Transfer
+from ackq_broker.link.vanished import VanishedCount
 from ackq_broker.link.waiting import after_cut
 
 ACKS: Final = ("settled", "stored")
@@ -68,6 +69,7 @@ class Inbound:
     edge: Edge
     rules: InboundRules = field(default_factory=InboundRules)
     counters: InboundCounters = field(default_factory=InboundCounters)
+    vanished: VanishedCount = field(default_factory=VanishedCount)
 
     @property
     def guarantee(self) -> str:
@@ -265,6 +267,7 @@ class Inbound:
             holding,
             self.counters,
             early,
+            vanished=self.vanished,
         )
         requeue = False
         try:

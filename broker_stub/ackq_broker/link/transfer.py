@@ -24,6 +24,7 @@ from ackq_broker.link.events import log
 from ackq_broker.link.hold_policy import HoldPolicy, OnMaxHold
 from ackq_broker.link.keys import KeyRule
 from ackq_broker.link.stopping import StoppedError
+from ackq_broker.link.vanished import Redelivery, VanishedCount
 from ackq_broker.link.waiting import STOP_GRACE_S
 
 # Batches that the edge has not answered yet.
@@ -92,6 +93,7 @@ class Transfer:
         holding: How long they are held.
         counters: Of the link.
         early: So many redelivered messages are acknowledged as soon as they are matched (L15).
+        vanished: Of the link.
     """
 
     def __init__(
@@ -104,6 +106,8 @@ class Transfer:
         holding: HoldPolicy,
         counters: InboundCounters,
         early: int = 0,
+        *,
+        vanished: VanishedCount | None = None,
     ) -> None:
         self._name = name
         self._edge = edge
@@ -113,6 +117,8 @@ class Transfer:
         self._holding = holding
         self._counters = counters
         self._early = early
+        self._vanished = vanished or VanishedCount()
+        self._redelivery = Redelivery()
         self._number = 0
         self._proven = 0
         self._acknowledged = asyncio.Event()
@@ -143,7 +149,13 @@ class Transfer:
         self._holding.subscribed()
         tasks = [
             asyncio.create_task(each)
-            for each in (self._take(), self._acknowledge(), self._watch(), _stopped(stop))
+            for each in (
+                self._take(),
+                self._acknowledge(),
+                self._watch(),
+                self._miss(),
+                _stopped(stop),
+            )
         ]
         ends: list[asyncio.Future[Any]] = [*tasks, self._failed]
         try:
@@ -218,6 +230,7 @@ class Transfer:
         )
         self._counters.stored += stored.rows
         self._counters.matched += stored.matched
+        self._redelivery.stored(deliveries, stored)
 
     def _at_once(self, deliveries: Deliveries) -> list[bool] | None:
         """The rows that are acknowledged when they are stored, though ack is `settled`."""
@@ -298,6 +311,30 @@ class Transfer:
                 self._report_at = now + _REPORT_S
                 self._report(age_s)
 
+    async def _miss(self) -> None:
+        """Counts held messages that the other broker has no more (L18)."""
+        while not self._redelivery.complete:
+            await asyncio.sleep(_LOOK_S)
+            if self._redelivery.looking and self._edge.missing:
+                self._redelivery.looked(await self._subscription.remaining())
+        await self._edge.refresh()  # behind what is stored by now
+        while True:
+            self._count_vanished()
+            await asyncio.sleep(_LOOK_S)
+
+    def _count_vanished(self) -> None:
+        new = self._vanished.missing(self._edge.missing)
+        if new:
+            log(
+                logging.WARNING,
+                self._name,
+                "vanished",
+                f"{new} messages that the link held were removed there meanwhile: expired, purged,"
+                " dead-lettered, or taken by another consumer. They are processed here all the"
+                " same; mind that before you bring dead letters back there",
+                messages=new,
+            )
+
     def _pause(self, now: float) -> None:
         """Follows the operator (L25)."""
         if not self._edge.paused:
@@ -372,6 +409,11 @@ class Transfer:
         raise GivenBackError(action, self._held_count)
 
     @property
+    def vanished(self) -> int:
+        """How many held messages the other broker removed, as far as the link saw (L18)."""
+        return self._vanished.total
+
+    @property
     def limited_by(self) -> str:
         """What holds up the link now: edge, window, broker (nothing comes) or client (L19)."""
         full = self._held_count >= _FULL * self._limits.window_messages
@@ -387,6 +429,7 @@ class Transfer:
             window_messages=self._limits.window_messages,
             reconnects=self._counters.cuts,
             renewals=self._counters.renewals,
+            vanished=self.vanished,
             limited_by=self.limited_by,
         )
         if (lives := self._holding.lives_left) is not None:

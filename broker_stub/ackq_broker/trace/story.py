@@ -207,6 +207,10 @@ def _gone(event: Event) -> tuple[str, str]:
     move = _move(event)
     if move is not None:
         return _moved(event, move)
+    for each in getattr(record, "rejected_there", ()):
+        if each.queue_id == event.queue_id and event.position in each.positions:
+            how = f"{_rejected(each.cause)} on {event.by}"
+            return "rejected", f"{how}, and to be rejected where it came from"
     discarded = {each.queue_id: each.positions for each in getattr(record, "discarded", ())}
     if event.position in discarded.get(event.queue_id, BitMap64()):
         return "dropped", f"dropped: rejected or failed too often on {event.by}, or expired"
@@ -223,8 +227,11 @@ def _moved(event: Event, move: Move) -> tuple[str, str]:
         return "left", f"left queue '{event.queue}' by a redrive"
     if isinstance(event.record, records.Ticked):
         return "expired", f"expired in queue '{event.queue}'"
-    how = "failed once too often" if move.cause == "delivery_limit" else "rejected"
-    return "rejected", f"{how} on {event.by}"
+    return "rejected", f"{_rejected(move.cause)} on {event.by}"
+
+
+def _rejected(cause: str) -> str:
+    return "failed once too often" if cause == "delivery_limit" else "rejected"
 
 
 def _end_of_unacked(event: Event) -> tuple[str, str]:

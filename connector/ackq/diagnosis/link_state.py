@@ -22,6 +22,7 @@ def held_up(link: pb.LinkInfo) -> Iterator[Finding]:
     name = f"The link '{link.link}'"
     yield from _process(link, name)
     yield from _flow(link, name)
+    yield from _vanished(link, name)
     if link.held:
         yield Finding(
             "link-holds",
@@ -36,6 +37,18 @@ def held_up(link: pb.LinkInfo) -> Iterator[Finding]:
             Severity.NOTE,
             f"{name} has {count(link.in_doubt, 'acknowledgement')} of broken connections in doubt:"
             " what the other broker delivers again of these is matched, and acknowledged again.",
+        )
+
+
+def _vanished(link: pb.LinkInfo, name: str) -> Iterator[Finding]:
+    if link.report.vanished:
+        yield Finding(
+            "link-vanished",
+            Severity.WARNING,
+            f"{name} held {count(link.report.vanished, 'message')} that {link.source} has removed"
+            " since this process of it started: expired, purged, dead-lettered, or taken by another"
+            " consumer. They are processed here all the same, and perhaps there, too.",
+            "Mind that before dead letters are brought back there.",
         )
 
 

@@ -178,12 +178,14 @@ class LinkPermits(_message.Message):
     def __init__(self, first_number: _Optional[_Iterable[int]] = ..., last_number: _Optional[_Iterable[int]] = ..., rejected: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LinkState(_message.Message):
-    __slots__ = ("paused", "held")
+    __slots__ = ("paused", "held", "missing")
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     paused: bool
     held: int
-    def __init__(self, paused: bool = ..., held: _Optional[int] = ...) -> None: ...
+    missing: int
+    def __init__(self, paused: bool = ..., held: _Optional[int] = ..., missing: _Optional[int] = ...) -> None: ...
 
 class ListLinksRequest(_message.Message):
     __slots__ = ("link",)

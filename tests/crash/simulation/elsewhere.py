@@ -86,9 +86,10 @@ class Elsewhere:
         self.rules = rules
         self.messages = []
         self.up = True
-        self.calm = False
         self.unmarked = self.again = 0
+        self._fatal = None
         self.kernel = world.kernel
+        self.calm = lambda: world.calm
         self.trace = world.trace
         self.rng = world.random("elsewhere")
         self._ready = []
@@ -157,6 +158,11 @@ class Elsewhere:
             else:
                 message.safe = True
         self._deliver()
+        if self._fatal is not None:
+            self._fatal[0] -= 1
+            if self._fatal[0] < 0:
+                down_s, self._fatal = self._fatal[1], None
+                self._later(self.rules.sync_s, self.die, down_s)
 
     def _sync(self, message):
         if message.state == ACKED:
@@ -186,9 +192,13 @@ class Elsewhere:
             late = self.rng.random() * self.rules.noticed_s
             channel.cut(*self.rng.choice(((0, 0), (late, 0), (0, late))))
 
+    def die_at(self, count, down_s):
+        """The node is killed soon after so many more acknowledgements were applied."""
+        self._fatal = [count, down_s]
+
     def die(self, down_s):
         """The node is killed, and starts again after a time."""
-        if not self.up:
+        if not self.up or self.calm():
             return
         self.trace("elsewhere dies for", f"{down_s:.3f}")
         self.up = False

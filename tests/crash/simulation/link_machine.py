@@ -1,7 +1,7 @@
 """What a world with links changes: the machine below their processes, how long the edge remembers.
 
 A real edge remembers what it acknowledged for a minute, and what is in doubt for a day; here it is
-a second, and what the other broker may be late by is less (`clients.link_cast`). Where somebody
+two seconds, and what the other broker may be late by is less (`clients.link_cast`). Where somebody
 sets the clock both stay as long as they are, because a step of it may be believed.
 """
 
@@ -13,12 +13,7 @@ from ackq_broker.core.state import link
 from ackq_broker.link import backoff, inbound, transfer
 from tests.crash.simulation.clients.link_stream import SimulatedLinkStream, WatchedLink, in_loop
 
-MEMORY_S = 1
-
-
-def overlaps(world):
-    """Whether the other broker serves a new consumer while it knows an older one still."""
-    return world.random("overlaps").random() < 1 / 2
+MEMORY_S = 2
 
 
 def patches(world):
@@ -27,10 +22,8 @@ def patches(world):
     machine_limits = {}
     short = ()
     if not world.clock_jumps:
-        machine_limits["LINK_ACK_GRACE_S"] = MEMORY_S
-        if not overlaps(world):
-            machine_limits["LINK_DOUBT_S"] = MEMORY_S
-            short = ((link, "_HOUR_US", 500_000),)
+        machine_limits = {"LINK_ACK_GRACE_S": MEMORY_S, "LINK_DOUBT_S": MEMORY_S}
+        short = ((link, "_HOUR_US", 500_000),)
     secrets = SimpleNamespace(token_bytes=chance.randbytes)
     clock = SimpleNamespace(monotonic=lambda: world.kernel.now_s)
     return machine_limits, (

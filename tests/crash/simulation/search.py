@@ -19,7 +19,7 @@ from tests.crash.simulation.scenario import LinkScenario, Scenario
 from tests.crash.simulation.world import World
 
 SECONDS = 4.0
-LINK_SECONDS = 6.0
+LINK_SECONDS = 8.0
 # The garbage of so many worlds is collected at once.
 _COLLECT_EVERY = 20
 _CHUNK = 20

@@ -40,6 +40,7 @@ class Oracle:
     proved: int = 0
     fresh_from: int = 1
     fresh_proven: bool = False
+    subscribed_us: int = 0
 
     def subscribe(self, now_us: int, next_position: int) -> None:
         """L17, L10."""
@@ -52,6 +53,7 @@ class Oracle:
             if entry.permit == "sent":
                 entry.permit = "doubt"
         self.batches, self.proved = [], 0
+        self.subscribed_us = now_us
         self.fresh_from, self.fresh_proven = next_position, False
 
     def deliver(
@@ -67,22 +69,31 @@ class Oracle:
         Gives (position, matched, permitted, rejected) of each.
         """
         before = list(self.entries.values())
+        early = now_us < self.subscribed_us + limits.LINK_ACK_GRACE_S * SECOND_US
         answers = []
-        for name, body, content, redelivered in rows:
-            taken, doubtful = self._find(before, name, body, content, redelivered, present)
+        found = {}
+        # Contents that are not marked come last.
+        for index in sorted(range(len(rows)), key=lambda at: rows[at][2] and not rows[at][3]):
+            taken, doubtful = found[index] = self._find(before, *rows[index], present)
             if taken is not None:
                 taken.bound, taken.permit, taken.loose_us = True, "none", 0
+            if doubtful is not None:
+                before.remove(doubtful)
+        for index, (name, body, content, redelivered) in enumerate(rows):
+            taken, doubtful = found[index]
+            if taken is not None:
                 settled = taken.position not in present
                 permitted = settled or self.stored
                 answers.append((taken.position, True, permitted, permitted and taken.rejected))
                 continue
             if doubtful is not None:
                 del self.entries[doubtful.position]
-                before.remove(doubtful)
                 self.ambiguous += 1
             if name and not content and self._reused(before, answers, rows, name, body):
                 self.reused += 1
-            self.entries[position] = Entry(position, name, body, content, redelivered=redelivered)
+            self.entries[position] = Entry(
+                position, name, body, content, redelivered=redelivered or early
+            )
             answers.append((position, False, self.stored, False))
             position += 1
         self.prove(proven, now_us)
@@ -90,7 +101,7 @@ class Oracle:
         return answers
 
     def _find(self, before, name, body, content, redelivered, present):  # type: ignore[no-untyped-def]
-        if not name or (content and not redelivered):
+        if not name:
             return None, None
         found = [
             entry
@@ -102,6 +113,8 @@ class Oracle:
         if not found:
             return None, None
         first = found[0]
+        if content and not redelivered and first.permit != "none":
+            return None, None
         sure = not content or first.permit == "none" or (self.drop and first.permit == "doubt")
         return (first, None) if sure else (None, first)
 

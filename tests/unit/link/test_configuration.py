@@ -62,6 +62,7 @@ def test_the_guarantees():
         ({"origin-key": "fingerprint"}, "at least once; a cut doubles at most the 7"),
         ({"origin-key": "fingerprint", "on-ambiguous": "drop"}, "of identical ones a cut may lose"),
         ({"origin-key": "none"}, "at least once; a cut doubles what is held, at most 7"),
+        ({"on-reject": "there"}, "settled in queue here; what is rejected here is rejected there"),
     ],
 )
 def test_the_guarantee_of_an_inbound_link(change, words):
@@ -108,6 +109,9 @@ def _toml(tmp_path, said):
         ({"on-ambiguous": "keep"}, "store or drop"),
         ({"on-max-hold": "wait"}, "renew or store or fail"),
         ({"max-hold": -1}, "give seconds"),
+        ({"on-reject": "drop"}, "here or there or discard"),
+        ({"on-reject": "there"}, "what was acknowledged there cannot be rejected"),
+        ({"on-reject": "discard"}, "Choose ack=settled, or on-reject=here"),
         ({"accept-limit": "yes"}, "true or false"),
         ({"management": "h:15672"}, "http://HOST"),
         ({"management": "http://u:hidden@h"}, "without a user"),
@@ -146,6 +150,27 @@ def test_bad_outbound_links(tmp_path, change, remedy):
     """Likewise."""
     with pytest.raises(InvalidArgumentError, match=remedy):
         configuration.read(written(tmp_path, {**OUTBOUND, **change}))
+
+
+CERTIFIED = {"broker": "amqps://h", "cert": "c.pem", "key": "k.pem"}
+
+
+@pytest.mark.parametrize(
+    ("change", "user"), [({}, ""), ({"user": "u"}, "u"), ({"password-file": "p"}, "guest")]
+)
+def test_a_certificate_without_a_user(tmp_path, monkeypatch, change, user):
+    """L17: the link is who the certificate says; with a user or a password it is that one."""
+    monkeypatch.delenv(configuration.PASSWORD, raising=False)
+    (link,) = configuration.read(written(tmp_path, {**INBOUND, **CERTIFIED, **change}))
+    assert link.source.address.user == user
+
+
+def test_a_certificate_is_no_login_of_the_api(tmp_path, monkeypatch):
+    """L14: which wants a password."""
+    monkeypatch.delenv(configuration.PASSWORD, raising=False)
+    file = written(tmp_path, {**INBOUND, **CERTIFIED, "management": "http://h:1"})
+    with pytest.raises(InvalidArgumentError, match="leave management out and say delivery-limit"):
+        configuration.read(file)
 
 
 def test_two_of_one_name(tmp_path):

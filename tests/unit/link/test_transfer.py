@@ -8,7 +8,7 @@ import pytest
 from ackq.client.links.deliveries import Permits, StoredDeliveries, StoredRun
 from ackq.client.ranges import Range
 from ackq.errors import BrokerUnavailableError, ClosedError, PreconditionFailedError
-from ackq_broker.link.adapter import CutError, Deliveries, Limits, QueueLimits
+from ackq_broker.link.adapter import CutError, Deliveries, Limits, QueueLimits, Remaining
 from ackq_broker.link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
 from ackq_broker.link.keys import KeyRule
 from ackq_broker.link.stopping import StoppedError
@@ -23,6 +23,7 @@ class Subscription:
         self.settled = []
         self.rejected = []
         self.proven = 0
+        self.left = None
         self._tag = 0
 
     def bring(self, *bodies, redelivered=False, counts=()):
@@ -43,6 +44,9 @@ class Subscription:
     def reject(self, first, last):
         self.rejected.append((first, last))
 
+    async def remaining(self):
+        return self.left
+
 
 class Edge:
     """The open link: stores at once, and permits what it is told to."""
@@ -51,6 +55,7 @@ class Edge:
         self.paused, self.connected, self.refusal, self.outage = False, True, None, None
         self.subscription = 0
         self.held = self.held_last = 1 << 30
+        self.missing = 0
         self.permitted_last = ()
         self.stored = []
         self.reports = []
@@ -174,6 +179,30 @@ def test_a_stop_acknowledges_what_is_settled():
         with pytest.raises(StoppedError):
             await running.task
         assert running.source.settled == [(1, 2)]
+
+    run(test)
+
+
+def test_what_vanished_is_told(monkeypatch):
+    """L18, L26: held messages that are missing, once two looks found nothing left there."""
+    monkeypatch.setattr("ackq_broker.link.transfer._LOOK_S", 0)
+
+    async def test():
+        running = Running()
+        running.edge.missing = 4
+        running.source.bring(b"a", redelivered=True)
+        await running.until(lambda: running.counters.stored == 1)
+        for left in (None, Remaining(0, 2, 1)):
+            running.source.left = left
+            for _ in range(20):
+                await asyncio.sleep(0)
+        assert running.transfer.vanished == 0
+        running.source.left = Remaining(0, 1, 1)
+        await running.until(lambda: running.transfer.vanished == 4)
+        await running.until(lambda: running.edge.reports and running.edge.reports[-1].vanished == 4)
+        running.stop.set()
+        with pytest.raises(StoppedError):
+            await running.task
 
     run(test)
 

@@ -39,6 +39,21 @@ def test_a_message_of_a_link(broker):
     assert broker.sentences("n")[0] == "published by link 'there' to queue 'q' at position 2"
 
 
+def test_a_message_that_is_rejected_there(broker):
+    """Q9, L28: it is no dead letter here, and was not accepted."""
+    broker.declare("q")
+    broker.do(c.OpenLink("there", BOB, "amqp://x/q", "q", c.LinkAck.SETTLED, reject_there=True))
+    broker.do(c.SubscribeLink("there", 1))
+    columns = (np.array([[1, 1]], np.uint64), np.ones(1, np.uint64), BitMap(), BitMap())
+    broker.do(c.StoreLinked("there", 1, 1, 1, 1, 10, *columns), block_of("m"))
+    broker.deliver("q")
+    settle(broker, Outcome.REJECTED, 1, reason="boom")
+    assert broker.words("m") == ["published", "delivered", "rejected", "gone"]
+    assert broker.sentences("m")[2] == (
+        "rejected on channel 63636363, and to be rejected where it came from"
+    )
+
+
 def test_a_message_that_fails_dies_and_comes_back(broker):
     """Q9, C13, C14, Q6: delivery, delay, dead letter with its reason, redrive, end."""
     broker.declare("dead")

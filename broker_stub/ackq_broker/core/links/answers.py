@@ -48,6 +48,8 @@ def unproven_runs(link: Link) -> tuple[LinkedRun, ...]:
 
 def members(positions: Int64s, some: BitMap64) -> Flags:
     """Which of the positions, in any order, are in a bitmap."""
+    if not some:  # as a rule, nothing is rejected
+        return np.zeros(len(positions), np.bool_)
     found: Flags = np.isin(positions, bitmaps.array(bitmaps.of(positions) & some))
     return found
 

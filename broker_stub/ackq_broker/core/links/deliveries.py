@@ -51,6 +51,7 @@ def store(state: State, command: commands.StoreLinked, now_us: int) -> Decision:
     positions[new] = np.arange(int(new.sum())) + queue.next_position
     at_once = _flags(command.at_once, command.rows)[known:] | (link.ack is LinkAck.STORED)
     permitted = found.settled | bitmaps.of(positions[at_once])
+    unfresh = new & (columns.redelivered | link.settles_in(now_us))
     record = records.LinkStored(
         link=link.name,
         first_number=before,
@@ -69,7 +70,7 @@ def store(state: State, command: commands.StoreLinked, now_us: int) -> Decision:
         ambiguous=found.ambiguous,
         matched_settled=len(found.settled),
         id_reused=found.id_reused,
-        redelivered=bitmaps.of(positions[new & columns.redelivered]),
+        redelivered=bitmaps.of(positions[unfresh]),
         sizes=_size(command).column() if part is not None else b"",
     )
     numbers = np.arange(before, before + len(positions))

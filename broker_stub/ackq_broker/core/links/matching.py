@@ -63,9 +63,7 @@ class _Table(NamedTuple):
 def match(link: Link, queue: Queue, deliveries: Arrivals) -> Matches:
     """L6: finds entries for deliveries; work by the block."""
     taken = np.zeros(len(deliveries.keys), np.int64)
-    # A content that comes for the first time is no message that was here.
-    sought = deliveries.keys.any(axis=1) & (~deliveries.content | deliveries.redelivered)
-    rows = np.flatnonzero(sought)
+    rows, unmarked = _sought(link, deliveries)
     halves = deliveries.keys[rows, 0]
     firsts = np.unique(halves)
     positions = link.entries.find(firsts)
@@ -83,6 +81,8 @@ def match(link: Link, queue: Queue, deliveries: Arrivals) -> Matches:
     order = order[free[order]]
     takes = _ranked(table.groups[:count][order], table.groups[count:])
     hits = np.flatnonzero(takes >= 0)
+    # What may be gone there is not what comes for the first time.
+    hits = hits[~(unmarked[hits] & permitted[order[takes[hits]]])]
     entries = order[takes[hits]]
     may = _may_take(link, deliveries.content[rows[hits]], permitted, positions, entries)
     taken[rows[hits[may]]] = positions[entries[may]]
@@ -93,6 +93,21 @@ def match(link: Link, queue: Queue, deliveries: Arrivals) -> Matches:
         bitmaps.of(positions[entries[~may]]),
         _reused(table, count, ~deliveries.content[rows] & (taken[rows] == 0)),
     )
+
+
+def _sought(link: Link, deliveries: Arrivals) -> tuple[Int64s, Flags]:
+    """The rows that may have an entry; and of them, which are contents that are not marked.
+
+    Those come last, behind what is marked. Where nothing that has their kind of key is waited for
+    they are new: else each would be compared with all that this subscription has brought.
+    """
+    unmarked = deliveries.content & ~deliveries.redelivered
+    sought = deliveries.keys.any(axis=1)
+    if unmarked.any() and not link.awaited() & link.content:
+        sought &= ~unmarked
+    rows = np.flatnonzero(sought)
+    rows = rows[np.argsort(unmarked[rows], kind="stable")]
+    return rows, unmarked[rows]
 
 
 def _may_take(

@@ -33,7 +33,9 @@ def remove(state: State, command: commands.RemoveLink, _now_us: int) -> Decision
             "Stop that process first.",
             link=link.name,
         )
-    held, unproven = len(link.held(state.queues[link.queue_id])), link.unproven()
+    held = len(link.held(state.queues[link.queue_id]))
+    # Whatever is settled here, too: its acknowledgement may not have left.
+    unproven = len(link.entries) - len(link.proven_entries()) - held
     if (held or unproven) and not command.forget:
         raise InUseError(
             f"The link '{link.name}' was not removed: {plural(held, 'message')} of it "

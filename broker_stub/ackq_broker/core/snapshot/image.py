@@ -132,6 +132,7 @@ def link_image(_name: str, link: Link) -> object:
         "history": link.history,
         "subscription": link.subscription,
         "subscribed": link.subscribed,
+        "subscribed_us": link.subscribed_us,
         "fresh_from": link.fresh_from,
         "next_number": link.next_number,
         "lowest_unanswered": link.lowest_unanswered,

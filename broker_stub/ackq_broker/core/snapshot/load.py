@@ -148,6 +148,7 @@ class _LinkImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counts: LinkCounts
     reject_there: bool = False
     rejected: BitMap64 = msgspec.field(default_factory=BitMap64)
+    subscribed_us: int = 0
 
 
 class _Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -176,7 +177,7 @@ class _Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _LINK_FIELDS: Final = (
     *("epoch", "queue_id", "drop_ambiguous", "paused", "opened_us", "history", "subscription"),
     *("subscribed", "fresh_from", "next_number", "lowest_unanswered", "content", "bound"),
-    *("waiting", "proved", "fresh_proven", "redelivered", "doubt", "counts"),
+    *("subscribed_us", "waiting", "proved", "fresh_proven", "redelivered", "doubt", "counts"),
     *("reject_there", "rejected"),
 )
 

@@ -71,7 +71,9 @@ class Link:
         bound: The entries of this subscription's deliveries; `waiting`: those without a permit.
         batches: Permits that are not proven, in their order (L10); `permits` are their positions,
             an index. `proved` counts the permits before them.
-        redelivered: Those of them that had been delivered before.
+        subscribed_us: When the subscription began.
+        redelivered: Those of them that say nothing of what is fresh: they had been delivered
+            before, or came first so soon after the subscription began that others may be behind.
         reject_there: What is rejected here is rejected there (L28); `rejected`: the entries whose
             message was, and is to be or has been rejected there.
         fresh_proven: A whole batch of messages that came first in this subscription is proven.
@@ -111,6 +113,7 @@ class Link:
         "rejected",
         "source",
         "subscribed",
+        "subscribed_us",
         "subscription",
         "waiting",
     )
@@ -137,6 +140,7 @@ class Link:
         self.graces: dict[int, BitMap64] = {}
         self.counts = LinkCounts()
         self.subscribed = False
+        self.subscribed_us = 0
         self.fresh_from = 0
         self.next_number = 1
         self.lowest_unanswered = 1
@@ -159,6 +163,14 @@ class Link:
         if self.ack is LinkAck.STORED:
             kept -= self.doubt
         return kept - queue.gone(kept)
+
+    def missing(self, queue: Queue) -> BitMap64:
+        """L18: of those held, the ones that this subscription was not delivered again."""
+        return self.held(queue) - self.bound - self.doubt
+
+    def awaited(self) -> BitMap64:
+        """The entries of earlier subscriptions that never had a permit: they must come again."""
+        return BitMap64.union(BitMap64(), *self.loose.values()) - self.doubt
 
     def proven_entries(self) -> BitMap64:
         """The entries that are kept for a while although they are proven."""
@@ -185,6 +197,10 @@ class Link:
         """How many permits this subscription has had."""
         return self.proved + sum(batch.size for batch in self.batches)
 
+    def settles_in(self, now_us: int) -> bool:
+        """L10: whether what an older connection there held may still come behind fresh messages."""
+        return now_us < self.subscribed_us + limits.LINK_ACK_GRACE_S * _SECOND_US
+
     def delivered(self, first: int, last: int) -> tuple[Int64s, Int64s]:
         """The numbers and positions of known deliveries first..last, by number."""
         firsts, rows, positions = self.deliveries
@@ -199,6 +215,7 @@ class Link:
         self.cut(at_us)
         self.subscription += 1
         self.subscribed = True
+        self.subscribed_us = at_us
         self.fresh_from = queue.next_position
 
     def cut(self, at_us: int) -> None:
@@ -334,6 +351,7 @@ class Link:
     def set_clock_back(self, at_us: int, back_us: int) -> None:
         """Moves its instants behind `at_us` back, not further than to that (Q8)."""
         self.opened_us = _moved(self.opened_us, at_us, back_us)
+        self.subscribed_us = _moved(self.subscribed_us, at_us, back_us)
         self.batches = [
             batch._replace(at_us=_moved(batch.at_us, at_us, back_us)) for batch in self.batches
         ]

@@ -7,6 +7,7 @@ that they came on. A tag that does not follow the one before it ends the subscri
 from __future__ import annotations
 
 import asyncio
+import time
 from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ from typing import Final
 from aiormq.abc import DeliveredMessage
 from pamqp import commands
 
-from ackq_broker.link.adapter import CutError, Deliveries, Limits
+from ackq_broker.link.adapter import CutError, Deliveries, Limits, Remaining
 from ackq_broker.link.amqp091.acknowledgements import Acknowledgements, Credit
 from ackq_broker.link.amqp091.address import AmqpConnection, BrokerAddress, cut_of
+from ackq_broker.link.amqp091.dispatch import take_at_once
 from ackq_broker.link.amqp091.properties import Properties, delivery_counts, to_rows
 
 # Acks leave when so much time has passed, or so large a part of the window waits for them.
@@ -27,6 +29,8 @@ _BATCH_ROWS: Final = 5_000
 _BATCH_BYTES: Final = 8 << 20
 _CALL_S: Final = 20.0
 _CLOSE_S: Final = 5.0
+# After so many heartbeats a broker has closed the connection of a process that is gone.
+_MISSED_HEARTBEATS: Final = 3
 # In a nack, with `multiple`: everything that is unacknowledged.
 _ALL: Final = 0
 
@@ -79,9 +83,11 @@ class QueueSubscription:
         self._ack_due = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
+        self._alone_at = time.monotonic() + _MISSED_HEARTBEATS * address.heartbeat_s
 
     async def start(self) -> None:
         """Starts the consumer."""
+        take_at_once(self._channel)
         self._channel.on_consumer_cancel_callbacks.add(self._on_cancel)
         self._channel.closing.add_done_callback(self._on_closed)
         await self._consume(self._limits.window_messages)
@@ -115,6 +121,19 @@ class QueueSubscription:
         See `acknowledgements` for why that is a proof.
         """
         return self._acks.proven
+
+    async def remaining(self) -> Remaining | None:
+        """What the queue has left, by a passive declare; see `SourceSubscription` (L18)."""
+        if self._cut is not None or time.monotonic() < self._alone_at:
+            return None
+        try:
+            async with asyncio.timeout(_CALL_S):
+                found = await self._channel.queue_declare(self._queue, passive=True)
+        except Exception:  # noqa: BLE001 - it ends the channel, which is a cut
+            return None
+        if found.message_count is None or found.consumer_count is None:
+            return None
+        return Remaining(found.message_count, found.consumer_count, self._last_tag)
 
     async def close(self, *, requeue: bool = False) -> None:
         """Sends the last acknowledgements, and closes; what was not settled is requeued there.

@@ -76,6 +76,7 @@ class Amqp1Connection(asyncio.Protocol):
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
+        self._heard = False
         self.cut: CutError | None = None
         self.on_deliveries: Callable[[list[Delivery]], None] = lambda _: None
         self.on_drained: Callable[[], None] = lambda: None
@@ -174,6 +175,7 @@ class Amqp1Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the broker."""
+        self._heard = True
         try:
             while data and self.cut is None:
                 room = self._engine.capacity()
@@ -191,7 +193,18 @@ class Amqp1Connection(asyncio.Protocol):
         """The socket is no more."""
         if not self._gone.done():
             self._gone.set_result(None)
-        self._end(cut_of(self._address, exc or ConnectionError("the connection was closed")))
+        self._end(cut_of(self._address, exc or ConnectionError(self._closed)))
+
+    @property
+    def _closed(self) -> str:
+        """What a close without a reason means."""
+        if self._address.secure and not self._heard:
+            # Qpid refuses certificates so, without TLS's alert.
+            return (
+                "the broker closed the connection and said nothing. If it wants a client"
+                " certificate, name one that it trusts with cert and key"
+            )
+        return "the connection was closed"
 
     # --- engine ---
 

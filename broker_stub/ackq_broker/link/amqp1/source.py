@@ -18,7 +18,7 @@ from typing import Final
 
 from proton import Delivery, Link, Receiver
 
-from ackq_broker.link.adapter import CutError, Deliveries, Limits, QueueLimits
+from ackq_broker.link.adapter import CutError, Deliveries, Limits, QueueLimits, Remaining
 from ackq_broker.link.amqp1.address import Amqp1Address
 from ackq_broker.link.amqp1.connection import Amqp1Connection, connect
 from ackq_broker.link.amqp1.management import queue_limits
@@ -147,6 +147,10 @@ class Amqp1Subscription:
     def reject(self, first_tag: int, last_tag: int) -> None:
         """Rejects deliveries, in the order of the settlements."""
         self._decide(first_tag, last_tag, Delivery.REJECTED)
+
+    async def remaining(self) -> Remaining | None:
+        """None: by AMQP 1.0 a link cannot ask, and what was given back is not marked (L18)."""
+        return None
 
     async def close(self, *, requeue: bool = False) -> None:
         """Sends the last settlements and waits until they are proven, for a while; ends.

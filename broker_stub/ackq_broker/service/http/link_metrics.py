@@ -127,7 +127,7 @@ LINK_FIGURES: Final = (
     ),
     LinkFigure(
         "messages_vanished",
-        "Held messages that the other broker has no more, as far as its process saw.",
+        "Messages that the other broker removed while they were held, as far as its process saw.",
         lambda link: link.report.vanished,
     ),
     LinkFigure(

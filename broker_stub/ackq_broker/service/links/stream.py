@@ -399,7 +399,10 @@ class EdgeStream:
             self._responses.written(len(answers))
 
     def _state(self) -> pb.LinkResponse:
-        return pb.LinkResponse(state=pb.LinkState(paused=self._paused, held=self._held))
+        missing = self._engine.core.link_missing(self._link) if self._subscription else 0
+        return pb.LinkResponse(
+            state=pb.LinkState(paused=self._paused, held=self._held, missing=missing)
+        )
 
 
 def _flags(said: list[bool]) -> list[int]:

@@ -289,6 +289,11 @@ class AsyncLink:
         return self._state.held
 
     @property
+    def missing(self) -> int:
+        """Messages held that this subscription was not delivered again, as the edge said last."""
+        return self._state.missing
+
+    @property
     def refusal(self) -> AckqError | None:
         """Why the edge takes nothing for now; None while it does."""
         return self._state.refusal

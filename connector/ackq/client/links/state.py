@@ -72,6 +72,7 @@ class LinkState:
         subscription: The present one; 0 before the first.
         paused: An operator paused the link.
         held: What the edge said last of deliveries that are not settled.
+        missing: What it said last of held messages that were not delivered again.
         refusal: Why the edge takes nothing; None while it does.
         permits: Numbers that may be settled there and were not taken, in the order of the permits.
         rejected: Whether each of these ranges is to be rejected there (L28).
@@ -85,7 +86,7 @@ class LinkState:
         self.connected = False
         self.subscription = 0
         self.paused = False
-        self.held = 0
+        self.held = self.missing = 0
         self.refusal: AckqError | None = None
         self.permits: list[Range] = []
         self.rejected: list[bool] = []
@@ -120,6 +121,7 @@ class LinkState:
         self._subscribing, self._subscribe_sent = (proven, subscribed), False
         self.permits, self.rejected, self._unpermitted = [], [], Ranges()
         self._next_number, self.held, self.refusal, self.ended = 1, 0, None, None
+        self.missing = 0
         self._retry_at, self._retry_s = 0.0, _FIRST_RETRY_S
 
     def add(self, parts: Iterable[LinkPart]) -> None:
@@ -290,7 +292,7 @@ class LinkState:
         self._states += 1
         self.paused = answer.paused
         if self.may_store:
-            self.held = answer.held
+            self.held, self.missing = answer.held, answer.missing
 
     def on_disconnect(self) -> None:
         """Sends what is unanswered again on the next call, in its order."""

@@ -62,7 +62,7 @@ OPTIONS: Final = {
         _Option("maxMessagesPerTrigger", values.count, _STREAM),
         _Option("maxBytesPerTrigger", values.size, _STREAM),
         _Option("minMessagesPerTrigger", values.count, _STREAM),
-        _Option("maxTriggerDelay", values.duration, _STREAM),
+        _Option("maxTriggerDelay", values.longest_wait, _STREAM),
         _Option("sessionTimeout", values.duration_or_never, _STREAM),
         _Option("failOnDataLoss", values.flag, _STREAM),
         _Option("unreadBatch", values.fail_or_accept, _STREAM),

@@ -111,6 +111,14 @@ def duration_or_never(name: str, value: str) -> int:
     return found_ms
 
 
+def longest_wait(name: str, value: str) -> int:
+    """Milliseconds; 0 is refused: to the protocol it is a wait without an end (L21)."""
+    found_ms = duration(name, value)
+    if not found_ms:
+        raise reject(name, value, "a time above 0 with its unit, for instance 15m")
+    return found_ms
+
+
 def delay(name: str, value: str) -> int:
     """Milliseconds, from a number or a time with its unit; 0 is refused: the protocol's "none"."""
     try:

@@ -131,12 +131,6 @@ LINKS = (
         ),
     ),
     _Bug(
-        "fresh_content_matched",
-        "L6",
-        "a content that comes for the first time is taken for one that was here",
-        (Line(matching.match, " & (~deliveries.content | deliveries.redelivered)", ""),),
-    ),
-    _Bug(
         "permitted_content_matched",
         "L7",
         "a content is taken for one whose acknowledgement may have been applied",
@@ -200,12 +194,6 @@ LINKS = (
         ),
     ),
     _Bug(
-        "forgotten_by_any_proof",
-        "L10",
-        "the proof of what came again forgets entries, too",
-        (Line(Link.prove, "if until_us <= fresh_us", "if until_us <= at_us"),),
-    ),
-    _Bug(
         "forgotten_by_time",
         "L10",
         "what is in doubt is forgotten by time alone",
@@ -230,18 +218,6 @@ LINKS = (
         (
             Line(holder.find, "if epoch != link.epoch:", "if False:"),
             Line(EdgeStream._open, "if older is not None:", "if False:"),
-        ),
-    ),
-    _Bug(
-        "acknowledged_in_another_order",
-        "L12",
-        "acknowledgements leave in another order than that of the permits",
-        (
-            Line(
-                Transfer._acknowledge,
-                "for first, last in permits.ranges:",
-                "for first, last in reversed(permits.ranges):",
-            ),
         ),
     ),
 )

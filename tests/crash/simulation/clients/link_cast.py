@@ -10,6 +10,7 @@ from tests.crash.simulation.clients.cast import Cast
 from tests.crash.simulation.clients.channel import Consumer
 from tests.crash.simulation.clients.links import (
     ForeignPublisher,
+    Lightning,
     LinkOperator,
     LinkWatcher,
     Runner,
@@ -19,7 +20,7 @@ from tests.crash.simulation.clients.operator import Watcher
 from tests.crash.simulation.clients.publisher import Publisher
 from tests.crash.simulation.clients.session import Query
 from tests.crash.simulation.elsewhere import Elsewhere, ElsewhereRules
-from tests.crash.simulation.link_machine import MEMORY_S, overlaps
+from tests.crash.simulation.link_machine import MEMORY_S
 from tests.crash.simulation.oracle.history import QueueRules
 from tests.crash.simulation.oracle.ledger import Oracle
 from tests.crash.simulation.oracle.link_books import INBOX, LinkBooks, TallyBooks, TallyOracle
@@ -71,7 +72,7 @@ class LinkCast(Cast):
             apply_s=rng.choice((0.0, 0.0, 0.1)),
             sync_s=0.0 if world.clock_jumps else rng.choice((0.0, 0.05, _LATE_S)),
             noticed_s=rng.choice((0.0, 0.05, _LATE_S)),
-            overlaps=overlaps(world),
+            overlaps=rng.random() < 0.5,
             forgets_marks=rng.random() < 0.5,
             limit=limit,
         )
@@ -118,6 +119,8 @@ class LinkCast(Cast):
         self._add(self.runner)
         if rng.random() < 0.8:
             self._add(Weather(world, oracle, "weather", self.elsewhere, deaths=self._deaths))
+        if rng.random() < 0.4:
+            self._add(Lightning(world, oracle, "lightning", self.books))
         if self._removes or rng.random() < 0.3:
             self._add(
                 LinkOperator(

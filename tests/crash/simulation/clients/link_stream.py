@@ -153,6 +153,7 @@ class WatchedLink(AsyncLink):
 
     def __init__(self, process, **options):
         super().__init__(process, **options)
+        self._finalizer.detach()  # it would keep the whole world, for good
         self._process = process
 
     async def __aenter__(self):

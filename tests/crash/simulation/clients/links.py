@@ -78,11 +78,39 @@ class Weather(Troublemaker):
         self.finished = True
         while True:
             await self.pause(2.0)
-            if self._deaths and self.sometimes(0.4):
-                self._elsewhere.die(self.rng.choice((0.0, 0.1, 0.5)))
+            if self._deaths and self.sometimes(0.5):
+                down_s = self.rng.choice((0.0, 0.1, 0.5, 3.0))
+                if self.sometimes(0.5):
+                    self._elsewhere.die(down_s)
+                else:
+                    self._elsewhere.die_at(self.rng.randrange(6), down_s)
             else:
                 self.world.trace("cut elsewhere")
                 self._elsewhere.cut()
+
+
+class Lightning(Client):
+    """Cuts the power of the edge right after a link was told something.
+
+    Args:
+        books: Call it at each answer that promises something.
+    """
+
+    def __init__(self, world, oracle, name, books):
+        super().__init__(world, oracle, name)
+        self._left = [self.rng.randrange(1, 20) for _ in range(self.rng.choice((1, 1, 2)))]
+        books.on_told = self._told
+
+    async def work(self):
+        self.finished = True
+
+    def _told(self):
+        if not self._left or self.world.calm:
+            return
+        self._left[0] -= 1
+        if not self._left[0]:
+            del self._left[0]
+            self.world.process.plan(self.rng.choice(("power", "power", "kill")), 0)
 
 
 class Runner(Troublemaker):

@@ -29,6 +29,7 @@ class LinkBooks:
 
     Attributes:
         elsewhere: The other broker, once it is there.
+        on_told: Called when a link was told what is to be on the disk.
         allowed: Copies that an operator took into account (L25); `unanswered` are removals of
             which nobody knows how many.
     """
@@ -37,6 +38,7 @@ class LinkBooks:
         self.oracle = oracle
         self.elsewhere = None
         self.settled = settled
+        self.on_told = lambda: None
         self.epochs = {}
         self.told = Counter()
         self.seen = defaultdict(Counter)
@@ -61,6 +63,7 @@ class LinkBooks:
             if message is not None:
                 self.oracle.confirmed(message)
         self.oracle.figures["link deliveries"] += len(bodies)
+        self.on_told()
 
     def acknowledging(self, message):
         """L9: a delivery is about to be acknowledged there."""
@@ -73,6 +76,7 @@ class LinkBooks:
     def permitted(self, incarnation, count):
         """L10: so many more permits were told."""
         self.told[incarnation] += count
+        self.on_told()
 
     def look(self, info, told_before):
         """Figures of a link, which were asked for when permits had been told so often."""
@@ -189,6 +193,7 @@ class TallyBooks(LinkBooks):
     def stored(self, bodies):
         """As in `LinkBooks`."""
         self.oracle.figures["link deliveries"] += len(bodies)
+        self.on_told()
 
     def acknowledging(self, message):
         """L9: no more are acknowledged there than may be settled here."""

@@ -284,9 +284,11 @@ def test_heartbeats_say_what_is_proven(world):
 
 
 def test_the_state_of_the_link(world):
-    """L25: what the edge says of it."""
-    world.state.on_state(pb.LinkState(paused=True, held=4))
-    assert (world.state.paused, world.state.held) == (True, 4)
+    """L18, L25: what the edge says of it; the next subscription has to be told anew."""
+    world.state.on_state(pb.LinkState(paused=True, held=4, missing=3))
+    assert (world.state.paused, world.state.held, world.state.missing) == (True, 4, 3)
+    world.state.subscribe(lambda: 0, lambda _: None)
+    assert (world.state.held, world.state.missing) == (0, 0)
 
 
 def test_another_history_ends_the_link(world):

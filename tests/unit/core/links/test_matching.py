@@ -1,6 +1,7 @@
 """Which deliveries are messages that are, or were, here (L4, L6, L7)."""
 
 import pytest
+from pyroaring import BitMap
 
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import Harness
@@ -67,12 +68,36 @@ def test_a_message_without_a_key_is_stored(process: LinkProcess) -> None:
     assert process.permit() == [3]
 
 
-def test_content_that_comes_for_the_first_time_is_new(process: LinkProcess) -> None:
-    """L6: of messages alike only the other broker's flag tells which was here."""
-    process.store(["a", "a"], content=True)
+def test_content_that_never_had_a_permit_comes_again_marked_or_not(process: LinkProcess) -> None:
+    """L6, L7: one of those that are equal must come again, and not each broker says which."""
+    process.store(["a", "a", "b"], content=True)
     process.subscribe()
-    assert process.matched(["a"], content=True) == [False]
-    assert process.matched(["a", "a", "a"], content=True, redelivered=True) == [True, True, False]
+    assert process.matched(["a", "c"], content=True) == [True, False]
+    assert process.matched(["a", "a", "a"], content=True, redelivered=True) == [True, False, False]
+    assert process.matched(["b", "b"], content=True) == [True, False]
+    assert process.info().ambiguous == 0
+
+
+def test_content_that_is_not_marked_is_new_beside_a_permit(process: LinkProcess) -> None:
+    """L7: what may have been acknowledged is not spent by a message that comes first."""
+    process.store(["a", "a"], content=True)
+    accept(process.harness, 1)
+    assert process.permit() == [1]
+    process.subscribe()
+    assert process.matched(["a", "a"], content=True) == [True, False]
+    assert process.info().ambiguous == 0
+    assert process.matched(["a"], content=True, redelivered=True) == [False]
+    assert process.info().ambiguous == 1
+
+
+def test_content_that_is_marked_goes_first(process: LinkProcess) -> None:
+    """L6: of a frame with both, the marked one takes what must come again."""
+    process.store(["a"], content=True)
+    process.subscribe()
+    assert expanded(process.store(["a", "a"], content=True, redelivered=BitMap([1]))) == [
+        (1, 2, False, False),
+        (2, 1, True, False),
+    ]
 
 
 def test_a_key_of_content_is_no_id(process: LinkProcess) -> None:

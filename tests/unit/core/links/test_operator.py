@@ -38,6 +38,17 @@ def test_a_link_with_something_open_stays(process: LinkProcess) -> None:
         process.permit()
 
 
+def test_a_link_with_settled_messages_stays(process: LinkProcess) -> None:
+    """L25: what is settled and was never permitted comes again as well, and would be new."""
+    harness = process.harness
+    process.store(["a", "b"])
+    process.subscribe()
+    accept(harness, 1, 2)
+    with pytest.raises(InUseError, match=r"0 messages of it are held .* 2 acknowledgements"):
+        harness.do(c.RemoveLink("l"))
+    assert harness.do(c.RemoveLink("l", forget=True)) == c.RemovedLink(0, 2)
+
+
 def test_a_drained_link_is_removed(process: LinkProcess) -> None:
     """L25: proven entries that are kept for a while are nothing that is open."""
     process.store(["a"])
@@ -47,6 +58,21 @@ def test_a_drained_link_is_removed(process: LinkProcess) -> None:
     assert process.info().tombstones == 1
     assert process.harness.do(c.RemoveLink("l")) == c.RemovedLink(0, 0)
     assert process.harness.core.links() == []
+
+
+def test_what_did_not_come_again(process: LinkProcess) -> None:
+    """L18: held messages that the subscription was not delivered; settled ones are not missed."""
+    process.store(["a", "b", "c", "d"])
+    assert process.harness.core.link_missing("l") == 0
+    accept(process.harness, 1)
+    process.permit()
+    process.subscribe()
+    assert process.harness.core.link_missing("l") == 3
+    process.store(["c"])
+    assert process.harness.core.link_missing("l") == 2
+    accept(process.harness, 2)
+    assert process.harness.core.link_missing("l") == 1
+    assert process.harness.core.link_missing("another") == 0
 
 
 def test_what_operators_see(harness: Harness) -> None:

@@ -61,6 +61,19 @@ def test_a_message_kept_for_a_replay_is_settled(process: LinkProcess) -> None:
     assert process.permit() == [1, 2]
 
 
+def test_a_minimum_above_the_window_waits_no_longer_than_its_time(process: LinkProcess) -> None:
+    """L21: a window that is full brings no more, and is taken when its oldest message is due."""
+    wish = {"min_messages": 5, "max_delay_ms": 1_000}
+    process.store(["a", "b", "c"])  # its window
+    reader = process.harness.lease("q", **wish)
+    assert reader.advance(0, **wish).end_tag == 0
+    assert process.permit() == []
+    process.harness.now_us += SECOND_US
+    assert reader.advance(0, **wish).end_tag == 3
+    reader.advance(3, **wish)
+    assert process.permit() == [1, 2, 3]
+
+
 def test_permits_are_told_again(process: LinkProcess) -> None:
     """L10: to a stream that may have lost them, in their order, until they are proven."""
     process.store(["a", "b", "c", "d"])
@@ -126,6 +139,7 @@ def test_a_proven_entry_is_forgotten_by_later_proofs(process: LinkProcess) -> No
     process.permit()
     assert process.info().tombstones == 2
     process.subscribe()
+    harness.now_us += GRACE_US
     assert process.matched(["a", "c"]) == [True, False]
     process.permit()
     process.prove(1)
@@ -160,6 +174,7 @@ def test_a_frame_may_match_what_its_proof_forgets(process: LinkProcess) -> None:
     process.permit()
     process.prove(2)
     process.subscribe()
+    harness.now_us += GRACE_US
     process.store(["x"])
     accept(harness, 3)
     harness.now_us += 2 * GRACE_US
@@ -167,6 +182,30 @@ def test_a_frame_may_match_what_its_proof_forgets(process: LinkProcess) -> None:
     process.proven = 1
     assert process.matched(["a"]) == [True]
     assert list(process.state().entries.positions) == [1, 3]
+
+
+def test_the_first_messages_of_a_subscription_forget_nothing(process: LinkProcess) -> None:
+    """L10: what a connection held that ended unseen comes behind them, when its end is noticed."""
+    harness = process.harness
+    process.store(["a", "b", "c"])
+    accept(harness, 1, 2, 3)
+    process.permit()
+    process.prove(3)
+    harness.now_us += 100 * GRACE_US
+    process.subscribe()
+    for count, name in enumerate(("x", "y"), 1):
+        (position,) = process.positions([name])
+        accept(harness, position)
+        harness.now_us += GRACE_US // 2 + SECOND_US
+        process.permit()
+        process.prove(1)
+        assert process.info().tombstones == 3 + count
+    assert process.matched(["a"]) == [True]
+    (position,) = process.positions(["z"])
+    accept(harness, position)
+    process.permit()
+    process.prove(2)
+    assert process.matched(["b"]) == [False]
 
 
 def test_a_proven_entry_stays_for_a_while(process: LinkProcess) -> None:
@@ -192,6 +231,7 @@ def test_what_is_in_doubt_waits_for_the_link(process: LinkProcess) -> None:
     process.subscribe()
     harness.now_us += 30 * DAY_US
     process.subscribe()
+    harness.now_us += GRACE_US
     process.store(["b"])
     accept(harness, 2)
     process.permit()

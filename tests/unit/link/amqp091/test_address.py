@@ -64,6 +64,16 @@ def test_a_password_is_never_shown(tmp_path):
         BrokerAddress("amqp://h", password_file=str(tmp_path / "none")).connect_url()
 
 
+def test_a_certificate_is_who_it_is():
+    """L17: without a user SASL says EXTERNAL, and errors name the certificate."""
+    address = BrokerAddress("amqps://h/v", "", "", tls=Tls(cert="c.pem"), heartbeat_s=7)
+    assert str(address.connect_url()) == "amqps://h/v?heartbeat=7&auth=external"
+    cut = cut_of(exceptions.AuthenticationError("PLAIN", ["PLAIN"]), address)
+    assert type(cut.refusal) is UnauthenticatedError
+    assert "refuses the client certificate c.pem" in cut.reason
+    assert "rabbitmq_auth_mechanism_ssl" in cut.reason
+
+
 def test_tls_files_that_are_none(tmp_path):
     """The error names them."""
     with pytest.raises(TlsError, match=str(tmp_path)):

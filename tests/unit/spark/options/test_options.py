@@ -285,6 +285,7 @@ def test_sparks_own_keys_are_passed_over(key):
         ("maxBytesPerTrigger", "0", "256m"),
         ("maxBytesPerTrigger", "999999999999999t", "256m"),
         ("maxTriggerDelay", "30", "unit"),
+        ("maxTriggerDelay", "0s", "a time above 0"),
         ("maxTriggerDelay", "999999999999d", "unit"),
         ("retryTimeout", "1 fortnight", "unit"),
         ("sessionTimeout", "0s", "never, or a time above 0"),

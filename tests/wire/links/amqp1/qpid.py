@@ -1,11 +1,25 @@
 """Apache Qpid Broker-J, from Maven Central, with a store that is a Derby database."""
 
 import json
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509 import load_pem_x509_certificates
 
 from tests import ivy
 from tests.wire.links.amqp1.servers import DEAD_LETTERS, PASSWORD, QUEUES, USER, Server
 
 VERSION = "9.2.1"
+_PORT = {
+    "bindingAddress": "127.0.0.1",
+    "protocols": ["AMQP_1_0"],
+    "virtualhostaliases": [
+        {"name": "defaultAlias", "type": "defaultAlias"},
+        {"name": "hostnameAlias", "type": "hostnameAlias"},
+        {"name": "nameAlias", "type": "nameAlias"},
+    ],
+}
 
 
 class Qpid(Server):
@@ -46,6 +60,8 @@ class Qpid(Server):
         ]
 
     def configure(self):
+        store = self.folder / "own.p12"
+        store.write_bytes(_pkcs12(self.authority.issue("127.0.0.1")))
         queues = [
             {"name": each, "alternateBinding": {"destination": DEAD_LETTERS}} for each in QUEUES
         ]
@@ -66,21 +82,42 @@ class Qpid(Server):
                             "type": "Plain",
                             "secureOnlyMechanisms": [],
                             "users": users,
+                        },
+                        {"name": "certificates", "type": "External", "useFullDN": False},
+                    ],
+                    "keystores": [
+                        {
+                            "name": "own",
+                            "type": "FileKeyStore",
+                            "keyStoreType": "PKCS12",
+                            "storeUrl": str(store),
+                            "password": PASSWORD,
+                        }
+                    ],
+                    "truststores": [
+                        {
+                            "name": "authority",
+                            "type": "NonJavaTrustStore",
+                            "certificatesUrl": self.authority.ca,
                         }
                     ],
                     "ports": [
                         {
                             "name": "AMQP",
                             "port": str(self.port),
-                            "bindingAddress": "127.0.0.1",
-                            "protocols": ["AMQP_1_0"],
                             "authenticationProvider": "users",
-                            "virtualhostaliases": [
-                                {"name": "defaultAlias", "type": "defaultAlias"},
-                                {"name": "hostnameAlias", "type": "hostnameAlias"},
-                                {"name": "nameAlias", "type": "nameAlias"},
-                            ],
-                        }
+                            **_PORT,
+                        },
+                        {
+                            "name": "AMQPS",
+                            "port": str(self.tls_port),
+                            "authenticationProvider": "certificates",
+                            "transports": ["SSL"],
+                            "keyStore": "own",
+                            "trustStores": ["authority"],
+                            "needClientAuth": True,
+                            **_PORT,
+                        },
                     ],
                     "virtualhostnodes": [
                         {
@@ -93,3 +130,11 @@ class Qpid(Server):
                 }
             )
         )
+
+
+def _pkcs12(identity):
+    """A certificate with its key as Java reads both; of PEM, Qpid reads keys of RSA alone."""
+    cert, *chain = load_pem_x509_certificates(Path(identity.cert).read_bytes())
+    key = serialization.load_pem_private_key(Path(identity.key).read_bytes(), None)
+    secret = serialization.BestAvailableEncryption(PASSWORD.encode())
+    return pkcs12.serialize_key_and_certificates(b"own", key, cert, chain, secret)

@@ -1,5 +1,7 @@
 """Inbound links with real Artemis and Qpid, as processes that are killed and cut."""
 
+import signal
+
 import pytest
 
 from tests.optional import needs
@@ -8,9 +10,10 @@ needs("proton", "amqp1")
 
 from proton import int32  # noqa: E402
 
+from ackq.client import Channel  # noqa: E402
 from tests.fakes.relay import Relay  # noqa: E402
 from tests.wire.links.accepting import Accepting  # noqa: E402
-from tests.wire.links.amqp1.servers import BARE, PASSWORD  # noqa: E402
+from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD  # noqa: E402
 from tests.wire.links.conftest import eventually  # noqa: E402
 from tests.wire.links.test_inbound import drained, info, take  # noqa: E402
 
@@ -168,3 +171,57 @@ def test_encrypted(artemis, edge, inbound, amqp1_authority):
     link = inbound(artemis, broker=url, ca=amqp1_authority.ca)
     eventually(lambda: edge.ready == 3)
     assert link.stop() == 0
+
+
+# --- rejections ---
+
+
+def rejecting(edge, numbers):
+    """A consumer rejects messages by their ids; the others go back to the queue."""
+    count = edge.ready
+    with Channel(edge.endpoint) as channel:
+        consumer = channel.consume("q", mode="client", outcomes=["rejected"])
+        for _ in range(count):
+            message = consumer.receive(20)
+            if int(message.message_id) in numbers:
+                message.reject("bad").result()
+
+
+def test_what_is_rejected_here_is_rejected_there(artemis, edge, inbound):
+    """L10, L28: also when the link is killed before it can say so; never accepted there."""
+    before = len(artemis.browse(DEAD_LETTERS))
+    artemis.publish(range(6))
+    link = inbound(artemis, on_reject="there")
+    eventually(lambda: edge.ready == 6)
+    rejecting(edge, {1})
+    eventually(lambda: len(artemis.browse(DEAD_LETTERS)) == before + 1)
+    link._process.send_signal(signal.SIGSTOP)  # it reads no permit any more
+    rejecting(edge, {4})
+    eventually(lambda: info(edge).rejected == 2)
+    link.kill()
+    assert len(artemis.browse(DEAD_LETTERS)) == before + 1
+    link.start()
+    eventually(lambda: len(artemis.browse(DEAD_LETTERS)) == before + 2)
+    assert link.stop() == 0
+    dead = [int(each.id) for each in artemis.browse(DEAD_LETTERS)[before:]]
+    assert dead == [1, 4]
+    assert artemis.ids == edge.ids == [0, 2, 3, 5]
+
+
+def refused(link, edge):
+    """The line with which a link ends at its start, with status 2; nothing was taken."""
+    assert eventually(lambda: link.ended) == 2
+    assert edge.ready == 0
+    return link.log.splitlines()[-1]
+
+
+def test_artemis_without_dead_letters(artemis, edge, inbound):
+    """L14, L28: by its own word, a rejected message would be gone: refused, with the remedy."""
+    link = inbound(artemis, broker_queue=BARE, on_reject="there", accept_limit=True)
+    assert "<dead-letter-address>" in refused(link, edge)
+
+
+def test_qpid_delivers_rejected_messages_again(qpid, edge, inbound):
+    """L28: so a message would come here for ever: refused, whatever is said of its limits."""
+    link = inbound(qpid, on_reject="there", dead_letters=True)
+    assert "again and again. Leave on-reject=here" in refused(link, edge)

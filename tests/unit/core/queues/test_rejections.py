@@ -39,12 +39,16 @@ def test_a_rejection_is_a_permit_to_reject(there: LinkProcess) -> None:
     there.state()
 
 
-def test_without_the_option_it_is_a_dead_letter_here(process: LinkProcess) -> None:
+def test_without_the_option_it_is_a_dead_letter_here(harness: Harness) -> None:
     """L28: `here`, as ever."""
+    harness.declare("dead")
+    harness.declare("q", dead_letter_queue="dead")
+    process = LinkProcess(harness)
+    process.subscribe()
     process.store(["a"])
-    settle(process.harness, REJECTED, 1)
+    settle(harness, REJECTED, 1)
     assert process.outcomes() == ([1], set())
-    assert process.harness.ready("dead") == 1
+    assert harness.ready("dead") == 1
 
 
 def test_the_delivery_limit_rejects(there: LinkProcess) -> None:

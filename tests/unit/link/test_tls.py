@@ -1,0 +1,52 @@
+"""Failures of TLS in words: each names what mends it."""
+
+import ssl
+
+import pytest
+
+from ackq_broker.link.tls import Tls, tls_failure
+
+
+def verification(code, message):
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_code, error.verify_message = code, message
+    return error
+
+
+def alert(name):
+    error = ssl.SSLError(1, f"[SSL: {name}] alert")
+    error.reason = name
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (verification(10, "certificate has expired"), "Renew the broker's certificate"),
+        (verification(9, "certificate is not yet valid"), "set this machine's clock"),
+        (verification(20, "unable to get local issuer certificate"), "authority that signed"),
+        (verification(18, "self-signed certificate"), "authority that signed"),
+        (verification(62, "Hostname mismatch"), "a name that the broker's certificate has"),
+        (verification(64, "IP address mismatch"), "a name that the broker's certificate has"),
+        (verification(1, "something else"), "Check that the port speaks TLS"),
+        (alert("TLSV13_ALERT_CERTIFICATE_REQUIRED"), "name its PEM files with cert and key"),
+        (alert("TLSV1_ALERT_UNKNOWN_CA"), "refuses the client certificate"),
+        (alert("SSLV3_ALERT_CERTIFICATE_EXPIRED"), "refuses the client certificate"),
+        (alert("WRONG_VERSION_NUMBER"), "Check that the port speaks TLS"),
+        (ConnectionAbortedError("SSL handshake is taking long"), "Check that the port speaks TLS"),
+    ],
+)
+def test_remedies(error, remedy):
+    """L17: by OpenSSL's code, or by the broker's alert."""
+    text = tls_failure("amqps://h", Tls(cert="c.pem"), error).message
+    assert text.startswith("amqps://h: TLS failed: ")
+    assert remedy in text
+
+
+@pytest.mark.parametrize(
+    ("cert", "remedy"), [("", "wants a client"), ("c.pem", "refuses the client")]
+)
+def test_one_alert_for_two_causes(cert, remedy):
+    """L17: before TLS 1.3 a missing certificate and a wrong one are told the same way."""
+    error = alert("SSLV3_ALERT_BAD_CERTIFICATE")
+    assert remedy in tls_failure("amqps://h", Tls(cert=cert), error).message

@@ -1,0 +1,76 @@
+"""RabbitMQ to the edge, through it, and on to Artemis, with links that are killed (L24)."""
+
+from tests.optional import needs
+
+needs("proton", "amqp1")
+
+from ackq.client import Admin, Publisher  # noqa: E402
+from tests.wire.links.accepting import Accepting  # noqa: E402
+from tests.wire.links.amqp1.servers import PASSWORD  # noqa: E402
+from tests.wire.links.conftest import eventually  # noqa: E402
+from tests.wire.links.test_inbound import inbound  # noqa: E402
+
+COUNT, STEP = 300, 40
+PREFETCH = 50
+
+
+def outbound(links, artemis, edge, folder):
+    """A link from the queue of results to Artemis."""
+    password = folder / "password"
+    password.write_text(PASSWORD)
+    return links(
+        edge=edge.endpoint,
+        direction="out",
+        protocol="amqp1",
+        broker=artemis.url,
+        password_file=str(password),
+        broker_queue=artemis.queue,
+        queue="results",
+        prefetch=PREFETCH,
+    )
+
+
+def test_exactly_once_with_ids(classic, artemis, edge, links, tmp_path):
+    """L24: both links are killed in mid-flow; Artemis has each message once, and RabbitMQ none.
+
+    In Spark's place a reader takes batches, and publishes the rows of each under their ids.
+    """
+    with Admin(edge.endpoint) as admin:
+        admin.declare_queue("results")
+    classic.publish(range(COUNT))
+    both = [inbound(links, classic, edge), outbound(links, artemis, edge, tmp_path)]
+    accepting, passed = Accepting(edge.endpoint), 0
+    with Publisher(edge.endpoint, routing_key="results") as publisher:
+        for killed in (both[0], both[1], both[0], both[1]):
+            least = passed + STEP
+
+            def enough(least=least):
+                accepting.step(17)
+                return len(accepting.rows) >= least
+
+            eventually(enough)
+            for message_id, body in accepting.rows[passed:]:
+                publisher.publish(body, message_id=message_id)
+            passed = len(accepting.rows)
+            killed.kill()
+            killed.start()
+
+        def all_taken():
+            accepting.step()
+            return len(accepting.rows) >= COUNT
+
+        eventually(all_taken)
+        for message_id, body in accepting.rows[passed:]:
+            publisher.publish(body, message_id=message_id)
+    accepting.step()  # accepts the last batch
+    eventually(lambda: not _left(edge.endpoint, "results"))
+    eventually(lambda: classic.ready == 0 and not _left(edge.endpoint, "q"))
+    assert [link.stop() for link in both] == [0, 0]
+    assert sorted(artemis.ids) == list(range(COUNT))
+    assert classic.ready == 0
+
+
+def _left(endpoint, queue):
+    with Admin(endpoint) as admin:
+        found = admin.queue(queue)
+    return found.ready + found.unacked

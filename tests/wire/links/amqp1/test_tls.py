@@ -1,0 +1,105 @@
+"""Links over TLS to a real Qpid, which knows users by their certificates (SASL EXTERNAL)."""
+
+import pytest
+
+from tests.fakes.certificates import Authority
+from tests.optional import needs
+
+needs("proton", "amqp1")
+
+from tests.wire.links.amqp1.servers import USER  # noqa: E402
+from tests.wire.links.conftest import eventually  # noqa: E402
+
+
+@pytest.fixture
+def encrypted(qpid, edge, links, amqp1_authority):
+    """Starts a link by TLS, without a user, as somebody; its queue has three messages."""
+    qpid.publish(range(3))
+
+    def start(identity, **keys):
+        pair = {"cert": identity.cert, "key": identity.key} if identity else {}
+        return links(
+            **{
+                "edge": edge.endpoint,
+                "direction": "in",
+                "protocol": "amqp1",
+                "broker": f"amqps://127.0.0.1:{qpid.server.tls_port}",
+                "broker_queue": qpid.queue,
+                "queue": "q",
+                "ca": amqp1_authority.ca,
+                **pair,
+                **keys,
+            }
+        )
+
+    return start
+
+
+def refused(link, qpid, edge):
+    """The line that a link ended with, which took nothing and shows no key."""
+    assert eventually(lambda: link.ended) == 2
+    assert edge.ready == 0
+    assert len(qpid.ids) == 3
+    assert "PRIVATE KEY" not in link.log
+    return link.log.splitlines()[-1]
+
+
+def test_external(encrypted, edge, amqp1_authority):
+    """L17: without a user and a password the link is who its certificate says."""
+    link = encrypted(amqp1_authority.issue(user=USER))
+    eventually(lambda: edge.ready == 3)
+    assert link.stop() == 0
+    assert edge.ids == [0, 1, 2]
+
+
+def test_external_out(qpid, edge, links, amqp1_authority):
+    """L22: the same way out."""
+    identity = amqp1_authority.issue(user=USER)
+    edge.publish(range(3))
+    link = links(
+        edge=edge.endpoint,
+        direction="out",
+        protocol="amqp1",
+        broker=f"amqps://127.0.0.1:{qpid.server.tls_port}",
+        broker_queue=qpid.queue,
+        queue="q",
+        ca=amqp1_authority.ca,
+        cert=identity.cert,
+        key=identity.key,
+    )
+    eventually(lambda: qpid.ids == [0, 1, 2])
+    assert link.stop() == 0
+
+
+@pytest.mark.parametrize("how", ["missing", "expired", "of another authority"])
+def test_a_client_certificate_that_is_refused(
+    encrypted, qpid, edge, amqp1_authority, tmp_path, how
+):
+    """L17: Qpid gives no reason: it is taken for a cut, whose line says what to look at."""
+    identity = {
+        "missing": None,
+        "expired": amqp1_authority.issue(user=USER, from_day=-3, to_day=-1),
+        "of another authority": Authority(tmp_path / "other").issue(user=USER),
+    }[how]
+    link = encrypted(identity)
+    told = "If it wants a client certificate, name one that it trusts with cert and key"
+    eventually(lambda: told in link.log or "The broker refuses the client certificate" in link.log)
+    link.end()
+    assert edge.ready == 0
+    assert len(qpid.ids) == 3
+    assert "PRIVATE KEY" not in link.log
+
+
+def test_another_authority(encrypted, qpid, edge, amqp1_authority, tmp_path):
+    """L17: the broker's certificate is signed by none that the link trusts."""
+    other = Authority(tmp_path / "other")
+    end = refused(encrypted(amqp1_authority.issue(user=USER), ca=other.ca), qpid, edge)
+    assert "Name the PEM file of the authority that signed the broker's certificate with ca" in end
+
+
+def test_another_host_name(encrypted, qpid, edge, amqp1_authority):
+    """L17: the broker's certificate has another name than the URL."""
+    url = f"amqps://localhost:{qpid.server.tls_port}"
+    end = refused(encrypted(amqp1_authority.issue(user=USER), broker=url), qpid, edge)
+    assert "Hostname mismatch" in end
+    assert "Write the URL with a name that the broker's certificate has" in end

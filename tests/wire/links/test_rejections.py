@@ -1,0 +1,149 @@
+"""What is rejected here is rejected by a real RabbitMQ: links that are killed and cut (L28)."""
+
+import signal
+
+import pytest
+
+from ackq.client import Admin, Channel
+from ackq.errors import QueueNotFoundError
+from tests.wire.links.conftest import Rabbit, eventually
+from tests.wire.links.test_inbound import events, inbound, info
+
+COUNT = 30
+REJECTED = [*range(0, COUNT, 3)]
+OTHERS = sorted({*range(COUNT)} - {*REJECTED})
+
+
+@pytest.fixture
+def dead(rabbitmq_dialect, rabbit):
+    """The queue behind the dead-letter exchange of `rabbit`, which is declared with it."""
+    queue = Rabbit(rabbitmq_dialect.port, "classic")
+    rabbit.delete()
+    rabbit.declare({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue.queue})
+    yield queue
+    queue.delete()
+
+
+def linked(links, rabbit, edge, **keys):
+    """A link that rejects there, once it has brought all messages."""
+    link = inbound(links, rabbit, edge, **{"on_reject": "there", "dead_letters": True, **keys})
+    eventually(lambda: edge.ready == COUNT)
+    return link
+
+
+def settled(edge, rejected, accepted=()):
+    """A consumer gives messages an outcome, by their ids; the others go back to the queue."""
+    with Channel(edge.endpoint) as channel:
+        consumer = channel.consume("q", mode="client", outcomes=["rejected"])
+        messages = [consumer.receive(20) for _ in range(COUNT)]
+        for message in messages:
+            number = int(message.message_id)
+            if number in rejected:
+                message.reject("bad").result()
+            elif number in accepted:
+                message.accept().result()
+
+
+def dead_here(edge):
+    """The dead letters of the edge."""
+    with Admin(edge.endpoint) as admin:
+        try:
+            return admin.queue("ackq.dead").ready
+        except QueueNotFoundError:
+            return 0
+
+
+def proven_dead(dead):
+    """The ids of the dead letters there, once all have come; each was rejected once."""
+    eventually(lambda: dead.ready == len(REJECTED))
+    taken = dead.take()
+    for properties, _ in taken:
+        (death,) = properties.headers["x-death"]
+        assert (death["reason"], death["count"]) == ("rejected", 1)
+    return sorted(int(properties.message_id) for properties, _ in taken)
+
+
+def test_there(rabbit, dead, edge, links):
+    """L28: it is a dead letter there with the reason `rejected`, and none here."""
+    rabbit.publish(range(COUNT))
+    link = linked(links, rabbit, edge)
+    settled(edge, REJECTED, OTHERS)
+    assert proven_dead(dead) == REJECTED
+    assert link.stop() == 0
+    assert (rabbit.ready, dead.ready, edge.total, dead_here(edge)) == (0, 0, 0, 0)
+    found = info(edge)
+    assert (found.reject_there, found.rejected, found.permitted) == (True, len(REJECTED), COUNT)
+    assert events(link, "stopped")[0]["rejected"] == len(REJECTED)
+    assert "what is rejected here is rejected there" in link.log
+
+
+def test_a_kill_between_the_permit_and_the_rejection(rabbit, dead, edge, links):
+    """L10, L11, L28: the outcome is on disk here: what comes again is rejected, and not here."""
+    rabbit.publish(range(COUNT))
+    link = linked(links, rabbit, edge)
+    link._process.send_signal(signal.SIGSTOP)  # it reads no permit any more
+    settled(edge, REJECTED)
+    eventually(lambda: info(edge).rejected == len(REJECTED))
+    link.kill()
+    eventually(lambda: rabbit.ready == COUNT)
+    assert dead.ready == 0
+    link.start()
+    assert proven_dead(dead) == REJECTED
+    assert info(edge).matched_settled == len(REJECTED)
+    assert link.stop() == 0
+    assert sorted(edge.ids) == OTHERS
+    assert rabbit.ready == len(OTHERS)
+    assert dead_here(edge) == 0
+
+
+def test_rejected_while_nobody_runs_the_link(classic, rabbitmq_dialect, edge, links):
+    """L11, L28: it is rejected when it comes again; `discard` runs without dead letters there."""
+    classic.publish(range(COUNT))
+    link = linked(links, classic, edge, on_reject="discard", dead_letters=False)
+    link.kill()
+    settled(edge, REJECTED)
+    eventually(lambda: classic.ready == COUNT)
+    link.start()
+    eventually(lambda: rabbitmq_dialect.messages(classic.queue) == len(OTHERS))
+    assert link.stop() == 0
+    assert sorted(edge.ids) == OTHERS
+    assert dead_here(edge) == 0
+
+
+def test_here(rabbit, dead, edge, links):
+    """L28: without the option it is a dead letter here, as the queue here says, or dropped."""
+    rabbit.publish(range(COUNT))
+    link = linked(links, rabbit, edge, on_reject="here")
+    settled(edge, REJECTED)
+    eventually(lambda: info(edge).permitted == len(REJECTED))
+    assert link.stop() == 0
+    assert (dead.ready, rabbit.ready) == (0, len(OTHERS))
+    assert info(edge).rejected == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ({"delivery_limit": 0}, "'ackq-{queue}' '^{queue}$' '{{\"dead-letter-exchange\":"),
+        ({"ack": "stored"}, "what was acknowledged there cannot be rejected"),
+    ],
+)
+def test_what_is_refused(classic, edge, links, change, remedy):
+    """L28: status 2 and a line with the remedy, where the message would be gone; none is taken."""
+    classic.publish([0])
+    link = inbound(links, classic, edge, on_reject="there", **change)
+    assert eventually(lambda: link.ended) == 2
+    assert remedy.format(queue=classic.queue) in link.log.splitlines()[-1]
+    assert (classic.ready, edge.ready) == (1, 0)
+
+
+def test_what_cannot_be_known(classic, edge, links):
+    """L28: a warning names the queue and what would tell; the link runs."""
+    classic.publish([0])
+    link = inbound(links, classic, edge, on_reject="there")
+    eventually(lambda: edge.ready == 1)
+    (warning,) = events(link, "rejections")
+    assert warning["level"] == "warning"
+    assert classic.queue in warning["message"]
+    assert "management" in warning["message"]
+    assert link.stop() == 0

@@ -1,0 +1,127 @@
+"""Messages that RabbitMQ removes while a link holds them: counted, and no other ones."""
+
+import time
+
+import pytest
+
+from ackq.client import Admin, Channel
+from tests.wire.links.accepting import Accepting
+from tests.wire.links.conftest import Rabbit, eventually
+from tests.wire.links.test_inbound import PREFETCH, drained, events, inbound, info, take
+
+HELD = 10
+# Three heartbeats and three looks, on an idle machine: a link that counted too much would have.
+LOOKS_S = 8
+
+
+@pytest.fixture
+def held(rabbit, edge, links):
+    """A link that holds messages, which was then killed; and what starts it again."""
+    rabbit.publish(range(HELD))
+    link = inbound(links, rabbit, edge, heartbeat=1)
+    eventually(lambda: edge.ready == HELD)
+    link.kill()
+    eventually(lambda: rabbit.ready == HELD)
+    return link
+
+
+def vanished(edge):
+    return info(edge).report.vanished
+
+
+def test_a_purge(rabbit, edge, held):
+    """L18, L26: nothing comes again, and nothing new; what was held is processed all the same."""
+    rabbit.call(lambda channel: channel.queue_purge(rabbit.queue))
+    held.start()
+    eventually(lambda: vanished(edge) == HELD)
+    (told,) = events(held, "vanished")
+    assert told["messages"] == HELD
+    assert "processed here all the same" in told["message"]
+    accepting = Accepting(edge.endpoint)
+    rabbit.publish(range(HELD, HELD + 5))
+    drained_rows(edge, accepting, HELD + 5)
+    assert accepting.ids == list(range(HELD + 5))
+    assert held.stop() == 0
+    assert len(events(held, "vanished")) == 1
+
+
+def drained_rows(edge, accepting, count):
+    """Accepts everything: what vanished is not permitted, and stands in the way of `drained`."""
+    take(accepting, count)
+    accepting.step()
+    eventually(lambda: edge.total == 0)
+
+
+def test_some_of_them(rabbit, edge, held):
+    """L18: those that another consumer took; the others come again, and new ones behind them."""
+    rabbit.call(lambda channel: [channel.basic_get(rabbit.queue, auto_ack=True) for _ in range(4)])
+    new = 3 * PREFETCH
+    rabbit.publish(range(HELD, HELD + new))
+    held.start()
+    eventually(lambda: info(edge).matched_held == HELD - 4)
+    with Channel(edge.endpoint) as channel:
+        consumer = channel.consume("q", mode="client", prefetch=1_000)
+
+        def counted():
+            """Accepts what was never held, so that the link's window moves on."""
+            message = consumer.receive(0.2)
+            if message is not None and int(message.message_id) >= HELD:
+                message.accept().result()
+            return vanished(edge)
+
+        assert eventually(counted) == 4
+    assert held.stop() == 0
+    assert [each["messages"] for each in events(held, "vanished")] == [4]
+
+
+def test_expired(rabbitmq_dialect, edge, links):
+    """L18: they are dead-lettered there while nobody holds them, and processed here."""
+    dead = Rabbit(rabbitmq_dialect.port, "classic")
+    queue = Rabbit(
+        rabbitmq_dialect.port,
+        "classic",
+        {
+            "x-message-ttl": 4_000,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": dead.queue,
+        },
+    )
+    try:
+        queue.publish(range(HELD))
+        link = inbound(links, queue, edge, heartbeat=1)
+        eventually(lambda: edge.ready == HELD)
+        link.kill()
+        eventually(lambda: dead.ready == HELD)
+        link.start()
+        eventually(lambda: vanished(edge) == HELD)
+        assert edge.ids == list(range(HELD))
+        assert link.stop() == 0
+    finally:
+        queue.delete()
+        dead.delete()
+
+
+def test_what_is_late_does_not_count(rabbit, edge, held):
+    """L18: another consumer has it, and gives it back in the end: it is matched."""
+    connection = rabbit.connect()
+    other = connection.channel()
+    other.basic_qos(prefetch_count=4)
+    taken = []
+    other.basic_consume(rabbit.queue, lambda _c, method, _p, _b: taken.append(method.delivery_tag))
+    while len(taken) < 4:
+        connection.process_data_events(1)
+    held.start()
+    eventually(lambda: info(edge).matched_held == HELD - 4)
+    rabbit.publish(range(HELD, HELD + 5))
+    eventually(lambda: edge.ready == HELD + 5)
+    looked = time.monotonic() + LOOKS_S
+    eventually(lambda: time.monotonic() > looked)
+    assert vanished(edge) == 0
+    connection.close()
+    eventually(lambda: info(edge).matched_held == HELD)
+    accepting = Accepting(edge.endpoint)
+    drained(edge, accepting, HELD + 5)
+    assert held.stop() == 0
+    assert events(held, "vanished") == []
+    with Admin(edge.endpoint) as admin:
+        assert admin.link("link").held == 0
